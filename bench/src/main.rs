@@ -1,0 +1,2 @@
+//! Skopos against kube-rs in one run.
+fn main() {}
