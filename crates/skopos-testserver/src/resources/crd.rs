@@ -1,0 +1,175 @@
+//! From a CustomResourceDefinition to the resources it defines.
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::{PrinterColumn, ResourceType, ScalePaths, Subresource};
+
+/// A CustomResourceDefinition lacks what is needed to serve it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{field}: {problem}")]
+pub struct InvalidCrd {
+    /// The path of the field at fault, for example `spec.names.plural`.
+    pub field: String,
+    /// What is wrong with it, in the words of the API server's validation.
+    pub problem: String,
+}
+
+impl ResourceType {
+    /// The served versions that an `apiextensions.k8s.io/v1` CustomResourceDefinition defines.
+    ///
+    /// # Errors
+    /// When a required field is missing, when no version or more than one is the storage version, or when
+    /// `metadata.name` is not `PLURAL.GROUP`.
+    pub fn from_crd(crd: &Value) -> Result<Vec<Self>, InvalidCrd> {
+        let spec = &crd["spec"];
+        let group = required(spec, "group", "spec.group")?;
+        let plural = required(&spec["names"], "plural", "spec.names.plural")?;
+        let kind = required(&spec["names"], "kind", "spec.names.kind")?;
+        let namespaced = match required(spec, "scope", "spec.scope")? {
+            "Namespaced" => true,
+            "Cluster" => false,
+            other => {
+                let problem =
+                    format!("Unsupported value: {other:?}: supported values: \"Cluster\", \"Namespaced\"");
+                return Err(invalid("spec.scope", problem));
+            }
+        };
+        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+        if name != format!("{plural}.{group}") {
+            let problem = format!("Invalid value: {name:?}: must be spec.names.plural+\".\"+spec.group");
+            return Err(invalid("metadata.name", problem));
+        }
+        let versions = spec["versions"].as_array().filter(|versions| !versions.is_empty());
+        let versions = versions.ok_or_else(|| invalid("spec.versions", "Required value"))?;
+        let storage_version = storage_version(versions)?;
+
+        let names = &spec["names"];
+        let base = Self {
+            namespaced,
+            storage_version,
+            custom: true,
+            singular: text(names, "singular").unwrap_or_else(|| kind.to_lowercase()),
+            list_kind: text(names, "listKind").unwrap_or_else(|| format!("{kind}List")),
+            short_names: strings(&names["shortNames"]),
+            categories: strings(&names["categories"]),
+            ..Self::new(group, "", plural, kind)
+        };
+        let served = versions.iter().filter(|version| version["served"].as_bool() == Some(true));
+        served.map(|version| base.with_version(version)).collect()
+    }
+
+    fn with_version(&self, version: &Value) -> Result<Self, InvalidCrd> {
+        Ok(Self {
+            version: required(version, "name", "spec.versions[].name")?.to_owned(),
+            subresources: subresources(&version["subresources"]),
+            columns: columns(&version["additionalPrinterColumns"]),
+            schema: version["schema"].get("openAPIV3Schema").cloned(),
+            ..self.clone()
+        })
+    }
+}
+
+fn storage_version(versions: &[Value]) -> Result<String, InvalidCrd> {
+    let mut stored = versions.iter().filter(|version| version["storage"].as_bool() == Some(true));
+    match (stored.next(), stored.next()) {
+        (Some(version), None) => Ok(required(version, "name", "spec.versions[].name")?.to_owned()),
+        _ => Err(invalid(
+            "spec.versions",
+            "Invalid value: must have exactly one version marked as storage version",
+        )),
+    }
+}
+
+fn subresources(declared: &Value) -> Vec<Subresource> {
+    let status = declared.get("status").filter(|v| !v.is_null()).map(|_| Subresource::Status);
+    let scale = declared.get("scale").filter(|v| !v.is_null()).map(|scale| {
+        Subresource::Scale(ScalePaths {
+            spec_replicas: text(scale, "specReplicasPath").unwrap_or_else(|| ".spec.replicas".to_owned()),
+            status_replicas: text(scale, "statusReplicasPath")
+                .unwrap_or_else(|| ".status.replicas".to_owned()),
+            selector: text(scale, "labelSelectorPath"),
+        })
+    });
+    status.into_iter().chain(scale).collect()
+}
+
+fn columns(declared: &Value) -> Vec<PrinterColumn> {
+    let column = |column: &Value| {
+        Some(PrinterColumn {
+            name: text(column, "name")?,
+            r#type: text(column, "type").unwrap_or_else(|| "string".to_owned()),
+            format: text(column, "format").unwrap_or_default(),
+            description: text(column, "description").unwrap_or_default(),
+            priority: column["priority"].as_i64().unwrap_or(0),
+            json_path: text(column, "jsonPath")?,
+        })
+    };
+    declared.as_array().into_iter().flatten().filter_map(column).collect()
+}
+
+fn required<'a>(object: &'a Value, key: &str, path: &str) -> Result<&'a str, InvalidCrd> {
+    object[key].as_str().filter(|text| !text.is_empty()).ok_or_else(|| invalid(path, "Required value"))
+}
+
+fn invalid(field: &str, problem: impl Into<String>) -> InvalidCrd {
+    InvalidCrd { field: field.to_owned(), problem: problem.into() }
+}
+
+fn text(object: &Value, key: &str) -> Option<String> {
+    object[key].as_str().map(str::to_owned)
+}
+
+fn strings(array: &Value) -> Vec<String> {
+    array.as_array().into_iter().flatten().filter_map(|v| v.as_str().map(str::to_owned)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::Verb;
+
+    fn widgets() -> Value {
+        json!({
+            "metadata": {"name": "widgets.demo.example"},
+            "spec": {
+                "group": "demo.example", "scope": "Namespaced",
+                "names": {"plural": "widgets", "kind": "Widget", "shortNames": ["wd"]},
+                "versions": [
+                    {"name": "v1", "served": true, "storage": true,
+                     "schema": {"openAPIV3Schema": {"type": "object"}},
+                     "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n"}},
+                     "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}]},
+                    {"name": "v1beta1", "served": true, "storage": false},
+                    {"name": "v1alpha1", "served": false, "storage": false},
+                ],
+            },
+        })
+    }
+
+    #[test]
+    fn a_definition_gives_its_served_versions() {
+        let versions = ResourceType::from_crd(&widgets()).unwrap();
+        assert_eq!(versions.iter().map(|r| r.version.as_str()).collect::<Vec<_>>(), ["v1", "v1beta1"]);
+        let v1 = &versions[0];
+        assert_eq!((v1.singular.as_str(), v1.list_kind.as_str()), ("widget", "WidgetList"));
+        assert!(v1.allows(Verb::Watch) && v1.subresource("scale").is_some() && v1.custom);
+        assert_eq!(v1.columns[0].json_path, ".spec.size");
+        assert!(versions[1].subresources.is_empty());
+        assert_eq!(versions[1].storage_version, "v1");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let mut crd = widgets();
+        crd["spec"]["versions"][1]["storage"] = json!(true);
+        assert_eq!(ResourceType::from_crd(&crd).unwrap_err().field, "spec.versions");
+        let mut crd = widgets();
+        crd["metadata"]["name"] = json!("widget");
+        assert_eq!(ResourceType::from_crd(&crd).unwrap_err().field, "metadata.name");
+        crd["spec"]["names"] = json!({});
+        assert_eq!(ResourceType::from_crd(&crd).unwrap_err().field, "spec.names.plural");
+    }
+}

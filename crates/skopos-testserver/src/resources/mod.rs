@@ -1,0 +1,305 @@
+//! Which resources the server serves: the built-in kinds, and those that CustomResourceDefinitions add at run time.
+//!
+//! A [`ResourceType`] is one served version of one resource (`apps/v1 deployments`); a [`Registry`] holds all of
+//! them and answers "what is at this path?" and "which resource has this kind?".
+
+mod builtin;
+mod crd;
+mod registry;
+
+use std::fmt;
+
+use serde_json::Value;
+
+pub use self::crd::InvalidCrd;
+pub use self::registry::{Registry, UnknownResource};
+
+/// One served version of one resource: what a client finds under `/apis/GROUP/VERSION/PLURAL`.
+///
+/// [`ResourceType::new`] gives a namespaced resource with all verbs and a status subresource; the fields are public
+/// to change what differs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ResourceType {
+    /// The API group, empty for the core group.
+    pub group: String,
+    /// The version, for example `v1`.
+    pub version: String,
+    /// The name in paths, for example `deployments`.
+    pub plural: String,
+    /// The singular name that kubectl accepts, for example `deployment`.
+    pub singular: String,
+    /// The kind of its objects, for example `Deployment`.
+    pub kind: String,
+    /// The kind of its lists, for example `DeploymentList`.
+    pub list_kind: String,
+    /// Whether its objects live in a namespace.
+    pub namespaced: bool,
+    /// Abbreviations that kubectl accepts, for example `deploy`.
+    pub short_names: Vec<String>,
+    /// What may be done with it.
+    pub verbs: Vec<Verb>,
+    /// What lies below an object's path.
+    pub subresources: Vec<Subresource>,
+    /// The groups of resources it belongs to, for example `all` as in `kubectl get all`.
+    pub categories: Vec<String>,
+    /// The columns that a CustomResourceDefinition asks for. Built-in kinds have theirs in code and none here.
+    pub columns: Vec<PrinterColumn>,
+    /// The OpenAPI schema that a CustomResourceDefinition gives.
+    pub schema: Option<Value>,
+    /// The version in which objects are stored; they are served in any version with `apiVersion` changed, as a
+    /// CustomResourceDefinition with conversion strategy `None` says.
+    pub storage_version: String,
+    /// Whether a CustomResourceDefinition brought it.
+    pub custom: bool,
+}
+
+/// What may be done with a resource, as discovery names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// POST to the collection.
+    Create,
+    /// DELETE of one object.
+    Delete,
+    /// DELETE of the collection.
+    DeleteCollection,
+    /// GET of one object.
+    Get,
+    /// GET of the collection.
+    List,
+    /// PATCH of one object.
+    Patch,
+    /// PUT of one object.
+    Update,
+    /// GET of the collection as a stream.
+    Watch,
+}
+
+/// What lies below an object's path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Subresource {
+    /// `status`: reads the object, writes only its status.
+    Status,
+    /// `scale`: an `autoscaling/v1` Scale that reads and writes the replica count.
+    Scale(ScalePaths),
+    /// `eviction` of pods: deletes the pod.
+    Eviction,
+    /// `binding` of pods: sets the node.
+    Binding,
+    /// `log` of pods: a short made-up text.
+    Log,
+    /// `token` of service accounts.
+    Token,
+}
+
+/// Where a scale subresource finds its numbers, as simple JSON paths (`.spec.replicas`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wanted number of replicas.
+    pub spec_replicas: String,
+    /// The observed number of replicas.
+    pub status_replicas: String,
+    /// The label selector: a string, or an object in the form of `LabelSelector`.
+    pub selector: Option<String>,
+}
+
+/// A column of a table, as `additionalPrinterColumns` of a CustomResourceDefinition describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PrinterColumn {
+    /// The heading.
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub r#type: String,
+    /// A format of the type, for example `int32`; may be empty.
+    pub format: String,
+    /// What the column means; may be empty.
+    pub description: String,
+    /// 0 is always shown; kubectl shows larger ones with `-o wide` only.
+    pub priority: i64,
+    /// Where the value is, as a JSONPath such as `.spec.size`.
+    pub json_path: String,
+}
+
+// === impl ResourceType ===
+
+impl ResourceType {
+    /// A namespaced resource with all verbs, a status subresource, and names derived from its kind.
+    ///
+    /// `group` is empty for the core group.
+    #[must_use]
+    pub fn new(group: &str, version: &str, plural: &str, kind: &str) -> Self {
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: plural.to_owned(),
+            singular: kind.to_lowercase(),
+            kind: kind.to_owned(),
+            list_kind: format!("{kind}List"),
+            namespaced: true,
+            short_names: Vec::new(),
+            verbs: Verb::ALL.to_vec(),
+            subresources: vec![Subresource::Status],
+            categories: Vec::new(),
+            columns: Vec::new(),
+            schema: None,
+            storage_version: version.to_owned(),
+            custom: false,
+        }
+    }
+
+    /// Makes it cluster-scoped.
+    #[must_use]
+    pub fn cluster_scoped(mut self) -> Self {
+        self.namespaced = false;
+        self
+    }
+
+    /// `GROUP/VERSION`, or `VERSION` for the core group, as in an object's `apiVersion`.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        group_version(&self.group, &self.version)
+    }
+
+    /// `PLURAL.GROUP`, or `PLURAL` for the core group: how the API server's messages name a resource, and what all
+    /// versions of one resource share.
+    #[must_use]
+    pub fn group_resource(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// `KIND.GROUP`, or `KIND` for the core group: how messages about validation name a kind.
+    #[must_use]
+    pub fn group_kind(&self) -> String {
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+    }
+
+    /// Whether `verb` is allowed.
+    #[must_use]
+    pub fn allows(&self, verb: Verb) -> bool {
+        self.verbs.contains(&verb)
+    }
+
+    /// The subresource of that name, if it has one.
+    #[must_use]
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| sub.name() == name)
+    }
+
+    /// The path of its collection, in a namespace or (with `None`) of the whole cluster.
+    #[must_use]
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", self.group) };
+        match namespace {
+            Some(namespace) => format!("{root}/{}/namespaces/{namespace}/{}", self.version, self.plural),
+            None => format!("{root}/{}/{}", self.version, self.plural),
+        }
+    }
+}
+
+impl fmt::Display for ResourceType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.api_version(), self.plural)
+    }
+}
+
+// === impl Verb ===
+
+impl Verb {
+    /// All verbs, in the order that discovery gives.
+    pub const ALL: [Self; 8] = [
+        Self::Create,
+        Self::Delete,
+        Self::DeleteCollection,
+        Self::Get,
+        Self::List,
+        Self::Patch,
+        Self::Update,
+        Self::Watch,
+    ];
+
+    /// The verb's name in discovery documents and in authorization.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Patch => "patch",
+            Self::Update => "update",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+// === impl Subresource ===
+
+impl Subresource {
+    /// The last part of its path.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Scale(_) => "scale",
+            Self::Eviction => "eviction",
+            Self::Binding => "binding",
+            Self::Log => "log",
+            Self::Token => "token",
+        }
+    }
+
+    /// What may be done with it.
+    #[must_use]
+    pub fn verbs(&self) -> &'static [Verb] {
+        match self {
+            Self::Status | Self::Scale(_) => &[Verb::Get, Verb::Patch, Verb::Update],
+            Self::Eviction | Self::Binding | Self::Token => &[Verb::Create],
+            Self::Log => &[Verb::Get],
+        }
+    }
+
+    /// The scale subresource of the workloads of `apps/v1`.
+    #[must_use]
+    pub fn workload_scale() -> Self {
+        Self::Scale(ScalePaths {
+            spec_replicas: ".spec.replicas".to_owned(),
+            status_replicas: ".status.replicas".to_owned(),
+            selector: Some(".spec.selector".to_owned()),
+        })
+    }
+}
+
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Splits an `apiVersion` into group (empty for core) and version.
+pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_group() {
+        let pods = ResourceType::new("", "v1", "pods", "Pod");
+        assert_eq!(pods.api_version(), "v1");
+        assert_eq!(pods.group_resource(), "pods");
+        assert_eq!(pods.path(Some("a")), "/api/v1/namespaces/a/pods");
+        let deployments = ResourceType::new("apps", "v1", "deployments", "Deployment");
+        assert_eq!(deployments.group_resource(), "deployments.apps");
+        assert_eq!(deployments.group_kind(), "Deployment.apps");
+        assert_eq!(deployments.path(None), "/apis/apps/v1/deployments");
+        assert_eq!(deployments.to_string(), "apps/v1 deployments");
+    }
+}
