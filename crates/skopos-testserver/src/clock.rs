@@ -1,0 +1,33 @@
+//! Wall-clock time that follows tokio's clock, so that a paused test stamps objects with virtual time.
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+/// A wall clock: a base time plus what tokio's clock has counted since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    base: Timestamp,
+    started: Instant,
+}
+
+impl Clock {
+    /// A clock that shows `base` now.
+    pub(crate) fn starting_at(base: Timestamp) -> Self {
+        Self { base, started: Instant::now() }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        let elapsed = jiff::SignedDuration::try_from(self.started.elapsed()).unwrap_or_default();
+        self.base.checked_add(elapsed).unwrap_or(self.base)
+    }
+
+    /// Now as `metadata.creationTimestamp` has it: whole seconds, `2026-01-31T12:00:00Z`.
+    pub(crate) fn now_text(&self) -> String {
+        self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Now with microseconds, as Leases and Events have it.
+    pub(crate) fn now_micro_text(&self) -> String {
+        self.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    }
+}

@@ -1,0 +1,269 @@
+//! What a request asks for, read from its method and path as the API server does.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::Method;
+use http::request::Parts;
+
+use crate::resources::Registry;
+use crate::resources::ResourceType;
+use crate::storage::{ResourceKey, storage_key};
+
+/// A request to the API, taken apart.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestInfo {
+    pub(crate) verb: RequestVerb,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) query: Query,
+    /// The resource, if the path names one that is served.
+    pub(crate) target: Option<RequestTarget>,
+}
+
+/// The resource that a request is about.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestTarget {
+    pub(crate) resource: Arc<ResourceType>,
+    pub(crate) storage: ResourceKey,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) subresource: Option<String>,
+}
+
+/// What is to be done, in the words of authorization (`watch` is told from `list` by the query).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RequestVerb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+    /// Not about a resource: discovery, health, version, or a path that is not served.
+    Other,
+}
+
+/// The parameters of a URL, decoded, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+// === impl RequestInfo ===
+
+impl RequestInfo {
+    /// Reads method, path and query; resources are looked up in `registry`.
+    pub(crate) fn new(parts: &Parts, registry: &Registry) -> Self {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let path = parts.uri.path().to_owned();
+        let (target, watch_path) = match resolve(&path, registry) {
+            Some((target, watch_path)) => (Some(target), watch_path),
+            None => (None, false),
+        };
+        let verb = match &target {
+            Some(target) => verb_of(&parts.method, target, watch_path || query.flag("watch")),
+            None => RequestVerb::Other,
+        };
+        Self { verb, method: parts.method.clone(), path, query, target }
+    }
+}
+
+fn verb_of(method: &Method, target: &RequestTarget, watch: bool) -> RequestVerb {
+    let named = target.name.is_some();
+    match *method {
+        Method::GET | Method::HEAD if named && !watch => RequestVerb::Get,
+        Method::GET | Method::HEAD if named && target.subresource.is_some() => RequestVerb::Get,
+        Method::GET | Method::HEAD if watch => RequestVerb::Watch,
+        Method::GET | Method::HEAD => RequestVerb::List,
+        Method::POST => RequestVerb::Create,
+        Method::PUT => RequestVerb::Update,
+        Method::PATCH => RequestVerb::Patch,
+        Method::DELETE if named => RequestVerb::Delete,
+        Method::DELETE => RequestVerb::DeleteCollection,
+        _ => RequestVerb::Other,
+    }
+}
+
+/// Finds the resource of `/api/VERSION/...` or `/apis/GROUP/VERSION/...`; tells whether the old `/watch/` prefix stood
+/// before it.
+fn resolve(path: &str, registry: &Registry) -> Option<(RequestTarget, bool)> {
+    let decoded: Vec<Cow<'_, str>> =
+        path.trim_matches('/').split('/').map(|segment| percent_decode(segment, false)).collect();
+    let segments: Vec<&str> = decoded.iter().map(|s| &**s).collect();
+    let (group, version, rest) = match segments.as_slice() {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        _ => return None,
+    };
+    let (rest, watch) = match rest {
+        ["watch", rest @ ..] if !rest.is_empty() => (rest, true),
+        rest => (rest, false),
+    };
+    if rest.iter().any(|segment| segment.is_empty()) {
+        return None;
+    }
+    let find = |plural: &str| registry.resolve(group, version, plural);
+    let target = |resource: Arc<ResourceType>, namespace: Option<&str>, tail: &[&str]| {
+        if namespace.is_some() && !resource.namespaced || tail.len() > 2 {
+            return None;
+        }
+        Some(RequestTarget {
+            storage: ResourceKey::from(&*resource),
+            resource,
+            namespace: namespace.map(str::to_owned),
+            name: tail.first().map(|s| (*s).to_owned()),
+            subresource: tail.get(1).map(|s| (*s).to_owned()),
+        })
+    };
+    let found = match rest {
+        // `namespaces/NAME/status` and `namespaces/NAME/finalize` are about the namespace itself.
+        ["namespaces", _, sub @ ("status" | "finalize")] => target(find("namespaces")?, None, &[rest[1], sub]),
+        ["namespaces", namespace, plural, tail @ ..] => target(find(plural)?, Some(namespace), tail),
+        [plural, tail @ ..] => target(find(plural)?, None, tail),
+        [] => None,
+    };
+    // An object of a namespaced resource is only found below its namespace.
+    let found = found.filter(|t| !(t.resource.namespaced && t.namespace.is_none() && t.name.is_some()));
+    found.map(|target| (target, watch))
+}
+
+// === impl RequestTarget ===
+
+impl RequestTarget {
+    /// The key of the object that the request names.
+    pub(crate) fn key(&self) -> Option<String> {
+        Some(storage_key(self.namespace.as_deref(), self.name.as_deref()?))
+    }
+}
+
+// === impl RequestVerb ===
+
+impl RequestVerb {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+            Self::Other => "other",
+        }
+    }
+}
+
+// === impl Query ===
+
+impl Query {
+    pub(crate) fn parse(query: &str) -> Self {
+        let pairs = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (percent_decode(name, true).into_owned(), percent_decode(value, true).into_owned())
+            })
+            .collect();
+        Self { pairs }
+    }
+
+    /// The first value of a parameter.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a parameter.
+    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A boolean as the API server reads it: absent, `0` and `false` are false, everything else is true.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
+    }
+}
+
+/// Decodes `%XX`, and `+` where it stands for a blank. What is no valid escape stays as it is.
+fn percent_decode(text: &str, plus_is_blank: bool) -> Cow<'_, str> {
+    if !text.contains('%') && !(plus_is_blank && text.contains('+')) {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let escape = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%');
+        let digit = |b: u8| (b as char).to_digit(16);
+        match escape.and_then(|hex| Some(digit(hex[0])? * 16 + digit(hex[1])?)) {
+            Some(byte) => {
+                out.push(byte as u8);
+                at += 3;
+            }
+            None => {
+                out.push(if plus_is_blank && bytes[at] == b'+' { b' ' } else { bytes[at] });
+                at += 1;
+            }
+        }
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(method: &str, uri: &str) -> RequestInfo {
+        let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
+        RequestInfo::new(&request.into_parts().0, &Registry::builtin())
+    }
+
+    fn place(info: &RequestInfo) -> (String, Option<String>, Option<String>) {
+        let target = info.target.as_ref().unwrap();
+        (target.resource.to_string(), target.key(), target.subresource.clone())
+    }
+
+    #[test]
+    fn paths_name_resources_objects_and_subresources() {
+        let pods = info("GET", "/api/v1/pods?limit=5");
+        assert_eq!((pods.verb, place(&pods).0.as_str()), (RequestVerb::List, "v1 pods"));
+        let pod = info("GET", "/api/v1/namespaces/a/pods/b/status");
+        assert_eq!(place(&pod), ("v1 pods".into(), Some("a/b".into()), Some("status".into())));
+        let namespace = info("PUT", "/api/v1/namespaces/a/status");
+        assert_eq!(place(&namespace), ("v1 namespaces".into(), Some("a".into()), Some("status".into())));
+        assert_eq!(info("GET", "/api/v1/namespaces/a").verb, RequestVerb::Get);
+        let scale = info("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale");
+        assert_eq!((scale.verb, place(&scale).1), (RequestVerb::Patch, Some("a/d".into())));
+        assert_eq!(info("DELETE", "/apis/apps/v1/namespaces/a/deployments").verb, RequestVerb::DeleteCollection);
+    }
+
+    #[test]
+    fn watching_is_a_list_with_a_parameter_or_an_old_path() {
+        assert_eq!(info("GET", "/api/v1/pods?watch=true").verb, RequestVerb::Watch);
+        assert_eq!(info("GET", "/api/v1/pods?watch=1").verb, RequestVerb::Watch);
+        assert_eq!(info("GET", "/api/v1/pods?watch=false").verb, RequestVerb::List);
+        let one = info("GET", "/api/v1/watch/namespaces/a/pods/b");
+        assert_eq!((one.verb, place(&one).1), (RequestVerb::Watch, Some("a/b".into())));
+    }
+
+    #[test]
+    fn what_is_not_served_has_no_target() {
+        for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/api/v1/nothing", "/api/v1/pods/a", "/version",
+            "/api/v1/namespaces/a/nodes", "/api/v1/namespaces/a/pods/b/c/d"]
+        {
+            assert!(info("GET", path).target.is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = Query::parse("labelSelector=a%3Db%2Cc%21%3Dd&x=1+2&y&x=%zz");
+        assert_eq!(query.get("labelSelector"), Some("a=b,c!=d"));
+        assert_eq!(query.all("x").collect::<Vec<_>>(), ["1 2", "%zz"]);
+        assert!(query.flag("y") && !query.flag("z"));
+    }
+}

@@ -1,0 +1,4 @@
+//! From connections to responses.
+
+pub(crate) mod respond;
+pub(crate) mod router;

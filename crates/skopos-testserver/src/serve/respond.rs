@@ -1,0 +1,61 @@
+//! Responses: their body type, and the few shapes that nearly all of them have.
+
+use std::convert::Infallible;
+use std::error::Error as StdError;
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde::Serialize;
+use skopos_wire::Status;
+
+/// What goes wrong with a body: only faults make a body fail.
+pub(crate) type BodyError = Box<dyn StdError + Send + Sync>;
+
+/// A body: a whole text, a streamed list, or a watch.
+pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// A response.
+pub(crate) type Response = http::Response<ResponseBody>;
+
+/// `value` as JSON.
+pub(crate) fn json(code: StatusCode, value: &impl Serialize) -> Response {
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    bytes(code, "application/json", body.into())
+}
+
+/// The object's stored bytes or any other ready JSON.
+pub(crate) fn json_bytes(code: StatusCode, body: Bytes) -> Response {
+    bytes(code, "application/json", body)
+}
+
+/// Plain text.
+pub(crate) fn text(code: StatusCode, body: impl Into<String>) -> Response {
+    bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
+}
+
+/// A failure, with `Retry-After` where the status has it.
+pub(crate) fn status(status: &Status) -> Response {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(code, status);
+    if let Some(seconds) = status.retry_after_seconds().filter(|seconds| *seconds > 0) {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A whole body of any type.
+pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
+    let mut response = http::Response::new(whole(body));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A body of one piece.
+pub(crate) fn whole(body: Bytes) -> ResponseBody {
+    Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
+}

@@ -1,0 +1,92 @@
+//! Which part of the server answers a request.
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use skopos_wire::Status;
+
+use super::respond::{self, Response};
+use crate::contract;
+use crate::request::{RequestInfo, RequestTarget, RequestVerb};
+use crate::resources::Verb;
+use crate::state::ServerState;
+use crate::{discovery, openapi, write};
+
+/// Answers a request whose body is read and whose caller is known.
+pub(crate) async fn handle(state: &ServerState, info: &RequestInfo, parts: &Parts, body: Bytes) -> Response {
+    let Some(target) = &info.target else {
+        return non_resource(state, info, parts).await;
+    };
+    resource(state, info, target, parts, body).await.unwrap_or_else(|status| respond::status(&status))
+}
+
+async fn resource(
+    state: &ServerState,
+    info: &RequestInfo,
+    target: &RequestTarget,
+    parts: &Parts,
+    body: Bytes,
+) -> Result<Response, Status> {
+    if target.subresource.is_none() && !allowed(info, target) {
+        return Err(Status::method_not_allowed());
+    }
+    match info.verb {
+        RequestVerb::List => contract::list(state, info, target, parts).await,
+        RequestVerb::Watch => contract::watch(state, info, target, parts).await,
+        RequestVerb::Get if target.subresource.as_deref().is_none_or(|sub| sub == "status") => {
+            contract::get(state, info, target, parts).await
+        }
+        // Other subresources, and everything that writes.
+        RequestVerb::Other => Err(Status::method_not_allowed()),
+        _ => write::handle(state, info, target, &parts.headers, body).await,
+    }
+}
+
+fn allowed(info: &RequestInfo, target: &RequestTarget) -> bool {
+    let verb = match info.verb {
+        RequestVerb::Get => Verb::Get,
+        RequestVerb::List => Verb::List,
+        RequestVerb::Watch => Verb::Watch,
+        RequestVerb::Create => Verb::Create,
+        RequestVerb::Update => Verb::Update,
+        RequestVerb::Patch => Verb::Patch,
+        RequestVerb::Delete => Verb::Delete,
+        RequestVerb::DeleteCollection => Verb::DeleteCollection,
+        RequestVerb::Other => return false,
+    };
+    target.resource.allows(verb)
+}
+
+async fn non_resource(state: &ServerState, info: &RequestInfo, parts: &Parts) -> Response {
+    let path = match info.path.trim_end_matches('/') {
+        "" => "/",
+        path => path,
+    };
+    let read = matches!(info.method, Method::GET | Method::HEAD);
+    match path {
+        "/version" if read => respond::json(StatusCode::OK, &discovery::version()),
+        path if read && is_probe(path) => probe(state, path),
+        _ => {
+            if let Some(response) = discovery::handle(state, info, &parts.headers) {
+                return response;
+            }
+            if let Some(response) = openapi::handle(state, info, &parts.headers) {
+                return response;
+            }
+            respond::text(StatusCode::NOT_FOUND, "404 page not found\n")
+        }
+    }
+}
+
+fn is_probe(path: &str) -> bool {
+    ["/healthz", "/readyz", "/livez"]
+        .iter()
+        .any(|probe| path.strip_prefix(probe).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
+
+fn probe(state: &ServerState, path: &str) -> Response {
+    if path.starts_with("/readyz") && state.faults.is_shutting_down() {
+        return respond::text(StatusCode::INTERNAL_SERVER_ERROR, "[-]shutdown failed: reason withheld\nreadyz check failed\n");
+    }
+    respond::text(StatusCode::OK, "ok")
+}

@@ -1,0 +1,25 @@
+//! What all requests of one server share.
+
+use parking_lot::Mutex;
+
+use crate::auth::Auth;
+use crate::clock::Clock;
+use crate::contract::ContractOptions;
+use crate::faults::Faults;
+use crate::log::RequestLog;
+use crate::resources::Registry;
+use crate::storage::Storage;
+
+/// What all requests of one server share.
+#[derive(Debug)]
+pub(crate) struct ServerState {
+    pub(crate) storage: Storage,
+    pub(crate) registry: Registry,
+    pub(crate) clock: Clock,
+    /// Names, uids and jitter; seeded, so that a run can be repeated.
+    pub(crate) rng: Mutex<fastrand::Rng>,
+    pub(crate) contract: ContractOptions,
+    pub(crate) auth: Auth,
+    pub(crate) faults: Faults,
+    pub(crate) log: RequestLog,
+}

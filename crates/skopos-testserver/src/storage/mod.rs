@@ -1,0 +1,551 @@
+//! The store behind the server: every version of every object since the last compaction, one revision for all of them.
+//!
+//! ```text
+//!  writes ──▶ revision + 1 ──▶ version chain of the key ──▶ event in the resource's window ──▶ watchers woken
+//!  reads  ──▶ newest, or any revision that is not compacted, in key order, from any key on
+//! ```
+//!
+//! A [`Storage`] knows nothing of HTTP, selectors or admission. It is a cheap handle; its clones share the content.
+
+mod object;
+mod subscribe;
+mod table;
+mod timeline;
+
+use std::collections::{HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::resources::ResourceType;
+
+pub(crate) use self::object::{BadObject, Draft, EventType, FRAME_TAIL, Stored, storage_key};
+pub(crate) use self::subscribe::{Subscription, WatcherStats};
+pub(crate) use self::table::Event;
+
+use self::subscribe::Hub;
+use self::table::Table;
+use self::timeline::Timeline;
+
+/// Which table an object lies in: the versions of one resource share it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ResourceKey {
+    pub(crate) group: Arc<str>,
+    pub(crate) plural: Arc<str>,
+}
+
+/// Which objects of a table a read is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Scope<'a> {
+    pub(crate) namespace: Option<&'a str>,
+}
+
+/// How much is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryLimits {
+    /// The fewest events of a resource that are kept, however old (kube-apiserver: 100).
+    pub(crate) min_events: usize,
+    /// The most (kube-apiserver: 102400).
+    pub(crate) max_events: usize,
+    /// The most bytes of objects that the events of a resource hold.
+    pub(crate) max_bytes: usize,
+    /// For how long an event beyond the fewest is kept (kube-apiserver: 75 s).
+    pub(crate) window: Duration,
+    /// How often old versions are compacted, and how old they are then (kube-apiserver: 5 min).
+    pub(crate) compaction_interval: Duration,
+    /// The most bytes of superseded versions; more are compacted early.
+    pub(crate) max_superseded_bytes: usize,
+    /// How many events a watcher that does not read may be behind (kube-apiserver: 10 to 1000).
+    pub(crate) watch_buffer: u64,
+    /// How long such a watcher is waited for.
+    pub(crate) watch_patience: Duration,
+}
+
+/// Why a write did not happen.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum WriteError {
+    #[error("an object of that name exists")]
+    AlreadyExists,
+    #[error("there is no object of that name")]
+    NotFound,
+    #[error("the object is at another revision: {current}")]
+    Conflict { current: u64 },
+}
+
+/// The revision asked for is compacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("revision {requested} is compacted, the oldest is {oldest}")]
+pub(crate) struct Compacted {
+    pub(crate) requested: u64,
+    pub(crate) oldest: u64,
+}
+
+/// What a watcher reads next.
+#[derive(Debug)]
+pub(crate) enum Tail {
+    /// The events, and the revision up to which nothing is missing.
+    Events { events: Vec<Arc<Event>>, through: u64 },
+    /// The window no longer reaches back to the cursor.
+    Lost { oldest_start: u64 },
+}
+
+/// The store. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Storage {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    inner: RwLock<Inner>,
+    hubs: RwLock<HashMap<ResourceKey, Arc<Hub>>>,
+    limits: HistoryLimits,
+    started: Instant,
+}
+
+#[derive(Debug)]
+struct Inner {
+    revision: u64,
+    compacted: u64,
+    tables: HashMap<ResourceKey, Table>,
+    superseded: VecDeque<Superseded>,
+    superseded_bytes: usize,
+    timeline: Timeline,
+    next_compaction: Instant,
+}
+
+/// A version that was replaced or deleted by revision `by`.
+#[derive(Debug)]
+struct Superseded {
+    by: u64,
+    resource: ResourceKey,
+    key: Arc<str>,
+    bytes: usize,
+}
+
+// === impl Storage: writes ===
+
+impl Storage {
+    pub(crate) fn new(limits: HistoryLimits) -> Self {
+        let now = Instant::now();
+        let inner = Inner {
+            revision: 1,
+            compacted: 0,
+            tables: HashMap::new(),
+            superseded: VecDeque::new(),
+            superseded_bytes: 0,
+            timeline: Timeline::new(now, 1),
+            next_compaction: now + limits.compaction_interval,
+        };
+        let shared = Shared { inner: RwLock::new(inner), hubs: RwLock::default(), limits, started: now };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Stores a new object under the next revision.
+    ///
+    /// # Errors
+    /// [`WriteError::AlreadyExists`].
+    pub(crate) fn create(&self, resource: &ResourceKey, draft: Draft) -> Result<Arc<Stored>, WriteError> {
+        self.commit(resource, &draft.key(), |current| match current {
+            Some(_) => Err(WriteError::AlreadyExists),
+            None => Ok(Change::Put(draft)),
+        })
+    }
+
+    /// Replaces an object. With `expected`, only if it is still at that revision.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`], [`WriteError::Conflict`].
+    pub(crate) fn update(
+        &self,
+        resource: &ResourceKey,
+        draft: Draft,
+        expected: Option<u64>,
+    ) -> Result<Arc<Stored>, WriteError> {
+        self.commit(resource, &draft.key(), |current| {
+            check(current, expected)?;
+            Ok(Change::Put(draft))
+        })
+    }
+
+    /// Deletes an object; gives its last state with the deletion's revision. With `expected`, only if it is still at
+    /// that revision.
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`], [`WriteError::Conflict`].
+    pub(crate) fn delete(
+        &self,
+        resource: &ResourceKey,
+        key: &str,
+        expected: Option<u64>,
+    ) -> Result<Arc<Stored>, WriteError> {
+        self.commit(resource, key, |current| {
+            check(current, expected)?;
+            Ok(Change::Delete)
+        })
+    }
+
+    /// Deletes an object and stores `last` as its final state in the event (with what changed on the way out, for
+    /// example an emptied list of finalizers).
+    ///
+    /// # Errors
+    /// [`WriteError::NotFound`], [`WriteError::Conflict`].
+    pub(crate) fn delete_as(
+        &self,
+        resource: &ResourceKey,
+        last: Draft,
+        expected: Option<u64>,
+    ) -> Result<Arc<Stored>, WriteError> {
+        self.commit(resource, &last.key(), |current| {
+            check(current, expected)?;
+            Ok(Change::DeleteAs(last))
+        })
+    }
+
+    fn commit(
+        &self,
+        resource: &ResourceKey,
+        key: &str,
+        decide: impl FnOnce(Option<&Arc<Stored>>) -> Result<Change, WriteError>,
+    ) -> Result<Arc<Stored>, WriteError> {
+        let now = Instant::now();
+        let limits = &self.shared.limits;
+        let mut inner = self.shared.inner.write();
+        let inner = &mut *inner;
+        let table = match inner.tables.get_mut(resource) {
+            Some(table) => table,
+            None => inner.tables.entry(resource.clone()).or_insert_with(Table::new),
+        };
+        let previous = table.get(key).cloned();
+        let change = decide(previous.as_ref())?;
+        let revision = inner.revision + 1;
+        let key: Arc<str> = previous.as_ref().map_or_else(|| Arc::from(key), |p| p.key().clone());
+        let (kind, object) = match (change, &previous) {
+            (Change::Put(draft), None) => (EventType::Added, draft.stamp(revision, EventType::Added, key.clone())),
+            (Change::Put(draft), Some(_)) => {
+                (EventType::Modified, draft.stamp(revision, EventType::Modified, key.clone()))
+            }
+            (Change::DeleteAs(draft), _) => {
+                (EventType::Deleted, draft.stamp(revision, EventType::Deleted, key.clone()))
+            }
+            (Change::Delete, Some(previous)) => (EventType::Deleted, previous.deleted_at(revision)),
+            (Change::Delete, None) => return Err(WriteError::NotFound),
+        };
+        let object = Arc::new(object);
+        if let Some(previous) = &previous {
+            let bytes = previous.cost();
+            inner.superseded_bytes += bytes;
+            inner.superseded.push_back(Superseded {
+                by: revision,
+                resource: resource.clone(),
+                key: key.clone(),
+                bytes,
+            });
+        }
+        let version = (kind != EventType::Deleted).then(|| object.clone());
+        table.push(&key, version, Event::new(kind, object.clone(), previous));
+        table.trim(limits, now);
+        inner.revision = revision;
+        inner.timeline.note(now, revision);
+        inner.compact_when_due(now, limits);
+        // Under the lock, so that watchers count events in the order of revisions.
+        if let Some(hub) = self.shared.hubs.read().get(resource) {
+            hub.event(now, limits);
+        }
+        Ok(object)
+    }
+}
+
+enum Change {
+    Put(Draft),
+    Delete,
+    DeleteAs(Draft),
+}
+
+fn check(current: Option<&Arc<Stored>>, expected: Option<u64>) -> Result<(), WriteError> {
+    let current = current.ok_or(WriteError::NotFound)?;
+    match expected {
+        Some(expected) if expected != current.revision() => {
+            Err(WriteError::Conflict { current: current.revision() })
+        }
+        _ => Ok(()),
+    }
+}
+
+// === impl Storage: reads ===
+
+impl Storage {
+    /// The newest revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.shared.inner.read().revision
+    }
+
+    /// The revision that was the newest at `instant` (exact to about 10 ms).
+    pub(crate) fn revision_at(&self, instant: Instant) -> u64 {
+        self.shared.inner.read().timeline.at(instant)
+    }
+
+    /// The newest version of an object.
+    pub(crate) fn get(&self, resource: &ResourceKey, key: &str) -> Option<Arc<Stored>> {
+        self.shared.inner.read().tables.get(resource)?.get(key).cloned()
+    }
+
+    /// An object as it was at `revision`.
+    ///
+    /// # Errors
+    /// When that revision is compacted.
+    pub(crate) fn get_at(
+        &self,
+        resource: &ResourceKey,
+        key: &str,
+        revision: u64,
+    ) -> Result<Option<Arc<Stored>>, Compacted> {
+        let inner = self.shared.inner.read();
+        inner.check_compaction(revision)?;
+        Ok(inner.tables.get(resource).and_then(|table| table.get_at(key, revision)).cloned())
+    }
+
+    /// Up to `max` objects in key order as of `revision`, beginning at `start` (of the scope: without the namespace
+    /// if the scope has one).
+    ///
+    /// # Errors
+    /// When that revision is compacted.
+    pub(crate) fn scan(
+        &self,
+        resource: &ResourceKey,
+        scope: Scope<'_>,
+        start: Option<&str>,
+        revision: u64,
+        max: usize,
+    ) -> Result<Vec<Arc<Stored>>, Compacted> {
+        let inner = self.shared.inner.read();
+        inner.check_compaction(revision)?;
+        let Some(table) = inner.tables.get(resource) else { return Ok(Vec::new()) };
+        Ok(table.scan(scope, start, revision).take(max).cloned().collect())
+    }
+
+    /// The newest objects of a scope, all of one revision, which comes with them.
+    pub(crate) fn list(&self, resource: &ResourceKey, scope: Scope<'_>) -> (Vec<Arc<Stored>>, u64) {
+        let inner = self.shared.inner.read();
+        let revision = inner.revision;
+        let objects = inner.tables.get(resource).map(|t| t.scan(scope, None, revision).cloned().collect());
+        (objects.unwrap_or_default(), revision)
+    }
+
+    /// How many objects there are from `start` on as of `revision`.
+    pub(crate) fn count_from(
+        &self,
+        resource: &ResourceKey,
+        scope: Scope<'_>,
+        start: Option<&str>,
+        revision: u64,
+    ) -> usize {
+        let inner = self.shared.inner.read();
+        inner.tables.get(resource).map_or(0, |table| table.scan(scope, start, revision).count())
+    }
+
+    /// How many objects of a resource there are now.
+    pub(crate) fn len(&self, resource: &ResourceKey) -> usize {
+        self.shared.inner.read().tables.get(resource).map_or(0, Table::len)
+    }
+
+    /// Drops a resource with all its objects and events, as when its CustomResourceDefinition goes.
+    pub(crate) fn drop_resource(&self, resource: &ResourceKey) {
+        self.shared.inner.write().tables.remove(resource);
+        self.shared.hubs.read().get(resource).inspect(|hub| hub.close_all());
+    }
+}
+
+// === impl Storage: watching ===
+
+impl Storage {
+    /// Joins the watchers of a resource, which are woken by every event.
+    pub(crate) fn subscribe(&self, resource: &ResourceKey) -> Subscription {
+        let hub = self.shared.hubs.write().entry(resource.clone()).or_default().clone();
+        Subscription::new(hub, self.shared.started)
+    }
+
+    /// Up to `max` events of a resource after revision `after` and not after `until` (if given).
+    pub(crate) fn events(&self, resource: &ResourceKey, after: u64, until: Option<u64>, max: usize) -> Tail {
+        let inner = self.shared.inner.read();
+        let until = until.map_or(inner.revision, |until| until.min(inner.revision));
+        let Some(table) = inner.tables.get(resource) else {
+            return Tail::Events { events: Vec::new(), through: after.max(until) };
+        };
+        if after < table.oldest_start() {
+            return Tail::Lost { oldest_start: table.oldest_start() };
+        }
+        let events: Vec<_> = table.events(after, until, max).cloned().collect();
+        let through = match events.last() {
+            Some(last) if events.len() == max => last.revision,
+            _ => after.max(until),
+        };
+        Tail::Events { events, through }
+    }
+
+    /// How many events follow revision `after`.
+    pub(crate) fn events_behind(&self, resource: &ResourceKey, after: u64) -> usize {
+        self.shared.inner.read().tables.get(resource).map_or(0, |table| table.events_behind(after))
+    }
+
+    /// The oldest revision from which a watch of the resource may start.
+    pub(crate) fn oldest_start(&self, resource: &ResourceKey) -> u64 {
+        self.shared.inner.read().tables.get(resource).map_or(0, Table::oldest_start)
+    }
+
+    /// Wakes all watchers of all resources, after something other than an event changed what they see.
+    pub(crate) fn wake_all(&self) {
+        self.shared.hubs.read().values().for_each(|hub| hub.wake_all());
+    }
+
+    /// Ends all watches without an ERROR event, as a server does that relists or shuts down.
+    pub(crate) fn close_watches(&self) {
+        self.shared.hubs.read().values().for_each(|hub| hub.close_all());
+    }
+
+    /// The watchers of a resource.
+    pub(crate) fn watchers(&self, resource: &ResourceKey) -> WatcherStats {
+        self.shared.hubs.read().get(resource).map(|hub| hub.stats()).unwrap_or_default()
+    }
+}
+
+// === impl Storage: history ===
+
+impl Storage {
+    /// Forgets all versions but the newest, and all events: reads of older revisions and watches from them get 410.
+    pub(crate) fn compact(&self) {
+        let mut inner = self.shared.inner.write();
+        let revision = inner.revision;
+        inner.compact_to(revision);
+        inner.tables.values_mut().for_each(|table| table.forget_events(revision));
+    }
+
+    /// Forgets the versions older than the newest, but no events: what compaction in etcd does to an API server whose
+    /// watch cache reaches further back.
+    pub(crate) fn compact_versions(&self) {
+        let mut inner = self.shared.inner.write();
+        let revision = inner.revision;
+        inner.compact_to(revision);
+    }
+
+    /// Goes back to `revision`, content and revision alike, as a restored etcd does. Open watches are told nothing.
+    ///
+    /// # Errors
+    /// When that revision is compacted or yet to come.
+    pub(crate) fn roll_back(&self, revision: u64) -> Result<(), Compacted> {
+        let mut inner = self.shared.inner.write();
+        let inner = &mut *inner;
+        inner.check_compaction(revision)?;
+        if revision > inner.revision {
+            return Err(Compacted { requested: revision, oldest: inner.revision });
+        }
+        inner.tables.values_mut().for_each(|table| table.roll_back(revision));
+        inner.revision = revision;
+        inner.timeline.roll_back(revision);
+        while inner.superseded.back().is_some_and(|s| s.by > revision) {
+            if let Some(s) = inner.superseded.pop_back() {
+                inner.superseded_bytes -= s.bytes;
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn check_compaction(&self, revision: u64) -> Result<(), Compacted> {
+        if revision < self.compacted {
+            return Err(Compacted { requested: revision, oldest: self.compacted });
+        }
+        Ok(())
+    }
+
+    fn compact_when_due(&mut self, now: Instant, limits: &HistoryLimits) {
+        if now >= self.next_compaction {
+            self.next_compaction = now + limits.compaction_interval;
+            if let Some(before) = now.checked_sub(limits.compaction_interval) {
+                self.compact_to(self.timeline.at(before));
+            }
+        }
+        while self.superseded_bytes > limits.max_superseded_bytes {
+            let Some(oldest) = self.superseded.front() else { break };
+            self.compact_to(oldest.by);
+        }
+    }
+
+    fn compact_to(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision);
+        while self.superseded.front().is_some_and(|s| s.by <= revision) {
+            let Some(superseded) = self.superseded.pop_front() else { break };
+            self.superseded_bytes -= superseded.bytes;
+            if let Some(table) = self.tables.get_mut(&superseded.resource) {
+                table.compact_key(&superseded.key, revision);
+            }
+        }
+        self.timeline.forget_before(revision);
+    }
+}
+
+// === impl ResourceKey ===
+
+impl ResourceKey {
+    pub(crate) fn new(group: &str, plural: &str) -> Self {
+        Self { group: Arc::from(group), plural: Arc::from(plural) }
+    }
+}
+
+impl From<&ResourceType> for ResourceKey {
+    fn from(resource: &ResourceType) -> Self {
+        Self::new(&resource.group, &resource.plural)
+    }
+}
+
+// === impl Scope ===
+
+impl<'a> Scope<'a> {
+    pub(crate) fn all() -> Self {
+        Self::default()
+    }
+
+    /// One namespace, or all if there is none.
+    pub(crate) fn of(namespace: Option<&'a str>) -> Self {
+        Self { namespace }
+    }
+
+    /// The first key and the first key that no longer belongs.
+    fn bounds(self, start: Option<&str>) -> (Bound<String>, Option<String>) {
+        match (self.namespace, start) {
+            (Some(ns), start) => {
+                // '0' follows '/'.
+                (Bound::Included(format!("{ns}/{}", start.unwrap_or_default())), Some(format!("{ns}0")))
+            }
+            (None, Some(start)) => (Bound::Included(start.to_owned()), None),
+            (None, None) => (Bound::Unbounded, None),
+        }
+    }
+}
+
+// === impl HistoryLimits ===
+
+impl Default for HistoryLimits {
+    fn default() -> Self {
+        Self {
+            min_events: 100,
+            max_events: 102_400,
+            max_bytes: 1 << 30,
+            window: Duration::from_secs(75),
+            compaction_interval: Duration::from_secs(300),
+            max_superseded_bytes: 1 << 30,
+            watch_buffer: 1000,
+            watch_patience: Duration::from_millis(100),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

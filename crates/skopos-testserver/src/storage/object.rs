@@ -1,0 +1,303 @@
+//! One stored version of one object: its JSON as it goes over the wire, and the little that the server asks of it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum EventType {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// One version of an object. Its JSON lies inside a ready watch frame, so that an event is serialized once, shared by
+/// all watchers, and costs no second copy of the object.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    revision: u64,
+    frame: Bytes,
+    object_at: u32,
+    /// Where `"metadata"` begins, behind `{"kind":"...","apiVersion":"...",`.
+    rest_at: u32,
+    key: Arc<str>,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+}
+
+/// An object ready to be stored: only its resourceVersion is missing, which the storage writes under its lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    /// `{"kind":..,"apiVersion":..,"metadata":{..,"resourceVersion":"`
+    head: Vec<u8>,
+    /// What follows the resourceVersion's digits.
+    tail: Vec<u8>,
+    rest_at: u32,
+    namespace: Option<Box<str>>,
+    name: Box<str>,
+    uid: Box<str>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+}
+
+/// The JSON is not an object that a Kubernetes API server could store.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum BadObject {
+    #[error("not a JSON object with an object `metadata`: {0}")]
+    Json(String),
+    #[error("{0} is missing or not a string")]
+    Missing(&'static str),
+}
+
+// === impl EventType ===
+
+impl EventType {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+
+    /// What stands before the object in a watch frame.
+    pub(crate) fn frame_head(self) -> &'static [u8] {
+        match self {
+            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
+            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
+            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
+        }
+    }
+}
+
+/// What stands behind the object in a watch frame.
+pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
+
+// === impl Stored ===
+
+impl Stored {
+    /// The revision that made this version; for the object of a deletion, the deletion's.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The object's JSON, with kind and apiVersion.
+    pub(crate) fn json(&self) -> Bytes {
+        self.frame.slice(self.object_at as usize..self.frame.len() - FRAME_TAIL.len())
+    }
+
+    /// The same, borrowed.
+    pub(crate) fn json_slice(&self) -> &[u8] {
+        &self.frame[self.object_at as usize..self.frame.len() - FRAME_TAIL.len()]
+    }
+
+    /// What follows `{"kind":"...","apiVersion":"...",`: items of typed lists are `{` and this.
+    pub(crate) fn rest(&self) -> &[u8] {
+        &self.frame[self.rest_at as usize..self.frame.len() - FRAME_TAIL.len()]
+    }
+
+    /// The whole watch frame of the event that made this version.
+    pub(crate) fn frame(&self) -> &Bytes {
+        &self.frame
+    }
+
+    /// `NAMESPACE/NAME` or `NAME`, in the order of which lists are sorted.
+    pub(crate) fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.key.rsplit('/').next().unwrap_or_default()
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.key.split_once('/').map(|(namespace, _)| namespace)
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(k, v)| (&**k, &**v))
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
+    }
+
+    /// The object as a tree. Stored JSON is valid, so this never fails in practice.
+    pub(crate) fn to_value(&self) -> Value {
+        serde_json::from_slice(self.json_slice()).unwrap_or(Value::Null)
+    }
+
+    /// This version with another revision: the final state that a deletion carries.
+    pub(super) fn deleted_at(&self, revision: u64) -> Self {
+        let draft = Draft::from_bytes(self.json_slice());
+        match draft {
+            Ok(draft) => draft.stamp(revision, EventType::Deleted, self.key.clone()),
+            Err(_) => unreachable!("stored objects were drafts once"),
+        }
+    }
+
+    /// How much memory it holds, about.
+    pub(super) fn cost(&self) -> usize {
+        self.frame.len() + 200
+    }
+}
+
+// === impl Draft ===
+
+impl Draft {
+    /// Takes an object apart. `metadata.resourceVersion` is ignored.
+    ///
+    /// # Errors
+    /// When it lacks `kind`, `apiVersion` or `metadata.name`.
+    pub(crate) fn from_value(object: &Value) -> Result<Self, BadObject> {
+        let json = serde_json::to_vec(object).map_err(|e| BadObject::Json(e.to_string()))?;
+        Self::from_bytes(&json)
+    }
+
+    /// The same from JSON text.
+    pub(crate) fn from_bytes(json: &[u8]) -> Result<Self, BadObject> {
+        type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+        let bad = |e: serde_json::Error| BadObject::Json(e.to_string());
+        let mut top: Fields<'_> = serde_json::from_slice(json).map_err(bad)?;
+        let metadata = top.remove("metadata").ok_or(BadObject::Missing("metadata"))?;
+        let mut metadata: Fields<'_> = serde_json::from_str(metadata.get()).map_err(bad)?;
+        metadata.remove("resourceVersion");
+        let kind = top.remove("kind").ok_or(BadObject::Missing("kind"))?;
+        let api_version = top.remove("apiVersion").ok_or(BadObject::Missing("apiVersion"))?;
+        let name = text(metadata.get("name")).ok_or(BadObject::Missing("metadata.name"))?;
+        let namespace = text(metadata.get("namespace")).filter(|ns| !ns.is_empty());
+        let uid = text(metadata.get("uid")).unwrap_or_default();
+        let labels: BTreeMap<Cow<'_, str>, Option<Cow<'_, str>>> = match metadata.get("labels") {
+            Some(raw) => Option::deserialize(&mut serde_json::Deserializer::from_str(raw.get()))
+                .map_err(bad)?
+                .unwrap_or_default(),
+            None => BTreeMap::new(),
+        };
+        let labels = labels.into_iter().map(|(k, v)| (k.into(), v.unwrap_or_default().into())).collect();
+
+        let mut head = Vec::with_capacity(256);
+        for part in ["{\"kind\":", kind.get(), ",\"apiVersion\":", api_version.get(), ","] {
+            head.extend_from_slice(part.as_bytes());
+        }
+        let rest_at = head.len() as u32;
+        head.extend_from_slice(b"\"metadata\":{");
+        for field in ["name", "generateName", "namespace", "uid"] {
+            if let Some(raw) = metadata.remove(field) {
+                push_field(&mut head, field, raw);
+                head.push(b',');
+            }
+        }
+        head.extend_from_slice(b"\"resourceVersion\":\"");
+
+        let mut tail = Vec::with_capacity(json.len());
+        tail.push(b'"');
+        let managed = metadata.remove("managedFields");
+        for (field, raw) in metadata.iter().map(|(f, r)| (&**f, *r)).chain(managed.map(|m| ("managedFields", m))) {
+            tail.push(b',');
+            push_field(&mut tail, field, raw);
+        }
+        tail.push(b'}');
+        for (field, raw) in &top {
+            tail.push(b',');
+            push_field(&mut tail, field, raw);
+        }
+        tail.push(b'}');
+        Ok(Self { head, tail, rest_at, namespace, name, uid, labels })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    pub(crate) fn key(&self) -> String {
+        storage_key(self.namespace(), &self.name)
+    }
+
+    pub(super) fn stamp(self, revision: u64, event: EventType, key: Arc<str>) -> Stored {
+        let event_head = event.frame_head();
+        let digits = revision.to_string();
+        let parts = [event_head, &self.head, digits.as_bytes(), &self.tail, FRAME_TAIL];
+        let mut frame = Vec::with_capacity(parts.iter().map(|p| p.len()).sum());
+        for part in parts {
+            frame.extend_from_slice(part);
+        }
+        let object_at = event_head.len() as u32;
+        Stored {
+            revision,
+            frame: frame.into(),
+            object_at,
+            rest_at: object_at + self.rest_at,
+            key,
+            uid: self.uid,
+            labels: self.labels,
+        }
+    }
+}
+
+/// `NAMESPACE/NAME` or `NAME`.
+pub(crate) fn storage_key(namespace: Option<&str>, name: &str) -> String {
+    match namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name.to_owned(),
+    }
+}
+
+fn text(raw: Option<&&RawValue>) -> Option<Box<str>> {
+    let text: Cow<'_, str> = serde_json::from_str(raw?.get()).ok()?;
+    Some(text.into())
+}
+
+fn push_field(out: &mut Vec<u8>, field: &str, raw: &RawValue) {
+    out.extend_from_slice(Value::from(field).to_string().as_bytes());
+    out.push(b':');
+    out.extend_from_slice(raw.get().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_draft_becomes_an_object_a_list_item_and_a_frame() {
+        let object = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n"},
+            "metadata": {"name": "a", "namespace": "b", "uid": "u", "resourceVersion": "999",
+                "labels": {"x": "y"}, "managedFields": [], "annotations": {"q\"": "\n"}}});
+        let draft = Draft::from_value(&object).unwrap();
+        let stored = draft.stamp(7, EventType::Added, Arc::from("b/a"));
+        let mut expected = object.clone();
+        expected["metadata"]["resourceVersion"] = json!("7");
+        assert_eq!(stored.to_value(), expected);
+        assert_eq!(serde_json::from_slice::<Value>(stored.frame()).unwrap(), json!({"type": "ADDED", "object": expected}));
+        let bare: Value = serde_json::from_slice(&[b"{", stored.rest()].concat()).unwrap();
+        expected.as_object_mut().unwrap().retain(|k, _| k != "kind" && k != "apiVersion");
+        assert_eq!(bare, expected);
+        assert_eq!((stored.namespace(), stored.name(), stored.label("x")), (Some("b"), "a", Some("y")));
+        let gone = stored.deleted_at(9);
+        assert_eq!(gone.to_value()["metadata"]["resourceVersion"], "9");
+        assert!(gone.frame().starts_with(b"{\"type\":\"DELETED\""));
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert_eq!(Draft::from_bytes(b"{}").unwrap_err(), BadObject::Missing("metadata"));
+        assert!(matches!(Draft::from_bytes(b"[]"), Err(BadObject::Json(_))));
+        let nameless = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}});
+        assert_eq!(Draft::from_value(&nameless).unwrap_err(), BadObject::Missing("metadata.name"));
+    }
+}

@@ -1,0 +1,134 @@
+use serde_json::json;
+
+use super::*;
+
+fn pods() -> ResourceKey {
+    ResourceKey::new("", "pods")
+}
+
+fn pod(namespace: &str, name: &str, size: usize) -> Draft {
+    Draft::from_value(&json!({"apiVersion": "v1", "kind": "Pod", "spec": {"x": "y".repeat(size)},
+        "metadata": {"name": name, "namespace": namespace}}))
+    .unwrap()
+}
+
+fn names(objects: &[Arc<Stored>]) -> Vec<&str> {
+    objects.iter().map(|o| o.name()).collect()
+}
+
+#[test]
+fn every_write_is_a_revision_and_expectations_are_checked() {
+    let storage = Storage::new(HistoryLimits::default());
+    let a = storage.create(&pods(), pod("n", "a", 1)).unwrap();
+    assert_eq!(storage.create(&pods(), pod("n", "a", 1)).unwrap_err(), WriteError::AlreadyExists);
+    let b = storage.update(&pods(), pod("n", "a", 2), Some(a.revision())).unwrap();
+    assert_eq!(b.revision(), a.revision() + 1);
+    let conflict = WriteError::Conflict { current: b.revision() };
+    assert_eq!(storage.update(&pods(), pod("n", "a", 2), Some(a.revision())).unwrap_err(), conflict);
+    assert_eq!(storage.delete(&pods(), "n/a", Some(a.revision())).unwrap_err(), conflict);
+    let gone = storage.delete(&pods(), "n/a", None).unwrap();
+    assert_eq!(gone.revision(), b.revision() + 1);
+    assert_eq!(storage.delete(&pods(), "n/a", None).unwrap_err(), WriteError::NotFound);
+    assert_eq!(storage.update(&pods(), pod("n", "a", 2), None).unwrap_err(), WriteError::NotFound);
+    assert_eq!((storage.len(&pods()), storage.revision()), (0, gone.revision()));
+}
+
+#[test]
+fn old_revisions_stay_readable_until_compacted() {
+    let storage = Storage::new(HistoryLimits::default());
+    for name in ["a", "b", "c"] {
+        storage.create(&pods(), pod("n", name, 1)).unwrap();
+    }
+    let then = storage.revision();
+    storage.delete(&pods(), "n/b", None).unwrap();
+    storage.update(&pods(), pod("n", "c", 9), None).unwrap();
+    storage.create(&pods(), pod("n", "d", 1)).unwrap();
+    let old = storage.scan(&pods(), Scope::all(), None, then, 10).unwrap();
+    assert_eq!(names(&old), ["a", "b", "c"]);
+    assert!(old.iter().all(|o| o.revision() <= then));
+    let page = storage.scan(&pods(), Scope::of(Some("n")), Some("a\0"), then, 1).unwrap();
+    assert_eq!(names(&page), ["b"]);
+    assert_eq!(storage.count_from(&pods(), Scope::of(Some("n")), Some("b\0"), then), 1);
+    storage.compact();
+    assert!(storage.scan(&pods(), Scope::all(), None, then, 10).is_err());
+    assert_eq!(names(&storage.list(&pods(), Scope::all()).0), ["a", "c", "d"]);
+    assert!(matches!(storage.events(&pods(), then, None, 10), Tail::Lost { oldest_start } if oldest_start == storage.revision()));
+}
+
+#[test]
+fn keys_sort_like_paths() {
+    let storage = Storage::new(HistoryLimits::default());
+    for namespace in ["a", "a-b", "b"] {
+        storage.create(&pods(), pod(namespace, "x", 1)).unwrap();
+    }
+    let all = storage.list(&pods(), Scope::all()).0;
+    // '-' sorts before '/'.
+    assert_eq!(all.iter().map(|o| &**o.key()).collect::<Vec<_>>(), ["a-b/x", "a/x", "b/x"]);
+    assert_eq!(storage.list(&pods(), Scope::of(Some("a"))).0.len(), 1);
+}
+
+#[test]
+fn rolling_back_takes_content_events_and_revision_back() {
+    let storage = Storage::new(HistoryLimits::default());
+    storage.create(&pods(), pod("n", "a", 1)).unwrap();
+    let then = storage.revision();
+    storage.delete(&pods(), "n/a", None).unwrap();
+    storage.create(&pods(), pod("n", "b", 1)).unwrap();
+    storage.roll_back(then).unwrap();
+    assert_eq!((storage.revision(), storage.len(&pods())), (then, 1));
+    assert_eq!(names(&storage.list(&pods(), Scope::all()).0), ["a"]);
+    // A watcher from before the restore is silent until its revision comes again.
+    assert!(matches!(storage.events(&pods(), then + 2, None, 10), Tail::Events { events, .. } if events.is_empty()));
+    storage.create(&pods(), pod("n", "c", 1)).unwrap();
+    let Tail::Events { events, through } = storage.events(&pods(), then, None, 10) else { panic!("lost") };
+    assert_eq!((events.len(), through), (1, then + 1));
+    assert!(storage.roll_back(then + 100).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_window_keeps_the_latest_events_and_all_young_ones() {
+    let limits = HistoryLimits { min_events: 10, max_events: 50, ..HistoryLimits::default() };
+    let storage = Storage::new(limits);
+    let start = storage.revision();
+    for i in 0..40 {
+        storage.create(&pods(), pod("n", &format!("a{i}"), 1)).unwrap();
+    }
+    assert_eq!(storage.oldest_start(&pods()), 0, "all are young");
+    for i in 0..40 {
+        storage.create(&pods(), pod("n", &format!("b{i}"), 1)).unwrap();
+    }
+    assert_eq!(storage.oldest_start(&pods()), start + 30, "no more than 50");
+    tokio::time::advance(Duration::from_secs(80)).await;
+    storage.create(&pods(), pod("n", "c", 1)).unwrap();
+    assert_eq!(storage.oldest_start(&pods()), start + 71, "old ones go down to 10");
+    // Five minutes later, versions are compacted too.
+    assert!(storage.scan(&pods(), Scope::all(), None, start + 1, 1).is_ok());
+    tokio::time::advance(Duration::from_secs(600)).await;
+    storage.create(&pods(), pod("n", "d", 1)).unwrap();
+    assert!(storage.scan(&pods(), Scope::all(), None, start + 1, 1).is_err());
+}
+
+#[test]
+fn superseded_versions_have_a_byte_limit() {
+    let storage = Storage::new(HistoryLimits { max_superseded_bytes: 100_000, ..HistoryLimits::default() });
+    storage.create(&pods(), pod("n", "a", 1000)).unwrap();
+    let first = storage.revision();
+    for _ in 0..200 {
+        storage.update(&pods(), pod("n", "a", 1000), None).unwrap();
+    }
+    assert!(storage.get_at(&pods(), "n/a", first).is_err());
+    assert!(storage.get_at(&pods(), "n/a", storage.revision() - 50).unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn revisions_are_known_by_time() {
+    let storage = Storage::new(HistoryLimits::default());
+    let before = Instant::now();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    storage.create(&pods(), pod("n", "a", 1)).unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    storage.create(&pods(), pod("n", "b", 1)).unwrap();
+    assert_eq!(storage.revision_at(before), 1);
+    assert_eq!(storage.revision_at(before + Duration::from_millis(1500)), 2);
+    assert_eq!(storage.revision_at(Instant::now()), 3);
+}
