@@ -1,0 +1,278 @@
+//! The command line: names and meanings as kubectl has them, wherever kubectl has one.
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::demo::FaultName;
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failed (one line on standard error says why), 2 wrong usage, 130 ended by Ctrl-C.
+Colours are used on terminals only; NO_COLOR=1 turns them off.";
+
+/// Live Kubernetes state that knows its own age.
+#[derive(Debug, Parser)]
+#[command(name = "skopos", version, after_help = EXIT_CODES, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What is logged to standard error, and how.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogArgs {
+    /// Log to standard error what goes on beneath (-v decisions, -vv requests, -vvv everything)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Form of the log lines
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Form of the log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show live state kept, aged and recovered, against a cluster of its own
+    ///
+    /// Starts a Kubernetes API server in this process, keeps its objects changing, watches them, and shows what
+    /// the watchers know. Nothing outside is needed or touched. Keys, or `skopos demo fault NAME` in another
+    /// terminal, break the connection in the ways that clusters break it.
+    Demo(DemoArgs),
+    /// Print the objects of a resource, then every change, whatever happens to the connection
+    ///
+    /// Like `kubectl get -w`, but it survives lost connections and restarted servers, shows what an update
+    /// changed, and says on standard error when its view is stale and why.
+    #[command(after_help = WATCH_EXAMPLES)]
+    Watch(WatchArgs),
+    /// Run a Kubernetes API server in memory, for trying things out and for tests
+    Testserver(TestserverArgs),
+    /// Print the completion script of a shell
+    #[command(after_help = COMPLETION_EXAMPLES)]
+    Completion {
+        /// The shell to complete in
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+const WATCH_EXAMPLES: &str = "\
+Examples:
+  skopos watch pods -A                       all pods, and what changes in them
+  skopos watch deploy -n shop -l app=cart    short names and selectors as kubectl has them
+  skopos watch certificates.cert-manager.io  any resource that the cluster serves
+  skopos watch pods -o json | jq -r 'select(.type == \"DELETED\") | .object.metadata.name'";
+
+const COMPLETION_EXAMPLES: &str = "\
+Examples:
+  source <(skopos completion bash)
+  skopos completion zsh > \"${fpath[1]}/_skopos\"
+  skopos completion fish > ~/.config/fish/completions/skopos.fish";
+
+/// Which cluster.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct ClusterArgs {
+    /// Kubeconfig file [default: $KUBECONFIG, then ~/.kube/config, then the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig to use [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WatchArgs {
+    /// Plural, singular, short name or kind, with its group where that is not clear (pods, po, deployments.apps)
+    pub(crate) resource: String,
+    /// Only the object of this name
+    pub(crate) name: Option<String>,
+    /// Namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    pub(crate) namespace: Option<String>,
+    /// All namespaces
+    #[arg(short = 'A', long)]
+    pub(crate) all_namespaces: bool,
+    /// Label selector (app=cart,tier!=web,env in (a,b),!legacy)
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+    /// Field selector (status.phase=Running); servers support few fields
+    #[arg(long, value_name = "SELECTOR")]
+    pub(crate) field_selector: Option<String>,
+    /// Output form
+    #[arg(short, long, value_enum, default_value_t = OutputFormat::Table, value_name = "FORMAT")]
+    pub(crate) output: OutputFormat,
+    /// Leave out the objects that exist already and print changes only
+    #[arg(long)]
+    pub(crate) watch_only: bool,
+    /// Leave out the table's header
+    #[arg(long)]
+    pub(crate) no_headers: bool,
+    /// How long the first complete view may take before this fails with the reason
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) sync_timeout: Duration,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArgs,
+}
+
+/// How objects and their changes are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// Columns; an update shows the fields that changed
+    Table,
+    /// One line per change: {"type": "ADDED", "object": {...}}
+    Json,
+    /// Kind and name, as pod/web-0
+    Name,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TestserverArgs {
+    /// Port on 127.0.0.1; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    pub(crate) port: u16,
+    /// Serve HTTPS with a certificate made for this run
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Pods to start with
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub(crate) objects: u32,
+    /// Changes per second that keep happening to those objects
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub(crate) churn: u32,
+    /// Give Deployments and StatefulSets pods that turn ready, as a cluster does
+    #[arg(long)]
+    pub(crate) workloads: bool,
+    /// Where the kubeconfig for kubectl is written [default: a file in the temporary directory]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig_out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct DemoArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<DemoCommand>,
+    /// Print one report, with one fault inflicted and healed, and exit 0 if everything synced
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print lines even on a terminal
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) lines: bool,
+    /// Talk HTTPS to the server
+    #[arg(long)]
+    pub(crate) tls: bool,
+    /// Pods to start with
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) objects: u32,
+    /// Changes per second that keep happening
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) churn: u32,
+    /// How long the first complete view may take
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) sync_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum DemoCommand {
+    /// Inflict a fault on the demo that runs in another terminal
+    Fault {
+        /// What shall happen
+        #[arg(value_enum)]
+        name: FaultName,
+    },
+}
+
+/// `30s`, `1m30s`, `500ms`, or a plain number of seconds; more than nothing, at most a day.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(24 * 3600);
+    let duration = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => text
+            .parse::<jiff::SignedDuration>()
+            .ok()
+            .and_then(|signed| Duration::try_from(signed).ok())
+            .ok_or("write it as 30s, 1m30s or 500ms")?,
+    };
+    if duration.is_zero() || duration > LONGEST {
+        return Err("must be more than 0 and at most 24h".into());
+    }
+    Ok(duration)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split_whitespace())
+    }
+
+    fn watch(line: &str) -> WatchArgs {
+        match parse(line).unwrap().command {
+            Command::Watch(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_surface_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn watch_takes_kubectls_words() {
+        let args =
+            watch("skopos watch pods -n shop -l app=cart --field-selector status.phase=Running -o json");
+        assert_eq!(args.namespace.as_deref(), Some("shop"));
+        assert_eq!(args.selector.as_deref(), Some("app=cart"));
+        assert_eq!(args.field_selector.as_deref(), Some("status.phase=Running"));
+        assert_eq!(args.output, OutputFormat::Json);
+        assert_eq!(args.sync_timeout, Duration::from_secs(30));
+        let long =
+            watch("skopos watch pods --all-namespaces --selector=a --kubeconfig=f --context=c -o name");
+        assert!(long.all_namespaces);
+        assert_eq!(long.cluster.context.as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn namespace_and_all_namespaces_exclude_each_other() {
+        assert_eq!(parse("skopos watch pods -A -n x").unwrap_err().kind(), ErrorKind::ArgumentConflict);
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "-3s", "soon", "25h", "99999999999999999999"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_fault_is_a_command_of_the_demo() {
+        let Command::Demo(args) = parse("skopos demo fault reset").unwrap().command else { panic!() };
+        assert!(matches!(args.command, Some(DemoCommand::Fault { name: FaultName::Reset })));
+        assert!(parse("skopos demo fault nonsense").is_err());
+        assert!(parse("skopos demo --once fault reset").is_err());
+    }
+
+    #[test]
+    fn v_counts() {
+        assert_eq!(parse("skopos -vv demo").unwrap().log.verbose, 2);
+        assert_eq!(parse("skopos demo -v").unwrap().log.verbose, 1);
+    }
+}

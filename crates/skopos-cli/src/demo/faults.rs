@@ -1,0 +1,134 @@
+//! The faults that a person can inflict on the demo: their names, keys and what they mean.
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+/// A way in which a cluster fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]
+pub(crate) enum FaultName {
+    /// Connections stay open, but nothing goes through them any more
+    BlackHole,
+    /// All connections are reset (RST)
+    Reset,
+    /// All connections are closed in order (FIN)
+    Close,
+    /// Watch streams deliver nothing more, while their connection answers PINGs
+    Stall,
+    /// The server forgets its history and ends all watches: they come back to 410 Gone
+    Compact,
+    /// The server goes away without a word and comes back on the same port
+    Restart,
+    /// The server stops listening (as a paused virtual cluster does), until resumed
+    Pause,
+    /// The server answers with an older view, as a second API server that lags behind would
+    Lag,
+    /// The server's history goes back, as after an etcd restore from a backup
+    Rollback,
+    /// A watch delivers an object that cannot be decoded
+    Undecodable,
+    /// Every request is answered with 503 Service Unavailable
+    Unavailable,
+    /// The paused server listens again, and whatever is broken is mended
+    Heal,
+}
+
+impl FaultName {
+    /// All of them in the order in which they are shown.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::BlackHole,
+        Self::Reset,
+        Self::Close,
+        Self::Stall,
+        Self::Compact,
+        Self::Restart,
+        Self::Pause,
+        Self::Lag,
+        Self::Rollback,
+        Self::Undecodable,
+        Self::Unavailable,
+        Self::Heal,
+    ];
+
+    /// The key that inflicts it.
+    pub(crate) const fn key(self) -> char {
+        match self {
+            Self::BlackHole => 'b',
+            Self::Reset => 'r',
+            Self::Close => 'f',
+            Self::Stall => 's',
+            Self::Compact => 'c',
+            Self::Restart => 'R',
+            Self::Pause => 'p',
+            Self::Lag => 'l',
+            Self::Rollback => 'o',
+            Self::Undecodable => 'e',
+            Self::Unavailable => '5',
+            Self::Heal => 'h',
+        }
+    }
+
+    /// The fault of a key.
+    pub(crate) fn of_key(key: char) -> Option<Self> {
+        Self::ALL.into_iter().find(|fault| fault.key() == key)
+    }
+
+    /// A word or two for the line of keys.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::BlackHole => "black hole",
+            Self::Reset => "RST",
+            Self::Close => "FIN",
+            Self::Stall => "stall",
+            Self::Compact => "compact",
+            Self::Restart => "restart",
+            Self::Pause => "pause/resume",
+            Self::Lag => "lag",
+            Self::Rollback => "RV rollback",
+            Self::Undecodable => "undecodable",
+            Self::Unavailable => "503",
+            Self::Heal => "heal",
+        }
+    }
+
+    /// What happens, as a line of the log.
+    pub(crate) const fn tale(self) -> &'static str {
+        match self {
+            Self::BlackHole => "black hole: the open connections swallow everything",
+            Self::Reset => "RST: every connection is reset",
+            Self::Close => "FIN: every connection is closed",
+            Self::Stall => "stall: the watches fall silent, their connections stay alive",
+            Self::Compact => "compaction: history is gone and the watches end",
+            Self::Restart => "restart: the server is away for two seconds",
+            Self::Pause => "pause: the server stops listening",
+            Self::Lag => "lag: the server answers from an older view",
+            Self::Rollback => "rollback: the server's history goes back, as after a restore",
+            Self::Undecodable => "undecodable: a watch delivers a broken object",
+            Self::Unavailable => "503: every request is refused",
+            Self::Heal => "heal: the server is as it should be",
+        }
+    }
+
+    /// How long it lasts by itself. `None`: it happens at one moment, or lasts until healed.
+    pub(crate) const fn lasts(self) -> Option<Duration> {
+        match self {
+            Self::Restart => Some(Duration::from_secs(2)),
+            Self::Unavailable => Some(Duration::from_secs(5)),
+            Self::Lag => Some(Duration::from_secs(10)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_key_of_its_own() {
+        for fault in FaultName::ALL {
+            assert_eq!(FaultName::of_key(fault.key()), Some(fault));
+        }
+        assert_eq!(FaultName::ALL.len(), FaultName::value_variants().len());
+        assert_eq!(FaultName::of_key('q'), None);
+    }
+}

@@ -1,0 +1,112 @@
+//! The one way in which a command fails: a line that says what is wrong and what to do.
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command ended without having done its work.
+#[derive(Debug)]
+pub(crate) enum CliError {
+    /// Something is wrong, and this says what, and what to do about it
+    Failed { what: String, hint: Option<String> },
+    /// The command line asks for something that cannot be (clap found nothing wrong with its form)
+    Usage(String),
+    /// The reader of standard output went away, as `head` does: no failure
+    BrokenPipe,
+    /// Ctrl-C or a termination signal: the number of the signal
+    Interrupted(u8),
+}
+
+impl CliError {
+    /// A failure whose text needs no advice.
+    pub(crate) fn new(what: impl fmt::Display) -> Self {
+        Self::Failed { what: what.to_string(), hint: None }
+    }
+
+    /// What a person can do about it.
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        match self {
+            Self::Failed { what, .. } => Self::Failed { what, hint: Some(hint.into()) },
+            other => other,
+        }
+    }
+
+    /// The process' exit code: 1 for failures, 2 for wrong usage, 128 + n after signal n, as shells count.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Failed { .. } => 1,
+            Self::Usage(_) => 2,
+            Self::BrokenPipe => 0,
+            Self::Interrupted(signal) => 128 + signal,
+        })
+    }
+
+    /// The line for standard error, if there is anything to say.
+    pub(crate) fn line(&self) -> Option<String> {
+        const LONGEST: usize = 1000;
+        let text = match self {
+            Self::Failed { what, hint: None } | Self::Usage(what) => what.clone(),
+            Self::Failed { what, hint: Some(hint) } => format!("{}: {hint}", what.trim_end()),
+            Self::BrokenPipe | Self::Interrupted(_) => return None,
+        };
+        Some(format!("error: {}", crate::human::one_line(text.trim(), LONGEST)))
+    }
+}
+
+impl From<std::io::Error> for CliError {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Self::new(error),
+        }
+    }
+}
+
+/// An error and its causes in one line, without repeating what a cause already said.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_with_advice() {
+        let error = CliError::new("no file\nat all\n").hint("name another");
+        assert_eq!(error.line().unwrap(), "error: no file at all: name another");
+        assert_eq!(CliError::Usage("nonsense".into()).line().unwrap(), "error: nonsense");
+    }
+
+    #[test]
+    fn nothing_is_said_about_a_reader_that_left() {
+        let error = CliError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(error.line().is_none());
+    }
+
+    #[test]
+    fn causes_are_not_repeated() {
+        #[derive(Debug)]
+        struct Layer(&'static str, Option<Box<Layer>>);
+        impl fmt::Display for Layer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.0)
+            }
+        }
+        impl std::error::Error for Layer {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                self.1.as_deref().map(|layer| layer as _)
+            }
+        }
+        let inner = Layer("refused", None);
+        let middle = Layer("connect: refused", Some(Box::new(inner)));
+        assert_eq!(chain(&Layer("list pods", Some(Box::new(middle)))), "list pods: connect: refused");
+    }
+}

@@ -1,0 +1,51 @@
+//! Colours, on terminals only.
+use std::fmt::Display;
+use std::io::IsTerminal;
+
+/// Paints text for one stream, or leaves it as it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    colour: bool,
+}
+
+/// What a colour means here, rather than which one it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// New, or healthy again
+    Good,
+    /// Changed, or worth a look
+    Notice,
+    /// Gone, or broken
+    Bad,
+    /// Less important
+    Faint,
+}
+
+impl Style {
+    /// Colours if the stream is a terminal that knows them and nobody asked for none (<https://no-color.org>).
+    pub(crate) fn of(stream: &impl IsTerminal) -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { colour: stream.is_terminal() && !refused && !dumb }
+    }
+
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) const fn plain() -> Self {
+        Self { colour: false }
+    }
+
+    /// The text in the colour of this tone.
+    pub(crate) fn paint(self, tone: Tone, text: impl Display) -> String {
+        if !self.colour {
+            return text.to_string();
+        }
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Notice => "33",
+            Tone::Bad => "31",
+            Tone::Faint => "2",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}

@@ -1,0 +1,123 @@
+//! When the view is stale, why, and when it is current again.
+use std::time::Duration;
+
+use crate::human;
+use crate::output::Notice;
+use crate::style::{Style, Tone};
+
+/// What is known about the view at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ViewState {
+    /// It follows the server
+    Live,
+    /// It may be behind, and why
+    Stale { reason: String },
+}
+
+/// Turns what is known about the view, moment by moment, into the few notices that a person wants.
+///
+/// An interruption shorter than the patience is not told: servers end every watch once in a while, and the next one
+/// takes over at the same resourceVersion.
+#[derive(Debug)]
+pub(crate) struct ViewMonitor {
+    patience: Duration,
+    since: Option<Duration>,
+    told: Option<String>,
+}
+
+impl ViewMonitor {
+    /// A monitor of a view that is live.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { patience, since: None, told: None }
+    }
+
+    /// What is known now (time counts from any origin), and how the last trouble healed if that is known.
+    pub(crate) fn observe(&mut self, now: Duration, state: &ViewState, healed: &str) -> Option<Notice> {
+        match state {
+            ViewState::Live => {
+                let since = self.since.take()?;
+                self.told.take()?;
+                Some(Notice::Live { after: now.saturating_sub(since), how: healed.into() })
+            }
+            ViewState::Stale { reason } => {
+                let since = *self.since.get_or_insert(now);
+                let news = self.told.as_ref() != Some(reason);
+                if !news || now.saturating_sub(since) < self.patience {
+                    return None;
+                }
+                self.told = Some(reason.clone());
+                Some(Notice::Stale { reason: reason.clone() })
+            }
+        }
+    }
+}
+
+/// A notice as a line for people, without the newline.
+pub(crate) fn notice_line(notice: &Notice, style: Style) -> String {
+    const LONGEST: usize = 300;
+    match notice {
+        Notice::Synced { objects, after } => style.paint(
+            Tone::Faint,
+            format!("# synced: {} after {}", human::count(*objects, "object"), human::seconds(*after)),
+        ),
+        Notice::Stale { reason } => {
+            style.paint(Tone::Bad, format!("# stale: {}", human::one_line(reason, LONGEST)))
+        }
+        Notice::Live { after, how } if how.is_empty() => {
+            style.paint(Tone::Good, format!("# live again after {}", human::seconds(*after)))
+        }
+        Notice::Live { after, how } => style.paint(
+            Tone::Good,
+            format!("# live again after {}: {}", human::seconds(*after), human::one_line(how, LONGEST)),
+        ),
+        Notice::Note(text) => style.paint(Tone::Notice, format!("# {}", human::one_line(text, LONGEST))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn stale(reason: &str) -> ViewState {
+        ViewState::Stale { reason: reason.into() }
+    }
+
+    #[test]
+    fn trouble_and_its_end_are_told_once() {
+        let mut monitor = ViewMonitor::new(at(500));
+        assert_eq!(monitor.observe(at(0), &ViewState::Live, ""), None);
+        assert_eq!(monitor.observe(at(1000), &stale("refused"), ""), None, "it may be over at once");
+        assert_eq!(
+            monitor.observe(at(1600), &stale("refused"), ""),
+            Some(Notice::Stale { reason: "refused".into() })
+        );
+        assert_eq!(monitor.observe(at(2000), &stale("refused"), ""), None);
+        assert_eq!(
+            monitor.observe(at(2100), &stale("HTTP 503"), ""),
+            Some(Notice::Stale { reason: "HTTP 503".into() })
+        );
+        let live = Notice::Live { after: at(2000), how: "watch resumed".into() };
+        assert_eq!(monitor.observe(at(3000), &ViewState::Live, "watch resumed"), Some(live));
+        assert_eq!(monitor.observe(at(3100), &ViewState::Live, ""), None);
+    }
+
+    #[test]
+    fn a_short_interruption_is_not_told() {
+        let mut monitor = ViewMonitor::new(at(500));
+        monitor.observe(at(0), &stale("closed"), "");
+        assert_eq!(monitor.observe(at(300), &ViewState::Live, ""), None);
+        assert_eq!(monitor.observe(at(900), &stale("closed"), ""), None, "patience starts anew");
+    }
+
+    #[test]
+    fn lines_for_people() {
+        let line = |notice| notice_line(&notice, Style::plain());
+        assert_eq!(line(Notice::Synced { objects: 1, after: at(40) }), "# synced: 1 object after 40ms");
+        assert_eq!(line(Notice::Stale { reason: "a\nb".into() }), "# stale: a b");
+        assert_eq!(line(Notice::Live { after: at(1500), how: String::new() }), "# live again after 1.5s");
+    }
+}
