@@ -1,0 +1,368 @@
+//! Sets of fields, as `managedFields` keeps them (`FieldsV1`).
+//!
+//! A set is a tree whose edges are written as in `FieldsV1`: `f:NAME` for a field, `k:{...}` for the item of a keyed
+//! list, `v:...` for a member of a set. A node can be a member itself, have members below, or both.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::Shape;
+use super::shape::ListShape;
+
+/// A set of fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FieldSet {
+    member: bool,
+    children: BTreeMap<String, FieldSet>,
+}
+
+impl FieldSet {
+    /// Reads `fieldsV1`.
+    pub(crate) fn from_json(json: &Value) -> Self {
+        let mut set = Self::default();
+        let Some(map) = json.as_object() else { return set };
+        set.member = map.is_empty() || map.contains_key(".");
+        for (edge, below) in map.iter().filter(|(edge, _)| *edge != ".") {
+            set.children.insert(edge.clone(), Self::from_json(below));
+        }
+        set
+    }
+
+    /// Writes `fieldsV1`.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut map = Map::new();
+        if self.member && !self.children.is_empty() {
+            map.insert(".".to_owned(), Value::Object(Map::new()));
+        }
+        for (edge, below) in &self.children {
+            map.insert(edge.clone(), below.to_json());
+        }
+        Value::Object(map)
+    }
+
+    /// All fields that `value` sets. With `inner`, objects inside are members too, as writes other than apply record
+    /// them; without, leaves only, beside the items of keyed lists.
+    pub(crate) fn of(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
+        let mut set = Self::below(value, shape, inner);
+        set.member = false;
+        set
+    }
+
+    fn below(value: &Value, shape: Shape<'_>, inner: bool) -> Self {
+        let mut set = Self::default();
+        match value {
+            Value::Object(map) if !map.is_empty() && !shape.is_atomic_map() => {
+                set.member = inner;
+                for (name, value) in map {
+                    set.children.insert(field_edge(name), Self::below(value, shape.field(name), inner));
+                }
+            }
+            Value::Array(items) if !items.is_empty() && shape.list() != ListShape::Atomic => {
+                set.member = inner;
+                for item in items {
+                    let mut below = Self::below(item, shape.item(), inner);
+                    below.member = true;
+                    set.children.insert(item_edge(item, shape), below);
+                }
+            }
+            _ => set.member = true,
+        }
+        set
+    }
+
+    /// Whether nothing is in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.member && self.children.values().all(Self::is_empty)
+    }
+
+    /// The set at the end of an edge.
+    pub(crate) fn child(&self, edge: &str) -> Option<&Self> {
+        self.children.get(edge)
+    }
+
+    /// Whether the root itself is a member.
+    pub(crate) fn is_member(&self) -> bool {
+        self.member
+    }
+
+    /// What is in both.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let both = |(edge, below): (&String, &Self)| {
+            let below = below.intersection(other.children.get(edge)?);
+            (!below.is_empty()).then(|| (edge.clone(), below))
+        };
+        Self {
+            member: self.member && other.member,
+            children: self.children.iter().filter_map(both).collect(),
+        }
+    }
+
+    /// What is in it and not in `other`.
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        let left = |(edge, below): (&String, &Self)| {
+            let below = match other.children.get(edge) {
+                Some(other) => below.difference(other),
+                None => below.clone(),
+            };
+            (!below.is_empty()).then(|| (edge.clone(), below))
+        };
+        Self {
+            member: self.member && !other.member,
+            children: self.children.iter().filter_map(left).collect(),
+        }
+    }
+
+    /// What is in it and not in `keep`, where a member that has something of `keep` below it is spared too: what may be
+    /// removed from an object without touching what `keep` needs.
+    pub(crate) fn difference_sparing(&self, keep: &Self) -> Self {
+        let left = |(edge, below): (&String, &Self)| {
+            let below = match keep.children.get(edge) {
+                Some(keep) => below.difference_sparing(keep),
+                None => below.clone(),
+            };
+            (!below.is_empty()).then(|| (edge.clone(), below))
+        };
+        let children = self.children.iter().filter_map(left).collect();
+        Self { member: self.member && keep.is_empty(), children }
+    }
+
+    /// The set without the subtree at the end of an edge.
+    pub(crate) fn without_child(mut self, edge: &str) -> Self {
+        self.children.remove(edge);
+        self
+    }
+
+    /// The set with `edit` applied to the subtree at the end of an edge, if there is one.
+    pub(crate) fn edit_child(mut self, edge: &str, edit: impl FnOnce(Self) -> Self) -> Self {
+        if let Some(below) = self.children.remove(edge) {
+            insert_nonempty(&mut self, edge, edit(below));
+        }
+        self
+    }
+
+    /// The set without its root, where something is below it.
+    pub(crate) fn without_root(mut self) -> Self {
+        self.member &= self.children.is_empty();
+        self
+    }
+
+    /// What is in it and neither in `other` nor below a member of `other`: what is left after these values are gone
+    /// or somebody else's.
+    pub(crate) fn without_subtrees(&self, other: &Self) -> Self {
+        let left = |(edge, below): (&String, &Self)| {
+            let below = match other.children.get(edge) {
+                Some(other) if other.member => return None,
+                Some(other) => below.without_subtrees(other),
+                None => below.clone(),
+            };
+            (!below.is_empty()).then(|| (edge.clone(), below))
+        };
+        Self {
+            member: self.member && !other.member,
+            children: self.children.iter().filter_map(left).collect(),
+        }
+    }
+
+    /// What is in either.
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        let mut result = self.clone();
+        result.member |= other.member;
+        for (edge, below) in &other.children {
+            let merged = match result.children.get(edge) {
+                Some(mine) => mine.union(below),
+                None => below.clone(),
+            };
+            result.children.insert(edge.clone(), merged);
+        }
+        result
+    }
+
+    /// The paths of all members, written as the API server's messages do: `.spec.containers[name="a"].image`.
+    pub(crate) fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.collect_paths(&mut String::new(), &mut paths);
+        paths
+    }
+
+    fn collect_paths(&self, prefix: &mut String, paths: &mut Vec<String>) {
+        if self.member {
+            paths.push(prefix.clone());
+        }
+        for (edge, below) in &self.children {
+            let length = prefix.len();
+            prefix.push_str(&readable(edge));
+            below.collect_paths(prefix, paths);
+            prefix.truncate(length);
+        }
+    }
+}
+
+/// The edge to a field.
+pub(crate) fn field_edge(name: &str) -> String {
+    format!("f:{name}")
+}
+
+/// The edge to an item of a list that is not atomic.
+pub(crate) fn item_edge(item: &Value, shape: Shape<'_>) -> String {
+    match shape.list() {
+        ListShape::Keyed(keys) => {
+            let value = |key: &str| item.get(key).cloned().or_else(|| Shape::default_key(key));
+            let keys: Map<String, Value> =
+                keys.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect();
+            format!("k:{}", Value::Object(keys))
+        }
+        _ => format!("v:{item}"),
+    }
+}
+
+/// The fields whose values differ between two objects, and those that only one of them has.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// Set in `new` only, or with another value there.
+    pub(crate) written: FieldSet,
+    /// Set in `old` only.
+    pub(crate) removed: FieldSet,
+}
+
+/// Compares two objects field by field.
+pub(crate) fn changes(old: &Value, new: &Value, shape: Shape<'_>) -> Changes {
+    let mut found = Changes::default();
+    compare(old, new, shape, &mut found.written, &mut found.removed);
+    found
+}
+
+fn compare(old: &Value, new: &Value, shape: Shape<'_>, written: &mut FieldSet, removed: &mut FieldSet) {
+    let edges = |value: &Value| -> Option<Vec<(String, Value)>> {
+        match value {
+            Value::Object(map) if !shape.is_atomic_map() => {
+                Some(map.iter().map(|(name, value)| (field_edge(name), value.clone())).collect())
+            }
+            Value::Array(items) if shape.list() != ListShape::Atomic => {
+                Some(items.iter().map(|item| (item_edge(item, shape), item.clone())).collect())
+            }
+            _ => None,
+        }
+    };
+    if old == new {
+        return;
+    }
+    let (Some(old_edges), Some(new_edges)) = (edges(old), edges(new)) else {
+        written.member = true;
+        return;
+    };
+    let old_edges: BTreeMap<String, Value> = old_edges.into_iter().collect();
+    let new_edges: BTreeMap<String, Value> = new_edges.into_iter().collect();
+    for (edge, new) in &new_edges {
+        let shape = step(shape, edge);
+        match old_edges.get(edge) {
+            Some(old) => {
+                let (mut w, mut r) = (FieldSet::default(), FieldSet::default());
+                compare(old, new, shape, &mut w, &mut r);
+                insert_nonempty(written, edge, w);
+                insert_nonempty(removed, edge, r);
+            }
+            None => insert_nonempty(written, edge, whole(new, shape, edge)),
+        }
+    }
+    for (edge, old) in old_edges.iter().filter(|(edge, _)| !new_edges.contains_key(*edge)) {
+        insert_nonempty(removed, edge, whole(old, step(shape, edge), edge));
+    }
+}
+
+fn whole(value: &Value, shape: Shape<'_>, edge: &str) -> FieldSet {
+    let mut set = FieldSet::below(value, shape, true);
+    set.member |= !edge.starts_with("f:");
+    set
+}
+
+fn step<'a>(shape: Shape<'a>, edge: &'a str) -> Shape<'a> {
+    match edge.strip_prefix("f:") {
+        Some(name) => shape.field(name),
+        None => shape.item(),
+    }
+}
+
+fn insert_nonempty(set: &mut FieldSet, edge: &str, below: FieldSet) {
+    if !below.is_empty() {
+        set.children.insert(edge.to_owned(), below);
+    }
+}
+
+/// `f:image` as `.image`, `k:{"name":"a"}` as `[name="a"]`, `v:"x"` as `[="x"]`.
+fn readable(edge: &str) -> String {
+    if let Some(name) = edge.strip_prefix("f:") {
+        return format!(".{name}");
+    }
+    if let Some(value) = edge.strip_prefix("v:") {
+        return format!("[={value}]");
+    }
+    let keys = edge.strip_prefix("k:").and_then(|json| serde_json::from_str::<Map<String, Value>>(json).ok());
+    let mut text = String::from("[");
+    for (i, (key, value)) in keys.unwrap_or_default().iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{key}={value}");
+    }
+    text + "]"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment() -> Value {
+        json!({
+            "metadata": {"labels": {"app": "web"}, "finalizers": ["example.com/x"]},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}},
+                     "template": {"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}}},
+        })
+    }
+
+    #[test]
+    fn an_applied_object_gives_the_fields_that_kubernetes_records() {
+        let set = FieldSet::of(&deployment(), Shape::builtin(), false).to_json();
+        let expected = json!({
+            "f:metadata": {"f:labels": {"f:app": {}}, "f:finalizers": {"v:\"example.com/x\"": {}}},
+            "f:spec": {"f:replicas": {}, "f:selector": {}, "f:template": {"f:spec": {"f:containers": {
+                "k:{\"name\":\"c\"}": {".": {}, "f:name": {}, "f:ports": {
+                    "k:{\"containerPort\":80,\"protocol\":\"TCP\"}": {".": {}, "f:containerPort": {}},
+                }},
+            }}}},
+        });
+        assert_eq!(set, expected);
+        assert_eq!(FieldSet::from_json(&set).to_json(), set);
+    }
+
+    #[test]
+    fn paths_read_as_in_messages() {
+        let set = FieldSet::of(&deployment(), Shape::builtin(), false);
+        let paths = set.paths();
+        assert!(paths.contains(&".spec.template.spec.containers[name=\"c\"].name".to_owned()), "{paths:?}");
+        assert!(paths.contains(&".metadata.finalizers[=\"example.com/x\"]".to_owned()), "{paths:?}");
+    }
+
+    #[test]
+    fn changes_name_what_was_written_and_removed() {
+        let old = deployment();
+        let mut new = deployment();
+        new["spec"]["replicas"] = json!(3);
+        new["metadata"]["labels"] = json!({"tier": "front"});
+        let changes = changes(&old, &new, Shape::builtin());
+        assert_eq!(changes.written.paths(), [".metadata.labels.tier", ".spec.replicas"]);
+        assert_eq!(changes.removed.paths(), [".metadata.labels.app"]);
+    }
+
+    #[test]
+    fn set_arithmetic() {
+        let a = FieldSet::of(&json!({"x": 1, "y": {"z": 2}}), Shape::builtin(), false);
+        let b = FieldSet::of(&json!({"y": {"z": 2, "w": 3}}), Shape::builtin(), false);
+        assert_eq!(a.intersection(&b).paths(), [".y.z"]);
+        assert_eq!(a.difference(&b).paths(), [".x"]);
+        assert_eq!(b.union(&a).paths(), [".x", ".y.w", ".y.z"]);
+        let y = FieldSet::of(&json!({"y": 1}), Shape::builtin(), false);
+        assert_eq!(b.without_subtrees(&y).paths(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,130 @@
+//! The four kinds of PATCH that an API server understands, as pure functions on JSON.
+//!
+//! | content type | module | what it is |
+//! |---|---|---|
+//! | `application/json-patch+json` | the `json-patch` crate | RFC 6902 |
+//! | `application/merge-patch+json` | the `json-patch` crate | RFC 7386 |
+//! | `application/strategic-merge-patch+json` | [`strategic`] | merge patch that knows lists with keys |
+//! | `application/apply-patch+yaml` | [`apply`] | server-side apply, with [`managed`] fields |
+
+pub(crate) mod apply;
+pub(crate) mod fields;
+pub(crate) mod managed;
+mod shape;
+mod strategic;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use self::apply::Conflict;
+pub(crate) use self::shape::Shape;
+
+/// How a PATCH body is meant, by its content type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PatchKind {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// Merge patch with list keys, for built-in kinds only.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+/// Why a patch does not apply. All of these are the caller's fault.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub(crate) enum PatchError {
+    /// The body is not a patch at all: 400.
+    #[error("{0}")]
+    Malformed(String),
+    /// The patch is well-formed and cannot be applied to this object: 422.
+    #[error("{0}")]
+    Unprocessable(String),
+    /// Server-side apply would take fields that others own: 409.
+    #[error("{}", apply::conflict_message(.0))]
+    Conflict(Vec<Conflict>),
+}
+
+impl PatchKind {
+    /// The kind for a `Content-Type` header; parameters such as `charset` are ignored.
+    pub(crate) fn of_content_type(content_type: &str) -> Option<Self> {
+        Some(match content_type.split(';').next().unwrap_or_default().trim() {
+            "application/json-patch+json" => Self::Json,
+            "application/merge-patch+json" => Self::Merge,
+            "application/strategic-merge-patch+json" => Self::Strategic,
+            "application/apply-patch+yaml" => Self::Apply,
+            _ => return None,
+        })
+    }
+}
+
+/// Applies a JSON, merge or strategic patch to `object`.
+///
+/// # Errors
+/// When the patch is malformed or does not fit. Server-side apply is not done here: see [`apply::apply`].
+pub(crate) fn patch(
+    kind: PatchKind,
+    object: &Value,
+    patch: &Value,
+    shape: Shape<'_>,
+) -> Result<Value, PatchError> {
+    let mut result = object.clone();
+    match kind {
+        PatchKind::Json => {
+            let operations = serde_json::from_value::<json_patch::Patch>(patch.clone())
+                .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
+            json_patch::patch(&mut result, &operations)
+                .map_err(|error| PatchError::Unprocessable(error.to_string()))?;
+        }
+        PatchKind::Merge | PatchKind::Apply => {
+            expect_object(patch)?;
+            json_patch::merge(&mut result, patch);
+        }
+        PatchKind::Strategic => {
+            expect_object(patch)?;
+            strategic::merge(&mut result, patch, shape)?;
+        }
+    }
+    Ok(result)
+}
+
+fn expect_object(patch: &Value) -> Result<(), PatchError> {
+    if patch.is_object() {
+        Ok(())
+    } else {
+        Err(PatchError::Malformed("invalid patch: expected a JSON object".into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn content_types_name_the_kind() {
+        assert_eq!(
+            PatchKind::of_content_type("application/json-patch+json; charset=utf-8"),
+            Some(PatchKind::Json)
+        );
+        assert_eq!(PatchKind::of_content_type("application/json"), None);
+    }
+
+    #[test]
+    fn json_patch_and_merge_patch() {
+        let object = json!({"metadata": {"labels": {"a": "1", "b": "2"}}});
+        let merged =
+            patch(PatchKind::Merge, &object, &json!({"metadata": {"labels": {"a": null}}}), Shape::builtin());
+        assert_eq!(merged, Ok(json!({"metadata": {"labels": {"b": "2"}}})));
+        let operations = json!([{"op": "replace", "path": "/metadata/labels/a", "value": "3"}]);
+        let patched = patch(PatchKind::Json, &object, &operations, Shape::builtin()).unwrap();
+        assert_eq!(patched["metadata"]["labels"]["a"], "3");
+        let failing = json!([{"op": "test", "path": "/metadata/labels/a", "value": "9"}]);
+        let error = patch(PatchKind::Json, &object, &failing, Shape::builtin());
+        assert!(matches!(error, Err(PatchError::Unprocessable(_))));
+        let error = patch(PatchKind::Json, &object, &json!({"op": "test"}), Shape::builtin());
+        assert!(matches!(error, Err(PatchError::Malformed(_))));
+    }
+}
