@@ -1,0 +1,208 @@
+//! Watch events.
+
+use bytes::Bytes;
+
+use crate::json::{Cursor, RawStr, SyntaxError};
+use crate::object::{Parts, ScanError};
+use crate::{Limits, ObjectKey, RawObject, ResourceVersion, Status};
+
+/// The annotation of the bookmark that ends the initial events of a streamed list (`sendInitialEvents=true`).
+pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// One event of a watch.
+///
+/// ```
+/// # use skopos_wire::{Limits, WatchEvent};
+/// let frame = br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"12746",
+///     "annotations":{"k8s.io/initial-events-end":"true"}}}}"#;
+/// let WatchEvent::Bookmark { resource_version, initial_events_end } =
+///     WatchEvent::parse(frame.as_slice().into(), &Limits::default())?
+/// else {
+///     unreachable!()
+/// };
+/// assert_eq!(resource_version.as_u64(), Some(12746));
+/// assert!(initial_events_end);
+/// # Ok::<(), skopos_wire::BrokenFrame>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// The object is new, or new to the selectors of the watch.
+    Added(RawObject),
+    /// The object has changed.
+    Modified(RawObject),
+    /// The object is gone, or has left the selectors of the watch. Its last state, with the event's resourceVersion.
+    Deleted(RawObject),
+    /// Nothing changed up to this version.
+    Bookmark {
+        /// The version up to which everything was sent.
+        resource_version: ResourceVersion,
+        /// Whether this ends the initial events: the content is complete from here on.
+        initial_events_end: bool,
+    },
+    /// The watch has failed, and ends.
+    Error(Box<Status>),
+}
+
+impl WatchEvent {
+    /// Reads one frame, whatever the order of its members. An object is copied out of the frame into a buffer of its own.
+    ///
+    /// # Errors
+    /// If it is no event, or one with an object that cannot be scanned. The error names the object where it can.
+    pub fn parse(frame: Bytes, limits: &Limits) -> Result<Self, BrokenFrame> {
+        Self::parse_slice(&frame, limits)
+    }
+
+    /// As [`WatchEvent::parse`], from a slice.
+    ///
+    /// # Errors
+    /// As [`WatchEvent::parse`].
+    pub fn parse_slice(frame: &[u8], limits: &Limits) -> Result<Self, BrokenFrame> {
+        parse(frame, limits).map_err(|reason| BrokenFrame::new(frame, reason))
+    }
+
+    /// The version that the watch has reached with this event; none for an error.
+    pub fn resource_version(&self) -> Option<&ResourceVersion> {
+        match self {
+            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => Some(object.resource_version()),
+            Self::Bookmark { resource_version, .. } => Some(resource_version),
+            Self::Error(_) => None,
+        }
+    }
+
+    /// The object of an added, modified or deleted event.
+    pub fn object(&self) -> Option<&RawObject> {
+        match self {
+            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => Some(object),
+            Self::Bookmark { .. } | Self::Error(_) => None,
+        }
+    }
+}
+
+/// A frame that is no event. The server is at fault, or something between it and us.
+///
+/// Whoever goes on after it has lost a change, unless it asks for the object [`BrokenFrame::key`] again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("broken watch frame ({event_type} of {object}): {reason}", event_type = .event_type.as_deref().unwrap_or("unknown event"),
+    object = .key.as_ref().map_or_else(|| "unknown object".to_owned(), ToString::to_string))]
+pub struct BrokenFrame {
+    /// The object it was about, if that could be told.
+    pub key: Option<ObjectKey>,
+    /// The object's version, if that could be told.
+    pub resource_version: Option<ResourceVersion>,
+    /// The event's type, if that could be told: `ADDED` and so on.
+    pub event_type: Option<String>,
+    /// What is wrong with it.
+    pub reason: BrokenReason,
+}
+
+/// What is wrong with a frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokenReason {
+    /// The object is none, or the frame around it is not JSON.
+    #[error(transparent)]
+    Scan(#[from] ScanError),
+    /// A type of event that does not exist.
+    #[error("there is no event type {0:?}")]
+    UnknownType(Box<str>),
+    /// A member is missing, of another type or there twice.
+    #[error("the frame's {member} {problem}")]
+    Member {
+        /// `type` or `object`.
+        member: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// An `ERROR` event whose object is no Status.
+    #[error("the frame's error is no Status: {0}")]
+    NotAStatus(Box<str>),
+}
+
+impl From<SyntaxError> for BrokenReason {
+    fn from(error: SyntaxError) -> Self {
+        Self::Scan(error.into())
+    }
+}
+
+impl BrokenFrame {
+    /// Finds out what can be known of a frame that could not be read.
+    pub(crate) fn new(frame: &[u8], reason: BrokenReason) -> Self {
+        let identity = RawObject::identify(frame);
+        Self {
+            key: identity.key,
+            resource_version: identity.resource_version,
+            event_type: find_type(frame),
+            reason,
+        }
+    }
+}
+
+fn parse(frame: &[u8], limits: &Limits) -> Result<WatchEvent, BrokenReason> {
+    crate::object::check_text(frame, limits.max_frame_bytes)?;
+    let mut cursor = Cursor::new(frame, limits.max_depth);
+    let mut event_type: Option<RawStr<'_>> = None;
+    let mut object: Option<(Parts<'_>, &[u8], usize)> = None;
+    cursor.members(|cursor, key| {
+        if key.is("type") {
+            if cursor.peek() != Some(b'"') {
+                return Err(BrokenReason::Member { member: "type", problem: "is not a string" });
+            }
+            if event_type.replace(cursor.string()?).is_some() {
+                return Err(BrokenReason::Member { member: "type", problem: "is there twice" });
+            }
+        } else if key.is("object") {
+            if cursor.peek() != Some(b'{') {
+                return Err(BrokenReason::Member { member: "object", problem: "is not an object" });
+            }
+            let start = cursor.position();
+            let mut parts = Parts::default();
+            parts.read(cursor, limits)?;
+            let json = cursor.slice(start..cursor.position());
+            if object.replace((parts, json, start)).is_some() {
+                return Err(BrokenReason::Member { member: "object", problem: "is there twice" });
+            }
+        } else {
+            cursor.skip_value()?;
+        }
+        Ok(())
+    })?;
+    cursor.end()?;
+
+    let event_type = event_type.ok_or(BrokenReason::Member { member: "type", problem: "is missing" })?;
+    let (parts, json, base) = object.ok_or(BrokenReason::Member { member: "object", problem: "is missing" })?;
+    if json.len() > limits.max_object_bytes {
+        return Err(ScanError::TooLarge { bytes: json.len(), limit: limits.max_object_bytes }.into());
+    }
+    let object = |parts| RawObject::from_parts(json, parts, base, limits);
+    match event_type.text().as_deref().unwrap_or_default() {
+        "ADDED" => Ok(WatchEvent::Added(object(parts)?)),
+        "MODIFIED" => Ok(WatchEvent::Modified(object(parts)?)),
+        "DELETED" => Ok(WatchEvent::Deleted(object(parts)?)),
+        "BOOKMARK" => {
+            let annotations = parts.annotations().map(|range| cursor.slice(range)).unwrap_or_default();
+            Ok(WatchEvent::Bookmark {
+                resource_version: parts.resource_version()?,
+                initial_events_end: crate::object::lookup_text(annotations, &[INITIAL_EVENTS_END]).as_deref() == Some("true"),
+            })
+        }
+        "ERROR" => match serde_json::from_slice(json) {
+            Ok(status) => Ok(WatchEvent::Error(Box::new(status))),
+            Err(error) => Err(BrokenReason::NotAStatus(error.to_string().into())),
+        },
+        other => Err(BrokenReason::UnknownType(other.chars().take(64).collect())),
+    }
+}
+
+/// The type of an event in a frame that may break anywhere.
+fn find_type(frame: &[u8]) -> Option<String> {
+    let mut event_type = None;
+    let _ = Cursor::new(frame, crate::json::DEPTH_CAP).members::<SyntaxError>(|cursor, key| {
+        if key.is("type") && cursor.peek() == Some(b'"') {
+            event_type = cursor.string()?.text().map(|text| text.chars().take(64).collect());
+        } else {
+            cursor.skip_value()?;
+        }
+        Ok(())
+    });
+    event_type
+}

@@ -1,0 +1,51 @@
+//! Labels, read from where they stand in the JSON.
+
+use std::fmt;
+
+use crate::json::Cursor;
+
+/// The labels of an object, in the order of its JSON.
+#[derive(Clone)]
+pub struct Labels<'a>(Source<'a>);
+
+#[derive(Clone)]
+enum Source<'a> {
+    /// A JSON object of strings without escapes and without duplicate keys.
+    Json(Cursor<'a>),
+    Pairs(std::slice::Iter<'a, (Box<str>, Box<str>)>),
+}
+
+impl<'a> Labels<'a> {
+    pub(super) fn of_json(json: &'a [u8]) -> Self {
+        let mut cursor = Cursor::new(json, 2);
+        cursor.eat(b'{');
+        Self(Source::Json(cursor))
+    }
+
+    pub(super) fn of_pairs(pairs: &'a [(Box<str>, Box<str>)]) -> Self {
+        Self(Source::Pairs(pairs.iter()))
+    }
+}
+
+impl<'a> Iterator for Labels<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            Source::Json(cursor) => {
+                let key = cursor.string().ok()?.plain()?;
+                cursor.eat(b':');
+                let value = cursor.string().ok()?.plain()?;
+                cursor.eat(b',');
+                Some((std::str::from_utf8(key).ok()?, std::str::from_utf8(value).ok()?))
+            }
+            Source::Pairs(pairs) => pairs.next().map(|(key, value)| (&**key, &**value)),
+        }
+    }
+}
+
+impl fmt::Debug for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.clone()).finish()
+    }
+}

@@ -1,0 +1,344 @@
+//! Objects as raw JSON plus what a cache needs to know of them.
+
+mod labels;
+mod parts;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use crate::json::{Cursor, RawStr};
+use crate::{Limits, ObjectKey, ResourceVersion};
+
+pub use labels::Labels;
+pub(crate) use parts::{Parts, check_text};
+pub use parts::{Identity, ScanError};
+
+/// A Kubernetes object: the JSON as the server sent it, and the metadata that was scanned from it.
+///
+/// Cheap to clone. What was scanned is mostly held as positions in the JSON, so that an object costs its JSON and about 200
+/// bytes. Anything else is decoded on demand: [`RawObject::decode`] into a type, [`RawObject::field`] for a single field.
+///
+/// Objects, `PartialObjectMetadata` and items of lists (which lack `kind` and `apiVersion` when the list is typed) are all
+/// the same here.
+///
+/// ```
+/// # use skopos_wire::{Limits, RawObject};
+/// let json = br#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-1","namespace":"shop","uid":"7d1e",
+///     "resourceVersion":"41","labels":{"app":"web"}},"spec":{"nodeName":"n1"}}"#;
+/// let pod = RawObject::copy_from(json, &Limits::default())?;
+/// assert_eq!(pod.key().to_string(), "shop/web-1");
+/// assert_eq!(pod.label("app"), Some("web"));
+/// assert_eq!(pod.field("spec.nodeName").as_deref(), Some("n1"));
+/// # Ok::<(), skopos_wire::ScanError>(())
+/// ```
+#[derive(Clone)]
+pub struct RawObject(Arc<Inner>);
+
+struct Inner {
+    json: Bytes,
+    key: ObjectKey,
+    resource_version: ResourceVersion,
+    uid: Span,
+    deletion_timestamp: Span,
+    api_version: Span,
+    kind: Span,
+    metadata: Span,
+    labels: Span,
+    unescaped: Option<Box<Unescaped>>,
+}
+
+/// A range of the JSON in half the space. Empty if the field is absent.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    start: u32,
+    len: u32,
+}
+
+/// Fields that cannot be read straight from the JSON because they have escapes. Servers do not write such, but may.
+#[derive(Default)]
+struct Unescaped {
+    uid: Option<Box<str>>,
+    deletion_timestamp: Option<Box<str>>,
+    api_version: Option<Box<str>>,
+    kind: Option<Box<str>>,
+    labels: Option<Box<[(Box<str>, Box<str>)]>>,
+}
+
+impl RawObject {
+    /// Scans an object in the buffer it came in, and keeps that buffer.
+    ///
+    /// Give it a buffer of the object's own size, as [`ListSplitter`](crate::ListSplitter) makes them: a slice of a larger
+    /// one keeps all of that alive. [`RawObject::copy_from`] is for slices.
+    ///
+    /// # Errors
+    /// If the bytes are no object with name, uid and resourceVersion, or exceed a limit: the server is at fault.
+    pub fn scan(json: Bytes, limits: &Limits) -> Result<Self, ScanError> {
+        let inner = {
+            let parts = Parts::of_document(&json, limits)?;
+            parts.into_inner(0, limits)?
+        };
+        Ok(Self(Arc::new(Inner { json, ..inner })))
+    }
+
+    /// Scans an object and copies it into a buffer of exactly its size.
+    ///
+    /// # Errors
+    /// As [`RawObject::scan`].
+    pub fn copy_from(json: &[u8], limits: &Limits) -> Result<Self, ScanError> {
+        let inner = Parts::of_document(json, limits)?.into_inner(0, limits)?;
+        Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
+    }
+
+    /// Makes an object of what was scanned at `json`, which starts at `base` of the text that `parts` points into.
+    pub(crate) fn from_parts(
+        json: &[u8],
+        parts: Parts<'_>,
+        base: usize,
+        limits: &Limits,
+    ) -> Result<Self, ScanError> {
+        let inner = parts.into_inner(base, limits)?;
+        Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
+    }
+
+    /// Scans a tree, for tests and for servers that build their objects.
+    ///
+    /// # Errors
+    /// As [`RawObject::scan`]; the caller is at fault.
+    pub fn from_value(value: &serde_json::Value, limits: &Limits) -> Result<Self, ScanError> {
+        // A Value always serializes, and Display does it without a Result to handle.
+        Self::scan(Bytes::from(value.to_string()), limits)
+    }
+
+    /// Whose object this is, as far as that can be told, for bytes that [`RawObject::scan`] refused.
+    ///
+    /// Best effort, but never a guess: a key comes from metadata that also has a uid or a resourceVersion, as only whole
+    /// objects do (templates inside of them have neither).
+    pub fn identify(json: &[u8]) -> Identity {
+        Parts::identify(json)
+    }
+
+    /// The JSON, exactly as it came.
+    pub fn bytes(&self) -> &Bytes {
+        &self.0.json
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> &ObjectKey {
+        &self.0.key
+    }
+
+    /// `metadata.name`.
+    pub fn name(&self) -> &str {
+        self.0.key.name()
+    }
+
+    /// `metadata.namespace`, or `None` for a cluster-scoped object.
+    pub fn namespace(&self) -> Option<&str> {
+        self.0.key.namespace()
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &str {
+        self.text(self.0.uid, |unescaped| &unescaped.uid).unwrap_or_default()
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn resource_version(&self) -> &ResourceVersion {
+        &self.0.resource_version
+    }
+
+    /// `metadata.deletionTimestamp`, in RFC 3339, of an object that is being deleted.
+    pub fn deletion_timestamp(&self) -> Option<&str> {
+        self.text(self.0.deletion_timestamp, |unescaped| &unescaped.deletion_timestamp)
+    }
+
+    /// `apiVersion`, which items of typed lists lack.
+    pub fn api_version(&self) -> Option<&str> {
+        self.text(self.0.api_version, |unescaped| &unescaped.api_version)
+    }
+
+    /// `kind`, which items of typed lists lack.
+    pub fn kind(&self) -> Option<&str> {
+        self.text(self.0.kind, |unescaped| &unescaped.kind)
+    }
+
+    /// The labels, in the order of the JSON.
+    pub fn labels(&self) -> Labels<'_> {
+        match self.0.unescaped.as_ref().and_then(|unescaped| unescaped.labels.as_deref()) {
+            Some(pairs) => Labels::of_pairs(pairs),
+            None => Labels::of_json(self.slice(self.0.labels)),
+        }
+    }
+
+    /// The value of one label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels().find_map(|(own, value)| (own == key).then_some(value))
+    }
+
+    /// The value of one annotation. Scans the metadata on each call.
+    pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
+        lookup_text(self.slice(self.0.metadata), &["annotations", key])
+    }
+
+    /// `metadata.generation`. Scans the metadata on each call.
+    pub fn generation(&self) -> Option<i64> {
+        lookup_text(self.slice(self.0.metadata), &["generation"])?.parse().ok()
+    }
+
+    /// The text of the field at a path such as `status.phase`: a string, number or boolean. `None` if there is no such
+    /// field, if it is null, an object or an array. Scans the object up to the field on each call.
+    pub fn field(&self, path: &str) -> Option<String> {
+        self.field_text(path).map(Cow::into_owned)
+    }
+
+    pub(crate) fn field_text(&self, path: &str) -> Option<Cow<'_, str>> {
+        match path {
+            "metadata.name" => Some(self.name().into()),
+            "metadata.namespace" => self.namespace().map(Cow::from),
+            _ => match path.strip_prefix("metadata.") {
+                Some(rest) => lookup_text(self.slice(self.0.metadata), &split_path(rest)),
+                None => lookup_text(&self.0.json, &split_path(path)),
+            },
+        }
+    }
+
+    /// The object as a value of a type, such as a k8s-openapi struct.
+    ///
+    /// # Errors
+    /// If the JSON does not fit the type: the wrong type was asked for, or the server sent something odd.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        serde_json::from_slice(&self.0.json).map_err(|error| DecodeError {
+            key: self.0.key.clone(),
+            target: std::any::type_name::<T>(),
+            message: error.to_string().into(),
+        })
+    }
+
+    /// The object as a tree. `Null` only for what nests deeper than serde_json goes (128 levels).
+    pub fn to_value(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.0.json).unwrap_or_default()
+    }
+
+    /// About how much memory this object holds, its JSON included.
+    pub fn memory_bytes(&self) -> usize {
+        const COUNTS: usize = 2 * size_of::<usize>();
+        let key = COUNTS + self.name().len() + 1 + self.namespace().map_or(0, str::len);
+        COUNTS + size_of::<Inner>() + key + self.0.json.len()
+    }
+
+    fn slice(&self, span: Span) -> &[u8] {
+        self.0.json.get(span.range()).unwrap_or_default()
+    }
+
+    fn text<'a>(
+        &'a self,
+        span: Span,
+        unescaped: impl FnOnce(&'a Unescaped) -> &'a Option<Box<str>>,
+    ) -> Option<&'a str> {
+        if let Some(text) = self.0.unescaped.as_deref().and_then(|all| unescaped(all).as_deref()) {
+            return Some(text);
+        }
+        // The whole was checked to be UTF-8 when it was scanned.
+        std::str::from_utf8(self.slice(span)).ok().filter(|text| !text.is_empty())
+    }
+}
+
+impl fmt::Debug for RawObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawObject")
+            .field("kind", &self.kind().unwrap_or_default())
+            .field("key", self.key())
+            .field("uid", &self.uid())
+            .field("resource_version", self.resource_version())
+            .field("bytes", &self.bytes().len())
+            .finish()
+    }
+}
+
+/// Equal if the JSON is the same, byte for byte.
+impl PartialEq for RawObject {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.json == other.0.json
+    }
+}
+
+impl Eq for RawObject {}
+
+/// An object that does not fit the type it was decoded into.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} cannot be decoded into {target}: {message}")]
+pub struct DecodeError {
+    key: ObjectKey,
+    target: &'static str,
+    message: Box<str>,
+}
+
+impl DecodeError {
+    /// Which object it was.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+}
+
+impl Span {
+    /// The range relative to `base`. An object is at most 4 GiB long, which [`Parts::of_document`] has checked.
+    fn new(range: Range<usize>, base: usize) -> Self {
+        let start = u32::try_from(range.start - base).unwrap_or_default();
+        Self { start, len: u32::try_from(range.len()).unwrap_or_default() }
+    }
+
+    fn range(self) -> Range<usize> {
+        let start = self.start as usize;
+        start..start + self.len as usize
+    }
+}
+
+fn split_path(path: &str) -> Vec<&str> {
+    path.split('.').collect()
+}
+
+/// The text of the scalar at `path` of the object `json`, which is known to be valid.
+pub(crate) fn lookup_text<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
+    let mut cursor = Cursor::new(json, crate::json::DEPTH_CAP);
+    for segment in path {
+        if !enter(&mut cursor, segment) {
+            return None;
+        }
+    }
+    match cursor.peek()? {
+        b'"' => cursor.string().ok()?.text(),
+        b'{' | b'[' | b'n' => None,
+        _ => {
+            let range = cursor.skip_value().ok()?;
+            std::str::from_utf8(cursor.slice(range)).ok().map(Cow::from)
+        }
+    }
+}
+
+/// Goes to the value of the member `key` of the object that is next.
+fn enter(cursor: &mut Cursor<'_>, key: &str) -> bool {
+    if !cursor.eat(b'{') {
+        return false;
+    }
+    loop {
+        let Ok(own) = cursor.string() else { return false };
+        if !cursor.eat(b':') {
+            return false;
+        }
+        if own.is(key) {
+            return true;
+        }
+        if cursor.skip_value().is_err() || !cursor.eat(b',') {
+            return false;
+        }
+    }
+}
+
+fn owned(text: RawStr<'_>) -> Option<Box<str>> {
+    text.text().map(|text| text.into_owned().into())
+}
