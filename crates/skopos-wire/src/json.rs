@@ -88,23 +88,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Walks the elements of the array that is next. `element` must consume each.
-    pub(crate) fn elements<E: From<SyntaxError>>(
-        &mut self,
-        mut element: impl FnMut(&mut Self) -> Result<(), E>,
-    ) -> Result<(), E> {
-        self.expect(b'[', "an array")?;
-        if self.eat(b']') {
-            return Ok(());
-        }
-        loop {
-            element(self)?;
-            if !self.eat(b',') {
-                return Ok(self.expect(b']', "',' or ']'")?);
-            }
-        }
-    }
-
     /// The string that is next.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<RawStr<'a>, SyntaxError> {

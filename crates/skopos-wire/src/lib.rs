@@ -20,6 +20,7 @@ mod key;
 mod limits;
 mod object;
 mod rv;
+mod selector;
 mod status;
 mod token;
 
@@ -29,6 +30,10 @@ pub use key::{InvalidKey, ObjectKey};
 pub use limits::Limits;
 pub use object::{DecodeError, Identity, Labels, RawObject, ScanError};
 pub use rv::{InvalidResourceVersion, ResourceVersion};
+pub use selector::{
+    FieldRequirement, FieldSelector, FieldSource, LabelOperator, LabelRequirement, LabelSelector, LabelSource,
+    ParseError,
+};
 pub use status::{
     FieldError, FieldErrorKind, GroupResource, ListOptionsFault, Status, StatusCause, StatusDetails, StatusMeta,
     StatusReason,

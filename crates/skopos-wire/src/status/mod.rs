@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ContinueToken;
 
 pub use constructors::GroupResource;
+pub(crate) use constructors::aggregate;
 pub use field_error::{FieldError, FieldErrorKind, ListOptionsFault};
 pub use reason::StatusReason;
 
