@@ -1,1 +1,47 @@
-//! See Cargo.toml.
+//! HTTP connections to a Kubernetes API server that notice their own death.
+//!
+//! ```text
+//!  kube::Config ──▶ Transport ── credentials ── pool ─┬─ watches ── HTTP/2, PING every 10 s, also when idle
+//!                      │                              └─ lists, reads, writes ── HTTP/2, likewise
+//!                      │                                   ▲
+//!            tower::Service, kube::Client                Dialer: DNS, TCP, TLS (or a pipe in memory)
+//! ```
+//!
+//! What it promises:
+//!
+//! * A connection that has silently died is found within 15 s, also when nothing is asked of it. HTTP/1.1 has no PING; there
+//!   TCP keep-alive probes do the same.
+//! * No request waits without a bound: for a connection, for headers, for bytes of a body that should flow.
+//! * No request queues behind the stream limit of a server: another connection is dialed.
+//! * A dead cluster meets one dial a second, after a minute one every 5 seconds, however many requests want to go there.
+//! * The reason of a death is a [`Death`], the same one for every request and body that was on the connection.
+//!
+//! [`Transport`] is the way in. [`Transport::client`] gives a [`kube::Client`] on these connections.
+
+mod backoff;
+mod body;
+mod certificate;
+mod class;
+mod connection;
+mod credentials;
+mod dialer;
+mod error;
+mod hub;
+mod options;
+mod patience;
+mod pool;
+mod stats;
+mod tcp;
+mod tls;
+mod transport;
+mod vitals;
+
+pub use self::{
+    body::TransportBody,
+    class::{ConnectionId, RequestClass, RequestOptions},
+    dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
+    error::{ConfigError, Death, Fault, TlsFault, TransportError},
+    options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
+    stats::{ConnectionStats, Down, LastDeath, TransportStats},
+    transport::Transport,
+};

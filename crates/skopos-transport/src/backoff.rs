@@ -1,0 +1,166 @@
+//! When the next dial of one cluster is due. Pure: no clock, no I/O.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::{error::Death, options::BackoffOptions, stats::Down};
+
+/// One per cluster: however many requests want a connection, a dead server meets the attempts that this admits.
+#[derive(Debug)]
+pub(crate) struct DialBackoff {
+    options: BackoffOptions,
+    rng: fastrand::Rng,
+    /// Start of the first attempt of this stretch of failures.
+    failing_since: Option<Instant>,
+    closed: Option<(Instant, Arc<Death>)>,
+    ever_connected: bool,
+    failures: u64,
+}
+
+/// May a dial start now?
+#[derive(Debug, PartialEq)]
+pub(crate) enum Gate {
+    Open,
+    Closed { until: Instant, last: Arc<Death> },
+}
+
+impl DialBackoff {
+    pub(crate) fn new(options: BackoffOptions, rng: fastrand::Rng) -> Self {
+        Self { options, rng, failing_since: None, closed: None, ever_connected: false, failures: 0 }
+    }
+
+    pub(crate) fn gate(&self, now: Instant) -> Gate {
+        match &self.closed {
+            Some((until, last)) if now < *until => Gate::Closed { until: *until, last: last.clone() },
+            _ => Gate::Open,
+        }
+    }
+
+    /// How the last dial failed, while none has succeeded since.
+    pub(crate) fn last(&self) -> Option<&Arc<Death>> {
+        self.closed.as_ref().map(|(_, last)| last)
+    }
+
+    /// Nothing is known to be wrong, so several dials may go on at once.
+    pub(crate) fn healthy(&self) -> bool {
+        self.ever_connected && self.failing_since.is_none()
+    }
+
+    /// A dial that began at `started` failed at `now`; or the connection that it gave died before it was of any use.
+    pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<Death>) {
+        self.failures += 1;
+        let since = *self.failing_since.get_or_insert(started);
+        let base = match now.duration_since(since) < self.options.first_for {
+            true => self.options.first,
+            false => self.options.later,
+        };
+        let pause = base.mul_f64(1.0 + 0.2 * self.rng.f64());
+        // Counted from the start, so that slow failures do not slow the rhythm; but never back to back.
+        let until = (started + pause).max(now + pause / 4);
+        self.closed = Some((until, death));
+    }
+
+    /// A connection stands. Requests may use it; the stretch of failures ends only when it has been of use.
+    pub(crate) fn connected(&mut self) {
+        self.closed = None;
+        self.ever_connected = true;
+    }
+
+    /// A connection brought a response.
+    pub(crate) fn proven(&mut self) {
+        self.failing_since = None;
+        self.failures = 0;
+    }
+
+    /// For stats: the stretch of failures, while no connection has stood since.
+    pub(crate) fn down(&self) -> Option<Down> {
+        let (next, last) = self.closed.clone()?;
+        Some(Down { attempts: self.failures, since: self.failing_since?, next, last })
+    }
+
+    /// Upper bound of the pause between two attempts right now, for tests.
+    #[cfg(test)]
+    fn longest_pause(&self) -> std::time::Duration {
+        self.options.later.mul_f64(1.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn refused() -> Arc<Death> {
+        Arc::new(Death::Refused { to: "there".into(), reason: "no".into() })
+    }
+
+    fn backoff(seed: u64) -> DialBackoff {
+        DialBackoff::new(BackoffOptions::default(), fastrand::Rng::with_seed(seed))
+    }
+
+    /// Times of all attempts in `span`, if each takes `each` and fails, and somebody asks every 10 ms.
+    fn attempts(backoff: &mut DialBackoff, begin: Instant, span: Duration, each: Duration) -> Vec<Duration> {
+        let mut now = begin;
+        let mut at = Vec::new();
+        while now < begin + span {
+            if backoff.gate(now) == Gate::Open {
+                at.push(now - begin);
+                backoff.failed(now, now + each, refused());
+                now += each;
+            }
+            now += Duration::from_millis(10);
+        }
+        at
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_a_second_for_a_minute_then_one_every_five() {
+        for seed in 0..50 {
+            let at = attempts(&mut backoff(seed), Instant::now(), Duration::from_secs(180), Duration::ZERO);
+            let first = at.iter().filter(|t| **t < Duration::from_secs(60)).count();
+            let later = at.len() - first;
+            assert!((50..=60).contains(&first), "seed {seed}: {first} in the first minute");
+            assert!((19..=25).contains(&later), "seed {seed}: {later} in the two minutes after");
+            for pair in at.windows(2) {
+                assert!(pair[1] - pair[0] >= Duration::from_secs(1), "seed {seed}: {pair:?}");
+                assert!(pair[1] - pair[0] <= Duration::from_millis(6_020), "seed {seed}: {pair:?}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_failures_do_not_follow_back_to_back() {
+        let at = attempts(&mut backoff(1), Instant::now(), Duration::from_secs(60), Duration::from_secs(10));
+        for pair in at.windows(2) {
+            assert!(pair[1] - pair[0] >= Duration::from_millis(10_250), "{pair:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_opens_the_gate_but_only_a_response_ends_the_stretch() {
+        let mut backoff = backoff(7);
+        let begin = Instant::now();
+        let mut now = begin;
+        // A server that accepts and at once drops is as dead as one that refuses.
+        for _ in 0..100 {
+            assert_eq!(backoff.gate(now), Gate::Open);
+            backoff.connected();
+            assert_eq!(backoff.gate(now), Gate::Open);
+            backoff.failed(now, now, refused());
+            let Gate::Closed { until, last } = backoff.gate(now) else { panic!("open after a failure") };
+            assert_eq!(last, refused());
+            assert!(until - now <= backoff.longest_pause());
+            now = until;
+        }
+        assert!(!backoff.healthy());
+        assert!(now - begin > Duration::from_secs(200), "the pauses must have grown: {:?}", now - begin);
+        backoff.connected();
+        backoff.proven();
+        assert!(backoff.healthy() && backoff.last().is_none());
+        backoff.failed(now, now, refused());
+        let Gate::Closed { until, .. } = backoff.gate(now) else { panic!("open after a failure") };
+        assert!(until - now <= Duration::from_millis(1_200), "a new stretch begins with short pauses");
+    }
+}

@@ -1,0 +1,220 @@
+//! The body of a response: its deadlines, and the true reason of its end.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use crate::{
+    dialer::Protocol,
+    error::{Death, TransportError},
+    hub::Lease,
+    options::Deadlines,
+    patience::PatientSleep,
+    transport::Owner,
+    vitals::explain,
+};
+
+/// The body of a response.
+///
+/// It fails with the same [`Death`] as everything else on its connection, and holds its place there until it has ended or is
+/// dropped. Its progress deadline counts only while the caller waits for bytes.
+pub struct TransportBody {
+    inner: Incoming,
+    lease: Option<Lease>,
+    progress: Option<Progress>,
+    whole: Option<(PatientSleep, Duration)>,
+    callers: Option<(Pin<Box<Sleep>>, Duration)>,
+    /// Finding out why it failed.
+    failing: Option<BoxFuture<'static, TransportError>>,
+    protocol: Protocol,
+    /// Keeps the transport alive while it is read.
+    _owner: Arc<Owner>,
+}
+
+/// How much waiting is left until enough bytes must have come.
+struct Progress {
+    limit: Duration,
+    min_bytes: usize,
+    bytes: usize,
+    left: Duration,
+    waiting: Option<Instant>,
+    timer: PatientSleep,
+}
+
+impl TransportBody {
+    pub(crate) fn new(
+        inner: Incoming,
+        lease: Lease,
+        deadlines: &Deadlines,
+        callers: Option<(Instant, Duration)>,
+        owner: Arc<Owner>,
+    ) -> Self {
+        let patience = &lease.hub.patience;
+        let progress = deadlines.progress.map(|limit| Progress {
+            limit,
+            min_bytes: lease.hub.options.min_progress_bytes,
+            bytes: 0,
+            left: limit,
+            waiting: None,
+            timer: patience.sleep(limit),
+        });
+        let whole = deadlines.body.map(|limit| (patience.sleep(limit), limit));
+        let callers = callers.map(|(at, after)| (Box::pin(tokio::time::sleep_until(at)), after));
+        let protocol = lease.protocol;
+        let ended = inner.is_end_stream();
+        Self {
+            inner,
+            lease: (!ended).then_some(lease),
+            progress,
+            whole,
+            callers,
+            failing: None,
+            protocol,
+            _owner: owner,
+        }
+    }
+
+    /// The stream fails, for a reason that is known.
+    fn fail(&mut self, death: Death, at_fault: bool) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let lease = self.lease.take();
+        let id = lease.as_ref().map(Lease::id);
+        if let Some(lease) = &lease {
+            match at_fault {
+                true => lease.hub.retire(lease.id(), death.clone()),
+                false => lease.hub.count(id, &death),
+            }
+        }
+        Poll::Ready(Some(Err(TransportError::new(death, id))))
+    }
+
+    /// The stream fails, and the connection's task knows why.
+    fn explain(&mut self, error: Result<hyper::Error, Death>) {
+        let Some(lease) = self.lease.take() else { return };
+        let vitals = lease.vitals.clone();
+        self.failing = Some(Box::pin(async move {
+            let explained = match error {
+                Ok(error) => explain(vitals, error).await,
+                Err(death) => vitals.error(vitals.symptom().cloned().unwrap_or(death)),
+            };
+            if matches!(explained.death(), Death::StreamReset { .. }) {
+                lease.hub.count(Some(lease.id()), explained.death());
+            }
+            explained
+        }));
+    }
+
+    fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Option<(Death, bool)> {
+        if let Some((timer, after)) = &mut self.callers
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            return Some((Death::CallerDeadline { after: *after, because: None }, false));
+        }
+        if let Some((timer, after)) = &mut self.whole
+            && Pin::new(timer).poll(cx).is_ready()
+        {
+            return Some((Death::BodyDeadline { after: *after }, true));
+        }
+        if let Some(progress) = &mut self.progress
+            && progress.poll_waiting(cx).is_ready()
+        {
+            return Some((Death::ProgressDeadline { after: progress.limit }, true));
+        }
+        None
+    }
+}
+
+impl Body for TransportBody {
+    type Data = Bytes;
+    type Error = TransportError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
+        let this = &mut *self;
+        if this.failing.is_none() {
+            if this.lease.is_none() {
+                return Poll::Ready(None);
+            }
+            match Pin::new(&mut this.inner).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(progress) = &mut this.progress {
+                        progress.came(frame.data_ref().map_or(0, Bytes::len));
+                    }
+                    if this.inner.is_end_stream() {
+                        this.lease = None;
+                    }
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                // hyper ends a body in peace also when the stream was cut off with NO_ERROR: that is no end of ours.
+                Poll::Ready(None) if this.protocol == Protocol::Http2 && !this.inner.is_end_stream() => {
+                    this.explain(Err(Death::StreamReset { code: "NO_ERROR".into() }));
+                }
+                Poll::Ready(None) => {
+                    this.lease = None;
+                    return Poll::Ready(None);
+                }
+                Poll::Ready(Some(Err(error))) => this.explain(Ok(error)),
+                Poll::Pending => {
+                    return match this.poll_deadlines(cx) {
+                        Some((death, at_fault)) => this.fail(death, at_fault),
+                        None => Poll::Pending,
+                    };
+                }
+            }
+        }
+        let Some(failing) = &mut this.failing else { return Poll::Ready(None) };
+        failing.as_mut().poll(cx).map(|error| {
+            this.failing = None;
+            Some(Err(error))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.failing.is_none() && (self.lease.is_none() || self.inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl std::fmt::Debug for TransportBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let connection = self.lease.as_ref().map(Lease::id);
+        f.debug_struct("TransportBody").field("connection", &connection).finish_non_exhaustive()
+    }
+}
+
+impl Progress {
+    /// Bytes came, after some waiting.
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if let Some(since) = self.waiting.take() {
+            self.left = self.left.saturating_sub(since.elapsed());
+        }
+        if self.bytes >= self.min_bytes {
+            self.bytes = 0;
+            self.left = self.limit;
+        }
+    }
+
+    fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.waiting.is_none() {
+            let now = Instant::now();
+            self.waiting = Some(now);
+            self.timer.reset(now + self.left);
+        }
+        Pin::new(&mut self.timer).poll(cx)
+    }
+}

@@ -1,0 +1,231 @@
+//! One connection: from a dialed byte stream to its last byte.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    sync::atomic::Ordering,
+    task::Poll,
+};
+
+use http::{Request, Response, header};
+use hyper::{
+    body::Incoming,
+    client::conn::{TrySendError, http1, http2},
+};
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use parking_lot::Mutex;
+
+use crate::{
+    dialer::{DialAttempt, Dialed, Protocol, Stage},
+    error::Death,
+    hub::Hub,
+    options::TransportOptions,
+    patience::{MOMENT, Patience, PatientTimer},
+    pool::Side,
+    vitals::{ConnectionExecutor, Vitals, WatchedIo, of_connection},
+};
+
+/// Gives requests to a connection.
+#[derive(Clone)]
+pub(crate) enum Sender {
+    Http2(http2::SendRequest<Body>),
+    Http1(Arc<Mutex<http1::SendRequest<Body>>>),
+}
+
+/// hyper's side of a connection, which must be attended for anything to happen.
+pub(crate) enum Engine {
+    Http2(Pin<Box<Http2Connection>>),
+    Http1(Pin<Box<http1::Connection<TokioIo<WatchedIo>, Body>>>, Arc<Mutex<http1::SendRequest<Body>>>),
+}
+
+type Http2Connection = http2::Connection<TokioIo<WatchedIo>, Body, ConnectionExecutor>;
+pub(crate) type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
+
+/// Stands for "no SETTINGS yet": nothing that a peer can send, since that has 32 bits.
+const UNKNOWN_LIMIT: usize = usize::MAX - 1;
+
+/// Flow-control windows of one stream. A list should never wait for a window update on a usual network path; a watch has
+/// little to say, and there may be a thousand of them.
+const LIST_WINDOW: u32 = 2 << 20;
+const WATCH_WINDOW: u32 = 512 << 10;
+
+/// The largest window of HTTP/2.
+const MAX_WINDOW: u64 = (1 << 31) - 1;
+
+/// Speaks the first words. An HTTP/2 connection counts as standing when the server's SETTINGS have come: only then is the
+/// stream limit known, and only then has anybody answered who understands.
+pub(crate) async fn establish(
+    dialed: Dialed,
+    side: Side,
+    options: &TransportOptions,
+    patience: &Patience,
+    vitals: &Arc<Vitals>,
+    attempt: &DialAttempt,
+) -> Result<(Sender, Engine, usize), Death> {
+    let io = TokioIo::new(WatchedIo::new(dialed.io, vitals.clone()));
+    let why = |error: hyper::Error| vitals.symptom().cloned().unwrap_or_else(|| of_connection(&error));
+    match dialed.protocol {
+        Protocol::Http2 => {
+            attempt.enter(Stage::Settings);
+            let handshake = http2_builder(side, options, patience, vitals).handshake(io);
+            let (sender, connection) = handshake.await.map_err(why)?;
+            let mut connection = Box::pin(connection);
+            let limit = settings(&mut connection, vitals).await.map_err(why)?;
+            let Some(limit) = limit else {
+                return Err(vitals.symptom().cloned().unwrap_or(Death::Eof));
+            };
+            vitals.stir.store(false, Ordering::Relaxed);
+            Ok((Sender::Http2(sender), Engine::Http2(connection), limit))
+        }
+        Protocol::Http1 => {
+            let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(why)?;
+            let sender = Arc::new(Mutex::new(sender));
+            Ok((Sender::Http1(sender.clone()), Engine::Http1(Box::pin(connection), sender), 1))
+        }
+    }
+}
+
+fn http2_builder(
+    side: Side,
+    options: &TransportOptions,
+    patience: &Patience,
+    vitals: &Arc<Vitals>,
+) -> http2::Builder<ConnectionExecutor> {
+    let stream_window = match side {
+        Side::Watch => WATCH_WINDOW,
+        Side::Other => LIST_WINDOW,
+    };
+    // Streams that nobody reads must not be able to use up the connection's window, or they starve the others (fault 9).
+    let connection_window = (u64::from(stream_window) * options.max_streams as u64).min(MAX_WINDOW) as u32;
+    // Both timers are prolonged by a moment each; what is promised is their sum.
+    let ping_interval = options.ping_interval.saturating_sub(MOMENT * 4).max(options.ping_interval / 2);
+    let mut builder = http2::Builder::new(ConnectionExecutor(vitals.clone()));
+    builder
+        .timer(PatientTimer(patience.clone()))
+        .keep_alive_interval(ping_interval)
+        .keep_alive_timeout(options.ping_timeout)
+        .keep_alive_while_idle(true)
+        .initial_max_send_streams(UNKNOWN_LIMIT)
+        .initial_stream_window_size(stream_window)
+        .initial_connection_window_size(connection_window);
+    builder
+}
+
+/// Waits for the first SETTINGS; `None` if the connection ended before.
+async fn settings(
+    connection: &mut Pin<Box<Http2Connection>>,
+    vitals: &Vitals,
+) -> Result<Option<usize>, hyper::Error> {
+    loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended.map(|()| None),
+            () = vitals.stirred.notified() => {}
+        }
+        let limit = connection.current_max_send_streams();
+        if limit != UNKNOWN_LIMIT {
+            return Ok(Some(limit));
+        }
+    }
+}
+
+impl Sender {
+    /// Gives the request to hyper, in the form that the protocol wants it.
+    pub(crate) fn send(&self, mut request: Request<Body>) -> Pin<Box<dyn Future<Output = Sent> + Send>> {
+        match self {
+            Sender::Http2(sender) => Box::pin(sender.clone().try_send_request(request)),
+            Sender::Http1(sender) => {
+                to_origin_form(&mut request);
+                Box::pin(sender.lock().try_send_request(request))
+            }
+        }
+    }
+}
+
+/// HTTP/1.1 to the server itself: path in the request line, authority in the `Host` header.
+fn to_origin_form(request: &mut Request<Body>) {
+    if let Some(authority) = request.uri().authority() {
+        // Without user information (RFC 9110, 4.2.4).
+        let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+        if let Ok(host) = header::HeaderValue::from_str(host) {
+            request.headers_mut().insert(header::HOST, host);
+        }
+    }
+    let path = request.uri().path_and_query().map_or("/", |p| p.as_str());
+    if let Ok(uri) = path.parse() {
+        *request.uri_mut() = uri;
+    }
+    *request.version_mut() = http::Version::HTTP_11;
+}
+
+impl Engine {
+    /// Runs the connection until nothing is left of it. Cancelling `vitals.kill` ends it at once.
+    pub(crate) async fn attend(self, hub: Arc<Hub>, vitals: Arc<Vitals>) {
+        match self {
+            Engine::Http2(connection) => attend_http2(connection, &hub, &vitals).await,
+            Engine::Http1(connection, sender) => attend_http1(connection, sender, &hub, &vitals).await,
+        }
+        vitals.kill.cancel();
+        vitals.tasks.close();
+        vitals.tasks.wait().await;
+        hub.bury(&vitals);
+    }
+}
+
+async fn attend_http2(mut connection: Pin<Box<Http2Connection>>, hub: &Hub, vitals: &Vitals) {
+    let mut known = connection.current_max_send_streams();
+    let ended = {
+        let run = poll_fn(|cx| {
+            let polled = connection.as_mut().poll(cx);
+            if polled.is_pending() {
+                let limit = connection.current_max_send_streams();
+                if limit != known {
+                    known = limit;
+                    hub.set_limit(vitals.id, limit);
+                }
+            }
+            polled
+        });
+        vitals.kill.run_until_cancelled(run).await
+    };
+    drop(connection);
+    let Some(ended) = ended else { return };
+    // It takes no new streams; those that are open go on if the socket lives (GOAWAY, or retired by us).
+    hub.closing(vitals, ended.err().map(|e| of_connection(&e)));
+    if matches!(vitals.symptom(), None | Some(Death::GoAway { .. })) {
+        vitals.tasks.close();
+        vitals.kill.run_until_cancelled(vitals.tasks.wait()).await;
+    }
+}
+
+async fn attend_http1(
+    mut connection: Pin<Box<http1::Connection<TokioIo<WatchedIo>, Body>>>,
+    sender: Arc<Mutex<http1::SendRequest<Body>>>,
+    hub: &Hub,
+    vitals: &Vitals,
+) {
+    let mut settling = false;
+    loop {
+        tokio::select! {
+            biased;
+            () = vitals.kill.cancelled() => return,
+            ended = connection.as_mut() => {
+                hub.closing(vitals, ended.err().map(|e| of_connection(&e)));
+                return;
+            }
+            // A response is done: wait until hyper takes the next request.
+            () = vitals.stirred.notified(), if !settling => settling = true,
+            ready = poll_fn(|cx| match sender.lock().poll_ready(cx) {
+                Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
+                Poll::Pending => Poll::Pending,
+            }), if settling => {
+                settling = false;
+                if ready {
+                    hub.settled(vitals.id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! How a connection comes into being, as a trait: sockets in life, pipes in memory in tests and simulations.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::error::Death;
+
+/// Makes connections: resolves the name anew each time, tries all addresses, sets up TLS.
+///
+/// The transport bounds every dial by its connect deadline and drops the future then; it never runs more dials than its
+/// backoff admits. [`dialer_fn`] makes one of a closure.
+pub trait Dialer: Send + Sync + 'static {
+    /// One attempt.
+    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>>;
+}
+
+/// A [`Dialer`] of a closure.
+pub fn dialer_fn<F, Fut>(dial: F) -> Arc<dyn Dialer>
+where
+    F: Fn(DialAttempt) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Dialed, Death>> + Send + 'static,
+{
+    Arc::new(DialerFn(dial))
+}
+
+struct DialerFn<F>(F);
+
+impl<F, Fut> Dialer for DialerFn<F>
+where
+    F: Fn(DialAttempt) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Dialed, Death>> + Send + 'static,
+{
+    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>> {
+        Box::pin((self.0)(attempt))
+    }
+}
+
+/// One attempt to connect, and how far it has come.
+#[derive(Clone, Debug)]
+pub struct DialAttempt {
+    uri: http::Uri,
+    number: u64,
+    stage: Arc<AtomicUsize>,
+}
+
+/// What [`DialAttempt::stage`] may say.
+const STAGES: [&str; 5] = ["start", "name resolution", "tcp", "tls", "http/2 settings"];
+
+impl DialAttempt {
+    pub(crate) fn new(uri: http::Uri, number: u64) -> Self {
+        Self { uri, number, stage: Arc::default() }
+    }
+
+    /// The cluster's URL.
+    pub fn uri(&self) -> &http::Uri {
+        &self.uri
+    }
+
+    /// Counts the dials of this transport, from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Remembers how far the attempt has come, for the error if it gets stuck there.
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as usize, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stage(&self) -> &'static str {
+        STAGES[self.stage.load(Ordering::Relaxed)]
+    }
+}
+
+/// How far a dial has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    Resolve = 1,
+    Tcp = 2,
+    Tls = 3,
+    Settings = 4,
+}
+
+/// A byte stream in both directions. Implemented for everything that can be one.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
+
+/// What a [`Dialer`] gives.
+pub struct Dialed {
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) protocol: Protocol,
+    pub(crate) peer: Arc<str>,
+}
+
+impl Dialed {
+    /// A standing connection; `protocol` is what ALPN chose, or what is known beforehand.
+    pub fn new(io: impl Io, protocol: Protocol) -> Self {
+        Self { io: Box::new(io), protocol, peer: "in memory".into() }
+    }
+
+    /// Names the other end, for stats.
+    pub fn with_peer(mut self, peer: impl fmt::Display) -> Self {
+        self.peer = peer.to_string().into();
+        self
+    }
+}
+
+impl fmt::Debug for Dialed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialed").field("protocol", &self.protocol).field("peer", &self.peer).finish()
+    }
+}
+
+/// The version of HTTP on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// One request at a time, no PING.
+    Http1,
+    /// Many at once.
+    Http2,
+}

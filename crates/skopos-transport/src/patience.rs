@@ -1,0 +1,170 @@
+//! Deadlines that do not blame the peer for our own sleepiness.
+//!
+//! Under CPU starvation timers and socket events become ready together, and whoever looks at the timer first kills a healthy
+//! connection (fault 52). So a deadline that is reached late, or during which the process was found lagging, is extended by
+//! that lag once; and every deadline leaves a moment for a socket that became readable at the same time.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::time::{Instant, Sleep};
+
+/// What every deadline is extended by, so that bytes that have come are read before the deadline counts.
+pub(crate) const MOMENT: Duration = Duration::from_millis(20);
+
+/// Lag below this is normal.
+const TOLERATED_LAG: Duration = Duration::from_secs(1);
+
+/// Makes deadlines, and knows how much the process has lagged so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Patience {
+    lagged_millis: Arc<AtomicU64>,
+}
+
+impl Patience {
+    pub(crate) fn sleep(&self, duration: Duration) -> PatientSleep {
+        self.sleep_until(Instant::now() + duration)
+    }
+
+    pub(crate) fn sleep_until(&self, deadline: Instant) -> PatientSleep {
+        PatientSleep {
+            inner: Box::pin(tokio::time::sleep_until(deadline)),
+            deadline,
+            patience: self.clone(),
+            lagged_before: self.lagged(),
+            extended: false,
+        }
+    }
+
+    /// Runs `future` for at most `limit`.
+    pub(crate) async fn timeout<F: Future>(
+        &self,
+        limit: Option<Duration>,
+        future: F,
+    ) -> Result<F::Output, Expired> {
+        let Some(limit) = limit else { return Ok(future.await) };
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = self.sleep(limit) => Err(Expired),
+        }
+    }
+
+    /// The one-second pulse came so much too late.
+    pub(crate) fn lag(&self, by: Duration) {
+        if by > TOLERATED_LAG {
+            self.lagged_millis.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// All lag so far.
+    pub(crate) fn lagged(&self) -> Duration {
+        Duration::from_millis(self.lagged_millis.load(Ordering::Relaxed))
+    }
+}
+
+/// A deadline passed.
+#[derive(Debug)]
+pub(crate) struct Expired;
+
+/// A sleep that is extended once by the lag of this process.
+pub(crate) struct PatientSleep {
+    inner: Pin<Box<Sleep>>,
+    deadline: Instant,
+    patience: Patience,
+    lagged_before: Duration,
+    extended: bool,
+}
+
+impl PatientSleep {
+    /// Begins anew.
+    pub(crate) fn reset(&mut self, deadline: Instant) {
+        self.inner.as_mut().reset(deadline);
+        self.deadline = deadline;
+        self.lagged_before = self.patience.lagged();
+        self.extended = false;
+    }
+}
+
+impl Future for PatientSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.inner.as_mut().poll(cx));
+        if self.extended {
+            return Poll::Ready(());
+        }
+        self.extended = true;
+        let now = Instant::now();
+        let late = now.saturating_duration_since(self.deadline);
+        let lag = late.max(self.patience.lagged() - self.lagged_before);
+        let more = if lag > TOLERATED_LAG { lag } else { MOMENT };
+        self.inner.as_mut().reset(now + more);
+        self.inner.as_mut().poll(cx)
+    }
+}
+
+/// hyper's timer on tokio's clock with our patience: its PING limits then bear with a starved process too.
+#[derive(Clone, Debug)]
+pub(crate) struct PatientTimer(pub(crate) Patience);
+
+impl hyper::rt::Timer for PatientTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(self.0.sleep(duration))
+    }
+
+    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(self.0.sleep_until(deadline.into()))
+    }
+
+    fn now(&self) -> std::time::Instant {
+        Instant::now().into_std()
+    }
+}
+
+impl hyper::rt::Sleep for PatientSleep {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_is_kept_when_nothing_lags() {
+        let begin = Instant::now();
+        Patience::default().sleep(Duration::from_secs(5)).await;
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_secs(5) && took <= Duration::from_millis(5_030), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_timer_is_extended_by_its_lateness() {
+        let begin = Instant::now();
+        let mut sleep = Patience::default().sleep(Duration::from_secs(5));
+        assert!(futures::poll!(&mut sleep).is_pending());
+        // The process gets no CPU for 20 seconds.
+        tokio::time::advance(Duration::from_secs(20)).await;
+        sleep.await;
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_secs(34), "15 s late, so 15 s more, but woke after {took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lag_that_the_pulse_saw_counts() {
+        let patience = Patience::default();
+        let begin = Instant::now();
+        let sleep = patience.sleep(Duration::from_secs(5));
+        patience.lag(Duration::from_secs(4));
+        patience.lag(Duration::from_millis(900));
+        sleep.await;
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_secs(9) && took < Duration::from_millis(9_500), "{took:?}");
+    }
+}

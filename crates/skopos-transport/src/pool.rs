@@ -1,0 +1,343 @@
+//! Which connection a request goes to. Pure: no clock, no I/O; the connections themselves are opaque.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    class::{ConnectionId, RequestClass},
+    dialer::Protocol,
+    error::Death,
+    options::TransportOptions,
+};
+
+/// Lists and watches never share a connection: a list of 100 MB would hold up events (and unread watches a list).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Watch,
+    Other,
+}
+
+impl Side {
+    pub(crate) fn of(class: RequestClass) -> Self {
+        match class {
+            RequestClass::Watch => Side::Watch,
+            _ => Side::Other,
+        }
+    }
+}
+
+/// The answer to a request that wants a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Pick {
+    /// One more stream has been counted on this connection.
+    Use(ConnectionId),
+    /// None fits: dial, if the cluster's backoff admits it. A dial has been counted.
+    Dial,
+    /// Dials are under way: wait for them.
+    Wait,
+    /// None fits, and the bound on connections is reached.
+    Full { connections: usize },
+}
+
+/// All connections of one cluster.
+#[derive(Debug)]
+pub(crate) struct Pool<C> {
+    members: Vec<Member<C>>,
+    dialing: [usize; 2],
+    max_connections: usize,
+    max_connections_http1: usize,
+    max_streams: usize,
+    idle_timeout: Duration,
+    idle_timeout_http1: Duration,
+    /// What the server spoke last, to judge how many dials may be useful at once.
+    protocol: Option<Protocol>,
+}
+
+/// One connection, as the pool sees it.
+#[derive(Debug)]
+pub(crate) struct Member<C> {
+    pub(crate) id: ConnectionId,
+    pub(crate) side: Side,
+    pub(crate) protocol: Protocol,
+    pub(crate) connection: C,
+    /// Streams that the server allows at once, as far as known.
+    pub(crate) limit: usize,
+    /// Our streams, counted from the decision to use one until the body is done or dropped.
+    pub(crate) open: usize,
+    /// HTTP/1.1 between two requests is not ready at once.
+    pub(crate) settled: bool,
+    /// Why it takes no new streams.
+    pub(crate) retired: Option<Arc<Death>>,
+    pub(crate) born: Instant,
+    pub(crate) retires_at: Instant,
+    pub(crate) idle_since: Instant,
+    /// Responses that it brought.
+    pub(crate) served: u64,
+}
+
+/// Dials at once towards a server that is well and speaks HTTP/1.1, where every request needs its own connection.
+const PARALLEL_DIALS_HTTP1: usize = 8;
+
+impl<C> Pool<C> {
+    pub(crate) fn new(options: &TransportOptions) -> Self {
+        Self {
+            members: Vec::new(),
+            dialing: [0, 0],
+            max_connections: options.max_connections,
+            max_connections_http1: options.max_connections_http1,
+            max_streams: options.max_streams,
+            idle_timeout: options.idle_timeout,
+            idle_timeout_http1: options.idle_timeout_http1,
+            protocol: None,
+        }
+    }
+
+    /// Finds a place for one more stream. `healthy`: nothing is known to be wrong with the server.
+    pub(crate) fn pick(
+        &mut self,
+        side: Side,
+        avoid: Option<ConnectionId>,
+        healthy: bool,
+        now: Instant,
+    ) -> Pick {
+        // The fullest that still has room, so that the others run empty and can be closed; among equals the youngest.
+        let best = (self.members.iter_mut())
+            .filter(|m| m.side == side && Some(m.id) != avoid && m.has_room())
+            .max_by_key(|m| (m.open, m.born, m.id));
+        if let Some(member) = best {
+            member.open += 1;
+            member.idle_since = now;
+            return Pick::Use(member.id);
+        }
+        let dialing = self.dialing[side as usize];
+        if dialing > 0 && !(healthy && dialing < self.useful_dials()) {
+            return Pick::Wait;
+        }
+        if !healthy && self.dialing != [0, 0] {
+            return Pick::Wait;
+        }
+        // Retired ones do not count: nothing may hinder their replacement. Their number is bounded by their streams.
+        let taken = dialing + self.members.iter().filter(|m| m.side == side && m.retired.is_none()).count();
+        if taken >= self.bound() {
+            return Pick::Full { connections: taken };
+        }
+        self.dialing[side as usize] += 1;
+        Pick::Dial
+    }
+
+    /// A dial that [`Pick::Dial`] counted has ended, or was not started after all.
+    pub(crate) fn dial_over(&mut self, side: Side) {
+        let dialing = &mut self.dialing[side as usize];
+        *dialing = dialing.saturating_sub(1);
+    }
+
+    pub(crate) fn add(&mut self, mut member: Member<C>) {
+        member.limit = member.limit.min(self.max_streams);
+        self.protocol = Some(member.protocol);
+        self.members.push(member);
+    }
+
+    pub(crate) fn get(&mut self, id: ConnectionId) -> Option<&mut Member<C>> {
+        self.members.iter_mut().find(|m| m.id == id)
+    }
+
+    pub(crate) fn members(&self) -> &[Member<C>] {
+        &self.members
+    }
+
+    pub(crate) fn dialing(&self) -> usize {
+        self.dialing.iter().sum()
+    }
+
+    /// The server changed its limit of streams.
+    pub(crate) fn set_limit(&mut self, id: ConnectionId, limit: usize) {
+        let max = self.max_streams;
+        if let Some(member) = self.get(id) {
+            member.limit = limit.min(max);
+        }
+    }
+
+    /// A stream counted by [`Pick::Use`] is done. Returns its connection.
+    pub(crate) fn release(&mut self, id: ConnectionId, now: Instant) -> Option<&mut Member<C>> {
+        let member = self.get(id)?;
+        member.open = member.open.saturating_sub(1);
+        member.idle_since = now;
+        Some(member)
+    }
+
+    /// No new streams on this one. The ones that are open may go on.
+    pub(crate) fn retire(&mut self, id: ConnectionId, why: Arc<Death>) -> Option<&mut Member<C>> {
+        let member = self.get(id).filter(|m| m.retired.is_none())?;
+        member.retired = Some(why);
+        Some(member)
+    }
+
+    pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Member<C>> {
+        let index = self.members.iter().position(|m| m.id == id)?;
+        Some(self.members.swap_remove(index))
+    }
+
+    /// Connections that are too old, or idle for too long.
+    pub(crate) fn outdated(&self, now: Instant) -> Vec<ConnectionId> {
+        (self.members.iter())
+            .filter(|m| m.retired.is_none())
+            .filter(|m| {
+                let idle = match m.protocol {
+                    Protocol::Http2 => self.idle_timeout,
+                    Protocol::Http1 => self.idle_timeout_http1,
+                };
+                now >= m.retires_at || (m.open == 0 && now.duration_since(m.idle_since) >= idle)
+            })
+            .map(|m| m.id)
+            .collect()
+    }
+
+    fn bound(&self) -> usize {
+        match self.protocol {
+            Some(Protocol::Http1) => self.max_connections_http1,
+            _ => self.max_connections,
+        }
+    }
+
+    fn useful_dials(&self) -> usize {
+        match self.protocol {
+            Some(Protocol::Http1) => PARALLEL_DIALS_HTTP1,
+            _ => 1,
+        }
+    }
+}
+
+impl<C> Member<C> {
+    fn has_room(&self) -> bool {
+        self.retired.is_none() && self.settled && self.open < self.limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixture {
+        pool: Pool<()>,
+        now: Instant,
+        next: u64,
+    }
+
+    impl Fixture {
+        fn new(options: TransportOptions) -> Self {
+            Self { pool: Pool::new(&options), now: Instant::now(), next: 0 }
+        }
+
+        fn add(&mut self, side: Side, protocol: Protocol, limit: usize) -> ConnectionId {
+            self.next += 1;
+            let id = ConnectionId(self.next);
+            self.pool.add(Member {
+                id,
+                side,
+                protocol,
+                connection: (),
+                limit,
+                open: 0,
+                settled: true,
+                retired: None,
+                born: self.now,
+                retires_at: self.now + Duration::from_secs(3600),
+                idle_since: self.now,
+                served: 0,
+            });
+            id
+        }
+
+        fn dialed(&mut self, side: Side, protocol: Protocol, limit: usize) -> ConnectionId {
+            self.pool.dial_over(side);
+            self.add(side, protocol, limit)
+        }
+
+        fn pick(&mut self, side: Side) -> Pick {
+            self.pool.pick(side, None, true, self.now)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_connection_means_another_and_never_a_queue() {
+        let mut t = Fixture::new(TransportOptions { max_connections: 2, ..Default::default() });
+        assert_eq!(t.pick(Side::Watch), Pick::Dial);
+        assert_eq!(t.pick(Side::Watch), Pick::Wait);
+        let first = t.dialed(Side::Watch, Protocol::Http2, 2);
+        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
+        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
+        assert_eq!(t.pick(Side::Watch), Pick::Dial);
+        let second = t.dialed(Side::Watch, Protocol::Http2, 2);
+        assert_eq!(t.pick(Side::Watch), Pick::Use(second));
+        assert_eq!(t.pick(Side::Watch), Pick::Use(second));
+        assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
+        t.pool.release(first, t.now);
+        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
+        // The server takes streams back.
+        t.pool.set_limit(first, 1);
+        t.pool.release(first, t.now);
+        assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_and_watches_are_apart() {
+        let mut t = Fixture::new(TransportOptions::default());
+        let watch = t.add(Side::Watch, Protocol::Http2, 100);
+        assert_eq!(t.pick(Side::Other), Pick::Dial);
+        let list = t.dialed(Side::Other, Protocol::Http2, 100);
+        assert_eq!(t.pick(Side::Other), Pick::Use(list));
+        assert_eq!(t.pick(Side::Watch), Pick::Use(watch));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sick_server_meets_one_dial_at_a_time() {
+        let mut t = Fixture::new(TransportOptions::default());
+        assert_eq!(t.pool.pick(Side::Watch, None, false, t.now), Pick::Dial);
+        assert_eq!(t.pool.pick(Side::Other, None, false, t.now), Pick::Wait);
+        t.pool.dial_over(Side::Watch);
+        assert_eq!(t.pool.pick(Side::Other, None, false, t.now), Pick::Dial);
+        assert_eq!(t.pool.dialing(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_retired_connection_is_replaced_and_an_avoided_one_not_used() {
+        let mut t = Fixture::new(TransportOptions { max_connections: 1, ..Default::default() });
+        let first = t.add(Side::Other, Protocol::Http2, 100);
+        assert_eq!(t.pick(Side::Other), Pick::Use(first));
+        t.pool.retire(first, Arc::new(Death::PingTimeout));
+        assert_eq!(t.pick(Side::Other), Pick::Dial);
+        let second = t.dialed(Side::Other, Protocol::Http2, 100);
+        assert_eq!(t.pick(Side::Other), Pick::Use(second));
+        let avoid = t.pool.pick(Side::Other, Some(second), true, t.now);
+        assert_eq!(avoid, Pick::Full { connections: 1 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn http1_takes_one_request_at_a_time_and_dials_in_parallel_when_healthy() {
+        let mut t = Fixture::new(TransportOptions::default());
+        let first = t.add(Side::Other, Protocol::Http1, 1);
+        assert_eq!(t.pick(Side::Other), Pick::Use(first));
+        for _ in 0..PARALLEL_DIALS_HTTP1 {
+            assert_eq!(t.pick(Side::Other), Pick::Dial);
+        }
+        assert_eq!(t.pick(Side::Other), Pick::Wait);
+        t.pool.release(first, t.now).unwrap().settled = false;
+        assert_eq!(t.pick(Side::Other), Pick::Wait, "not ready for the next request yet");
+        t.pool.get(first).unwrap().settled = true;
+        assert_eq!(t.pick(Side::Other), Pick::Use(first));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_and_idle_connections_are_found() {
+        let mut t = Fixture::new(TransportOptions::default());
+        let busy = t.add(Side::Other, Protocol::Http2, 10);
+        let idle = t.add(Side::Watch, Protocol::Http2, 10);
+        let idle1 = t.add(Side::Watch, Protocol::Http1, 1);
+        assert_eq!(t.pick(Side::Other), Pick::Use(busy));
+        assert_eq!(t.pool.outdated(t.now), []);
+        assert_eq!(t.pool.outdated(t.now + Duration::from_secs(31)), [idle1]);
+        assert_eq!(t.pool.outdated(t.now + Duration::from_secs(301)), [idle, idle1]);
+        assert_eq!(t.pool.outdated(t.now + Duration::from_secs(3601)), [busy, idle, idle1]);
+    }
+}

@@ -1,0 +1,286 @@
+//! The dialer of real life: DNS, TCP, TLS.
+
+use std::{future::Future, io, net::SocketAddr, net::ToSocketAddrs, sync::Arc, time::Duration};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, Shared},
+    stream::FuturesUnordered,
+};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
+    error::{ConfigError, Death, TlsFault},
+    options::TransportOptions,
+    tls::TlsSource,
+};
+
+/// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
+const STAGGER: Duration = Duration::from_millis(250);
+
+/// The whole round of addresses is tried again after this time without an answer. The kernel repeats a lost SYN after 1, 3
+/// and 7 seconds, so a server that comes back in between would be found late.
+const RETRY_ROUND: Duration = Duration::from_secs(1);
+
+/// Bounds the sockets of one dial.
+const MOST_SOCKETS: usize = 16;
+
+/// Resolves anew for each dial, tries all addresses, then TLS with current certificates.
+pub(crate) struct TcpDialer {
+    host: Arc<str>,
+    port: u16,
+    tls: Option<Arc<TlsSource>>,
+    plain_protocol: Protocol,
+    keep_alive: socket2::TcpKeepalive,
+    user_timeout: Duration,
+    /// A lookup that still runs is joined, not repeated: each occupies a thread that nothing can stop.
+    lookup: Mutex<Option<Lookup>>,
+}
+
+type Lookup = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Arc<str>>>>;
+
+impl TcpDialer {
+    pub(crate) fn from_config(
+        config: &kube::Config,
+        options: &TransportOptions,
+    ) -> Result<Self, ConfigError> {
+        let url = &config.cluster_url;
+        let bad = |reason| ConfigError::Url { url: url.to_string(), reason };
+        let host = url.host().filter(|h| !h.is_empty()).ok_or_else(|| bad("has no host"))?;
+        if let Some(proxy) = &config.proxy_url {
+            return Err(ConfigError::Proxy(proxy.to_string()));
+        }
+        let tls = match url.scheme_str() {
+            Some("https") => Some(Arc::new(TlsSource::from_config(config, host, options)?)),
+            Some("http") => None,
+            _ => return Err(bad("must begin with http:// or https://")),
+        };
+        let port = url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        Ok(Self {
+            host: host.trim_start_matches('[').trim_end_matches(']').into(),
+            port,
+            tls,
+            plain_protocol: if options.http2_prior_knowledge { Protocol::Http2 } else { Protocol::Http1 },
+            // HTTP/1.1 has no PING, so the kernel has to ask: silence for one interval, then two questions.
+            keep_alive: socket2::TcpKeepalive::new()
+                .with_time(options.ping_interval)
+                .with_interval((options.ping_timeout / 2).max(Duration::from_secs(1)))
+                .with_retries(2),
+            user_timeout: options.ping_interval + options.ping_timeout,
+            lookup: Mutex::new(None),
+        })
+    }
+
+    async fn resolve(&self) -> Result<Vec<SocketAddr>, Death> {
+        let lookup = {
+            let mut slot = self.lookup.lock();
+            match &*slot {
+                Some(running) if running.peek().is_none() => running.clone(),
+                _ => slot.insert(lookup(self.host.clone(), self.port)).clone(),
+            }
+        };
+        let found = lookup.await;
+        found.map_err(|reason| Death::Dns { host: self.host.clone(), reason })
+    }
+
+    async fn tcp(&self, addresses: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Death> {
+        let connect = |address| async move {
+            match TcpStream::connect(address).await {
+                Ok(stream) => Ok((stream, address)),
+                Err(error) => Err(Death::of_connect(address, &error)),
+            }
+        };
+        let (stream, address) = first_of(addresses, connect).await?;
+        self.prepare(&stream).map_err(|e| Death::of_connect(address, &e))?;
+        Ok((stream, address))
+    }
+
+    fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let socket = socket2::SockRef::from(stream);
+        socket.set_tcp_keepalive(&self.keep_alive)?;
+        #[cfg(any(target_os = "linux", target_os = "android", target_os = "fuchsia"))]
+        socket.set_tcp_user_timeout(Some(self.user_timeout))?;
+        #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "fuchsia")))]
+        let _ = self.user_timeout;
+        Ok(())
+    }
+}
+
+/// The shared part of a dialer, so that dials are `'static`.
+pub(crate) struct SharedTcpDialer(pub(crate) Arc<TcpDialer>);
+
+impl Dialer for SharedTcpDialer {
+    fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>> {
+        let dialer = self.0.clone();
+        Box::pin(async move {
+            // Certificates first: reading them must not age a connection that already stands.
+            attempt.enter(Stage::Tls);
+            let tls = match &dialer.tls {
+                Some(source) => Some((source, source.current().await?)),
+                None => None,
+            };
+            attempt.enter(Stage::Resolve);
+            let addresses = dialer.resolve().await?;
+            attempt.enter(Stage::Tcp);
+            let (stream, address) = dialer.tcp(addresses).await?;
+            let Some((source, config)) = tls else {
+                return Ok(Dialed::new(stream, dialer.plain_protocol).with_peer(address));
+            };
+            attempt.enter(Stage::Tls);
+            let connector = TlsConnector::from(config);
+            let stream = connector.connect(source.server_name(), stream).await.map_err(|error| {
+                source.distrust();
+                match error.kind() {
+                    io::ErrorKind::InvalidData => Death::Tls(TlsFault::of(&error)),
+                    // Nobody there behind a proxy, or no TLS: the certificates have no part in it.
+                    _ => Death::of_socket(&error),
+                }
+            })?;
+            let protocol = match stream.get_ref().1.alpn_protocol() {
+                Some(b"h2") => Protocol::Http2,
+                _ => Protocol::Http1,
+            };
+            Ok(Dialed::new(stream, protocol).with_peer(address))
+        })
+    }
+}
+
+/// `getaddrinfo` in a thread of its own. Answers are not kept, neither good nor bad: dials are a second apart.
+fn lookup(host: Arc<str>, port: u16) -> Lookup {
+    async move {
+        let name = host.clone();
+        let resolve = move || (&*name, port).to_socket_addrs().map(Vec::from_iter);
+        match tokio::task::spawn_blocking(resolve).await {
+            Ok(Ok(addresses)) if addresses.is_empty() => Err("no addresses".into()),
+            Ok(Ok(addresses)) => Ok(addresses),
+            Ok(Err(error)) => Err(error.to_string().into()),
+            Err(error) => Err(error.to_string().into()),
+        }
+    }
+    .boxed()
+    .shared()
+}
+
+/// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`];
+/// when all are silent, all are tried again every [`RETRY_ROUND`]. Ends with the last failure when all have failed. The
+/// caller bounds it.
+async fn first_of<T, F, Fut>(addresses: Vec<SocketAddr>, connect: F) -> Result<T, Death>
+where
+    F: Fn(SocketAddr) -> Fut,
+    Fut: Future<Output = Result<T, Death>>,
+{
+    let mut queue = addresses.iter().copied();
+    let mut running = FuturesUnordered::new();
+    let mut started = 0;
+    let mut last = Death::protocol("no addresses");
+    loop {
+        let pause = match queue.next() {
+            Some(address) => {
+                running.push(connect(address));
+                started += 1;
+                if queue.len() > 0 { STAGGER } else { RETRY_ROUND }
+            }
+            None if running.is_empty() => return Err(last),
+            None => {
+                if started < MOST_SOCKETS {
+                    queue = addresses.iter().copied();
+                    continue;
+                }
+                RETRY_ROUND
+            }
+        };
+        let mut pause = std::pin::pin!(tokio::time::sleep(pause));
+        loop {
+            tokio::select! {
+                biased;
+                Some(result) = running.next() => match result {
+                    Ok(connected) => return Ok(connected),
+                    Err(death) => {
+                        last = death;
+                        if queue.len() > 0 || running.is_empty() {
+                            break;
+                        }
+                    }
+                },
+                () = &mut pause => break,
+            }
+        }
+        // All have answered, and none well: this is for the backoff of the cluster, not for another round here.
+        if queue.len() == 0 && running.is_empty() {
+            return Err(last);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    fn addresses(n: u8) -> Vec<SocketAddr> {
+        (1..=n).map(|i| SocketAddr::from(([10, 0, 0, i], 443))).collect()
+    }
+
+    fn refused(address: SocketAddr) -> Death {
+        Death::Refused { to: address.to_string().into(), reason: "no".into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_leads_to_the_next_address_at_once() {
+        let begin = Instant::now();
+        let got = first_of(addresses(3), |a| async move {
+            if a.ip().to_string() == "10.0.0.3" { Ok(a) } else { Err(refused(a)) }
+        });
+        assert_eq!(got.await.unwrap(), addresses(3)[2]);
+        assert_eq!(begin.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_address_does_not_hold_up_the_next() {
+        let begin = Instant::now();
+        let got = first_of(addresses(2), |a| async move {
+            if a.ip().to_string() == "10.0.0.1" {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Death>(a)
+        });
+        assert_eq!(got.await.unwrap(), addresses(2)[1]);
+        assert!(begin.elapsed() <= STAGGER + Duration::from_millis(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_refused_is_the_last_refusal() {
+        let got = first_of(addresses(2), |a| async move { Err::<(), _>(refused(a)) }).await;
+        assert_eq!(got.unwrap_err(), refused(addresses(2)[1]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_again_is_found_within_the_second() {
+        let begin = Instant::now();
+        let got = first_of(addresses(1), |a| async move {
+            // SYNs sent in the first 3.5 seconds are lost for ever.
+            if begin.elapsed() < Duration::from_millis(3_500) {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, Death>(a)
+        });
+        got.await.unwrap();
+        assert!(begin.elapsed() <= Duration::from_millis(4_510), "{:?}", begin.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sockets_of_one_dial_are_bounded() {
+        let started = std::cell::Cell::new(0);
+        let connect = |_| {
+            started.set(started.get() + 1);
+            std::future::pending::<Result<(), Death>>()
+        };
+        let never = first_of(addresses(2), connect);
+        assert!(tokio::time::timeout(Duration::from_secs(600), never).await.is_err());
+        assert!(started.get() <= MOST_SOCKETS + 1, "{}", started.get());
+    }
+}

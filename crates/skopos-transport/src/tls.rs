@@ -1,0 +1,145 @@
+//! TLS settings that follow rotated files.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::client::ConfigExt;
+use parking_lot::Mutex;
+use rustls::{ClientConfig, crypto::CryptoProvider, pki_types::ServerName};
+use tokio::time::Instant;
+
+use crate::{
+    certificate,
+    error::{ConfigError, Death, TlsFault},
+    options::TransportOptions,
+};
+
+/// Gives the TLS settings for a dial: those at hand while they are young and nothing speaks against them, else new ones from
+/// the files (or the exec plugin) that the kubeconfig names. When building anew fails the old ones are kept.
+pub(crate) struct TlsSource {
+    config: kube::Config,
+    server_name: ServerName<'static>,
+    alpn: Vec<Vec<u8>>,
+    refresh_after: Duration,
+    current: Mutex<Current>,
+    /// One build at a time.
+    building: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Current {
+    built: Option<(Arc<ClientConfig>, Option<Instant>)>,
+    distrusted: bool,
+}
+
+impl TlsSource {
+    /// Builds the settings once to find mistakes early, except when that means to run a plugin.
+    pub(crate) fn from_config(
+        config: &kube::Config,
+        host: &str,
+        options: &TransportOptions,
+    ) -> Result<Self, ConfigError> {
+        ensure_crypto_provider();
+        let name = config.tls_server_name.as_deref().unwrap_or(host);
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let server_name = ServerName::try_from(name.clone()).map_err(|_| ConfigError::ServerName(name))?;
+        let alpn = match options.http1_only {
+            true => vec![b"http/1.1".to_vec()],
+            false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+        };
+        let mut config = config.clone();
+        if config.auth_info.exec.is_none() {
+            // A token provider of the old kind has no certificates: do not run its command for TLS.
+            config.auth_info.auth_provider = None;
+        }
+        let source = Self {
+            config,
+            server_name,
+            alpn,
+            refresh_after: options.tls_refresh_interval,
+            current: Mutex::default(),
+            building: tokio::sync::Mutex::new(()),
+        };
+        if source.config.auth_info.exec.is_none() {
+            let built = build(&source.config, &source.alpn)?;
+            // Without an age: this may be outside of a runtime. The first dial gives it one.
+            source.current.lock().built = Some((built, None));
+        }
+        Ok(source)
+    }
+
+    pub(crate) fn server_name(&self) -> ServerName<'static> {
+        self.server_name.clone()
+    }
+
+    /// The last handshake failed: read the files again before the next.
+    pub(crate) fn distrust(&self) {
+        self.current.lock().distrusted = true;
+    }
+
+    /// The settings for a dial that begins now.
+    pub(crate) async fn current(&self) -> Result<Arc<ClientConfig>, Death> {
+        if let Some(config) = self.fresh() {
+            return Ok(config);
+        }
+        let _one_at_a_time = self.building.lock().await;
+        if let Some(config) = self.fresh() {
+            return Ok(config);
+        }
+        let (config, alpn) = (self.config.clone(), self.alpn.clone());
+        let built = tokio::task::spawn_blocking(move || build(&config, &alpn)).await;
+        let built = built.unwrap_or_else(|panic| Err(ConfigError::ClientCertificate(panic.to_string())));
+        let mut current = self.current.lock();
+        current.distrusted = false;
+        match (built, &mut current.built) {
+            (Ok(config), built) => {
+                *built = Some((config.clone(), Some(Instant::now())));
+                Ok(config)
+            }
+            // Files that vanish or are half written must not take down what still works.
+            (Err(error), Some((config, age))) => {
+                tracing::warn!(%error, "cannot renew TLS settings, keeping the old ones");
+                *age = Some(Instant::now());
+                Ok(config.clone())
+            }
+            (Err(error), None) => Err(TlsFault::ClientCertificate(error.to_string().into()).into()),
+        }
+    }
+
+    fn fresh(&self) -> Option<Arc<ClientConfig>> {
+        let mut current = self.current.lock();
+        if current.distrusted {
+            return None;
+        }
+        let (config, built_at) = current.built.as_mut()?;
+        let age = built_at.get_or_insert_with(Instant::now).elapsed();
+        (age < self.refresh_after).then(|| config.clone())
+    }
+}
+
+/// kube builds its TLS settings from the process-wide provider and panics when there is none and the choice is not clear
+/// from the features. An application's own choice, if installed before, is respected.
+fn ensure_crypto_provider() {
+    if CryptoProvider::get_default().is_none() {
+        // An error means that somebody else was quicker, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}
+
+fn build(config: &kube::Config, alpn: &[Vec<u8>]) -> Result<Arc<ClientConfig>, ConfigError> {
+    certificate::check_client(&config.auth_info)?;
+    let mut tls = config.rustls_client_config().map_err(blame)?;
+    tls.alpn_protocols = alpn.to_vec();
+    Ok(Arc::new(tls))
+}
+
+fn blame(error: kube::Error) -> ConfigError {
+    use kube::client::RustlsTlsError as Rustls;
+    match &error {
+        kube::Error::RustlsTls(Rustls::AddRootCertificate(_) | Rustls::NoValidNativeRootCA(_)) => {
+            ConfigError::CertificateAuthority(error.to_string())
+        }
+        kube::Error::RustlsTls(Rustls::InvalidServerName(_)) => ConfigError::ServerName(error.to_string()),
+        kube::Error::Auth(_) => ConfigError::Auth(error.to_string()),
+        _ => ConfigError::ClientCertificate(error.to_string()),
+    }
+}

@@ -1,0 +1,351 @@
+//! The service: a request in, a response out, a typed reason otherwise.
+
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode, header, request::Parts};
+use hyper::body::Incoming;
+use kube::client::Body;
+use tokio::time::Instant;
+
+use crate::{
+    body::TransportBody,
+    class::{ConnectionId, RequestClass, RequestOptions},
+    credentials::Credentials,
+    dialer::Dialer,
+    error::{ConfigError, Death, TransportError},
+    hub::{Hub, Lease},
+    options::TransportOptions,
+    patience::Expired,
+    pool::Side,
+    stats::TransportStats,
+    tcp::{SharedTcpDialer, TcpDialer},
+    vitals::{explain, was_not_processed},
+};
+
+/// Connections to one cluster, as a [`tower::Service`] from request to response. Cheap to clone; all clones share the
+/// connections.
+///
+/// Requests carry a path (`/api/v1/pods?...`) and no host; credentials, headers and the cluster's URL are added. Wishes go
+/// into the request's extensions as [`RequestOptions`] or [`RequestClass`]; the response's extensions have the
+/// [`ConnectionId`].
+///
+/// When the last clone and the last body are dropped, all connections end. [`Transport::shutdown`] also waits for it.
+#[derive(Clone)]
+pub struct Transport {
+    owner: Arc<Owner>,
+}
+
+/// Ends everything when dropped.
+pub(crate) struct Owner {
+    hub: Arc<Hub>,
+    credentials: Credentials,
+}
+
+impl Transport {
+    /// A transport over TCP, and TLS for `https` URLs.
+    ///
+    /// Installs rustls' ring provider as the process default if TLS is needed and no provider is installed yet; an
+    /// application that wants another one installs it before.
+    ///
+    /// # Errors
+    ///
+    /// When URL, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
+    /// first request runs it, and its failure is that request's [`Death::Auth`].
+    pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
+        let dialer = Arc::new(TcpDialer::from_config(&config, &options)?);
+        Self::with_dialer(config, options, Arc::new(SharedTcpDialer(dialer)))
+    }
+
+    /// A transport over whatever `dialer` gives. Of `config` it uses URL, credentials and headers.
+    ///
+    /// # Errors
+    ///
+    /// When URL, credentials, headers or options cannot work.
+    pub fn with_dialer(
+        config: kube::Config,
+        options: TransportOptions,
+        dialer: Arc<dyn Dialer>,
+    ) -> Result<Self, ConfigError> {
+        options.validate()?;
+        let url = &config.cluster_url;
+        if url.authority().is_none() || url.scheme().is_none() {
+            return Err(ConfigError::Url { url: url.to_string(), reason: "needs scheme and host" });
+        }
+        let credentials = Credentials::from_config(&config, options.credential_refresh_interval)?;
+        let hub = Hub::new(config.cluster_url, options, dialer);
+        Ok(Self { owner: Arc::new(Owner { hub, credentials }) })
+    }
+
+    /// A [`kube::Client`] on these connections. It lives in a task of its own, so this needs a runtime.
+    pub fn client(&self, default_namespace: impl Into<String>) -> kube::Client {
+        kube::Client::new(self.clone(), default_namespace)
+    }
+
+    /// Sends one request. The same as the [`tower::Service`], without its ceremony.
+    ///
+    /// # Errors
+    ///
+    /// When no response came, for the reason inside. Any HTTP status but a redirect is a response.
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
+        let hub = &self.owner.hub;
+        match hub.stop.run_until_cancelled(Call::send(&self.owner, request)).await {
+            Some(result) => result,
+            None => Err(Death::Closed.into()),
+        }
+    }
+
+    /// Waits until a connection stands, dialing as often as the backoff admits.
+    ///
+    /// # Errors
+    ///
+    /// When `limit` (or the connect deadline, if that is shorter) passes before; with the reason of the last failure.
+    pub async fn connected(&self, limit: Duration) -> Result<(), TransportError> {
+        let hub = &self.owner.hub;
+        hub.ensure_pulse();
+        let lease = tokio::time::timeout(limit, hub.lease(Side::Other, None, true));
+        match hub.stop.run_until_cancelled(lease).await {
+            None => Err(Death::Closed.into()),
+            Some(Ok(result)) => result.map(drop),
+            Some(Err(_)) => Err(hub.no_connection(limit).into()),
+        }
+    }
+
+    /// Takes a connection out of use for new requests, because the caller has seen something wrong with it. Requests and
+    /// bodies that are on it may go on.
+    pub fn retire(&self, connection: ConnectionId, why: impl fmt::Display) {
+        self.owner.hub.retire(connection, Death::Distrusted(why.to_string().into()));
+    }
+
+    /// What it has done, and has now.
+    pub fn stats(&self) -> TransportStats {
+        self.owner.hub.stats(self.owner.credentials.refreshes())
+    }
+
+    /// Ends all connections, requests and bodies now, with [`Death::Closed`], and waits until no task and no socket is left,
+    /// but at most for `limit`. Returns whether all is gone. Later requests fail with [`Death::Closed`] too.
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        self.owner.hub.close();
+        tokio::time::timeout(limit, self.owner.hub.tasks.wait()).await.is_ok()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.hub.close();
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").field("stats", &self.stats()).finish()
+    }
+}
+
+impl tower::Service<Request<Body>> for Transport {
+    type Response = Response<TransportBody>;
+    type Error = TransportError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    /// Always ready: a request that finds no room says so itself.
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let transport = self.clone();
+        Box::pin(async move { transport.send(request).await })
+    }
+}
+
+/// One request on its way.
+struct Call<'a> {
+    owner: &'a Arc<Owner>,
+    hub: &'a Arc<Hub>,
+    class: RequestClass,
+    options: RequestOptions,
+    /// The caller asked for compression, so it can cope with it.
+    encoding_asked: bool,
+    /// When the caller's own deadline is.
+    until: Option<(Instant, Duration)>,
+}
+
+/// A response, and the place on a connection that its body needs.
+type Answer = (Response<Incoming>, Lease);
+
+/// Why a request may be sent again, and it.
+type Again = (TransportError, Option<Request<Body>>);
+
+/// A request is sent at most so often: the reasons for another time are few and each is safe.
+const MOST_SENDS: usize = 3;
+
+/// How long a 401 is held back so that the credentials for the next try are there.
+const REFRESH_WAIT: Duration = Duration::from_secs(5);
+
+impl<'a> Call<'a> {
+    async fn send(
+        owner: &'a Arc<Owner>,
+        mut request: Request<Body>,
+    ) -> Result<Response<TransportBody>, TransportError> {
+        let hub = &owner.hub;
+        hub.ensure_pulse();
+        let options: RequestOptions = request.extensions_mut().remove().unwrap_or_default();
+        let class = options.class.or_else(|| request.extensions_mut().remove());
+        let class = class.unwrap_or_else(|| RequestClass::infer(request.method(), request.uri()));
+        let encoding_asked = prepare(&mut request, class)?;
+        let until = options.deadline.map(|after| (Instant::now() + after, after));
+        let call = Call { owner, hub, class, options, encoding_asked, until };
+        let Some((at, after)) = until else { return call.run(request).await };
+        match tokio::time::timeout_at(at, call.run(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(Death::CallerDeadline { after, because: hub.trouble() }.into()),
+        }
+    }
+
+    async fn run(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
+        let completing = self.owner.credentials.complete(request);
+        let limit = self.hub.options.connect_timeout;
+        let request = match self.hub.patience.timeout(Some(limit), completing).await {
+            Ok(request) => request?,
+            Err(Expired) => return Err(Death::Auth("the token's source does not answer".into()).into()),
+        };
+        let (response, lease) = self.until_answered(request).await?;
+        self.accept(response, lease).await
+    }
+
+    /// Sends it, again where that is safe.
+    async fn until_answered(&self, mut request: Request<Body>) -> Result<Answer, TransportError> {
+        let mut sends = 0;
+        loop {
+            let lease = self.lease().await?;
+            sends += 1;
+            match self.once(request, lease).await {
+                Ok(answer) => return Ok(answer),
+                Err((_, Some(again))) if sends < MOST_SENDS => {
+                    self.hub.resent();
+                    request = again;
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+
+    async fn lease(&self) -> Result<Lease, TransportError> {
+        let wait = self.options.wait_for_connection.unwrap_or(self.class == RequestClass::Watch);
+        self.hub.lease(Side::of(self.class), self.options.avoid_connection, wait).await
+    }
+
+    /// Sends it on one connection.
+    async fn once(&self, request: Request<Body>, lease: Lease) -> Result<Answer, Again> {
+        let deadlines = self.hub.options.deadlines.of(self.class);
+        let (parts, body) = request.into_parts();
+        let copy = body.try_clone().map(|body| (parts.clone(), body));
+        let Some(sender) = &lease.sender else {
+            // Retired between the choice and now.
+            return Err((lease.vitals.error(Death::Outdated), Some(Request::from_parts(parts, body))));
+        };
+        let idempotent = parts.method == Method::GET || parts.method == Method::HEAD;
+        let sending = sender.send(Request::from_parts(parts, body));
+        match self.hub.patience.timeout(deadlines.headers, sending).await {
+            Ok(Ok(response)) => {
+                self.hub.served(lease.id());
+                Ok((response, lease))
+            }
+            Ok(Err(mut failure)) => {
+                let unsent = failure.take_message();
+                let failure = failure.into_error();
+                let refused = was_not_processed(&failure);
+                let error = explain(lease.vitals.clone(), failure).await;
+                let again = match unsent {
+                    Some(request) => Some(restored(request, copy)),
+                    None if refused || (idempotent && gone_stale(&error, &lease)) => copy.map(assemble),
+                    None => None,
+                };
+                if matches!(error.death(), Death::StreamReset { .. }) {
+                    self.hub.count(Some(lease.id()), error.death());
+                }
+                Err((error, again))
+            }
+            Err(Expired) => {
+                let after = deadlines.headers.unwrap_or_default();
+                self.hub.retire(lease.id(), Death::HeadersDeadline { after });
+                Err((lease.vitals.error(Death::HeadersDeadline { after }), None))
+            }
+        }
+    }
+
+    /// Looks at the headers of a response.
+    async fn accept(
+        &self,
+        response: Response<Incoming>,
+        lease: Lease,
+    ) -> Result<Response<TransportBody>, TransportError> {
+        let id = lease.id();
+        if let Some(death) = refuse(&response, self.encoding_asked) {
+            self.hub.count(Some(id), &death);
+            return Err(TransportError::new(death, Some(id)));
+        }
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // The response goes to the caller in any case; its next request shall have what is valid now.
+            let rejected = self.owner.credentials.rejected();
+            let _ = tokio::time::timeout(REFRESH_WAIT, rejected).await;
+        }
+        let deadlines = self.hub.options.deadlines.of(self.class);
+        let (mut parts, body) = response.into_parts();
+        parts.extensions.insert(id);
+        let body = TransportBody::new(body, lease, deadlines, self.until, self.owner.clone());
+        Ok(Response::from_parts(parts, body))
+    }
+}
+
+/// Sets what every request has. Returns whether the caller asked for an encoding.
+fn prepare(request: &mut Request<Body>, class: RequestClass) -> Result<bool, TransportError> {
+    if request.headers().contains_key(header::UPGRADE) {
+        let why = "upgrades (exec, attach, port-forward) are not possible on these connections";
+        return Err(Death::request(why).into());
+    }
+    let headers = request.headers_mut();
+    headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
+    if class == RequestClass::Watch {
+        // One gzip member per event and decoders that stop after the first: never on a watch.
+        headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
+        return Ok(false);
+    }
+    Ok(headers.contains_key(header::ACCEPT_ENCODING))
+}
+
+const USER_AGENT: header::HeaderValue =
+    header::HeaderValue::from_static(concat!("skopos/", env!("CARGO_PKG_VERSION")));
+
+/// Answers that nobody may act on.
+fn refuse(response: &Response<Incoming>, encoding_asked: bool) -> Option<Death> {
+    let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
+    if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        let location = response.headers().get(header::LOCATION).map_or("".into(), text);
+        return Some(Death::Redirected { status: response.status().as_u16(), location });
+    }
+    let encoding = response.headers().get(header::CONTENT_ENCODING)?;
+    if encoding_asked || encoding.as_bytes().eq_ignore_ascii_case(b"identity") || encoding.is_empty() {
+        return None;
+    }
+    Some(Death::UnaskedEncoding { encoding: text(encoding) })
+}
+
+/// A connection that was at rest had ended before the request came: what every client with a pool meets.
+fn gone_stale(error: &TransportError, lease: &Lease) -> bool {
+    lease.used && matches!(error.death(), Death::Eof | Death::Reset(_) | Death::GoAway { .. })
+}
+
+/// hyper gives an unsent request back, in the form of the protocol; the copy still has the URL.
+fn restored(unsent: Request<Body>, copy: Option<(Parts, Body)>) -> Request<Body> {
+    copy.map_or(unsent, assemble)
+}
+
+fn assemble((parts, body): (Parts, Body)) -> Request<Body> {
+    Request::from_parts(parts, body)
+}

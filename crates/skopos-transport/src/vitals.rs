@@ -1,0 +1,280 @@
+//! What is known of one connection's life: shared by its socket, its task, its streams and its bodies.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::watch,
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    class::ConnectionId,
+    dialer::Io,
+    error::{Death, TransportError},
+};
+
+/// The life of one connection, up to the one reason of its end.
+#[derive(Debug)]
+pub(crate) struct Vitals {
+    pub(crate) id: ConnectionId,
+    /// What was seen first: on the socket, by a deadline, or by our own decision. Later ones are consequences.
+    symptom: OnceLock<Death>,
+    /// Set once all is over.
+    death: watch::Sender<Option<Death>>,
+    /// Ends the connection and all its streams now.
+    pub(crate) kill: CancellationToken,
+    /// hyper's own tasks for this connection.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) bytes_in: AtomicU64,
+    pub(crate) bytes_out: AtomicU64,
+    /// Something may have happened that only the connection's task can see (SETTINGS came).
+    pub(crate) stirred: tokio::sync::Notify,
+    pub(crate) stir: std::sync::atomic::AtomicBool,
+}
+
+impl Vitals {
+    pub(crate) fn new(id: ConnectionId) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            symptom: OnceLock::new(),
+            death: watch::Sender::new(None),
+            kill: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            bytes_in: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            stirred: tokio::sync::Notify::new(),
+            stir: std::sync::atomic::AtomicBool::new(true),
+        })
+    }
+
+    /// Remembers a reason, if it is the first.
+    pub(crate) fn note(&self, death: Death) {
+        let _ = self.symptom.set(death);
+    }
+
+    pub(crate) fn symptom(&self) -> Option<&Death> {
+        self.symptom.get()
+    }
+
+    /// Ends everything on the connection with this reason.
+    pub(crate) fn kill(&self, death: Death) {
+        self.note(death);
+        self.kill.cancel();
+    }
+
+    /// Nothing of the connection is left.
+    pub(crate) fn finish(&self) -> Death {
+        let death = self.symptom.get().cloned().unwrap_or(Death::Eof);
+        self.death.send_replace(Some(death.clone()));
+        death
+    }
+
+    pub(crate) fn error(&self, death: Death) -> TransportError {
+        TransportError::new(death, Some(self.id))
+    }
+}
+
+/// Finds out what an error of hyper on one of the connection's streams means.
+///
+/// hyper tells a stream only "broken pipe" when the connection under it has died; the reason is known to the connection's
+/// task, which ends a moment later. So this waits for it, for a bounded time.
+pub(crate) async fn explain(vitals: Arc<Vitals>, error: hyper::Error) -> TransportError {
+    let death = match of_stream(&error) {
+        Some(death) => death,
+        None => {
+            let mut deaths = vitals.death.subscribe();
+            let over = tokio::time::timeout(EXPLANATION, deaths.wait_for(Option::is_some)).await;
+            let known = match over {
+                Ok(Ok(death)) => death.clone(),
+                _ => vitals.symptom().cloned(),
+            };
+            known.unwrap_or_else(|| of_connection(&error))
+        }
+    };
+    vitals.error(death)
+}
+
+/// How long a stream waits for the reason of its connection's death.
+const EXPLANATION: Duration = Duration::from_millis(250);
+
+/// What concerns this stream alone.
+fn of_stream(error: &hyper::Error) -> Option<Death> {
+    if error.is_parse_too_large() {
+        return Some(Death::TooLarge(error.to_string().into()));
+    }
+    if error.is_user() && !error.is_canceled() {
+        return Some(Death::request(chain(error)));
+    }
+    let h2 = source::<h2::Error>(error)?;
+    (h2.is_reset() && h2.is_remote()).then(|| Death::StreamReset { code: reason(h2.reason()) })
+}
+
+/// What an error of a connection (or one that says no more than that) means.
+pub(crate) fn of_connection(error: &hyper::Error) -> Death {
+    if error.is_timeout() {
+        return Death::PingTimeout;
+    }
+    if let Some(io) = source::<io::Error>(error) {
+        return Death::of_socket(io);
+    }
+    if let Some(h2) = source::<h2::Error>(error) {
+        if h2.is_go_away() && h2.is_remote() {
+            return Death::GoAway { code: reason(h2.reason()) };
+        }
+        if let Some(io) = h2.get_io() {
+            return Death::of_socket(io);
+        }
+        return Death::protocol(h2);
+    }
+    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+        return Death::Eof;
+    }
+    if error.is_parse_too_large() {
+        return Death::TooLarge(error.to_string().into());
+    }
+    Death::protocol(chain(error))
+}
+
+/// RFC 9113, 8.7: the server has not looked at the request, so it may be sent again whatever it does.
+pub(crate) fn was_not_processed(error: &hyper::Error) -> bool {
+    source::<h2::Error>(error)
+        .is_some_and(|e| e.is_remote() && e.is_reset() && e.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+fn reason(reason: Option<h2::Reason>) -> Arc<str> {
+    match reason {
+        Some(reason) => format!("{reason:?}").into(),
+        None => "unknown".into(),
+    }
+}
+
+fn source<T: std::error::Error + 'static>(error: &hyper::Error) -> Option<&T> {
+    let mut next = std::error::Error::source(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn chain(error: &hyper::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(error) = next {
+        text = format!("{text}: {error}");
+        next = error.source();
+    }
+    text
+}
+
+/// A socket that tells the vitals what happens to it.
+pub(crate) struct WatchedIo {
+    inner: Box<dyn Io>,
+    vitals: Arc<Vitals>,
+}
+
+impl WatchedIo {
+    pub(crate) fn new(inner: Box<dyn Io>, vitals: Arc<Vitals>) -> Self {
+        Self { inner, vitals }
+    }
+}
+
+impl AsyncRead for WatchedIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let wanted = buf.remaining() > 0;
+        let result = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
+        match &result {
+            Ok(()) => match (buf.filled().len() - before) as u64 {
+                0 if wanted => self.vitals.note(Death::Eof),
+                n => _ = self.vitals.bytes_in.fetch_add(n, Ordering::Relaxed),
+            },
+            Err(error) => self.vitals.note(Death::of_socket(error)),
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncWrite for WatchedIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.inner).poll_write(cx, buf));
+        Poll::Ready(self.wrote(result))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = ready!(Pin::new(&mut self.inner).poll_flush(cx));
+        if let Err(error) = &result {
+            self.vitals.note(Death::of_socket(error));
+        }
+        Poll::Ready(result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, bufs));
+        Poll::Ready(self.wrote(result))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}
+
+impl WatchedIo {
+    fn wrote(&self, result: io::Result<usize>) -> io::Result<usize> {
+        match &result {
+            Ok(n) => _ = self.vitals.bytes_out.fetch_add(*n as u64, Ordering::Relaxed),
+            Err(error) => self.vitals.note(Death::of_socket(error)),
+        }
+        result
+    }
+}
+
+/// Runs hyper's tasks of one connection: none outlives it.
+#[derive(Clone)]
+pub(crate) struct ConnectionExecutor(pub(crate) Arc<Vitals>);
+
+impl<F> hyper::rt::Executor<F> for ConnectionExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let vitals = self.0.clone();
+        let kill = vitals.kill.clone();
+        let mut future = Box::pin(future);
+        let stirring = std::future::poll_fn(move |cx| {
+            let polled = future.as_mut().poll(cx);
+            if vitals.stir.load(Ordering::Relaxed) {
+                vitals.stirred.notify_one();
+            }
+            polled
+        });
+        self.0.tasks.spawn(async move {
+            kill.run_until_cancelled(stirring).await;
+        });
+    }
+}
