@@ -1,0 +1,184 @@
+//! Comparing a store with a list while events flow, without a false alarm.
+//!
+//! The list is a consistent one, at revision `L`. The store's content is taken twice: `before` it was sent, at revision
+//! `b <= L`, and `after`, at `a >= L`. An object's resource version tells since when it has not changed, so
+//!
+//! - what the list holds unchanged since `b` (rv <= b), `before` must hold too, and the same;
+//! - what `after` holds unchanged since `L` (rv <= L), the list must hold too, and the same.
+//!
+//! Of objects that changed in between nothing is claimed; the next audit sees them.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+
+/// One object that a store and its server do not agree about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The object.
+    pub key: ObjectKey,
+    /// How they disagree.
+    pub kind: DifferenceKind,
+}
+
+/// How a store and its server disagree about an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DifferenceKind {
+    /// The server has it, the store does not.
+    Missing,
+    /// Both have it, with another uid or resource version.
+    Different,
+    /// The store has it, the server does not.
+    Phantom,
+}
+
+/// A comparison under way. Needs 16 bytes per object.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    before: ResourceVersion,
+    /// Hash of the key → hash of (uid, resource version).
+    listed: HashMap<u64, u64>,
+    found: Differences,
+}
+
+/// What a comparison found.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Differences {
+    keys: HashSet<u64>,
+    pub(super) examples: Vec<Difference>,
+    /// Objects in the list.
+    pub(super) listed: usize,
+    /// Sum of the hashes of (key, uid, resource version) of the list: equal lists have equal digests, in any order.
+    pub(super) digest: u64,
+}
+
+impl Comparison {
+    pub(super) fn new(before: ResourceVersion) -> Self {
+        Self { before, listed: HashMap::new(), found: Differences::default() }
+    }
+
+    /// Takes one object of the list; `known` is what the store held under its key before the list was sent.
+    pub(super) fn listed(&mut self, object: &RawObject, known: Option<&RawObject>) {
+        let (key, version) = (hash_of(object.key()), version_hash(object));
+        self.listed.insert(key, version);
+        self.found.listed += 1;
+        self.found.digest = self.found.digest.wrapping_add(hash_of(&(key, version)));
+        if object.resource_version() > &self.before {
+            return;
+        }
+        match known {
+            None => self.found.add(object.key(), DifferenceKind::Missing),
+            Some(known) if version_hash(known) != version => self.found.add(object.key(), DifferenceKind::Different),
+            Some(_) => {}
+        }
+    }
+
+    /// The list is complete, at `list`; `after` is the store's content at or past that, or `None` if it never got there.
+    pub(super) fn finish<'a>(
+        mut self,
+        list: &ResourceVersion,
+        after: Option<impl Iterator<Item = &'a RawObject>>,
+    ) -> Differences {
+        for object in after.into_iter().flatten().filter(|object| object.resource_version() <= list) {
+            match self.listed.get(&hash_of(object.key())) {
+                None => self.found.add(object.key(), DifferenceKind::Phantom),
+                Some(version) if *version != version_hash(object) => {
+                    self.found.add(object.key(), DifferenceKind::Different);
+                }
+                Some(_) => {}
+            }
+        }
+        self.found
+    }
+}
+
+impl Differences {
+    const EXAMPLES: usize = 10;
+
+    fn add(&mut self, key: &ObjectKey, kind: DifferenceKind) {
+        if self.keys.insert(hash_of(key)) && self.examples.len() < Self::EXAMPLES {
+            self.examples.push(Difference { key: key.clone(), kind });
+        }
+    }
+
+    /// How many objects differ.
+    pub(super) fn count(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+fn version_hash(object: &RawObject) -> u64 {
+    hash_of(&(object.uid(), object.resource_version()))
+}
+
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use skopos_wire::Limits;
+    use std::collections::BTreeMap;
+
+    fn object(name: &str, uid: &str, rv: u64) -> RawObject {
+        let json = format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{uid}","resourceVersion":"{rv}"}}}}"#
+        );
+        RawObject::scan(Bytes::from(json), &Limits::default()).unwrap()
+    }
+
+    fn compare(before: (u64, &[RawObject]), list: (u64, &[RawObject]), after: Option<&[RawObject]>) -> Vec<Difference> {
+        let known: BTreeMap<_, _> = before.1.iter().map(|o| (o.key().clone(), o)).collect();
+        let mut comparison = Comparison::new(before.0.into());
+        for object in list.1 {
+            comparison.listed(object, known.get(object.key()).copied());
+        }
+        comparison.finish(&list.0.into(), after.map(|after| after.iter())).examples
+    }
+
+    fn difference(name: &str, kind: DifferenceKind) -> Difference {
+        Difference { key: ObjectKey::namespaced("ns", name), kind }
+    }
+
+    #[test]
+    fn equal_content_has_no_differences() {
+        let all = [object("a", "1", 3), object("b", "2", 5)];
+        assert_eq!(compare((5, &all), (9, &all), Some(&all)), []);
+    }
+
+    #[test]
+    fn changes_in_flight_are_no_differences() {
+        let before = [object("deleted", "1", 1), object("changed", "2", 2), object("later", "3", 3)];
+        let list = [object("changed", "2", 7), object("later", "3", 3), object("new", "4", 8)];
+        let after = [object("changed", "2", 7), object("later", "3", 12), object("newest", "5", 11)];
+        assert_eq!(compare((5, &before), (10, &list), Some(&after)), []);
+    }
+
+    #[test]
+    fn each_kind_of_difference_is_found_once() {
+        let before = [object("old", "1", 2), object("ghost", "2", 3), object("reborn", "3", 4)];
+        let list = [object("old", "1", 3), object("lost", "4", 5), object("reborn", "9", 5)];
+        assert_eq!(
+            compare((6, &before), (6, &list), Some(&before)),
+            [
+                difference("old", DifferenceKind::Different),
+                difference("lost", DifferenceKind::Missing),
+                difference("reborn", DifferenceKind::Different),
+                difference("ghost", DifferenceKind::Phantom),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_missed_change_is_found_although_it_happened_after_the_first_look() {
+        let before = [object("a", "1", 2)];
+        let list = [object("a", "1", 7)];
+        assert_eq!(compare((5, &before), (9, &list), Some(&before)), [difference("a", DifferenceKind::Different)]);
+        assert_eq!(compare((5, &before), (9, &list), None), [], "nothing can be claimed before the store got there");
+    }
+}

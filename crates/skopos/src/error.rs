@@ -1,0 +1,244 @@
+//! What can go wrong, and whose turn it is.
+//!
+//! Every error says in one line what did not happen, why, and what to do; each type belongs to one call.
+
+use std::fmt;
+use std::time::Duration;
+
+use skopos_reflect::LinkState;
+use skopos_transport::TransportError;
+use skopos_wire::{ObjectKey, ResourceVersion};
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::freshness::Freshness;
+use crate::options::ResourceId;
+
+/// The factory was shut down, or the informer stopped: nothing that was asked of it can still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the informer factory was shut down")]
+pub struct Closed;
+
+/// An informer that cannot be built as asked: the caller's mistake, except [`BuildError::Closed`].
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The factory was shut down.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// A namespace set without a namespace.
+    #[error("the set of namespaces is empty; name at least one, or use InformerOptions::all()")]
+    NoNamespaces,
+    /// Not a name that a namespace can have.
+    #[error("{name:?} is not a namespace's name: use 1 to 63 of a-z, 0-9 and '-', not '-' at either end")]
+    InvalidNamespace {
+        /// The name.
+        name: String,
+    },
+    /// Namespaces were given for a kind that has none.
+    #[error("{resource} have no namespace; use InformerOptions::all()")]
+    ClusterScoped {
+        /// The kind.
+        resource: ResourceId,
+    },
+}
+
+/// Not everything was synced when the deadline came, or ever will be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotSynced {
+    /// How long it was waited.
+    pub waited: Duration,
+    /// What is not synced, since when, and why.
+    pub who: Vec<Unsynced>,
+    /// The factory was shut down meanwhile: waiting again is in vain.
+    pub closed: bool,
+}
+
+/// One list/watch that has not completed its first list.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Unsynced {
+    /// The kind.
+    pub resource: ResourceId,
+    /// The namespace, where the list/watch is of one.
+    pub namespace: Option<String>,
+    /// Since when it has been trying.
+    pub since: Instant,
+    /// How many requests have failed.
+    pub attempts: u32,
+    /// What it is doing now.
+    pub state: LinkState,
+    /// Why it has not synced: the last trouble, in one line.
+    pub reason: String,
+}
+
+impl std::error::Error for NotSynced {}
+
+impl fmt::Display for NotSynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.closed {
+            return write!(f, "not synced: {Closed}");
+        }
+        write!(f, "not synced after {:.1?}: ", self.waited)?;
+        for (i, who) in self.who.iter().take(5).enumerate() {
+            if i > 0 {
+                f.write_str("; ")?;
+            }
+            write!(f, "{who}")?;
+        }
+        match self.who.len().saturating_sub(5) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Unsynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.resource)?;
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in namespace {namespace}")?;
+        }
+        write!(f, ": {}", self.reason)?;
+        if self.attempts > 0 {
+            write!(f, " ({} failed attempts in {:.1?})", self.attempts, self.since.elapsed())?;
+        }
+        Ok(())
+    }
+}
+
+/// A store did not reach the revision it was waited for.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// The factory was shut down.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The deadline came first.
+    #[error("did not reach resource version {wanted} within {waited:.1?}; the content is at {} and {freshness}",
+        .reached.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string))]
+    NotReached {
+        /// The revision asked for.
+        wanted: ResourceVersion,
+        /// The revision reached.
+        reached: Option<ResourceVersion>,
+        /// How long it was waited.
+        waited: Duration,
+        /// What is known about the content.
+        freshness: Freshness,
+    },
+    /// The server's history began anew (a restored backup): the revision may never come.
+    #[error("the server's history began anew while waiting for resource version {wanted}: read again what you wrote")]
+    HistoryBroken {
+        /// The revision asked for.
+        wanted: ResourceVersion,
+    },
+}
+
+/// A read that could not be as fresh as was asked.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The factory was shut down.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// Neither the cache could be proven fresh enough nor the server asked in time.
+    #[error("nothing at most {max_age:.1?} old could be had within {waited:.1?}: the cache is {cache}; asking the server: {live}")]
+    TooOld {
+        /// The age asked for.
+        max_age: Duration,
+        /// How long it was tried.
+        waited: Duration,
+        /// What the cache knows about itself.
+        cache: Freshness,
+        /// What came of asking the server.
+        live: LiveError,
+    },
+}
+
+/// A request to the server that gave no answer to use.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum LiveError {
+    /// The deadline came first.
+    #[error("no complete answer within {waited:.1?}")]
+    Deadline {
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The connection, or the way to one.
+    #[error(transparent)]
+    Connection(#[from] TransportError),
+    /// The server answered that it will not.
+    #[error(transparent)]
+    Refused(#[from] RefusalError),
+    /// The server answered something that is no answer.
+    #[error("the server's answer cannot be read: {0}")]
+    Malformed(String),
+}
+
+/// The server answered with an HTTP status other than success.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the server answered {code}: {message}")]
+#[non_exhaustive]
+pub struct RefusalError {
+    /// The HTTP status.
+    pub code: u16,
+    /// What the server said.
+    pub message: String,
+}
+
+impl LiveError {
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 403)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code == 410)
+    }
+}
+
+/// An audit that could not be completed; nothing is known about the content.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// The factory was shut down.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// There is no content to compare yet.
+    #[error("the informer has not synced yet: {reason}")]
+    NotSynced {
+        /// Why.
+        reason: String,
+    },
+    /// The server could not be asked.
+    #[error("could not list from the server: {0}")]
+    List(#[from] LiveError),
+    /// The content was replaced while it was being compared; ask again.
+    #[error("the content was replaced during the audit; try again")]
+    Replaced,
+    /// The server answered with an older revision than the content has: it was restored from a backup, or lags.
+    #[error("the server's newest resource version is {server}, behind the content's {content}: its history went back")]
+    WentBack {
+        /// The server's revision.
+        server: ResourceVersion,
+        /// The content's.
+        content: ResourceVersion,
+    },
+}
+
+/// An object that is not there, or a read that failed.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum ReadOneError {
+    /// The key has no namespace, or one outside the informer's scope.
+    #[error("{key} is not in the informer's scope")]
+    OutOfScope {
+        /// The key.
+        key: ObjectKey,
+    },
+    /// The read failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}

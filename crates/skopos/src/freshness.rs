@@ -1,0 +1,371 @@
+//! How old an answer can be at most.
+//!
+//! Only a quorum read proves an age: if a consistent read that was *sent* at `t` returned revision `r`, then content that
+//! has reached `r` holds every change committed before `t`. So
+//!
+//! ```text
+//! age = now − (the latest t at which a consistent read was sent whose revision the content has reached)
+//! ```
+//!
+//! is never below the true age. No PING, open socket or bookmark proves that. The writer of a store publishes a [`Basis`]
+//! (what is proven, and what is wrong with the link); a reader computes the [`Freshness`] from it when it asks, which
+//! costs an atomic load and three clock reads.
+//!
+//! A monotonic clock stands still while a machine sleeps, so the proof also remembers by how much the wall clock was
+//! ahead of the monotonic one; what that lead has grown since is added to the age.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use skopos_reflect::{Clock, Condition, Degradation, LinkState};
+use skopos_wire::ObjectKey;
+use tokio::time::Instant;
+
+use crate::sleep::SleepLog;
+
+/// What a store, a snapshot or a read knows about its own age.
+#[derive(Clone, Debug)]
+pub enum Freshness {
+    /// The link is healthy, and the content was the server's newest state at most `age` ago.
+    Live {
+        /// Upper bound on how long ago the content was the newest state.
+        age: Duration,
+    },
+    /// Something is wrong, or no proof is recent enough. The content is the last that was known.
+    Stale {
+        /// Since when.
+        since: Instant,
+        /// Upper bound on the age; `None` when nothing was ever proven in this stretch of history.
+        age: Option<Duration>,
+        /// What is wrong.
+        reason: StaleReason,
+    },
+    /// There was never a complete first list: the content is empty and means nothing.
+    NeverSynced {
+        /// Since when the informer has been trying.
+        since: Instant,
+        /// Why it has not succeeded yet.
+        reason: StaleReason,
+    },
+    /// The informer was stopped: nothing updates the content any more.
+    Stopped {
+        /// Upper bound on the age, if one was ever proven.
+        age: Option<Duration>,
+    },
+}
+
+impl Freshness {
+    /// True for [`Freshness::Live`].
+    pub fn is_live(&self) -> bool {
+        matches!(self, Self::Live { .. })
+    }
+
+    /// Upper bound on the age, where there is one.
+    pub fn age(&self) -> Option<Duration> {
+        match self {
+            Self::Live { age } => Some(*age),
+            Self::Stale { age, .. } | Self::Stopped { age } => *age,
+            Self::NeverSynced { .. } => None,
+        }
+    }
+
+    /// True if the content is live and at most `max_age` old.
+    pub fn is_within(&self, max_age: Duration) -> bool {
+        matches!(self, Self::Live { age } if *age <= max_age)
+    }
+
+    /// What is wrong, if something is.
+    pub fn reason(&self) -> Option<&StaleReason> {
+        match self {
+            Self::Stale { reason, .. } | Self::NeverSynced { reason, .. } => Some(reason),
+            Self::Live { .. } | Self::Stopped { .. } => None,
+        }
+    }
+
+    /// The worse of two: what a reader of both may rely on.
+    pub fn worst(self, other: Self) -> Self {
+        let (a, b) = (self.rank(), other.rank());
+        match a.cmp(&b) {
+            std::cmp::Ordering::Greater => self,
+            std::cmp::Ordering::Less => other,
+            std::cmp::Ordering::Equal => match (self.age(), other.age()) {
+                (None, _) => self,
+                (_, None) => other,
+                (Some(x), Some(y)) if x >= y => self,
+                _ => other,
+            },
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Live { .. } => 0,
+            Self::Stale { .. } => 1,
+            Self::NeverSynced { .. } => 2,
+            Self::Stopped { .. } => 3,
+        }
+    }
+}
+
+impl fmt::Display for Freshness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let age = |age: &Option<Duration>| match age {
+            Some(age) => format!("at most {age:.1?} old"),
+            None => "of unknown age".to_owned(),
+        };
+        match self {
+            Self::Live { age } => write!(f, "live, at most {age:.1?} old"),
+            Self::Stale { since, age: known, reason } => {
+                write!(f, "stale for {:.1?}, {}: {reason}", since.elapsed(), age(known))
+            }
+            Self::NeverSynced { since, reason } => {
+                write!(f, "not synced after {:.1?}: {reason}", since.elapsed())
+            }
+            Self::Stopped { age: known } => write!(f, "stopped, {}", age(known)),
+        }
+    }
+}
+
+/// Why content may not be taken for the server's newest state.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StaleReason {
+    /// The list or watch does not run; the state says why, since when and after how many attempts.
+    Link(Arc<LinkState>),
+    /// Objects arrived in a form that cannot be read: what the store has of them is older.
+    Undecodable {
+        /// The first of them, if its name could be read.
+        key: Option<ObjectKey>,
+        /// How many.
+        count: usize,
+    },
+    /// An audit found content that differs from the server's; a relist is under way.
+    AuditMismatch {
+        /// How many objects differ.
+        differences: usize,
+    },
+    /// The link looks healthy, but nothing has proven the age for longer than the bound
+    /// ([`FactoryOptions::stale_after`](crate::FactoryOptions)).
+    AgeBound,
+    /// The machine slept: until the next probe nothing is known about what happened meanwhile.
+    ClockSuspended {
+        /// For about how long.
+        slept: Duration,
+    },
+}
+
+impl fmt::Display for StaleReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(state) => write!(f, "{state}"),
+            Self::Undecodable { key: Some(key), count: 1 } => {
+                write!(f, "the server sent {key} in a form that cannot be read")
+            }
+            Self::Undecodable { count, .. } => write!(f, "the server sent {count} objects in a form that cannot be read"),
+            Self::AuditMismatch { differences } => {
+                write!(f, "an audit found {differences} objects that differ from the server's; listing again")
+            }
+            Self::AgeBound => write!(f, "nothing has proven the age of the content lately"),
+            Self::ClockSuspended { slept } => write!(f, "the machine slept for about {slept:.0?}"),
+        }
+    }
+}
+
+/// What is known of the content of one store: proofs and trouble, for each list/watch that fills it. Readers compute
+/// [`Freshness`] from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Basis {
+    common: Arc<Common>,
+    started: Instant,
+    stopped: bool,
+    pub(crate) parts: Vec<PartBasis>,
+}
+
+/// What is known of one list/watch.
+#[derive(Clone, Debug)]
+pub(crate) struct PartBasis {
+    /// Whether a first complete list was applied.
+    pub(crate) synced: bool,
+    /// How the link stands.
+    pub(crate) link: Arc<LinkState>,
+    /// When an audit found how many differences that no relist has healed yet.
+    pub(crate) audit: Option<(Instant, usize)>,
+    proof: Option<Proof>,
+}
+
+/// What freshness needs to know of the factory.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// Turns the links' moments into instants.
+    pub(crate) clock: Clock,
+    /// The bound above which a proof counts for nothing.
+    pub(crate) stale_after: Duration,
+    /// What is known of sleeps.
+    pub(crate) sleep: SleepLog,
+}
+
+/// At `at` a consistent read was sent whose revision the content holds.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    at: Instant,
+    /// The wall clock's lead at `at`, or less.
+    lead: i128,
+}
+
+/// A machine that slept longer than this is told of as such; shorter sleeps only add to the age.
+pub(crate) const SLEEP_WORTH_TELLING: Duration = Duration::from_secs(5);
+
+/// A watch that ends after its time is renewed within this; it does not make the content stale.
+const RENEWAL: Duration = Duration::from_secs(2);
+
+impl Basis {
+    /// Nothing is known yet of so many lists and watches.
+    pub(crate) fn new(common: Arc<Common>, parts: usize) -> Self {
+        let part = PartBasis { synced: false, link: link(&common, Condition::Connecting), audit: None, proof: None };
+        Self { common, started: Instant::now(), stopped: false, parts: vec![part; parts] }
+    }
+
+    /// Content that was read from the server once, by a consistent read sent at `sent_at`.
+    pub(crate) fn of_one_read(common: Arc<Common>, sent_at: Instant) -> Self {
+        let mut part = PartBasis { synced: true, link: link(&common, Condition::Watching), audit: None, proof: None };
+        part.prove(&common, sent_at);
+        Self { common, started: sent_at, stopped: false, parts: vec![part] }
+    }
+
+    /// The freshness of the whole at this moment: that of its worst part.
+    pub(crate) fn freshness(&self) -> Freshness {
+        // The monotonic clock first: being held up in between then only makes the age larger.
+        let now = Instant::now();
+        let lead = self.common.sleep.clock.lead();
+        let parts = self.parts.iter().map(|part| self.freshness_at(part, now, lead));
+        parts.reduce(Freshness::worst).unwrap_or(Freshness::Stopped { age: None })
+    }
+
+    fn freshness_at(&self, part: &PartBasis, now: Instant, lead: i128) -> Freshness {
+        let slept = part.proof.map(|proof| proof.slept(lead)).unwrap_or_default();
+        let age = part.proof.map(|proof| now.saturating_duration_since(proof.at) + slept);
+        if self.stopped {
+            return Freshness::Stopped { age };
+        }
+        let trouble = part.trouble(&self.common, now);
+        if !part.synced {
+            let reason = trouble.map_or_else(|| StaleReason::Link(part.link.clone()), |(_, reason)| reason);
+            return Freshness::NeverSynced { since: self.started, reason };
+        }
+        if let Some((since, reason)) = trouble {
+            return Freshness::Stale { since, age, reason };
+        }
+        let stale_after = self.common.stale_after;
+        let ago = |ago: Duration| now.checked_sub(ago).unwrap_or(now);
+        match age {
+            Some(age) if slept >= SLEEP_WORTH_TELLING => {
+                let reason = StaleReason::ClockSuspended { slept };
+                Freshness::Stale { since: ago(age.saturating_sub(slept)), age: Some(age), reason }
+            }
+            Some(age) if age <= stale_after => Freshness::Live { age },
+            Some(age) => {
+                let since = ago(age.saturating_sub(stale_after + slept));
+                Freshness::Stale { since, age: Some(age), reason: StaleReason::AgeBound }
+            }
+            None => Freshness::Stale { since: self.started, age: None, reason: StaleReason::AgeBound },
+        }
+    }
+
+    /// Since when the informer has been trying.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Turns the links' moments into instants.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.common.clock
+    }
+}
+
+fn link(common: &Common, condition: Condition) -> Arc<LinkState> {
+    Arc::new(LinkState { condition, since: common.clock.now(), attempts: 0, reason: None, retry_at: None })
+}
+
+impl PartBasis {
+    /// What is wrong, and since when; the age bound aside.
+    fn trouble(&self, common: &Common, now: Instant) -> Option<(Instant, StaleReason)> {
+        let since = common.clock.instant(self.link.since);
+        let reason = match &self.link.condition {
+            Condition::Watching => None,
+            Condition::Connecting if self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL => None,
+            Condition::Degraded(Degradation::Undecodable { key, count }) => {
+                Some(StaleReason::Undecodable { key: key.clone(), count: *count })
+            }
+            _ => Some(StaleReason::Link(self.link.clone())),
+        };
+        let audit = || self.audit.map(|(since, differences)| (since, StaleReason::AuditMismatch { differences }));
+        reason.map(|reason| (since, reason)).or_else(audit)
+    }
+
+    /// Records that the content holds all that was committed before `at`.
+    pub(crate) fn prove(&mut self, common: &Common, at: Instant) {
+        if self.proof.is_none_or(|proof| proof.at < at) {
+            self.proof = Some(Proof { at, lead: common.sleep.lead_at(at) });
+        }
+    }
+}
+
+impl Proof {
+    fn slept(self, lead: i128) -> Duration {
+        let grown = lead.saturating_sub(self.lead).max(0);
+        Duration::from_nanos(u64::try_from(grown).unwrap_or(u64::MAX))
+    }
+}
+
+/// Where the writer publishes its [`Basis`], and readers find it.
+#[derive(Debug)]
+pub(crate) struct FreshnessCell(ArcSwap<Basis>);
+
+impl FreshnessCell {
+    pub(crate) fn new(basis: Basis) -> Arc<Self> {
+        Arc::new(Self(ArcSwap::from_pointee(basis)))
+    }
+
+    /// The basis as it stands. Load it *before* the content it speaks of: content only gets newer.
+    pub(crate) fn basis(&self) -> Arc<Basis> {
+        self.0.load_full()
+    }
+
+    pub(crate) fn freshness(&self) -> Freshness {
+        self.0.load().freshness()
+    }
+
+    /// Changes what is known of one part. Call it *after* the content was published.
+    pub(crate) fn update(&self, part: usize, change: impl Fn(&mut PartBasis)) {
+        self.edit(|basis| {
+            if let Some(part) = basis.parts.get_mut(part) {
+                change(part);
+            }
+        });
+    }
+
+    /// Records that the content of one part holds all that was committed before `at`.
+    pub(crate) fn prove(&self, part: usize, at: Instant) {
+        self.edit(|basis| {
+            let common = basis.common.clone();
+            if let Some(part) = basis.parts.get_mut(part) {
+                part.prove(&common, at);
+            }
+        });
+    }
+
+    /// Nothing updates the content any more.
+    pub(crate) fn stop(&self) {
+        self.edit(|basis| basis.stopped = true);
+    }
+
+    fn edit(&self, change: impl Fn(&mut Basis)) {
+        self.0.rcu(|basis| {
+            let mut basis = Basis::clone(basis);
+            change(&mut basis);
+            basis
+        });
+    }
+}

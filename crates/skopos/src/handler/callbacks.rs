@@ -1,0 +1,70 @@
+use std::future::Future;
+
+use super::event::Event;
+use crate::object::Object;
+
+/// Code that is called for each change, one call at a time, in order.
+///
+/// Every closure that takes an [`Event`] and returns a future is one. It may take its time: nobody waits for it, and when
+/// it falls behind, its changes are coalesced per key. It must not block the thread; work that does belongs into
+/// `tokio::task::spawn_blocking` or a thread of its own.
+///
+/// If it panics, the same event is delivered again, a few times; so an event may be seen in part more than once.
+pub trait EventHandler<K>: Send + Sync + 'static {
+    /// Handles one event.
+    fn handle(&self, event: Event<K>) -> impl Future<Output = ()> + Send;
+}
+
+impl<K, F, Fut> EventHandler<K> for F
+where
+    F: Fn(Event<K>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = ()> + Send,
+{
+    fn handle(&self, event: Event<K>) -> impl Future<Output = ()> + Send {
+        self(event)
+    }
+}
+
+/// Makes a handler of a closure that needs no `async`.
+pub fn sync_handler<K, F>(function: F) -> SyncHandler<F>
+where
+    F: Fn(Event<K>) + Send + Sync + 'static,
+{
+    SyncHandler(function)
+}
+
+/// A handler without `async`, made by [`sync_handler`].
+pub struct SyncHandler<F>(F);
+
+impl<K, F> EventHandler<K> for SyncHandler<F>
+where
+    K: 'static,
+    F: Fn(Event<K>) + Send + Sync + 'static,
+{
+    async fn handle(&self, event: Event<K>) {
+        (self.0)(event);
+    }
+}
+
+/// A handler in three parts, as client-go's users know it. Wrap it in [`Callbacks`] to add it.
+pub trait EventCallbacks<K>: Send + Sync + 'static {
+    /// There is a new object, or `initial`: it was there when the handler started.
+    fn on_add(&self, _object: Object<K>, _initial: bool) {}
+    /// An object has a new version.
+    fn on_update(&self, _old: Object<K>, _new: Object<K>) {}
+    /// An object is gone. Without `final_state_known`, it may have changed once more before.
+    fn on_delete(&self, _object: Object<K>, _final_state_known: bool) {}
+}
+
+/// Makes a handler of [`EventCallbacks`].
+pub struct Callbacks<C>(pub C);
+
+impl<K: 'static, C: EventCallbacks<K>> EventHandler<K> for Callbacks<C> {
+    async fn handle(&self, event: Event<K>) {
+        match event {
+            Event::Added { object, initial, .. } => self.0.on_add(object, initial),
+            Event::Updated { old, new, .. } => self.0.on_update(old, new),
+            Event::Deleted { object, final_state_known, .. } => self.0.on_delete(object, final_state_known),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+use std::fmt;
+
+use kube::core::DynamicObject;
+use skopos_wire::ObjectKey;
+
+use crate::object::Object;
+
+/// What a handler is told about one object.
+///
+/// For each key a handler sees an unbroken story: `Added`, then any number of `Updated` whose `old` is the very object that
+/// it was handed last, then `Deleted`, and only then `Added` again. An update never spans two uids: when the object of a
+/// name was replaced by another, there is a `Deleted` and an `Added`, even if the server's watch never showed the deletion.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum Event<K = DynamicObject> {
+    /// An object that the handler did not know.
+    Added {
+        /// The object.
+        object: Object<K>,
+        /// Whether it belongs to what was there when the handler or its store started, and is not known to be new.
+        initial: bool,
+        /// Under which circumstances.
+        flags: EventFlags,
+    },
+    /// An object that the handler knows has a new version.
+    Updated {
+        /// The object as it was handed to this handler the last time.
+        old: Object<K>,
+        /// The new version. The same as `old` in a resync.
+        new: Object<K>,
+        /// Under which circumstances.
+        flags: EventFlags,
+    },
+    /// An object that the handler knows is gone: deleted, or no longer matched by the selectors.
+    Deleted {
+        /// Its final state with the RV of the deletion, if that is known, and otherwise the last known state.
+        object: Object<K>,
+        /// Whether `object` is the final state. If not, the deletion was found out afterwards, and the object may have
+        /// changed before it.
+        final_state_known: bool,
+        /// Under which circumstances.
+        flags: EventFlags,
+    },
+}
+
+/// Under which circumstances an event came about. None of them is set in ordinary life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct EventFlags {
+    /// The event stems from comparing two states, between which the server's changes are unknown (a relist): there may
+    /// have been more changes than this one.
+    pub gap: bool,
+    /// The handler was too slow for its queue: changes of this key may have been merged into this event, and events of
+    /// different keys come in the order of the keys instead of that of the server.
+    pub coalesced: bool,
+    /// Nothing changed; the handler asked to see every object again from time to time.
+    pub resync: bool,
+}
+
+impl<K> Event<K> {
+    /// The object that the event is about, in the newest state that it tells of.
+    pub fn object(&self) -> &Object<K> {
+        match self {
+            Event::Added { object, .. }
+            | Event::Updated { new: object, .. }
+            | Event::Deleted { object, .. } => object,
+        }
+    }
+
+    /// The key of the object.
+    pub fn key(&self) -> &ObjectKey {
+        self.object().key()
+    }
+
+    /// Under which circumstances the event came about.
+    pub fn flags(&self) -> EventFlags {
+        match self {
+            Event::Added { flags, .. } | Event::Updated { flags, .. } | Event::Deleted { flags, .. } => {
+                *flags
+            }
+        }
+    }
+
+    /// The same event, its objects seen as another type.
+    pub fn cast<L>(self) -> Event<L> {
+        match self {
+            Event::Added { object, initial, flags } => Event::Added { object: object.cast(), initial, flags },
+            Event::Updated { old, new, flags } => Event::Updated { old: old.cast(), new: new.cast(), flags },
+            Event::Deleted { object, final_state_known, flags } => {
+                Event::Deleted { object: object.cast(), final_state_known, flags }
+            }
+        }
+    }
+}
+
+impl<K> fmt::Debug for Event<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = self.flags();
+        match self {
+            Event::Added { object, initial, .. } => write!(f, "Added({object:?}, initial={initial}")?,
+            Event::Updated { old, new, .. } => {
+                write!(f, "Updated({new:?}, old rv={}", old.resource_version())?
+            }
+            Event::Deleted { object, final_state_known, .. } => {
+                write!(f, "Deleted({object:?}, final_state_known={final_state_known}")?;
+            }
+        }
+        let names = [(flags.gap, ", gap"), (flags.coalesced, ", coalesced"), (flags.resync, ", resync")];
+        names.iter().filter(|(set, _)| *set).try_for_each(|(_, name)| f.write_str(name))?;
+        f.write_str(")")
+    }
+}

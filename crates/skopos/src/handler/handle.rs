@@ -1,0 +1,180 @@
+use std::fmt;
+use std::sync::Arc;
+
+use skopos_wire::{ObjectKey, ResourceVersion};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::callbacks::EventHandler;
+use super::options::HandlerOptions;
+use super::queue::Queue;
+use super::runner::{Runner, Tally};
+use crate::store::{Closed, StoreCore};
+
+/// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.
+///
+/// The handler gets the present content as initial additions (or the first list, when it comes), and exactly the changes
+/// after it.
+///
+/// # Errors
+/// If the store was closed.
+pub(crate) fn add<K, H>(
+    store: &Arc<StoreCore>,
+    handler: H,
+    options: HandlerOptions,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<HandlerHandle, Closed>
+where
+    K: 'static,
+    H: EventHandler<K>,
+{
+    if stop.is_cancelled() {
+        return Err(Closed);
+    }
+    let shared = Arc::new(Shared {
+        name: options.name.clone(),
+        queue: Arc::new(Queue::new(options.capacity)),
+        tally: Tally::default(),
+        synced: watch::Sender::new(false),
+        stop: stop.child_token(),
+        ended: CancellationToken::new(),
+        store: store.clone(),
+    });
+    store.subscribe(&shared.queue)?;
+    let runner = Runner::new(handler, options, shared.clone());
+    // The guard fires however the task ends, also when the runtime drops it before it ever ran.
+    let ended = shared.ended.clone().drop_guard();
+    tasks.spawn(async move {
+        let _ended = ended;
+        runner.run().await;
+    });
+    Ok(HandlerHandle { shared })
+}
+
+/// A registered handler. Cheap to clone; dropping it leaves the handler running.
+#[derive(Clone)]
+pub struct HandlerHandle {
+    shared: Arc<Shared>,
+}
+
+/// What the handle and the task share.
+pub(super) struct Shared {
+    pub(super) name: String,
+    pub(super) queue: Arc<Queue>,
+    pub(super) tally: Tally,
+    pub(super) synced: watch::Sender<bool>,
+    pub(super) stop: CancellationToken,
+    pub(super) ended: CancellationToken,
+    pub(super) store: Arc<StoreCore>,
+}
+
+/// How a handler fares.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct HandlerStats {
+    /// The handler's name.
+    pub name: String,
+    /// Whether the handler has handled every object of the first list.
+    pub synced: bool,
+    /// Events that were handled, also those that were given up.
+    pub handled: u64,
+    /// Those of them that were delivered with the coalesced flag.
+    pub coalesced: u64,
+    /// How often the handler panicked.
+    pub panics: u64,
+    /// Events that were given up because the handler kept panicking.
+    pub poisoned: u64,
+    /// The last few of them.
+    pub last_poisoned: Vec<PoisonedEvent>,
+    /// Full rounds of resync that were begun.
+    pub resyncs: u64,
+    /// Events that wait, at most the capacity or one batch.
+    pub waiting: usize,
+    /// The most events that ever waited.
+    pub deepest: usize,
+    /// Whether the handler lags so far behind, or a list has so much to tell, that a difference of two snapshots waits or
+    /// is being worked off.
+    pub catching_up: bool,
+    /// How often the queue was full and began to coalesce.
+    pub overflows: u64,
+    /// The RV of the object that was handled last.
+    pub last_resource_version: Option<ResourceVersion>,
+    /// Whether the handler has ended: it was removed, or its informer was stopped.
+    pub ended: bool,
+}
+
+/// An event that was given up because the handler kept panicking on it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PoisonedEvent {
+    /// The object that the event was about.
+    pub key: ObjectKey,
+    /// Its RV.
+    pub resource_version: ResourceVersion,
+    /// What the handler said when it panicked the last time.
+    pub panic: String,
+    /// How often it was tried.
+    pub attempts: u32,
+}
+
+impl HandlerHandle {
+    /// The name from the options.
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Whether the handler has handled every object of the first list: each addition, and each deletion of what the first
+    /// list had and the server no longer has.
+    pub fn has_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// Waits until [`has_synced`](HandlerHandle::has_synced). There is no bound of its own: put it under a deadline.
+    ///
+    /// # Errors
+    /// If the handler ended before.
+    pub async fn synced(&self) -> Result<(), Closed> {
+        let mut synced = self.shared.synced.subscribe();
+        tokio::select! {
+            biased;
+            // Not an error as long as we hold the sender.
+            synced = synced.wait_for(|synced| *synced) => synced.map(|_| ()).map_err(|_| Closed),
+            () = self.shared.ended.cancelled() => Err(Closed),
+        }
+    }
+
+    /// How the handler fares.
+    pub fn stats(&self) -> HandlerStats {
+        let shared = &self.shared;
+        let queue = shared.queue.state();
+        let mut stats = shared.tally.stats();
+        stats.name.clone_from(&shared.name);
+        stats.synced = self.has_synced();
+        stats.waiting = queue.events;
+        stats.deepest = queue.deepest;
+        stats.catching_up |= queue.differences > 0;
+        stats.overflows = queue.overflows;
+        stats.ended = shared.ended.is_cancelled();
+        stats
+    }
+
+    /// Takes the handler out. When this returns, no call of it runs and none will come; what waited is forgotten.
+    ///
+    /// A call that is running may go on for the grace of the options; then its future is dropped where it waits. Only a
+    /// call that blocks its thread is waited for without a bound. Removing twice, or after the informer was stopped, is fine.
+    /// A handler that removes itself should do so in another task: within its own call it would wait for itself, until the
+    /// grace is over.
+    pub async fn remove(&self) {
+        self.shared.store.unsubscribe(&self.shared.queue);
+        self.shared.stop.cancel();
+        self.shared.ended.cancelled().await;
+    }
+}
+
+impl fmt::Debug for HandlerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("HandlerHandle").field(&self.shared.name).finish()
+    }
+}

@@ -1,0 +1,66 @@
+use std::time::Duration;
+
+/// How one handler is run.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HandlerOptions {
+    /// A name for logs and statistics. Default: `handler`.
+    pub name: String,
+    /// How many events may wait, beyond which changes are coalesced per key. A batch from the network is never split, so
+    /// that a larger batch fits in when nothing else waits. Default: 1,000.
+    pub capacity: usize,
+    /// How often an event is tried again after the handler panicked on it, before it is recorded and skipped. Default: 3.
+    pub retries: u32,
+    /// The wait before the first such retry; it doubles with each one. Default: 100 ms.
+    pub retry_backoff: Duration,
+    /// How often every object is delivered again as an update without a change. Put off while other events wait.
+    /// Default: never.
+    pub resync: Option<Duration>,
+    /// How long a call that is running when the handler is removed may go on; then its future is dropped where it waits.
+    /// Default: 500 ms.
+    pub grace: Duration,
+}
+
+impl HandlerOptions {
+    /// The defaults, with a name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Sets [`capacity`](Self::capacity).
+    #[must_use]
+    pub fn capacity(self, capacity: usize) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// Sets [`retries`](Self::retries) and [`retry_backoff`](Self::retry_backoff).
+    #[must_use]
+    pub fn retries(self, retries: u32, backoff: Duration) -> Self {
+        Self { retries, retry_backoff: backoff, ..self }
+    }
+
+    /// Sets [`resync`](Self::resync).
+    #[must_use]
+    pub fn resync(self, period: Duration) -> Self {
+        Self { resync: Some(period), ..self }
+    }
+
+    /// Sets [`grace`](Self::grace).
+    #[must_use]
+    pub fn grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+}
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        Self {
+            name: "handler".to_owned(),
+            capacity: 1_000,
+            retries: 3,
+            retry_backoff: Duration::from_millis(100),
+            resync: None,
+            grace: Duration::from_millis(500),
+        }
+    }
+}

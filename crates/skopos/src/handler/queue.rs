@@ -1,0 +1,316 @@
+//! The queue between a store's writer and one handler: bounded, and never waited for.
+//!
+//! ```text
+//!   writer ──▶ [ event event event … ] ──▶ runner            the handler keeps up
+//!   writer ──▶ [ event event … | difference(from, to) ]      it does not: `to` moves on, nothing grows
+//! ```
+//!
+//! While the handler keeps up, it gets each change as it was. When the events that wait reach the queue's capacity,
+//! everything after them becomes one *difference*: the snapshot that the handler will have seen when it has worked off what
+//! waits before it, and the newest snapshot. The writer then only replaces a pointer. When the difference comes to the
+//! front, the runner walks over the two snapshots and delivers, key by key, what lies between them; meanwhile new events
+//! queue behind it, one by one again.
+//!
+//! So the last state of a key is never lost, `old` is what was delivered last, an object that came and went is never heard
+//! of, and two uids never merge. What it costs: up to `capacity` events (or one batch from the network, if that alone is
+//! more), and at most three differences (one that is being walked, one of a relist, one of an overflow). A difference has
+//! no memory of its own; its older snapshot keeps alive the objects that have changed since. However slow a handler is,
+//! and however many keys change, that is bounded by the size of the store.
+//!
+//! A relist and the initial content are differences too, so that 50,000 of them need no 50,000 events.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use skopos_wire::ObjectKey;
+use tokio::sync::Notify;
+
+use super::event::{Event, EventFlags};
+use crate::object::Entry;
+use crate::store::Content;
+use crate::store::tree::{self, Item};
+
+/// The queue. The writer feeds it, one runner takes from it.
+pub(crate) struct Queue {
+    capacity: usize,
+    waiting: Mutex<Waiting>,
+    fed: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    segments: VecDeque<Segment>,
+    /// How many segments are events, and how many are differences.
+    events: usize,
+    differences: usize,
+    /// Whether the initial content was put in.
+    has_initial: bool,
+    overflows: u64,
+    deepest: usize,
+}
+
+enum Segment {
+    Event(Event),
+    Difference(Difference),
+}
+
+/// What a handler has yet to be told, as the states before and after.
+pub(crate) struct Difference {
+    from: Arc<Content>,
+    to: Arc<Content>,
+    gap: bool,
+    coalesced: bool,
+    /// Every object of `to` is delivered as an unchanged update.
+    resync: bool,
+    /// With this difference the handler has seen the whole first list.
+    initial: bool,
+}
+
+/// What a runner takes from a queue.
+pub(crate) enum Taken {
+    /// One event.
+    Event(Event),
+    /// A difference, to be walked.
+    Walk(Walk),
+}
+
+/// How a queue stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueState {
+    pub(crate) events: usize,
+    pub(crate) differences: usize,
+    pub(crate) overflows: u64,
+    pub(crate) deepest: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { capacity: capacity.max(1), waiting: Mutex::default(), fed: Notify::new() }
+    }
+
+    /// Puts in what the handler has to be told at first: all of `now`. If there was no list yet, the first one will do it.
+    pub(crate) fn start(&self, now: &Arc<Content>) {
+        if now.synced {
+            self.replaced(&Arc::new(Content::unsynced()), now, false);
+        }
+    }
+
+    /// Puts in the changes that led from one state to the next.
+    pub(crate) fn changed(&self, changes: &[Event], before: &Arc<Content>, after: &Arc<Content>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        let room = waiting.events == 0 || waiting.events + changes.len() <= self.capacity;
+        if let Some(overflow) = waiting.overflow() {
+            overflow.to = after.clone();
+            overflow.gap |= changes.iter().any(|event| event.flags().gap);
+        } else if room {
+            waiting.events += changes.len();
+            waiting.deepest = waiting.deepest.max(waiting.events);
+            waiting.segments.extend(changes.iter().cloned().map(Segment::Event));
+        } else {
+            waiting.overflows += 1;
+            let gap = changes.iter().any(|event| event.flags().gap);
+            waiting.push(Difference { gap, coalesced: true, ..Difference::between(before, after) });
+        }
+        drop(waiting);
+        self.fed.notify_one();
+    }
+
+    /// Puts in that a list replaced one state by the next.
+    pub(crate) fn replaced(&self, before: &Arc<Content>, after: &Arc<Content>, gap: bool) {
+        let mut waiting = self.waiting.lock();
+        let initial = !waiting.has_initial;
+        waiting.has_initial = true;
+        if waiting.differences > 0 {
+            // Relist after relist, and the handler has not even begun with the first: they become one.
+            waiting.merge_into_last_difference(after, gap, initial);
+        } else {
+            waiting.push(Difference { gap, initial, ..Difference::between(before, after) });
+        }
+        drop(waiting);
+        self.fed.notify_one();
+    }
+
+    /// Puts in that every object is to be delivered again, unless something waits. `now` must be the state to which the
+    /// changes put in so far have led. Returns whether it did.
+    pub(crate) fn resync(&self, now: &Arc<Content>) -> bool {
+        let mut waiting = self.waiting.lock();
+        if !waiting.segments.is_empty() {
+            return false;
+        }
+        waiting.push(Difference { resync: true, ..Difference::between(now, now) });
+        true
+    }
+
+    /// The next thing to do; waits for one.
+    pub(crate) async fn take(&self) -> Taken {
+        loop {
+            if let Some(taken) = self.waiting.lock().take() {
+                return taken;
+            }
+            self.fed.notified().await;
+        }
+    }
+
+    /// Forgets what waits.
+    pub(crate) fn clear(&self) {
+        let forgotten = std::mem::take(&mut self.waiting.lock().segments);
+        drop(forgotten);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.lock().segments.is_empty()
+    }
+
+    pub(crate) fn state(&self) -> QueueState {
+        let waiting = self.waiting.lock();
+        QueueState {
+            events: waiting.events,
+            differences: waiting.differences,
+            overflows: waiting.overflows,
+            deepest: waiting.deepest,
+        }
+    }
+}
+
+impl Waiting {
+    /// The difference at the end that takes in every further change, if the queue has overflown.
+    fn overflow(&mut self) -> Option<&mut Difference> {
+        match self.segments.back_mut() {
+            Some(Segment::Difference(difference)) if difference.coalesced => Some(difference),
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, difference: Difference) {
+        self.differences += 1;
+        self.segments.push_back(Segment::Difference(difference));
+    }
+
+    fn merge_into_last_difference(&mut self, after: &Arc<Content>, gap: bool, initial: bool) {
+        while let Some(segment) = self.segments.back_mut() {
+            match segment {
+                Segment::Event(_) => {
+                    self.segments.pop_back();
+                    self.events -= 1;
+                }
+                Segment::Difference(last) => {
+                    last.to = after.clone();
+                    last.gap |= gap;
+                    last.initial |= initial;
+                    last.coalesced = true;
+                    last.resync = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Taken> {
+        Some(match self.segments.pop_front()? {
+            Segment::Event(event) => {
+                self.events -= 1;
+                Taken::Event(event)
+            }
+            Segment::Difference(difference) => {
+                self.differences -= 1;
+                Taken::Walk(Walk { difference, after: None, ready: VecDeque::new(), at_end: false })
+            }
+        })
+    }
+}
+
+impl Difference {
+    fn between(from: &Arc<Content>, to: &Arc<Content>) -> Self {
+        Self {
+            from: from.clone(),
+            to: to.clone(),
+            gap: false,
+            coalesced: false,
+            resync: false,
+            initial: false,
+        }
+    }
+}
+
+/// A walk over a difference, in portions, so that no iterator has to be held while the handler works.
+pub(crate) struct Walk {
+    difference: Difference,
+    after: Option<ObjectKey>,
+    ready: VecDeque<Event>,
+    at_end: bool,
+}
+
+impl Walk {
+    /// The next event, or `None` at the end.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        if self.ready.is_empty() && !self.at_end {
+            self.walk_on();
+        }
+        self.ready.pop_front()
+    }
+
+    /// Whether the handler has seen the first list when it has seen this.
+    pub(crate) fn is_initial(&self) -> bool {
+        self.difference.initial
+    }
+
+    fn walk_on(&mut self) {
+        let Self { difference, after, ready, at_end } = self;
+        let flags =
+            EventFlags { gap: difference.gap, coalesced: difference.coalesced, resync: difference.resync };
+        if difference.resync {
+            let objects = difference.to.objects.seek(|key| after.as_ref().is_some_and(|after| key <= after));
+            ready.extend(objects.take(PORTION).map(|entry| updated(entry, entry, flags)));
+            *at_end = ready.len() < PORTION;
+        } else {
+            let behind = after.clone();
+            let walk =
+                tree::diff(&difference.from.objects, &difference.to.objects, behind.as_ref(), |old, new| {
+                    if ready.len() >= PORTION {
+                        return ControlFlow::Break(());
+                    }
+                    push_change(ready, old, new, difference.initial, flags);
+                    *after = old.or(new).map(|entry| entry.key().clone());
+                    ControlFlow::Continue(())
+                });
+            *at_end = walk.is_continue();
+        }
+        if difference.resync {
+            *after = ready.back().map(|event| event.key().clone());
+        }
+    }
+}
+
+/// How many events a walk has ready at once.
+const PORTION: usize = 128;
+
+/// Appends what a handler is told of a key whose object was `old` and is `new`.
+fn push_change(
+    events: &mut VecDeque<Event>,
+    old: Option<&Entry>,
+    new: Option<&Entry>,
+    initial: bool,
+    flags: EventFlags,
+) {
+    match (old, new) {
+        (Some(old), Some(new)) if old.uid() == new.uid() => events.push_back(updated(old, new, flags)),
+        _ => {
+            // The final state is not kept: whoever falls behind learns that the object is gone.
+            let deleted =
+                old.map(|old| Event::Deleted { object: old.clone().into(), final_state_known: false, flags });
+            // An object that took the place of another one is known to be new.
+            let initial = initial && old.is_none();
+            let added = new.map(|new| Event::Added { object: new.clone().into(), initial, flags });
+            events.extend([deleted, added].into_iter().flatten());
+        }
+    }
+}
+
+fn updated(old: &Entry, new: &Entry, flags: EventFlags) -> Event {
+    Event::Updated { old: old.clone().into(), new: new.clone().into(), flags }
+}

@@ -1,0 +1,200 @@
+//! The task of one handler.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use parking_lot::Mutex;
+use skopos_wire::ResourceVersion;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::callbacks::EventHandler;
+use super::event::Event;
+use super::handle::{HandlerStats, PoisonedEvent, Shared};
+use super::options::HandlerOptions;
+use super::queue::{Taken, Walk};
+
+pub(super) struct Runner<K, H> {
+    handler: H,
+    options: HandlerOptions,
+    shared: Arc<Shared>,
+    walk: Option<Walk>,
+    next_resync: Option<Instant>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// The call was still running when the handler's time was over.
+struct Stopped;
+
+impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
+    pub(super) fn new(handler: H, options: HandlerOptions, shared: Arc<Shared>) -> Self {
+        let next_resync = options.resync.map(|period| Instant::now() + period);
+        Self { handler, options, shared, walk: None, next_resync, kind: PhantomData }
+    }
+
+    /// Delivers events until the handler is removed or its informer stops.
+    pub(super) async fn run(mut self) {
+        while let Some(event) = self.next().await {
+            if self.deliver(event).await.is_err() {
+                break;
+            }
+            // A handler that is always ready must leave the thread to others from time to time.
+            tokio::task::coop::consume_budget().await;
+        }
+        self.shared.store.unsubscribe(&self.shared.queue);
+        self.shared.queue.clear();
+    }
+
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if self.shared.stop.is_cancelled() {
+                return None;
+            }
+            if let Some(event) = self.walk.as_mut().and_then(Walk::next) {
+                return Some(event);
+            }
+            self.end_walk();
+            self.resync_if_due();
+            let due = self.next_resync;
+            tokio::select! {
+                biased;
+                () = self.shared.stop.cancelled() => return None,
+                taken = self.shared.queue.take() => match taken {
+                    Taken::Event(event) => return Some(event),
+                    Taken::Walk(walk) => {
+                        self.shared.tally.edit(|stats| stats.catching_up = true);
+                        self.walk = Some(walk);
+                    }
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+            }
+        }
+    }
+
+    fn end_walk(&mut self) {
+        if let Some(walk) = self.walk.take() {
+            self.shared.tally.edit(|stats| stats.catching_up = false);
+            if walk.is_initial() {
+                self.shared.synced.send_replace(true);
+            }
+        }
+    }
+
+    /// Puts every object into the queue if it is time and nothing else waits; otherwise it stays due.
+    fn resync_if_due(&mut self) {
+        let (Some(period), Some(due)) = (self.options.resync, self.next_resync) else { return };
+        let now = Instant::now();
+        if now < due || !self.shared.queue.is_empty() {
+            return;
+        }
+        if self.shared.store.resync(&self.shared.queue) {
+            self.shared.tally.edit(|stats| stats.resyncs += 1);
+        }
+        self.next_resync = Some(now + period);
+    }
+
+    async fn deliver(&self, event: Event) -> Result<(), Stopped> {
+        let mut backoff = self.options.retry_backoff;
+        for attempt in 1.. {
+            let Some(panic) = self.call(event.clone()).await? else { break };
+            self.shared.tally.edit(|stats| stats.panics += 1);
+            let name = &self.shared.name;
+            if attempt > self.options.retries {
+                tracing::error!(handler = %name, object = %event.key(), %panic, attempt, "a handler keeps panicking: this event is given up");
+                self.shared.tally.poison(&event, panic, attempt);
+                break;
+            }
+            tracing::warn!(handler = %name, object = %event.key(), %panic, attempt, "a handler panicked: it gets the event again");
+            self.pause(backoff).await?;
+            backoff = backoff.saturating_mul(2);
+        }
+        self.shared.tally.handled(&event);
+        Ok(())
+    }
+
+    /// Calls the handler once; returns what it said if it panicked.
+    async fn call(&self, event: Event) -> Result<Option<String>, Stopped> {
+        // The block is there so that a closure that panics before it returns a future is caught, too.
+        let call = AssertUnwindSafe(async { self.handler.handle(event.cast()).await }).catch_unwind();
+        let call = async { call.await.err().map(|panic| text_of(&*panic)) };
+        tokio::pin!(call);
+        tokio::select! {
+            biased;
+            done = &mut call => Ok(done),
+            () = self.shared.stop.cancelled() => {
+                let in_time = timeout(self.options.grace, call).await.is_ok();
+                if !in_time {
+                    tracing::warn!(handler = %self.shared.name, "a handler was removed in the middle of a call");
+                }
+                Err(Stopped)
+            }
+        }
+    }
+
+    async fn pause(&self, time: Duration) -> Result<(), Stopped> {
+        tokio::select! {
+            biased;
+            () = self.shared.stop.cancelled() => Err(Stopped),
+            () = sleep(time) => Ok(()),
+        }
+    }
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
+}
+
+/// What the runner counts.
+#[derive(Default)]
+pub(super) struct Tally(Mutex<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    stats: HandlerStats,
+    last_rv: Option<ResourceVersion>,
+    poisoned: VecDeque<PoisonedEvent>,
+}
+
+impl Tally {
+    pub(super) fn stats(&self) -> HandlerStats {
+        let counts = self.0.lock();
+        let mut stats = counts.stats.clone();
+        stats.last_resource_version.clone_from(&counts.last_rv);
+        stats.last_poisoned = counts.poisoned.iter().cloned().collect();
+        stats
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut HandlerStats)) {
+        edit(&mut self.0.lock().stats);
+    }
+
+    fn handled(&self, event: &Event) {
+        let mut counts = self.0.lock();
+        counts.stats.handled += 1;
+        counts.stats.coalesced += u64::from(event.flags().coalesced);
+        counts.last_rv = Some(event.object().resource_version().clone());
+    }
+
+    fn poison(&self, event: &Event, panic: String, attempts: u32) {
+        let mut counts = self.0.lock();
+        counts.stats.poisoned += 1;
+        if counts.poisoned.len() == REMEMBERED {
+            counts.poisoned.pop_front();
+        }
+        let resource_version = event.object().resource_version().clone();
+        counts.poisoned.push_back(PoisonedEvent {
+            key: event.key().clone(),
+            resource_version,
+            panic,
+            attempts,
+        });
+    }
+}
+
+/// How many given-up events are remembered.
+const REMEMBERED: usize = 16;

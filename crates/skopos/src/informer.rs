@@ -1,0 +1,299 @@
+//! One kind of object, kept in step with the server.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::Stream;
+use parking_lot::Mutex;
+use skopos_reflect::LinkState;
+use skopos_wire::ObjectKey;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{NotSynced, Unsynced};
+use crate::factory::FactoryCore;
+use crate::freshness::{Freshness, FreshnessCell};
+use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
+use crate::link::Link;
+use crate::options::{ResourceId, Scope};
+use crate::prober::Subscription;
+use crate::stats::{AuditStats, InformerStats, LinkStats};
+use crate::store::{Closed, Snapshot, Store, StoreCore};
+
+/// A live copy of one kind of object, which knows how old it is.
+///
+/// Cheap to clone. Informers with the same options share one list/watch and one store; they run until the last handle is
+/// dropped and the last handler is removed, or the factory is shut down. Get one from an
+/// [`InformerFactory`](crate::InformerFactory).
+pub struct Informer<K> {
+    pub(crate) shared: Arc<Shared>,
+    resync: Option<Duration>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// What informers with the same options share. The tasks behind it do not hold it: when the last handle goes, they end.
+pub(crate) struct Shared {
+    pub(crate) factory: Arc<FactoryCore>,
+    pub(crate) resource: ResourceId,
+    pub(crate) scope: Scope,
+    /// One, or one for each namespace of a set.
+    pub(crate) links: Vec<Link>,
+    pub(crate) store: Arc<StoreCore>,
+    pub(crate) freshness: Arc<FreshnessCell>,
+    pub(crate) probes: Subscription,
+    pub(crate) stop: CancellationToken,
+    pub(crate) audits: Mutex<AuditStats>,
+    pub(crate) next_audit: Mutex<Option<Instant>>,
+    /// One audit at a time.
+    pub(crate) auditing: tokio::sync::Mutex<()>,
+}
+
+impl<K> Informer<K> {
+    pub(crate) fn new(shared: Arc<Shared>, resync: Option<Duration>) -> Self {
+        Self { shared, resync, kind: PhantomData }
+    }
+
+    /// Waits until everything was listed once, for at most `limit`.
+    ///
+    /// # Errors
+    /// When the time is over, with what is missing and why; at once when the factory is shut down.
+    pub async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
+        self.shared.wait_synced(limit).await
+    }
+
+    /// Whether everything was listed once.
+    pub fn has_synced(&self) -> bool {
+        self.shared.store.peek().synced
+    }
+
+    /// How old the content is at most, or what is wrong.
+    pub fn freshness(&self) -> Freshness {
+        self.shared.freshness.freshness()
+    }
+
+    /// How the list/watch stands; of a set of namespaces, the one that is worst off.
+    pub fn state(&self) -> LinkState {
+        let basis = self.shared.freshness.basis();
+        let worst = basis.parts.iter().max_by_key(|part| {
+            let condition = &part.link.condition;
+            (condition.is_failing(), !condition.is_watching(), part.link.attempts)
+        });
+        // An informer has at least one part.
+        worst.map_or_else(|| basis.parts[0].link.as_ref().clone(), |part| part.link.as_ref().clone())
+    }
+
+    /// How each list/watch stands, with its namespace where it is of one.
+    pub fn states(&self) -> Vec<(Option<String>, LinkState)> {
+        let basis = self.shared.freshness.basis();
+        let namespaces = self.shared.links.iter().map(|link| link.target.namespace.clone());
+        namespaces.zip(basis.parts.iter().map(|part| part.link.as_ref().clone())).collect()
+    }
+
+    /// The kind of object.
+    pub fn resource(&self) -> &ResourceId {
+        &self.shared.resource
+    }
+
+    /// The namespaces that it covers.
+    pub fn scope(&self) -> &Scope {
+        &self.shared.scope
+    }
+
+    /// The store, for reading. Reading never waits, whatever the network does; see [`Informer::read`] for reads with a bound
+    /// on the age.
+    pub fn store(&self) -> Store<K> {
+        self.shared.store.clone().into()
+    }
+
+    /// The whole content as it is now.
+    pub fn snapshot(&self) -> Snapshot<K> {
+        self.store().snapshot()
+    }
+
+    /// Calls `handler` for every object that is there and every change that comes.
+    ///
+    /// The informer runs at least until the handler is removed, also when all its handles are dropped.
+    ///
+    /// # Errors
+    /// If the factory was shut down.
+    pub fn add_handler<H>(&self, handler: H, mut options: HandlerOptions) -> Result<HandlerHandle, Closed>
+    where
+        K: 'static,
+        H: EventHandler<K>,
+    {
+        options.resync = options.resync.or(self.resync);
+        let handler = Keeping { handler, _informer: self.shared.clone() };
+        let factory = &self.shared.factory;
+        handler::add(&self.shared.store, handler, options, &factory.tasks, &factory.stop)
+    }
+
+    /// What is there and every change that comes, as a stream: a convenience over [`Informer::add_handler`], with the same
+    /// promises. It ends when the factory is shut down.
+    ///
+    /// # Errors
+    /// If the factory was shut down.
+    pub fn events(&self) -> Result<impl Stream<Item = Event<K>> + Send + use<K>, Closed>
+    where
+        K: 'static,
+    {
+        let (sender, receiver) = mpsc::channel(EVENTS_AHEAD);
+        let handler = move |event| {
+            let sender = sender.clone();
+            async move {
+                // Nobody listens any more: the handler is on its way out.
+                let _ = sender.send(event).await;
+            }
+        };
+        let handle = self.add_handler(handler, HandlerOptions::named("events"))?;
+        let events = (receiver, RemoveOnDrop(handle));
+        Ok(futures::stream::unfold(events, |(mut receiver, handle)| async move {
+            receiver.recv().await.map(|event| (event, (receiver, handle)))
+        }))
+    }
+
+    /// Lists everything again, because somebody has reason to. What changes by it is marked as a gap. The content stays until
+    /// the new list is complete.
+    pub fn relist(&self, reason: &str) {
+        tracing::info!(resource = %self.shared.resource, reason, "listing again as asked");
+        self.shared.relist();
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> InformerStats {
+        self.shared.stats()
+    }
+}
+
+/// How many events of [`Informer::events`] wait in the channel, beyond those in the handler's queue.
+const EVENTS_AHEAD: usize = 64;
+
+/// A handler that keeps its informer running.
+struct Keeping<H> {
+    handler: H,
+    _informer: Arc<Shared>,
+}
+
+impl<K, H: EventHandler<K>> EventHandler<K> for Keeping<H> {
+    fn handle(&self, event: Event<K>) -> impl Future<Output = ()> + Send {
+        self.handler.handle(event)
+    }
+}
+
+struct RemoveOnDrop(HandlerHandle);
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Shared {
+    pub(crate) async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
+        let mut progress = self.store.progress();
+        let waited = Instant::now();
+        let settled = progress.wait_for(|progress| progress.synced || progress.closed);
+        let settled = timeout(limit, settled).await;
+        if self.store.peek().synced && !self.is_closed() {
+            return Ok(());
+        }
+        // The sender lives as long as the store, so that an error here means as much as closed.
+        let closed = settled.is_ok();
+        Err(NotSynced { waited: waited.elapsed(), who: self.unsynced(), closed })
+    }
+
+    /// Which lists/watches have not synced, and why.
+    pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
+        let basis = self.freshness.basis();
+        let parts = self.links.iter().zip(&basis.parts).filter(|(_, part)| !part.synced);
+        let unsynced = parts.map(|(link, part)| Unsynced {
+            resource: self.resource.clone(),
+            namespace: link.target.namespace.clone(),
+            since: basis.started(),
+            attempts: part.link.attempts,
+            state: part.link.as_ref().clone(),
+            reason: part.link.reason.as_ref().map_or_else(|| part.link.condition.to_string(), ToString::to_string),
+        });
+        unsynced.collect()
+    }
+
+    pub(crate) fn relist(&self) {
+        self.links.iter().for_each(|link| link.handle.relist());
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Ends the list/watch. The content stays readable, and says that it is not kept any more.
+    pub(crate) fn close(&self) {
+        self.stop.cancel();
+        self.freshness.stop();
+        self.store.close();
+    }
+
+    pub(crate) fn link_of(&self, key: &ObjectKey) -> Option<&Link> {
+        self.links.iter().find(|link| match &link.target.namespace {
+            None => true,
+            Some(namespace) => key.namespace() == Some(namespace),
+        })
+    }
+
+    pub(crate) fn stats(&self) -> InformerStats {
+        let basis = self.freshness.basis();
+        let content = self.store.current();
+        let store = self.store.stats();
+        let links: Vec<LinkStats> = self.links.iter().zip(&basis.parts).map(|(link, part)| link.stats(part)).collect();
+        let sum = |figure: fn(&skopos_reflect::MachineStats) -> u64| links.iter().map(|link| figure(&link.machine)).sum();
+        InformerStats {
+            resource: self.resource.clone(),
+            freshness: basis.freshness(),
+            objects: content.objects.len(),
+            bytes: content.json_bytes,
+            resource_version: content.rv.clone(),
+            epoch: content.epoch,
+            events: store.applied,
+            relists: sum(|machine| machine.relists),
+            failures: sum(|machine| machine.failures),
+            duplicates: sum(|machine| machine.duplicates) + store.duplicates,
+            undecodable: sum(|machine| machine.undecodable),
+            lists_sent: sum(|machine| machine.list_requests),
+            watches_sent: sum(|machine| machine.watch_requests),
+            last_trouble: links.iter().filter_map(|link| link.last_trouble.clone()).max_by_key(|trouble| trouble.began),
+            links,
+            store,
+            audits: self.audits.lock().clone(),
+        }
+    }
+}
+
+impl Link {
+    fn stats(&self, part: &crate::freshness::PartBasis) -> LinkStats {
+        LinkStats {
+            namespace: self.target.namespace.clone(),
+            state: part.link.as_ref().clone(),
+            machine: self.handle.stats(),
+            last_trouble: self.troubles.last(),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self::new(self.shared.clone(), self.resync)
+    }
+}
+
+impl<K> fmt::Debug for Informer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Informer({}, {})", self.shared.resource, self.freshness())
+    }
+}

@@ -1,0 +1,186 @@
+//! An object of a store: the JSON as the server sent it, and a typed view when somebody asks for one.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+use kube::core::DynamicObject;
+use serde::de::DeserializeOwned;
+use skopos_wire::{DecodeError, ObjectKey, RawObject, ResourceVersion};
+
+use crate::store::tree::Item;
+
+/// One version of a Kubernetes object, shared between the store, its snapshots, handlers and callers.
+///
+/// It holds the raw JSON and the metadata that a cache needs; nothing is decoded until somebody asks. `K` is what
+/// [`typed`](Object::typed) and [`decode`](Object::decode) make of it: a k8s-openapi type, your own `#[derive(CustomResource)]`,
+/// [`DynamicObject`], `PartialObjectMeta<K>`, or any `Deserialize` type with just the fields you read.
+/// Cloning copies a pointer. The content never changes: a newer version is another `Object`.
+pub struct Object<K = DynamicObject> {
+    entry: Entry,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Object<K> {
+    /// An object of its own, outside of any store.
+    pub fn new(raw: RawObject) -> Self {
+        Entry::new(raw).into()
+    }
+
+    /// Namespace and name.
+    pub fn key(&self) -> &ObjectKey {
+        self.raw().key()
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        self.key().name()
+    }
+
+    /// The namespace; `None` for a cluster-scoped object.
+    pub fn namespace(&self) -> Option<&str> {
+        self.key().namespace()
+    }
+
+    /// The uid, which tells apart two objects that bear the same name one after the other.
+    pub fn uid(&self) -> &str {
+        self.raw().uid()
+    }
+
+    /// The version of this object: the RV of its last change.
+    pub fn resource_version(&self) -> &ResourceVersion {
+        self.raw().resource_version()
+    }
+
+    /// The value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.raw().label(name)
+    }
+
+    /// The raw object: its JSON bytes and the scanned metadata.
+    pub fn raw(&self) -> &RawObject {
+        self.entry.raw()
+    }
+
+    /// True if both are the same version of the same object.
+    pub fn same_version<L>(&self, other: &Object<L>) -> bool {
+        self.entry.is_same(&other.entry) || self.entry.is_same_version(&other.entry)
+    }
+
+    /// The same object, seen as another type. Costs nothing and checks nothing: whether it fits is found when it is
+    /// decoded.
+    pub fn cast<L>(self) -> Object<L> {
+        self.entry.into()
+    }
+
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+}
+
+impl<K: DeserializeOwned> Object<K> {
+    /// Decodes the object anew, and keeps nothing.
+    ///
+    /// Right for code that looks at each version once, such as most handlers: memory stays at the raw JSON.
+    ///
+    /// # Errors
+    /// If the JSON does not fit `K`: the type is another version than what the server serves, or the server is at fault.
+    pub fn decode(&self) -> Result<K, DecodeError> {
+        self.raw().decode()
+    }
+}
+
+impl<K: DeserializeOwned + Send + Sync + 'static> Object<K> {
+    /// The decoded object. Decodes on the first call, and keeps the result for all who share this version, for as long
+    /// as the store or anybody holds it.
+    ///
+    /// Right for objects that are read again and again. It costs the memory of the decoded value beside the raw one; see
+    /// [`decode`](Object::decode). One type is kept per version: whoever asks for another one decodes each time.
+    ///
+    /// # Errors
+    /// As [`decode`](Object::decode).
+    pub fn typed(&self) -> Result<Arc<K>, DecodeError> {
+        let typed = &self.entry.0.typed;
+        if let Some(Ok(known)) = typed.get().map(|known| Arc::downcast::<K>(known.clone())) {
+            return Ok(known);
+        }
+        let value = Arc::new(self.decode()?);
+        // Who comes second with the same type gets the value of the first, so that all share one.
+        let kept = typed.get_or_init(|| value.clone());
+        Ok(Arc::downcast::<K>(kept.clone()).unwrap_or(value))
+    }
+}
+
+impl<K> Clone for Object<K> {
+    fn clone(&self) -> Self {
+        self.entry.clone().into()
+    }
+}
+
+impl<K> From<Entry> for Object<K> {
+    fn from(entry: Entry) -> Self {
+        Self { entry, kind: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for Object<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({} uid={} rv={})", self.key(), self.uid(), self.resource_version())
+    }
+}
+
+/// What stores hold: an object without its type, so that one store serves readers of different types, and the code
+/// behind it exists once.
+#[derive(Clone)]
+pub(crate) struct Entry(Arc<EntryInner>);
+
+struct EntryInner {
+    raw: RawObject,
+    typed: OnceLock<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Entry {
+    pub(crate) fn new(raw: RawObject) -> Self {
+        Self(Arc::new(EntryInner { raw, typed: OnceLock::new() }))
+    }
+
+    pub(crate) fn raw(&self) -> &RawObject {
+        &self.0.raw
+    }
+
+    pub(crate) fn uid(&self) -> &str {
+        self.0.raw.uid()
+    }
+
+    pub(crate) fn rv(&self) -> &ResourceVersion {
+        self.0.raw.resource_version()
+    }
+
+    /// True if uid and RV are equal. Within one epoch such objects have the same content.
+    pub(crate) fn is_same_version(&self, other: &Entry) -> bool {
+        self.rv() == other.rv() && self.uid() == other.uid()
+    }
+}
+
+impl Item for Entry {
+    type Key = ObjectKey;
+
+    fn key(&self) -> &ObjectKey {
+        self.0.raw.key()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn touch(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.key(), self.rv())
+    }
+}

@@ -1,0 +1,345 @@
+//! Proving the age of content: consistent reads of one object's metadata, one at a time per kind of object, for all
+//! informers of the kind.
+//!
+//! ```text
+//!  informers of pods ──subscribe──▶ Prober(pods) ──LIST limit=1, every 30 s ± 10 %, or when a read asks──▶ API server
+//!         ▲                              │
+//!         └────── Probe { sent_at, resource_version } ──┘
+//! ```
+//!
+//! The resource version of any consistent list is that of the whole storage, so the namespace of the probe does not
+//! matter. It is that of a subscriber all the same: nobody else's namespace may be readable.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos_reflect::Target;
+use skopos_wire::ResourceVersion;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::LiveError;
+
+/// What a probe found: some moment after `sent_at` the newest revision was `resource_version`.
+#[derive(Clone, Debug)]
+pub(crate) struct Probe {
+    pub(crate) sent_at: Instant,
+    pub(crate) resource_version: ResourceVersion,
+}
+
+/// The last probe, successful or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub(crate) sent_at: Instant,
+    pub(crate) result: Result<ResourceVersion, LiveError>,
+}
+
+/// How the prober asks: the request of a probe for the target, answered within the deadline.
+pub(crate) type Ask = Arc<dyn Fn(Target) -> Answer + Send + Sync>;
+pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<ResourceVersion, LiveError>> + Send>>;
+
+/// Who is told of successful probes. Must not block.
+pub(crate) type Listener = Arc<dyn Fn(&Probe) + Send + Sync>;
+
+/// When to probe.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProbeTimes {
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+}
+
+/// The prober of one kind of object. It probes while somebody is subscribed and [`Prober::run`] is polled.
+pub(crate) struct Prober {
+    times: ProbeTimes,
+    ask: Ask,
+    subscribers: Mutex<BTreeMap<u64, Subscriber>>,
+    next_id: AtomicU64,
+    /// Probes sent before this do not satisfy those who wait.
+    wanted: Mutex<Option<Instant>>,
+    demand: Notify,
+    last: watch::Sender<Option<Outcome>>,
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+struct Subscriber {
+    target: Target,
+    listener: Listener,
+}
+
+/// Ends when it is dropped. The last one of a prober ends its task.
+pub(crate) struct Subscription {
+    prober: Arc<Prober>,
+    id: u64,
+}
+
+impl Prober {
+    pub(crate) fn new(times: ProbeTimes, ask: Ask) -> Arc<Self> {
+        Arc::new(Self {
+            times,
+            ask,
+            subscribers: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            wanted: Mutex::new(None),
+            demand: Notify::new(),
+            last: watch::channel(None).0,
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// Tells `listener` of every successful probe from now on.
+    pub(crate) fn subscribe(self: &Arc<Self>, target: Target, listener: Listener) -> Subscription {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.subscribers.lock().insert(id, Subscriber { target, listener });
+        Subscription { prober: self.clone(), id }
+    }
+
+    /// Waits for a probe that was sent at or after `not_before`; asks for one unless it is under way already. Shared by all
+    /// who wait: however many ask at once, one probe is sent. Bound it from outside.
+    pub(crate) async fn probe_since(&self, not_before: Instant) -> Outcome {
+        let mut last = self.last.subscribe();
+        {
+            let mut wanted = self.wanted.lock();
+            *wanted = (*wanted).max(Some(not_before));
+        }
+        self.demand.notify_one();
+        let recent = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| o.sent_at >= not_before);
+        match last.wait_for(recent).await.map(|outcome| outcome.clone()) {
+            Ok(Some(outcome)) => outcome,
+            // The sender is in `self`, and the predicate demands an outcome: neither can happen.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Asks for a probe now, and waits for nothing.
+    pub(crate) fn nudge(&self) {
+        *self.wanted.lock() = Some(Instant::now());
+        self.demand.notify_one();
+    }
+
+    /// Probes until cancelled.
+    pub(crate) async fn run(self: Arc<Self>, cancel: CancellationToken, mut random: fastrand::Rng) {
+        cancel.run_until_cancelled(self.probe_forever(&mut random)).await;
+    }
+
+    async fn probe_forever(&self, random: &mut fastrand::Rng) {
+        // A first list has just proven the age; many kinds started at once shall not probe at once.
+        let mut next = Instant::now() + self.times.interval.mul_f64(0.5 + random.f64() / 2.0);
+        let mut scope = 0;
+        loop {
+            if !self.is_wanted() {
+                tokio::select! {
+                    () = sleep_until(next) => {}
+                    () = self.demand.notified() => {
+                        if !self.is_wanted() {
+                            continue;
+                        }
+                    }
+                }
+            }
+            self.probe(&mut scope).await;
+            next = Instant::now() + self.times.interval.mul_f64(0.9 + random.f64() / 5.0);
+        }
+    }
+
+    fn is_wanted(&self) -> bool {
+        let last_sent = self.last.borrow().as_ref().map(|outcome| outcome.sent_at);
+        self.wanted.lock().is_some_and(|wanted| last_sent.is_none_or(|sent| sent < wanted))
+    }
+
+    async fn probe(&self, scope: &mut usize) {
+        let targets = self.targets();
+        if targets.is_empty() {
+            *self.wanted.lock() = None;
+        }
+        let mut outcome = None;
+        // Some subscribers may read only their namespace, and we do not know which until the server says no.
+        for _ in 0..targets.len().min(3) {
+            let target = targets[*scope % targets.len()].clone();
+            let sent_at = Instant::now();
+            self.sent.fetch_add(1, Ordering::Relaxed);
+            let waited = self.times.timeout;
+            let result = timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
+            let refused = result.as_ref().is_err_and(LiveError::is_forbidden);
+            outcome = Some(Outcome { sent_at, result });
+            if !refused {
+                break;
+            }
+            *scope += 1;
+        }
+        let Some(outcome) = outcome else { return };
+        match &outcome.result {
+            Ok(resource_version) => {
+                self.tell(&Probe { sent_at: outcome.sent_at, resource_version: resource_version.clone() });
+            }
+            Err(error) => {
+                self.failed.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%error, "probe failed");
+            }
+        }
+        self.last.send_replace(Some(outcome));
+    }
+
+    /// One target for each scope that somebody is subscribed to, the whole cluster first.
+    fn targets(&self) -> Vec<Target> {
+        let subscribers = self.subscribers.lock();
+        let mut scopes: Vec<&Target> = subscribers.values().map(|subscriber| &subscriber.target).collect();
+        scopes.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+        scopes.dedup_by(|a, b| a.namespace == b.namespace);
+        scopes.into_iter().cloned().collect()
+    }
+
+    fn tell(&self, probe: &Probe) {
+        // Not under the lock: a listener may be dropped, and with it a subscription.
+        let listeners: Vec<Listener> = self.subscribers.lock().values().map(|s| s.listener.clone()).collect();
+        for listener in listeners {
+            listener(probe);
+        }
+    }
+
+    /// How many probes were sent, and how many of them failed.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+}
+
+impl Subscription {
+    pub(crate) fn prober(&self) -> &Arc<Prober> {
+        &self.prober
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.prober.subscribers.lock().remove(&self.id);
+    }
+}
+
+impl fmt::Debug for Prober {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prober").field("last", &*self.last.borrow()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::RefusalError;
+
+    const TIMES: ProbeTimes = ProbeTimes { interval: Duration::from_secs(30), timeout: Duration::from_secs(10) };
+
+    fn target(namespace: Option<&str>) -> Target {
+        let pods = Target::new("", "v1", "pods");
+        match namespace {
+            Some(namespace) => pods.in_namespace(namespace),
+            None => pods,
+        }
+    }
+
+    struct Running {
+        prober: Arc<Prober>,
+        cancel: CancellationToken,
+        task: tokio::task::JoinSet<()>,
+    }
+
+    fn start(ask: Ask) -> Running {
+        let prober = Prober::new(TIMES, ask);
+        let cancel = CancellationToken::new();
+        let mut task = tokio::task::JoinSet::new();
+        task.spawn(prober.clone().run(cancel.clone(), fastrand::Rng::with_seed(1)));
+        Running { prober, cancel, task }
+    }
+
+    fn answering(rv: u64, after: Duration) -> Ask {
+        Arc::new(move |_| {
+            Box::pin(async move {
+                tokio::time::sleep(after).await;
+                Ok(rv.into())
+            })
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_thousand_informers_share_one_probe() {
+        let mut running = start(answering(7, Duration::from_millis(5)));
+        let told = Arc::new(AtomicU64::new(0));
+        let subscriptions: Vec<_> = (0..1000)
+            .map(|_| {
+                let told = told.clone();
+                let listener: Listener = Arc::new(move |probe| {
+                    assert_eq!(probe.resource_version, 7.into());
+                    told.fetch_add(1, Ordering::Relaxed);
+                });
+                running.prober.subscribe(target(None), listener)
+            })
+            .collect();
+        let mut outcomes = running.prober.last.subscribe();
+        outcomes.changed().await.unwrap();
+        assert_eq!(told.load(Ordering::Relaxed), 1000);
+        assert_eq!(running.prober.counts(), (1, 0));
+        drop(subscriptions);
+        assert!(running.prober.targets().is_empty());
+        running.cancel.cancel();
+        running.task.join_next().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn those_who_wait_share_a_probe_sent_after_they_asked() {
+        let running = start(answering(7, Duration::from_millis(100)));
+        let _subscription = running.prober.subscribe(target(None), Arc::new(|_| {}));
+        let begun = Instant::now();
+        let waits = (0..50).map(|_| running.prober.probe_since(begun));
+        futures::future::join_all(waits).await;
+        assert_eq!(running.prober.counts(), (1, 0));
+        assert_eq!(begun.elapsed(), Duration::from_millis(100));
+        // An old enough demand is satisfied by the last probe.
+        running.prober.probe_since(begun).await;
+        assert_eq!(running.prober.counts(), (1, 0));
+        // While one is under way that was sent too early, another follows it.
+        let early = running.prober.probe_since(Instant::now());
+        tokio::pin!(early);
+        assert!(timeout(Duration::from_millis(50), &mut early).await.is_err());
+        let late_from = Instant::now();
+        let late = running.prober.probe_since(late_from).await;
+        assert!(late.sent_at >= late_from);
+        assert_eq!(running.prober.counts(), (3, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_may_not_be_read_gives_way_to_another() {
+        let ask: Ask = Arc::new(|target| {
+            Box::pin(async move {
+                match target.namespace.as_deref() {
+                    Some("b") => Ok(7.into()),
+                    _ => Err(LiveError::Refused(RefusalError { code: 403, message: "no".into() })),
+                }
+            })
+        });
+        let running = start(ask);
+        let _a = running.prober.subscribe(target(Some("a")), Arc::new(|_| {}));
+        let _b = running.prober.subscribe(target(Some("b")), Arc::new(|_| {}));
+        assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
+        assert_eq!(running.prober.counts(), (2, 0));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
+        assert_eq!(running.prober.counts(), (3, 0), "what worked is asked first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_is_not_answered_fails_in_time() {
+        let running = start(Arc::new(|_| Box::pin(std::future::pending())));
+        let _subscription = running.prober.subscribe(target(None), Arc::new(|_| {}));
+        let begun = Instant::now();
+        let outcome = running.prober.probe_since(begun).await;
+        assert!(matches!(outcome.result, Err(LiveError::Deadline { .. })));
+        assert_eq!(begun.elapsed(), TIMES.timeout);
+    }
+}

@@ -1,0 +1,118 @@
+//! Noticing that the machine slept: a monotonic clock stands still meanwhile, and every age would be too small.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Tells by how much the wall clock is ahead of the monotonic clock: that grows by the time a machine slept.
+///
+/// Both are the machine's real clocks, also under a test's virtual time, so that only a real sleep (or a wall clock that
+/// somebody moved forward, which then overstates ages until the next probe) makes a difference.
+#[derive(Clone)]
+pub struct SleepClock(Arc<dyn Fn() -> i128 + Send + Sync>);
+
+impl SleepClock {
+    /// The machine's clocks.
+    pub fn system() -> Self {
+        #[allow(clippy::disallowed_methods, reason = "the real monotonic clock is the one that stands still")]
+        let origin = std::time::Instant::now();
+        Self(Arc::new(move || {
+            let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            nanos(wall) - nanos(origin.elapsed())
+        }))
+    }
+
+    /// A clock made for a test: `lead` gives nanoseconds.
+    pub fn from_fn(lead: impl Fn() -> i128 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(lead))
+    }
+
+    /// The lead now, in nanoseconds; only differences mean something.
+    pub(crate) fn lead(&self) -> i128 {
+        (self.0)()
+    }
+}
+
+fn nanos(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
+}
+
+impl Default for SleepClock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for SleepClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SleepClock")
+    }
+}
+
+/// What the lead was in the last minutes, so that a proof can be dated although the machine slept since.
+#[derive(Debug)]
+pub(crate) struct SleepLog {
+    pub(crate) clock: SleepClock,
+    /// Oldest first. One entry for as long as the lead does not change.
+    leads: Mutex<VecDeque<(Instant, i128)>>,
+}
+
+impl SleepLog {
+    const ENTRIES: usize = 64;
+    const STEADY: i128 = 10_000_000;
+
+    pub(crate) fn new(clock: SleepClock) -> Self {
+        let first = (Instant::now(), clock.lead());
+        Self { clock, leads: Mutex::new(VecDeque::from([first])) }
+    }
+
+    /// To be called every second. Gives by how much the lead has grown since the last call.
+    pub(crate) fn tick(&self) -> Duration {
+        // The lead first: a sleep between the two then makes ages larger, not smaller.
+        let lead = self.clock.lead();
+        let now = Instant::now();
+        let mut leads = self.leads.lock();
+        let grown = leads.back().map_or(0, |(_, last)| lead - last);
+        if grown.abs() > Self::STEADY {
+            leads.push_back((now, lead));
+        }
+        while leads.len() > Self::ENTRIES {
+            leads.pop_front();
+        }
+        Duration::from_nanos(u64::try_from(grown.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// The lead at `at`, or less.
+    pub(crate) fn lead_at(&self, at: Instant) -> i128 {
+        let leads = self.leads.lock();
+        let known = leads.iter().rev().find(|(since, _)| *since <= at).or(leads.front());
+        known.map_or_else(|| self.clock.lead(), |(_, lead)| *lead)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lead_of_a_moment_is_never_overstated() {
+        let slept = Arc::new(AtomicI64::new(0));
+        let clock = { let slept = slept.clone(); SleepClock::from_fn(move || slept.load(Ordering::SeqCst).into()) };
+        let log = SleepLog::new(clock);
+        let before = Instant::now();
+        tokio::time::advance(Duration::from_millis(500)).await;
+        slept.store(60_000_000_000, Ordering::SeqCst);
+        let unnoticed = Instant::now();
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(log.tick(), Duration::from_secs(60));
+        assert_eq!(log.tick(), Duration::ZERO);
+        assert_eq!(log.lead_at(before), 0);
+        assert_eq!(log.lead_at(unnoticed), 0, "not noticed yet at that moment: the safe side");
+        assert_eq!(log.lead_at(Instant::now()), 60_000_000_000);
+    }
+}

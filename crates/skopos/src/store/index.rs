@@ -1,0 +1,192 @@
+//! Indexes: from a value to the keys of the objects that have it.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use skopos_wire::ObjectKey;
+
+use super::tree::{Item, Tree};
+use crate::object::{Entry, Object};
+
+/// A named function from an object to the values under which it is to be found.
+///
+/// An object may have none, one or many values. The function is called for every version of every object, in the task
+/// that feeds the store, so it must be quick; it must give the same values for the same version each time. If it panics,
+/// the object has no values in this index.
+#[derive(Clone)]
+pub struct Indexer {
+    name: Arc<str>,
+    values: Arc<dyn Fn(&Entry) -> Vec<String> + Send + Sync>,
+}
+
+impl Indexer {
+    /// An index of this name over the values that the function gives.
+    pub fn new<K: 'static, V, I>(
+        name: impl AsRef<str>,
+        values: impl Fn(&Object<K>) -> I + Send + Sync + 'static,
+    ) -> Self
+    where
+        I: IntoIterator<Item = V>,
+        V: Into<String>,
+    {
+        let values = move |entry: &Entry| values(&entry.clone().into()).into_iter().map(Into::into).collect();
+        Self { name: name.as_ref().into(), values: Arc::new(values) }
+    }
+
+    /// An index over the values of one label; its name is `label:` and the label.
+    pub fn by_label(label: impl Into<String>) -> Self {
+        let label = label.into();
+        let name = format!("label:{label}");
+        Self::new(name, move |object: &Object| object.label(&label).map(str::to_owned))
+    }
+
+    /// An index over the uids of an object's owners, [`Indexer::OWNER_UID`].
+    pub fn by_owner_uid() -> Self {
+        Self::new(Self::OWNER_UID, |object: &Object| {
+            let owners = object.raw().decode::<Owned>().map(|owned| owned.metadata.owner_references);
+            owners.unwrap_or_default().into_iter().map(|owner| owner.uid)
+        })
+    }
+
+    /// The name of the index that [`by_owner_uid`](Indexer::by_owner_uid) makes.
+    pub const OWNER_UID: &'static str = "owner-uid";
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The values of an object, each once.
+    fn values(&self, entry: &Entry) -> Vec<String> {
+        let mut values = catch_unwind(AssertUnwindSafe(|| (self.values)(entry))).unwrap_or_else(|_| {
+            tracing::error!(index = %self.name, object = %entry.key(), "an indexer panicked: the object is not in this index");
+            Vec::new()
+        });
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+}
+
+impl fmt::Debug for Indexer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Indexer").field(&self.name).finish()
+    }
+}
+
+#[derive(Deserialize)]
+struct Owned {
+    metadata: OwnedMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OwnedMeta {
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Deserialize)]
+struct Owner {
+    uid: String,
+}
+
+/// A read named an index that the store does not have: the caller is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the store has no index {name:?}: give it one with `Store::add_indexer` (it has: {known:?})")]
+pub struct UnknownIndex {
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that the store has.
+    pub known: Vec<String>,
+}
+
+/// One index of one snapshot. It holds keys, not objects: a change of an object that leaves its values as they are costs
+/// an index nothing.
+#[derive(Clone)]
+pub(crate) struct Index {
+    indexer: Indexer,
+    buckets: Tree<Bucket>,
+}
+
+impl Index {
+    pub(crate) fn new(indexer: Indexer, objects: &Tree<Entry>) -> Self {
+        let mut index = Self { indexer, buckets: Tree::new() };
+        objects.iter().for_each(|entry| index.change(None, Some(entry)));
+        index
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.indexer.name()
+    }
+
+    /// Follows the change of one object from `old` to `new`.
+    pub(crate) fn change(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
+        let before = old.map(|entry| self.indexer.values(entry)).unwrap_or_default();
+        let after = new.map(|entry| self.indexer.values(entry)).unwrap_or_default();
+        if let Some(entry) = old {
+            before
+                .iter()
+                .filter(|value| !after.contains(value))
+                .for_each(|value| self.take_out(value, entry.key()));
+        }
+        if let Some(entry) = new {
+            after
+                .into_iter()
+                .filter(|value| !before.contains(value))
+                .for_each(|value| self.put_in(value, entry.key()));
+        }
+    }
+
+    /// The keys of the objects with this value.
+    pub(crate) fn keys(&self, value: &str) -> Option<&Tree<ObjectKey>> {
+        self.buckets.get(value).map(|bucket| &bucket.keys)
+    }
+
+    /// All values that any object has, in order, each with the number of its objects.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.buckets.iter().map(|bucket| (&*bucket.value, bucket.keys.len()))
+    }
+
+    fn put_in(&mut self, value: String, key: &ObjectKey) {
+        if let Some(bucket) = self.buckets.get_mut(value.as_str()) {
+            bucket.keys.insert(key.clone());
+        } else {
+            let keys = Tree::from_sorted(vec![key.clone()]);
+            self.buckets.insert(Bucket { value: value.into(), keys });
+        }
+    }
+
+    fn take_out(&mut self, value: &str, key: &ObjectKey) {
+        if let Some(bucket) = self.buckets.get_mut(value) {
+            bucket.keys.remove(key);
+            if bucket.keys.len() == 0 {
+                self.buckets.remove(value);
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Bucket {
+    value: Arc<str>,
+    keys: Tree<ObjectKey>,
+}
+
+impl Item for Bucket {
+    type Key = Arc<str>;
+
+    fn key(&self) -> &Arc<str> {
+        &self.value
+    }
+}
+
+impl Item for ObjectKey {
+    type Key = ObjectKey;
+
+    fn key(&self) -> &ObjectKey {
+        self
+    }
+}

@@ -1,0 +1,242 @@
+//! Immutable content of one RV.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kube::core::DynamicObject;
+use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
+
+use super::digest::Digest;
+use super::index::{Index, UnknownIndex};
+use super::tree::{Iter, Tree};
+use crate::object::{Entry, Object};
+
+/// The whole content of a store at one resource version. It never changes.
+///
+/// Taking one from a store and cloning it cost a few nanoseconds, however many objects it has. Holding one keeps the
+/// objects alive that have changed since, so hold it for a request, not for a day.
+pub struct Snapshot<K = DynamicObject> {
+    content: Arc<Content>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Snapshot<K> {
+    /// The RV that the content belongs to: it is the server's at exactly this RV. `0` before the first list.
+    pub fn resource_version(&self) -> &ResourceVersion {
+        &self.content.rv
+    }
+
+    /// The stretch of unbroken history that the RV belongs to. RVs of different epochs cannot be compared.
+    pub fn epoch(&self) -> u64 {
+        self.content.epoch
+    }
+
+    /// Whether there was a complete list yet. Before, the content is empty and means nothing.
+    pub fn is_synced(&self) -> bool {
+        self.content.synced
+    }
+
+    /// The number of objects.
+    pub fn len(&self) -> usize {
+        self.content.objects.len()
+    }
+
+    /// Whether there are no objects.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The size of all objects as JSON, in bytes.
+    pub fn json_bytes(&self) -> u64 {
+        self.content.json_bytes
+    }
+
+    /// The digest of all objects' keys, uids and RVs. Costs nothing: it is kept up to date with each change.
+    pub fn digest(&self) -> Digest {
+        self.content.digest
+    }
+
+    /// The object of this key.
+    pub fn get(&self, key: &ObjectKey) -> Option<Object<K>> {
+        self.content.objects.get(key).cloned().map(Into::into)
+    }
+
+    /// Whether there is an object of this key.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.content.objects.get(key).is_some()
+    }
+
+    /// All objects in the order of their keys: by namespace, then name.
+    pub fn iter(&self) -> Objects<'_, K> {
+        Objects::new(self.content.objects.iter())
+    }
+
+    /// The objects of one namespace, in the order of their names. Costs nothing for other namespaces.
+    pub fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = Object<K>> + 'a {
+        let objects = self.content.objects.seek(|key| key.namespace() < Some(namespace));
+        Objects::new(objects).take_while(move |object| object.namespace() == Some(namespace))
+    }
+
+    /// The namespaces that have objects, in order.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> + '_ {
+        let first = self.next_namespace(None);
+        std::iter::successors(first, |namespace| self.next_namespace(Some(namespace)))
+    }
+
+    /// One page: at most `limit` objects whose keys are greater than `after`, in order.
+    ///
+    /// Pages of one snapshot fit together. With keys from an older snapshot they do so too, as seen by a reader of the
+    /// newer one: nothing that existed all the time is missed or seen twice.
+    pub fn page(&self, after: Option<&ObjectKey>, limit: usize) -> Page<K> {
+        let mut rest = Objects::new(self.content.objects.seek(|key| after.is_some_and(|after| key <= after)));
+        let objects: Vec<Object<K>> = rest.by_ref().take(limit).collect();
+        let more = rest.next().is_some();
+        let next = objects.last().filter(|_| more).map(|object| object.key().clone());
+        Page { objects, next }
+    }
+
+    /// The objects that an index has under this value, in order.
+    ///
+    /// # Errors
+    /// If the store has no index of this name.
+    pub fn by_index<'a>(
+        &'a self,
+        index: &str,
+        value: &str,
+    ) -> Result<impl Iterator<Item = Object<K>> + use<'a, K>, UnknownIndex> {
+        let keys = self.index(index)?.keys(value).map(Tree::iter);
+        Ok(keys.into_iter().flatten().filter_map(|key| self.get(key)))
+    }
+
+    /// All values that an index has, in order, each with the number of its objects.
+    ///
+    /// # Errors
+    /// If the store has no index of this name.
+    pub fn index_values(&self, index: &str) -> Result<impl Iterator<Item = (&str, usize)>, UnknownIndex> {
+        Ok(self.index(index)?.values())
+    }
+
+    /// The objects that the selector matches, in order. Looks at the labels of each object; for selections that are made
+    /// often, see [`Indexer::by_label`](super::Indexer::by_label).
+    pub fn select<'a>(&'a self, selector: &'a LabelSelector) -> impl Iterator<Item = Object<K>> + 'a {
+        let matching = self.content.objects.iter().filter(|entry| selector.matches(entry.raw()));
+        matching.cloned().map(Into::into)
+    }
+
+    /// The same snapshot, its objects seen as another type.
+    pub fn cast<L>(self) -> Snapshot<L> {
+        self.content.into()
+    }
+
+    fn index(&self, name: &str) -> Result<&Index, UnknownIndex> {
+        let known = || self.content.indexes.iter().map(|index| index.name().to_owned()).collect();
+        let found = self.content.indexes.iter().find(|index| index.name() == name);
+        found.ok_or_else(|| UnknownIndex { name: name.to_owned(), known: known() })
+    }
+
+    fn next_namespace(&self, after: Option<&str>) -> Option<&str> {
+        self.content.objects.seek(|key| key.namespace() <= after).peek()?.raw().key().namespace()
+    }
+}
+
+impl<K> Clone for Snapshot<K> {
+    fn clone(&self) -> Self {
+        self.content.clone().into()
+    }
+}
+
+impl<K> From<Arc<Content>> for Snapshot<K> {
+    fn from(content: Arc<Content>) -> Self {
+        Self { content, kind: PhantomData }
+    }
+}
+
+impl<K> fmt::Debug for Snapshot<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Snapshot({} objects at rv={} epoch={})", self.len(), self.resource_version(), self.epoch())
+    }
+}
+
+/// Some objects of a snapshot in key order, and where the next ones begin.
+#[derive(Clone, Debug)]
+pub struct Page<K> {
+    /// The objects of this page.
+    pub objects: Vec<Object<K>>,
+    /// What to give as `after` for the next page; `None` if this is the last one.
+    pub next: Option<ObjectKey>,
+}
+
+/// Iterates over objects of a snapshot in key order.
+pub struct Objects<'a, K> {
+    entries: Iter<'a, Entry>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<'a, K> Objects<'a, K> {
+    fn new(entries: Iter<'a, Entry>) -> Self {
+        Self { entries, kind: PhantomData }
+    }
+}
+
+impl<K> Iterator for Objects<'_, K> {
+    type Item = Object<K>;
+
+    fn next(&mut self) -> Option<Object<K>> {
+        self.entries.next().cloned().map(Into::into)
+    }
+}
+
+/// What a snapshot is of, without a type. The writer clones it (a few pointers), changes the clone and publishes that.
+#[derive(Clone)]
+pub(crate) struct Content {
+    pub(crate) rv: ResourceVersion,
+    pub(crate) epoch: u64,
+    pub(crate) synced: bool,
+    pub(crate) objects: Tree<Entry>,
+    pub(crate) indexes: Vec<Index>,
+    pub(crate) digest: Digest,
+    pub(crate) json_bytes: u64,
+}
+
+impl Content {
+    /// Nothing yet.
+    pub(crate) fn unsynced() -> Self {
+        Self {
+            rv: ResourceVersion::ZERO,
+            epoch: 0,
+            synced: false,
+            objects: Tree::new(),
+            indexes: Vec::new(),
+            digest: Digest::EMPTY,
+            json_bytes: 0,
+        }
+    }
+
+    /// Puts an object in and returns the one that it replaces.
+    pub(crate) fn put(&mut self, entry: Entry) -> Option<Entry> {
+        let old = self.objects.insert(entry.clone());
+        self.account(old.as_ref(), Some(&entry));
+        old
+    }
+
+    /// Takes an object out.
+    pub(crate) fn take(&mut self, key: &ObjectKey) -> Option<Entry> {
+        let old = self.objects.remove(key)?;
+        self.account(Some(&old), None);
+        Some(old)
+    }
+
+    /// Follows the change of one object in everything that is kept beside the objects.
+    pub(crate) fn account(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
+        if let Some(entry) = old {
+            self.digest.remove(entry.raw().key(), entry.uid(), entry.rv());
+            self.json_bytes -= entry.raw().bytes().len() as u64;
+        }
+        if let Some(entry) = new {
+            self.digest.add(entry.raw().key(), entry.uid(), entry.rv());
+            self.json_bytes += entry.raw().bytes().len() as u64;
+        }
+        self.indexes.iter_mut().for_each(|index| index.change(old, new));
+    }
+}

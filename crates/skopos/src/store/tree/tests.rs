@@ -1,0 +1,181 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Pair(u16, Arc<u32>);
+
+impl Item for Pair {
+    type Key = u16;
+    fn key(&self) -> &u16 {
+        &self.0
+    }
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.1, &other.1)
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u16, u32),
+    Remove(u16),
+    RemoveRange(u16, u16),
+    Touch(u16),
+    Hold,
+    Rebuild,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || 0..600u16;
+    let step = prop_oneof![
+        12 => (key(), any::<u32>()).prop_map(|(k, v)| Step::Insert(k, v)),
+        6 => key().prop_map(Step::Remove),
+        1 => (key(), 0..200u16).prop_map(|(k, n)| Step::RemoveRange(k, n)),
+        2 => key().prop_map(Step::Touch),
+        1 => Just(Step::Hold),
+        1 => Just(Step::Rebuild),
+    ];
+    prop::collection::vec(step, 1..1500)
+}
+
+fn pair(key: u16, value: u32) -> Pair {
+    Pair(key, Arc::new(value))
+}
+
+fn check(tree: &Tree<Pair>, model: &BTreeMap<u16, u32>) {
+    assert_eq!(tree.len(), model.len());
+    assert!(tree.iter().map(|p| (p.0, *p.1)).eq(model.iter().map(|(k, v)| (*k, *v))));
+    check_node(&tree.root, true);
+}
+
+/// Every node within its bounds, and of one depth; returns the depth.
+fn check_node(node: &Node<Pair>, root: bool) -> usize {
+    assert!(node.size() <= NODE);
+    assert!(root || node.size() > 0);
+    match node {
+        Node::Leaf(leaf) => {
+            assert!(leaf.items.iter().zip(&leaf.hashes).all(|(i, h)| hash_of(i.key()) == *h));
+            0
+        }
+        Node::Inner(inner) => {
+            assert!(!root || inner.children.len() > 1);
+            assert_eq!(inner.bounds.len() + 1, inner.children.len());
+            let depths: Vec<_> = inner.children.iter().map(|child| check_node(child, false)).collect();
+            assert!(depths.windows(2).all(|pair| pair[0] == pair[1]));
+            depths[0] + 1
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: crate::testing::cases(24), ..ProptestConfig::default() })]
+
+    #[test]
+    fn behaves_as_a_sorted_map_and_never_changes_a_held_copy(steps in steps()) {
+        let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
+        let mut held: Vec<(Tree<Pair>, BTreeMap<u16, u32>)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Insert(k, v) => {
+                    prop_assert_eq!(tree.insert(pair(k, v)).map(|p| *p.1), model.insert(k, v));
+                }
+                Step::Remove(k) => {
+                    prop_assert_eq!(tree.remove(&k).map(|p| *p.1), model.remove(&k));
+                }
+                Step::RemoveRange(k, n) => for k in k..k + n {
+                    prop_assert_eq!(tree.remove(&k).map(|p| *p.1), model.remove(&k));
+                },
+                Step::Touch(k) => {
+                    prop_assert_eq!(tree.get(&k).map(|p| *p.1), model.get(&k).copied());
+                    if let Some(p) = tree.get_mut(&k) {
+                        p.1 = Arc::new(7);
+                        model.insert(k, 7);
+                    }
+                    let from = tree.seek(|other| *other < k).map(|p| p.0);
+                    prop_assert!(from.eq(model.range(k..).map(|(k, _)| *k)));
+                }
+                Step::Hold => held.push((tree.clone(), model.clone())),
+                Step::Rebuild => tree = Tree::from_sorted(tree.iter().cloned().collect()),
+            }
+        }
+        check(&tree, &model);
+        for (old_tree, old_model) in &held {
+            check(old_tree, old_model);
+            check_diff(old_tree, old_model, &tree, &model);
+        }
+    }
+}
+
+/// Applying the differences to the old gives the new, also when the walk is broken off and taken up again.
+fn check_diff(
+    old: &Tree<Pair>,
+    old_model: &BTreeMap<u16, u32>,
+    new: &Tree<Pair>,
+    new_model: &BTreeMap<u16, u32>,
+) {
+    let mut patched = old_model.clone();
+    let mut after = None;
+    loop {
+        let mut seen = 0;
+        let behind = after;
+        let walk = diff(old, new, behind.as_ref(), |a, b| {
+            if seen == 7 {
+                return ControlFlow::Break(());
+            }
+            seen += 1;
+            after = a.or(b).map(|p| p.0);
+            match (a, b) {
+                (Some(a), Some(b)) => {
+                    assert_eq!(a.0, b.0);
+                    assert_eq!(patched.insert(b.0, *b.1), Some(*a.1));
+                }
+                (Some(a), None) => assert_eq!(patched.remove(&a.0), Some(*a.1)),
+                (None, Some(b)) => assert_eq!(patched.insert(b.0, *b.1), None),
+                (None, None) => unreachable!(),
+            }
+            ControlFlow::Continue(())
+        });
+        if walk.is_continue() {
+            break;
+        }
+    }
+    assert_eq!(&patched, new_model);
+}
+
+#[test]
+fn names_that_count_up_fill_their_leaves() {
+    let mut tree = Tree::new();
+    for key in 0..3200 {
+        tree.insert(pair(key, 0));
+    }
+    let mut leaves = 0;
+    let mut iter = tree.iter();
+    while iter.leaf.is_some() {
+        leaves += 1;
+        iter.next_leaf();
+    }
+    assert_eq!(leaves, 3200 / NODE);
+}
+
+#[test]
+fn a_change_shares_all_but_its_path() {
+    let before = Tree::from_sorted((0..3000).map(|k| pair(k, 0)).collect());
+    let mut after = before.clone();
+    after.insert(pair(1500, 1));
+    let mut compared = 0;
+    let _ = diff(&before, &after, None, |_, _| {
+        compared += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!(compared, 1);
+    let (mut left, mut right) = (before.iter(), after.iter());
+    let mut different = 0;
+    while let (Some(a), Some(b)) = (left.leaf, right.leaf) {
+        different += usize::from(!Arc::ptr_eq(a, b));
+        left.next_leaf();
+        right.next_leaf();
+    }
+    assert_eq!(different, 1);
+}

@@ -1,0 +1,347 @@
+//! The writing end of a store: what the list/watch link says becomes content and changes.
+
+use std::collections::btree_map::{self, BTreeMap};
+use std::mem;
+use std::sync::Arc;
+
+use skopos_reflect::{Change, Commit, LinkState, Sink, Time};
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+
+use super::core::{StoreCore, StoreStats, Update};
+use super::snapshot::Content;
+use super::tree::{Item, Tree};
+use crate::handler::{Event, EventFlags};
+use crate::object::Entry;
+
+/// Who is told how the link stands and what is proven of the content's age. Calls must not block.
+///
+/// Content comes first: when `fresh_as_of` is called, a snapshot taken then holds what the proof is about. So who reads
+/// the proven time first and takes the snapshot second never claims too young an age.
+pub(crate) trait LinkObserver: Send {
+    /// The content holds every change that the server had committed by `at`.
+    fn fresh_as_of(&mut self, at: Time);
+
+    /// How the link stands.
+    fn state(&mut self, state: &LinkState);
+}
+
+/// The one writer of a store. It keeps the promises of the content and of [`Event`], whatever the server sends:
+///
+/// * an object of another uid under the same name is a deletion and an addition;
+/// * a state that the store already has, or a newer one of, is dropped and counted;
+/// * a list is put beside the old content and takes its place in one step. An object of the same uid and RV keeps its old
+///   memory and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
+pub(crate) struct StoreWriter {
+    core: Arc<StoreCore>,
+    observer: Box<dyn LinkObserver>,
+    staging: Option<Staging>,
+    events: Vec<Event>,
+}
+
+impl StoreWriter {
+    /// A writer for this store. There must be only one at a time.
+    pub(crate) fn new(core: Arc<StoreCore>, observer: impl LinkObserver + 'static) -> Self {
+        Self { core, observer: Box::new(observer), staging: None, events: Vec::new() }
+    }
+}
+
+impl Sink for StoreWriter {
+    fn begin_replace(&mut self) {
+        self.staging = Some(Staging { base: self.core.current(), items: Vec::new() });
+    }
+
+    fn stage(&mut self, object: RawObject) {
+        if let Some(staging) = &mut self.staging {
+            staging.stage(object);
+        }
+    }
+
+    fn unstage(&mut self, key: &ObjectKey) {
+        if let Some(staging) = &mut self.staging {
+            staging.items.push(Staged::Absent(key.clone()));
+        }
+    }
+
+    fn stage_unreadable(&mut self, key: &ObjectKey) {
+        if let Some(staging) = &mut self.staging {
+            staging.items.push(Staged::Unreadable(key.clone()));
+        }
+    }
+
+    fn commit_replace(&mut self, commit: Commit) {
+        let Some(staging) = self.staging.take() else { return };
+        self.core.update(&mut self.events, |content, stats, _| {
+            staging.commit(content, stats, &commit);
+            Update::Replaced { gap: commit.gap }
+        });
+    }
+
+    fn abort_replace(&mut self) {
+        self.staging = None;
+    }
+
+    fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
+        self.core.update(&mut self.events, |content, stats, events| {
+            let reached = content.rv.clone();
+            let mut batch = Batch { seen: reached.clone(), reached, content, stats, events };
+            changes.drain(..).for_each(|change| batch.apply(change));
+            advance(content, resource_version);
+            Update::Changes
+        });
+    }
+
+    fn advance(&mut self, resource_version: &ResourceVersion) {
+        self.core.update(&mut self.events, |content, _, _| {
+            advance(content, resource_version);
+            Update::Changes
+        });
+    }
+
+    fn fresh_as_of(&mut self, at: Time) {
+        self.observer.fresh_as_of(at);
+    }
+
+    fn state(&mut self, state: &LinkState) {
+        self.observer.state(state);
+    }
+}
+
+fn advance(content: &mut Content, to: &ResourceVersion) {
+    if *to > content.rv {
+        content.rv = to.clone();
+    }
+}
+
+/// One batch of watch events on its way into the content.
+struct Batch<'a> {
+    content: &'a mut Content,
+    stats: &'a mut StoreStats,
+    events: &'a mut Vec<Event>,
+    /// The RV that the content had reached before.
+    reached: ResourceVersion,
+    /// The highest RV of this batch so far.
+    seen: ResourceVersion,
+}
+
+impl Batch<'_> {
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Put(object) => self.put(object),
+            Change::Deleted(object) => self.delete(object),
+            Change::Gone(key) => self.forget(&key),
+        }
+    }
+
+    fn put(&mut self, object: RawObject) {
+        let rv = object.resource_version();
+        let is_old = match self.content.objects.get(object.key()) {
+            Some(known) => rv <= known.rv(),
+            // A deleted object has no RV of its own any more. Equal within the batch is right: one transaction may
+            // change many objects.
+            None => *rv <= self.reached || *rv < self.seen,
+        };
+        if is_old {
+            self.stats.duplicates += 1;
+            return;
+        }
+        let flags = self.flags_for(object.resource_version());
+        let new = Entry::new(object);
+        self.stats.applied += 1;
+        let Some(old) = self.content.put(new.clone()) else {
+            self.stats.added += 1;
+            self.events.push(Event::Added { object: new.into(), initial: false, flags });
+            return;
+        };
+        if old.uid() == new.uid() {
+            self.stats.updated += 1;
+            self.events.push(Event::Updated { old: old.into(), new: new.into(), flags });
+        } else {
+            self.stats.replaced_uids += 1;
+            self.stats.deleted += 1;
+            self.stats.added += 1;
+            self.events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
+            self.events.push(Event::Added { object: new.into(), initial: false, flags });
+        }
+    }
+
+    fn delete(&mut self, object: RawObject) {
+        let Some(known) = self.content.objects.get(object.key()) else {
+            self.stats.unknown_deletions += 1;
+            return;
+        };
+        // Equal is right: servers that do not count deletions send the RV of the last change.
+        if object.resource_version() < known.rv() {
+            self.stats.duplicates += 1;
+            return;
+        }
+        let flags = self.flags_for(object.resource_version());
+        let Some(old) = self.content.take(object.key()) else { return };
+        // If it was another object of this name that was deleted, then ours was before, and we know no more of it.
+        let final_state_known = old.uid() == object.uid();
+        let last = if final_state_known { Entry::new(object) } else { old };
+        self.stats.applied += 1;
+        self.stats.deleted += 1;
+        self.events.push(Event::Deleted { object: last.into(), final_state_known, flags });
+    }
+
+    fn forget(&mut self, key: &ObjectKey) {
+        let Some(old) = self.content.take(key) else {
+            self.stats.unknown_deletions += 1;
+            return;
+        };
+        self.stats.applied += 1;
+        self.stats.deleted += 1;
+        let flags = EventFlags::default();
+        self.events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
+    }
+
+    /// An event that the content's RV has already passed is applied if it is newer than what we have of the object, but
+    /// not as if it were in order.
+    fn flags_for(&mut self, rv: &ResourceVersion) -> EventFlags {
+        let late = *rv <= self.reached || *rv < self.seen;
+        if !late {
+            self.seen.clone_from(rv);
+        }
+        self.stats.late += u64::from(late);
+        EventFlags { gap: late, ..EventFlags::default() }
+    }
+}
+
+/// A list on its way in, beside the content that readers see.
+struct Staging {
+    base: Arc<Content>,
+    /// As they came. Lists come in the order of keys, or nearly.
+    items: Vec<Staged>,
+}
+
+enum Staged {
+    Object(Entry),
+    Absent(ObjectKey),
+    Unreadable(ObjectKey),
+}
+
+impl Staging {
+    fn stage(&mut self, object: RawObject) {
+        let known = self.base.objects.get(object.key());
+        let known = known.filter(|known| same_content(known.raw(), &object)).cloned();
+        self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
+    }
+
+    /// Turns the content into what was staged.
+    fn commit(self, content: &mut Content, stats: &mut StoreStats, commit: &Commit) {
+        let same_epoch = content.epoch == commit.epoch;
+        let old = mem::take(&mut content.objects);
+        let mut new = Vec::with_capacity(self.items.len());
+        let mut known = old.iter().peekable();
+        let settled = self.settle();
+        let mut merge = Merge { content, stats, new: &mut new };
+        for listed in settled {
+            while let Some(before) = known.next_if(|known| known.key() < listed.key()) {
+                merge.unlisted(before, commit.nameless > 0);
+            }
+            match known.next_if(|known| known.key() == listed.key()) {
+                Some(before) => merge.known(before, listed, same_epoch),
+                None => merge.added(listed),
+            }
+        }
+        known.for_each(|before| merge.unlisted(before, commit.nameless > 0));
+        content.objects = Tree::from_sorted(new);
+        content.rv = commit.resource_version.clone();
+        content.epoch = commit.epoch;
+        content.synced = true;
+        stats.lists += 1;
+    }
+
+    /// The objects of the list, each key once and in order; of a key that came more than once, what came last counts.
+    fn settle(self) -> Vec<Entry> {
+        let in_order = self.items.is_sorted_by(|a, b| a.key() < b.key());
+        if in_order && self.items.iter().all(|item| matches!(item, Staged::Object(_))) {
+            let objects = self.items.into_iter().filter_map(|item| match item {
+                Staged::Object(entry) => Some(entry),
+                _ => None,
+            });
+            return objects.collect();
+        }
+        let mut last: BTreeMap<ObjectKey, Entry> = BTreeMap::new();
+        for item in self.items {
+            match item {
+                Staged::Object(entry) => drop(last.insert(entry.key().clone(), entry)),
+                Staged::Absent(key) => drop(last.remove(&key)),
+                Staged::Unreadable(key) => {
+                    // The object exists, so an older state of it is nearer to the truth than none.
+                    if let (Some(known), btree_map::Entry::Vacant(vacant)) =
+                        (self.base.objects.get(&key), last.entry(key))
+                    {
+                        vacant.insert(known.clone());
+                    }
+                }
+            }
+        }
+        last.into_values().collect()
+    }
+}
+
+impl Staged {
+    fn key(&self) -> &ObjectKey {
+        match self {
+            Staged::Object(entry) => entry.key(),
+            Staged::Absent(key) | Staged::Unreadable(key) => key,
+        }
+    }
+}
+
+/// The merge of the old objects and the listed ones, both in order.
+struct Merge<'a> {
+    content: &'a mut Content,
+    stats: &'a mut StoreStats,
+    new: &'a mut Vec<Entry>,
+}
+
+impl Merge<'_> {
+    fn added(&mut self, listed: Entry) {
+        self.stats.added += 1;
+        self.content.account(None, Some(&listed));
+        self.new.push(listed);
+    }
+
+    fn unlisted(&mut self, before: &Entry, keep: bool) {
+        if keep {
+            self.new.push(before.clone());
+        } else {
+            self.stats.deleted += 1;
+            self.content.account(Some(before), None);
+        }
+    }
+
+    fn known(&mut self, before: &Entry, listed: Entry, same_epoch: bool) {
+        // After a rollback the same RV may stand for another content.
+        if before.is_same(&listed) || (same_epoch && before.is_same_version(&listed)) {
+            self.stats.kept += 1;
+            self.new.push(before.clone());
+            return;
+        }
+        if before.uid() == listed.uid() {
+            self.stats.updated += 1;
+        } else {
+            self.stats.replaced_uids += 1;
+            self.stats.deleted += 1;
+            self.stats.added += 1;
+        }
+        self.content.account(Some(before), Some(&listed));
+        self.new.push(listed);
+    }
+}
+
+/// True if both are certainly the same version with the same content: uid and RV are equal, and the JSON is, but for the
+/// kind and apiVersion at its beginning, which objects have in watch events and not in lists.
+fn same_content(a: &RawObject, b: &RawObject) -> bool {
+    if a.resource_version() != b.resource_version() || a.uid() != b.uid() {
+        return false;
+    }
+    let (a, b) = (a.bytes().as_ref(), b.bytes().as_ref());
+    let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
+    long == short || short.get(1..).is_some_and(|short| !short.is_empty() && long.ends_with(short))
+}
+
+#[cfg(test)]
+mod tests;
