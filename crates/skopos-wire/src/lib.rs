@@ -15,19 +15,24 @@
 //! The `fuzz/` directory beside this crate and `tests/properties.rs` hold it to that.
 
 mod event;
+mod frames;
 mod json;
 mod key;
 mod limits;
+mod list;
 mod object;
 mod rv;
 mod selector;
 mod status;
 mod token;
+pub mod transform;
 
 pub use event::{BrokenFrame, BrokenReason, INITIAL_EVENTS_END, WatchEvent};
+pub use frames::{FrameError, FrameSplitter};
 pub use json::SyntaxError;
 pub use key::{InvalidKey, ObjectKey};
 pub use limits::Limits;
+pub use list::{ListBody, ListError, ListMeta, ListSplitter};
 pub use object::{DecodeError, Identity, Labels, RawObject, ScanError};
 pub use rv::{InvalidResourceVersion, ResourceVersion};
 pub use selector::{

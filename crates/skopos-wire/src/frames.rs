@@ -1,0 +1,282 @@
+//! Watch streams, split into frames.
+
+use std::collections::VecDeque;
+
+use bytes::{Buf as _, Bytes};
+
+use crate::list::{Nesting, join};
+use crate::object::Identity;
+use crate::{Limits, RawObject};
+
+/// Splits the body of a watch into frames: one JSON value each, whatever the chunks and with or without newlines between.
+///
+/// Holds the frame in progress and the chunks that were not looked at yet, so take all frames after each chunk. A frame
+/// that arrived in one chunk is a slice of it.
+///
+/// Only where a frame ends is looked at; [`WatchEvent::parse`](crate::WatchEvent::parse) says whether it is one. What can be no
+/// frame comes out line by line, so that it is seen to be broken at once and not when the stream ends:
+/// a line that starts with anything but a bracket, a string that a newline cuts off, and a frame that is followed by
+/// another one at the start of a line before it is complete (nobody indents by nothing).
+///
+/// ```
+/// # use skopos_wire::{FrameSplitter, Limits};
+/// let mut splitter = FrameSplitter::new(Limits::default());
+/// splitter.push("{\"a\":1}\n{\"b\"".into());
+/// assert_eq!(splitter.next_frame()?.unwrap(), r#"{"a":1}"#);
+/// assert_eq!(splitter.next_frame()?, None);
+/// splitter.push(":2}{}\n".into());
+/// assert_eq!(splitter.next_frame()?.unwrap(), r#"{"b":2}"#);
+/// assert_eq!(splitter.next_frame()?.unwrap(), "{}");
+/// assert_eq!(splitter.next_frame()?, None);
+/// splitter.finish()?;
+/// # Ok::<(), skopos_wire::FrameError>(())
+/// ```
+#[derive(Debug)]
+pub struct FrameSplitter {
+    limits: Limits,
+    chunks: VecDeque<Bytes>,
+    partial: Vec<u8>,
+    state: State,
+    failed: Option<FrameError>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Between,
+    InFrame {
+        nesting: Nesting,
+        /// Whether the next byte stands at the start of a line.
+        line_start: bool,
+    },
+    InGarbage,
+}
+
+/// A stream that cannot be split any further. The server is at fault, or something between it and us.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// A frame is longer than [`Limits::max_frame_bytes`].
+    #[error("watch frame exceeds the limit of {limit} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+        /// Whose object it is, if its first part tells.
+        identity: Identity,
+    },
+    /// A frame nests deeper than [`Limits::max_depth`].
+    #[error("watch frame nests deeper than the limit of {limit}")]
+    TooDeep {
+        /// The limit.
+        limit: usize,
+        /// Whose object it is, if its first part tells.
+        identity: Identity,
+    },
+    /// The stream ends in the middle of a frame.
+    #[error("watch ends after {bytes} bytes of a frame, before it is complete")]
+    Truncated {
+        /// How many bytes of the frame there were.
+        bytes: usize,
+    },
+}
+
+impl FrameSplitter {
+    /// A splitter for one stream.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, chunks: VecDeque::new(), partial: Vec::new(), state: State::Between, failed: None }
+    }
+
+    /// Takes the next chunk of the stream.
+    pub fn push(&mut self, chunk: Bytes) {
+        // After an error nothing more comes out, so nothing more is held.
+        if !chunk.is_empty() && self.failed.is_none() {
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    /// The next frame; `None` if it is not complete yet.
+    ///
+    /// # Errors
+    /// If a frame exceeds a limit. The same error comes back from every later call.
+    pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        while let Some(mut chunk) = self.chunks.pop_front() {
+            let frame = self.frame(&mut chunk);
+            if !chunk.is_empty() {
+                self.chunks.push_front(chunk);
+            }
+            match frame {
+                Ok(None) => {}
+                Ok(frame) => return Ok(frame),
+                Err(error) => {
+                    self.chunks.clear();
+                    self.partial = Vec::new();
+                    self.failed = Some(error.clone());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many bytes of an incomplete frame are held.
+    pub fn held_bytes(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// Says whether the stream ended between two frames.
+    ///
+    /// # Errors
+    /// If it has failed before, or ends within a frame. Frames that were not taken do not count.
+    pub fn finish(self) -> Result<(), FrameError> {
+        match self.failed {
+            Some(error) => Err(error),
+            None if self.partial.is_empty() => Ok(()),
+            None => Err(FrameError::Truncated { bytes: self.partial.len() }),
+        }
+    }
+
+    /// Goes on through the chunk to the end of the frame in progress, or of the chunk.
+    fn frame(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, FrameError> {
+        if let State::Between = self.state {
+            let blank = chunk.iter().take_while(|b| matches!(b, b' ' | b'\n' | b'\r' | b'\t')).count();
+            chunk.advance(blank);
+            self.state = match chunk.first() {
+                None => return Ok(None),
+                Some(b'{' | b'[') => State::InFrame { nesting: Nesting::default(), line_start: false },
+                Some(_) => State::InGarbage,
+            };
+        }
+        let (len, done) = match &mut self.state {
+            State::Between => (0, false),
+            State::InGarbage => match memchr::memchr(b'\n', chunk) {
+                Some(end) => (end, true),
+                None => (chunk.len(), false),
+            },
+            State::InFrame { nesting, line_start } => {
+                let max_depth = self.limits.max_depth.min(crate::json::DEPTH_CAP);
+                match advance_lines(nesting, line_start, chunk, max_depth) {
+                    Ok(end) => end,
+                    Err(()) => {
+                        let identity = self.identity(chunk);
+                        return Err(FrameError::TooDeep { limit: self.limits.max_depth, identity });
+                    }
+                }
+            }
+        };
+        if self.partial.len() + len > self.limits.max_frame_bytes {
+            let identity = self.identity(chunk);
+            return Err(FrameError::TooLarge { limit: self.limits.max_frame_bytes, identity });
+        }
+        if !done {
+            self.partial.extend_from_slice(&chunk.split_to(len));
+            return Ok(None);
+        }
+        self.state = State::Between;
+        let end = chunk.split_to(len);
+        Ok(Some(if self.partial.is_empty() { end } else { join(&mut self.partial, &end) }))
+    }
+
+    /// Whose object the frame in progress is about.
+    fn identity(&self, chunk: &[u8]) -> Identity {
+        // Metadata stands near the start, and an attacker shall not make us search 64 MiB twice.
+        const ENOUGH: usize = 1 << 20;
+        let mut head = self.partial[..self.partial.len().min(ENOUGH)].to_vec();
+        head.extend_from_slice(&chunk[..chunk.len().min(ENOUGH - head.len())]);
+        RawObject::identify(&head)
+    }
+}
+
+/// As [`Nesting::advance`], and also ends at a newline that no frame can go on behind.
+fn advance_lines(
+    nesting: &mut Nesting,
+    line_start: &mut bool,
+    bytes: &[u8],
+    max_depth: usize,
+) -> Result<(usize, bool), ()> {
+    let mut pos = 0;
+    while pos < bytes.len() {
+        if std::mem::take(line_start) && bytes[pos] == b'{' && nesting.depth > 0 && !nesting.in_string {
+            return Ok((pos, true));
+        }
+        // Servers write a frame without newlines, so that this is one search and one pass.
+        let line = memchr::memchr(b'\n', &bytes[pos..]).map_or(bytes.len(), |at| pos + at);
+        let (len, done) = nesting.advance(&bytes[pos..line], max_depth).map_err(|_| ())?;
+        pos += len;
+        if done {
+            return Ok((pos, true));
+        }
+        if pos < bytes.len() {
+            // At a newline.
+            if nesting.in_string {
+                return Ok((pos, true));
+            }
+            pos += 1;
+            *line_start = true;
+        }
+    }
+    Ok((pos, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(stream: &str, chunk: usize, limits: Limits) -> Result<Vec<String>, FrameError> {
+        let mut splitter = FrameSplitter::new(limits);
+        let mut frames = Vec::new();
+        for chunk in stream.as_bytes().chunks(chunk) {
+            splitter.push(Bytes::copy_from_slice(chunk));
+            while let Some(frame) = splitter.next_frame()? {
+                frames.push(String::from_utf8(frame.to_vec()).unwrap());
+            }
+        }
+        splitter.finish()?;
+        Ok(frames)
+    }
+
+    #[test]
+    fn splits_at_any_chunk_boundary() {
+        let cases: &[(&str, &[&str])] = &[
+            ("", &[]),
+            ("\n\r\n ", &[]),
+            ("{\"a\":\"}\\\"{\\\\\"}\n{\"b\":[{}]}\n", &["{\"a\":\"}\\\"{\\\\\"}", "{\"b\":[{}]}"]),
+            ("{}{}[]", &["{}", "{}", "[]"]),
+            ("{\n  \"a\": {\n    \"b\": 1\n  }\n}\n{}", &["{\n  \"a\": {\n    \"b\": 1\n  }\n}", "{}"]),
+            // Broken, and seen to be at once.
+            ("upstream error\n{\"a\":1}\n", &["upstream error", "{\"a\":1}"]),
+            ("{\"a\":\"cut\n{\"b\":1}\n", &["{\"a\":\"cut", "{\"b\":1}"]),
+            ("{\"a\":{\"b\":1\n{\"c\":1}\n", &["{\"a\":{\"b\":1\n", "{\"c\":1}"]),
+            ("{\"a\":\"\\\n{}\n", &["{\"a\":\"\\", "{}"]),
+        ];
+        for (stream, frames) in cases {
+            for chunk in 1..=stream.len().max(1) {
+                assert_eq!(split(stream, chunk, Limits::default()).unwrap(), *frames, "{stream:?} by {chunk}");
+            }
+        }
+    }
+
+    #[test]
+    fn tells_a_stream_that_ends_in_a_frame() {
+        assert_eq!(split("{}\n{\"a\":", 3, Limits::default()), Err(FrameError::Truncated { bytes: 5 }));
+    }
+
+    #[test]
+    fn caps_frames_and_says_whose_they_are() {
+        let stream = format!(
+            r#"{{"type":"ADDED","object":{{"metadata":{{"name":"a","uid":"u","resourceVersion":"5"}},"data":"{}"}}}}"#,
+            "x".repeat(1000)
+        );
+        let limits = Limits { max_frame_bytes: 500, ..Limits::default() };
+        for chunk in [1, 100, 5000] {
+            let Err(FrameError::TooLarge { limit: 500, identity }) = split(&stream, chunk, limits.clone()) else {
+                panic!("by {chunk}");
+            };
+            assert_eq!(identity.key.unwrap().to_string(), "a");
+        }
+        let limits = Limits { max_depth: 3, ..Limits::default() };
+        assert!(split("{\"a\":[[]]}", 2, limits.clone()).is_ok());
+        assert!(matches!(split("{\"a\":[[[]]]}", 2, limits), Err(FrameError::TooDeep { limit: 3, .. })));
+    }
+}

@@ -1,0 +1,595 @@
+//! List bodies, split into items while they stream in.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::json::SyntaxError;
+use crate::{InvalidResourceVersion, Limits, ResourceVersion, Status};
+
+/// Splits the body of a list response into its items, as the chunks of the body arrive.
+///
+/// It holds the item in progress and what stands outside of the items, and nothing else. Each item comes out as soon as its
+/// last byte is there, in a buffer of exactly its size, ready for [`RawObject::scan`](crate::RawObject::scan). That an item is
+/// valid JSON is for that scan to say; here it only has to be balanced.
+///
+/// The list's metadata may stand before or after the items, so it is known at the end only.
+///
+/// ```
+/// # use skopos_wire::{Limits, ListBody, ListSplitter};
+/// let body = br#"{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"a":1},{"b":[]}]}"#;
+/// let mut splitter = ListSplitter::new(Limits::default());
+/// let mut items = Vec::new();
+/// for chunk in body.chunks(10) {
+///     splitter.push(chunk, &mut |item| items.push(item))?;
+/// }
+/// let ListBody::List(meta) = splitter.finish()? else { unreachable!() };
+/// assert_eq!(items, [&br#"{"a":1}"#[..], br#"{"b":[]}"#]);
+/// assert_eq!(meta.resource_version.to_string(), "7");
+/// # Ok::<(), skopos_wire::ListError>(())
+/// ```
+#[derive(Debug)]
+pub struct ListSplitter {
+    limits: Limits,
+    state: State,
+    /// Everything but the items: `{"kind":"PodList","metadata":{...},"items":[]}`.
+    envelope: Vec<u8>,
+    /// The key in progress or last seen at the top level, in the envelope.
+    key: std::ops::Range<usize>,
+    /// What of an item came with earlier chunks.
+    partial: Vec<u8>,
+    nesting: Nesting,
+    items: usize,
+    seen_items: bool,
+    /// Bytes seen in earlier chunks.
+    offset: usize,
+    failed: Option<ListError>,
+}
+
+/// What the body was.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ListBody {
+    /// A list, whose items have all come out.
+    List(ListMeta),
+    /// A Status: the server said no, or something between it and us.
+    Status(Box<Status>),
+}
+
+/// What a list says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListMeta {
+    /// The version of the state that the list shows.
+    pub resource_version: ResourceVersion,
+    /// The token of the next page, if there is one.
+    pub continue_token: Option<String>,
+    /// How many items come after this page, if the server says so.
+    pub remaining_item_count: Option<u64>,
+    /// `PodList`, for example. Empty if the server gave none.
+    pub kind: String,
+    /// `v1`, for example. Empty if the server gave none.
+    pub api_version: String,
+}
+
+/// A body that is no list. Unless told otherwise the server is at fault, or something between it and us.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// Not JSON, or JSON that is not an object. The offset counts from the start of the body.
+    #[error("list: {0}")]
+    Syntax(#[from] SyntaxError),
+    /// The body ends too early.
+    #[error("list ends after {offset} bytes and {items} items, before it is complete")]
+    Truncated {
+        /// How many bytes there were.
+        offset: usize,
+        /// How many items were complete.
+        items: usize,
+    },
+    /// An item is longer than [`Limits::max_object_bytes`].
+    #[error("item {index} of the list exceeds the limit of {limit} bytes")]
+    ItemTooLarge {
+        /// Which item, from 0.
+        index: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// An item, or the list around it, nests deeper than [`Limits::max_depth`].
+    #[error("list nests too deep at byte {offset}")]
+    TooDeep {
+        /// Where it got too deep.
+        offset: usize,
+    },
+    /// More items than [`Limits::max_list_items`].
+    #[error("list has more items than the limit of {limit}")]
+    TooManyItems {
+        /// The limit.
+        limit: usize,
+    },
+    /// What stands outside of the items is longer than [`Limits::max_envelope_bytes`].
+    #[error("list has more than {limit} bytes outside of its items")]
+    EnvelopeTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A member that may be there once is there twice.
+    #[error("list has {0} twice")]
+    Duplicate(&'static str),
+    /// The members around the items do not fit a list.
+    #[error("list's envelope: {0}")]
+    Envelope(Box<str>),
+    /// A list without `items`.
+    #[error("{kind:?} is no list: it has no items")]
+    NotAList {
+        /// What it says that it is.
+        kind: Box<str>,
+    },
+    /// A list whose version is missing or none.
+    #[error("list's {0}")]
+    InvalidResourceVersion(#[from] InvalidResourceVersion),
+    /// A `meta.k8s.io` Table. The caller is at fault: it asked for a table where it needs objects.
+    #[error("got a Table instead of a list: ask for application/json without as=Table")]
+    Table,
+}
+
+/// Where in the body the next byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Before the body's brace.
+    Start,
+    /// Before a key, or before the closing brace if none came yet.
+    Key { first: bool },
+    /// Inside of a key.
+    InKey,
+    /// Behind a key.
+    Colon,
+    /// Before the value of a key.
+    Value,
+    /// Inside of a value that belongs to the envelope.
+    InValue,
+    /// Behind a value of the body.
+    AfterValue,
+    /// Before an item, or before the closing bracket if none came yet.
+    Item { first: bool },
+    /// Inside of an item.
+    InItem,
+    /// Behind an item.
+    AfterItem,
+    /// Behind the body.
+    End,
+}
+
+/// How far a value goes: balanced brackets, and quotes that hide them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Nesting {
+    pub(crate) depth: usize,
+    pub(crate) in_string: bool,
+    escape: bool,
+}
+
+impl ListSplitter {
+    /// A splitter for one body.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            state: State::Start,
+            envelope: Vec::new(),
+            key: 0..0,
+            partial: Vec::new(),
+            nesting: Nesting::default(),
+            items: 0,
+            seen_items: false,
+            offset: 0,
+            failed: None,
+        }
+    }
+
+    /// Takes the next chunk of the body and gives the items that it completes to `sink`, in order.
+    ///
+    /// # Errors
+    /// If the body is no list or exceeds a limit. The same error comes back from every later call.
+    pub fn push(&mut self, chunk: &[u8], sink: &mut impl FnMut(Bytes)) -> Result<(), ListError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.split(chunk, sink);
+        self.offset = self.offset.saturating_add(chunk.len());
+        result.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// How many items have come out.
+    pub fn items(&self) -> usize {
+        self.items
+    }
+
+    /// How many bytes are held: the item in progress and what stands outside of the items.
+    pub fn held_bytes(&self) -> usize {
+        self.envelope.len() + self.partial.len()
+    }
+
+    /// Tells what the body was, after its last chunk.
+    ///
+    /// # Errors
+    /// If the body has failed before, is not complete, or is neither a list nor a Status.
+    pub fn finish(self) -> Result<ListBody, ListError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if self.state != State::End {
+            return Err(ListError::Truncated { offset: self.offset, items: self.items });
+        }
+        let invalid = |error: serde_json::Error| ListError::Envelope(error.to_string().into());
+        let envelope: Envelope = serde_json::from_slice(&self.envelope).map_err(invalid)?;
+        let kind = envelope.kind.unwrap_or_default();
+        if kind == "Status" {
+            let status = serde_json::from_slice(&self.envelope).map_err(invalid)?;
+            return Ok(ListBody::Status(Box::new(status)));
+        }
+        if !self.seen_items {
+            return Err(ListError::NotAList { kind: kind.into() });
+        }
+        let metadata = envelope.metadata.unwrap_or_default();
+        Ok(ListBody::List(ListMeta {
+            resource_version: metadata.resource_version.unwrap_or_default().parse()?,
+            continue_token: metadata.continue_token.filter(|token| !token.is_empty()),
+            remaining_item_count: metadata.remaining_item_count.and_then(|n| u64::try_from(n).ok()),
+            kind,
+            api_version: envelope.api_version.unwrap_or_default(),
+        }))
+    }
+
+    fn split(&mut self, chunk: &[u8], sink: &mut impl FnMut(Bytes)) -> Result<(), ListError> {
+        let mut pos = 0;
+        while pos < chunk.len() {
+            match self.state {
+                State::InItem => pos = self.item(chunk, pos, sink)?,
+                State::InValue | State::InKey => pos = self.value(chunk, pos)?,
+                _ if matches!(chunk[pos], b' ' | b'\n' | b'\r' | b'\t') => pos += 1,
+                _ => {
+                    if self.step(chunk[pos], self.offset + pos)? {
+                        pos += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at one byte between values; tells whether it is done with it.
+    fn step(&mut self, byte: u8, offset: usize) -> Result<bool, ListError> {
+        let error = |expected| Err(SyntaxError { offset, expected }.into());
+        self.state = match (self.state, byte) {
+            (State::Start, b'{') => State::Key { first: true },
+            (State::Start, _) => return error("an object"),
+            (State::Key { .. }, b'"') => {
+                self.hold(&[byte])?;
+                self.key = self.envelope.len()..self.envelope.len();
+                self.nesting = Nesting { in_string: true, ..Nesting::default() };
+                self.state = State::InKey;
+                return Ok(true);
+            }
+            (State::Key { first: true }, b'}') => State::End,
+            (State::Key { .. }, _) => return error("a key"),
+            (State::Colon, b':') => State::Value,
+            (State::Colon, _) => return error("':'"),
+            (State::Value, b'[') if self.is_key("items") => {
+                if std::mem::replace(&mut self.seen_items, true) {
+                    return Err(ListError::Duplicate("items"));
+                }
+                self.hold(b"[]")?;
+                self.state = State::Item { first: true };
+                return Ok(true);
+            }
+            (State::Value, b'n') if self.is_key("items") => {
+                // An empty list may be null. That it says "null" is checked with the envelope.
+                if std::mem::replace(&mut self.seen_items, true) {
+                    return Err(ListError::Duplicate("items"));
+                }
+                self.begin_value()
+            }
+            (State::Value, _) if self.is_key("items") => return error("an array of items"),
+            (State::Value, _) if self.is_key("rows") || self.is_key("columnDefinitions") => return Err(ListError::Table),
+            (State::Value, b',' | b'}' | b']' | b':') => return error("a value"),
+            (State::Value, _) => self.begin_value(),
+            (State::AfterValue, b',') => State::Key { first: false },
+            (State::AfterValue, b'}') => State::End,
+            (State::AfterValue, _) => return error("',' or '}'"),
+            (State::Item { .. }, b'{') => {
+                if self.items == self.limits.max_list_items {
+                    return Err(ListError::TooManyItems { limit: self.limits.max_list_items });
+                }
+                self.nesting = Nesting::default();
+                self.state = State::InItem;
+                return Ok(false);
+            }
+            (State::Item { first: true }, b']') => State::AfterValue,
+            (State::Item { .. }, _) => return error("an item that is an object"),
+            (State::AfterItem, b',') => State::Item { first: false },
+            (State::AfterItem, b']') => State::AfterValue,
+            (State::AfterItem, _) => return error("',' or ']'"),
+            (State::End, _) => return error("the end"),
+            (State::InKey | State::InValue | State::InItem, _) => return Ok(false),
+        };
+        match (self.state, byte) {
+            // The value's first byte is part of the value.
+            (State::InValue, _) => Ok(false),
+            // What separates and ends items is not part of the envelope.
+            (State::Item { .. }, _) | (_, b']') => Ok(true),
+            _ => self.hold(&[byte]).map(|()| true),
+        }
+    }
+
+    fn begin_value(&mut self) -> State {
+        self.nesting = Nesting::default();
+        State::InValue
+    }
+
+    /// Goes on with a key or a value of the envelope.
+    fn value(&mut self, chunk: &[u8], pos: usize) -> Result<usize, ListError> {
+        let rest = &chunk[pos..];
+        let scalar = !self.nesting.in_string && self.nesting.depth == 0 && !matches!(rest[0], b'{' | b'[' | b'"');
+        let (len, done) = if scalar {
+            // A number or literal goes to the next byte that cannot be part of one.
+            match rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
+                Some(end) => (end, true),
+                None => (rest.len(), false),
+            }
+        } else {
+            self.nesting.advance(rest, self.max_depth()).map_err(|at| self.too_deep(pos + at))?
+        };
+        self.hold(&rest[..len])?;
+        if done {
+            self.state = match self.state {
+                State::InKey => {
+                    self.key.end = self.envelope.len() - 1;
+                    State::Colon
+                }
+                _ => State::AfterValue,
+            };
+        }
+        Ok(pos + len)
+    }
+
+    /// Goes on with an item.
+    fn item(&mut self, chunk: &[u8], pos: usize, sink: &mut impl FnMut(Bytes)) -> Result<usize, ListError> {
+        let rest = &chunk[pos..];
+        let (len, done) =
+            self.nesting.advance(rest, self.max_depth()).map_err(|at| self.too_deep(pos + at))?;
+        if self.partial.len() + len > self.limits.max_object_bytes {
+            return Err(ListError::ItemTooLarge { index: self.items, limit: self.limits.max_object_bytes });
+        }
+        if !done {
+            self.partial.extend_from_slice(&rest[..len]);
+            return Ok(pos + len);
+        }
+        sink(join(&mut self.partial, &rest[..len]));
+        self.items += 1;
+        self.state = State::AfterItem;
+        Ok(pos + len)
+    }
+
+    fn hold(&mut self, bytes: &[u8]) -> Result<(), ListError> {
+        if self.envelope.len() + bytes.len() > self.limits.max_envelope_bytes {
+            return Err(ListError::EnvelopeTooLarge { limit: self.limits.max_envelope_bytes });
+        }
+        self.envelope.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn is_key(&self, key: &str) -> bool {
+        let own = self.envelope.get(self.key.clone()).unwrap_or_default();
+        if memchr::memchr(b'\\', own).is_none() {
+            return own == key.as_bytes();
+        }
+        let quoted = [b"\"", own, b"\""].concat();
+        serde_json::from_slice::<String>(&quoted).is_ok_and(|own| own == key)
+    }
+
+    fn max_depth(&self) -> usize {
+        self.limits.max_depth.min(crate::json::DEPTH_CAP)
+    }
+
+    fn too_deep(&self, pos: usize) -> ListError {
+        ListError::TooDeep { offset: self.offset + pos }
+    }
+}
+
+impl Nesting {
+    /// Goes on through a value that starts with a bracket or a quote. Gives how many bytes belong to it and whether it ends
+    /// with them, or where it got too deep.
+    ///
+    /// Only looks for the end: what is inside need not be JSON.
+    pub(crate) fn advance(&mut self, bytes: &[u8], max_depth: usize) -> Result<(usize, bool), usize> {
+        let mut pos = 0;
+        if self.escape && !bytes.is_empty() {
+            self.escape = false;
+            pos = 1;
+        }
+        while pos < bytes.len() {
+            if self.in_string {
+                match memchr::memchr2(b'"', b'\\', &bytes[pos..]) {
+                    None => return Ok((bytes.len(), false)),
+                    Some(at) if bytes[pos + at] == b'"' => {
+                        self.in_string = false;
+                        pos += at + 1;
+                        if self.depth == 0 {
+                            return Ok((pos, true));
+                        }
+                    }
+                    Some(at) => {
+                        // The escaped byte may come with the next chunk.
+                        self.escape = pos + at + 1 == bytes.len();
+                        pos += at + 2;
+                    }
+                }
+                continue;
+            }
+            match bytes[pos] {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => {
+                    if self.depth == max_depth {
+                        return Err(pos);
+                    }
+                    self.depth += 1;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return Ok((pos + 1, true));
+                    }
+                }
+                _ => {}
+            }
+            pos += 1;
+        }
+        Ok((bytes.len(), false))
+    }
+}
+
+/// Both parts in one buffer of exactly their size. Leaves `partial` empty, with its memory for the next time, unless that
+/// is much more than usual.
+pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
+    const KEEP: usize = 1 << 20;
+    if partial.is_empty() {
+        return Bytes::copy_from_slice(rest);
+    }
+    let mut whole = Vec::with_capacity(partial.len() + rest.len());
+    whole.extend_from_slice(partial);
+    whole.extend_from_slice(rest);
+    partial.clear();
+    partial.shrink_to(KEEP);
+    whole.into()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    #[serde(default)]
+    kind: Option<String>,
+    #[serde(default)]
+    api_version: Option<String>,
+    #[serde(default)]
+    metadata: Option<Metadata>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    resource_version: Option<String>,
+    #[serde(rename = "continue", default)]
+    continue_token: Option<String>,
+    #[serde(default)]
+    remaining_item_count: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(body: &str, chunk: usize) -> Result<(Vec<String>, ListBody), ListError> {
+        let mut splitter = ListSplitter::new(Limits { max_object_bytes: 64, max_depth: 6, ..Limits::default() });
+        let mut items = Vec::new();
+        for chunk in body.as_bytes().chunks(chunk) {
+            splitter.push(chunk, &mut |item| items.push(String::from_utf8(item.to_vec()).unwrap()))?;
+        }
+        Ok((items, splitter.finish()?))
+    }
+
+    fn meta(body: ListBody) -> ListMeta {
+        match body {
+            ListBody::List(meta) => meta,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn splits_whatever_the_order_and_the_chunks() {
+        let bodies = [
+            r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"c","remainingItemCount":3},"items":[{"a":"]}\"{"},{"b":[{}]}]}"#,
+            r#" { "items" : [ {"a":"]}\"{"} , {"b":[{}]} ] , "x":[1,{"y":"}"}],"n":-1.5e3,"t":true,"metadata":{"continue":"c","remainingItemCount":3,"resourceVersion":"9"},"apiVersion":"v1","kind":"PodList"}
+"#,
+            r#"{"it\u0065ms":[{"a":"]}\"{"},{"b":[{}]}],"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"c","remainingItemCount":3}}"#,
+        ];
+        for body in bodies {
+            for chunk in 1..=body.len() {
+                let (items, body) = split(body, chunk).unwrap();
+                assert_eq!(items, [r#"{"a":"]}\"{"}"#, r#"{"b":[{}]}"#]);
+                let meta = meta(body);
+                assert_eq!(meta.resource_version, ResourceVersion::from(9));
+                assert_eq!(meta.continue_token.as_deref(), Some("c"));
+                assert_eq!(meta.remaining_item_count, Some(3));
+                assert_eq!((meta.kind.as_str(), meta.api_version.as_str()), ("PodList", "v1"));
+            }
+        }
+    }
+
+    #[test]
+    fn an_empty_list_may_be_null() {
+        for items in ["[]", "null", " [ ] "] {
+            let body = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"1","continue":""}}}}"#);
+            for chunk in 1..=body.len() {
+                let (items, body) = split(&body, chunk).unwrap();
+                assert!(items.is_empty());
+                assert_eq!(meta(body).continue_token, None);
+            }
+        }
+    }
+
+    #[test]
+    fn tells_a_status() {
+        let body = serde_json::to_string(&Status::list_expired()).unwrap();
+        let (_, status) = split(&body, 7).unwrap();
+        assert!(matches!(status, ListBody::Status(status) if status.is_expired()));
+    }
+
+    #[test]
+    fn refuses_what_is_no_list() {
+        use ListError::*;
+        type Check = fn(&ListError) -> bool;
+        let cases: &[(&str, Check)] = &[
+            ("", |e| matches!(e, Truncated { .. })),
+            ("[]", |e| matches!(e, Syntax(_))),
+            ("<html>", |e| matches!(e, Syntax(_))),
+            (r#"{"kind":"Pod","metadata":{}}"#, |e| matches!(e, NotAList { .. })),
+            (r#"{"items":[{"a":1}"#, |e| matches!(e, Truncated { items: 1, .. })),
+            (r#"{"items":[{"a":1},]}"#, |e| matches!(e, Syntax(_))),
+            (r#"{"items":[1]}"#, |e| matches!(e, Syntax(_))),
+            (r#"{"items":{}}"#, |e| matches!(e, Syntax(_))),
+            (r#"{"items":nil}"#, |e| matches!(e, Envelope(_))),
+            (r#"{"items":[],"items":[]}"#, |e| matches!(e, Duplicate("items"))),
+            (r#"{"items":[]}"#, |e| matches!(e, InvalidResourceVersion(_))),
+            (r#"{"items":[],"metadata":{"resourceVersion":"x"}}"#, |e| matches!(e, InvalidResourceVersion(_))),
+            (r#"{"items":[],"metadata":{"resourceVersion":7}}"#, |e| matches!(e, Envelope(_))),
+            (r#"{"items":[]} x"#, |e| matches!(e, Syntax(_))),
+            (r#"{"items":[{"a":[[[[[[1]]]]]]}]}"#, |e| matches!(e, TooDeep { .. })),
+            (r#"{"items":[{"a":"a string that is longer than sixty-four bytes, which is the limit"}]}"#, |e| {
+                matches!(e, ItemTooLarge { index: 0, limit: 64 })
+            }),
+            (r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":[]}"#, |e| matches!(e, Table)),
+            (r#"{"a":1 "b":2}"#, |e| matches!(e, Syntax(_))),
+            (r#"{"a":,}"#, |e| matches!(e, Syntax(_))),
+            (r#"{,}"#, |e| matches!(e, Syntax(_))),
+            (r#"{"a" 1}"#, |e| matches!(e, Syntax(_))),
+        ];
+        for (body, check) in cases {
+            for chunk in [1, 3, 1000] {
+                let error = split(body, chunk).expect_err(body);
+                assert!(check(&error), "{body}: {error:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn caps_the_envelope_and_the_number_of_items() {
+        let limits = Limits { max_envelope_bytes: 100, max_list_items: 2, ..Limits::default() };
+        let mut splitter = ListSplitter::new(limits.clone());
+        let error = splitter.push(&[b"{\"a\":\"".as_slice(), &[b'x'; 200]].concat(), &mut drop).unwrap_err();
+        assert_eq!(error, ListError::EnvelopeTooLarge { limit: 100 });
+        assert_eq!(splitter.push(b"", &mut drop), Err(error.clone()));
+        assert_eq!(splitter.finish(), Err(error));
+
+        let mut splitter = ListSplitter::new(limits);
+        let error = splitter.push(br#"{"items":[{},{},{}]}"#, &mut drop).unwrap_err();
+        assert_eq!(error, ListError::TooManyItems { limit: 2 });
+    }
+}
