@@ -1,0 +1,347 @@
+//! What the server serves, for clients that ask: `/api`, `/apis` and below in the classic form, and both in one document
+//! each in the aggregated form (`apidiscovery.k8s.io`, v2 and v2beta1, chosen by the Accept header).
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::{Map, Value, json};
+
+use crate::request::RequestInfo;
+use crate::resources::{ResourceType, Subresource, Verb, group_version};
+use crate::serve::respond::{self, Response};
+use crate::state::ServerState;
+
+/// The Kubernetes minor version whose API the server speaks.
+pub(crate) const MINOR: &str = "36";
+
+const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+
+/// The document at `/version`.
+pub(crate) fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": format!("v1.{MINOR}.0+skopos"),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": "skopos/testserver",
+    })
+}
+
+/// Answers discovery requests; `None` for other paths.
+pub(crate) fn handle(state: &ServerState, info: &RequestInfo, headers: &HeaderMap) -> Option<Response> {
+    if !matches!(info.method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (content_type, document) = document(&info.path, accept, &state.registry.all())?;
+    Some(respond::bytes(StatusCode::OK, content_type, Bytes::from(document.to_string())))
+}
+
+/// The document at a path, with its content type.
+fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Option<(&'static str, Value)> {
+    let plain = |document: Value| Some(("application/json", document));
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let served = |group: &str, version: &str| {
+        resources.iter().any(|r| r.group == group && (version.is_empty() || r.version == version))
+    };
+    match segments.as_slice() {
+        [] => plain(json!({"paths": paths(resources)})),
+        ["api"] => match Aggregated::wanted(accept) {
+            Some(form) => Some((form.content_type(), form.list(resources, &[""]))),
+            None => plain(json!({
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}],
+            })),
+        },
+        ["apis"] => match Aggregated::wanted(accept) {
+            Some(form) => Some((form.content_type(), form.list(resources, &groups(resources)))),
+            None => {
+                let groups = groups(resources).into_iter().map(|name| group(name, resources));
+                plain(
+                    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups.collect::<Vec<_>>()}),
+                )
+            }
+        },
+        ["apis", name] if served(name, "") => {
+            let mut document = group(name, resources);
+            document["kind"] = "APIGroup".into();
+            document["apiVersion"] = "v1".into();
+            plain(document)
+        }
+        ["api", version] if served("", version) => plain(resource_list("", version, resources)),
+        ["apis", group, version] if served(group, version) => plain(resource_list(group, version, resources)),
+        _ => None,
+    }
+}
+
+fn paths(resources: &[Arc<ResourceType>]) -> BTreeSet<String> {
+    let mut paths: BTreeSet<String> =
+        ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned)
+            .into();
+    for resource in resources {
+        if resource.group.is_empty() {
+            paths.insert(format!("/api/{}", resource.version));
+        } else {
+            paths.insert(format!("/apis/{}", resource.group));
+            paths.insert(format!("/apis/{}/{}", resource.group, resource.version));
+        }
+    }
+    paths
+}
+
+/// The groups except core, in order of appearance.
+fn groups(resources: &[Arc<ResourceType>]) -> Vec<&str> {
+    let mut groups: Vec<&str> = Vec::new();
+    for resource in resources.iter().filter(|r| !r.group.is_empty()) {
+        if !groups.contains(&resource.group.as_str()) {
+            groups.push(&resource.group);
+        }
+    }
+    groups
+}
+
+/// The versions of a group, the preferred one first.
+fn versions<'a>(group: &str, resources: &'a [Arc<ResourceType>]) -> Vec<&'a str> {
+    let mut versions: Vec<&str> = Vec::new();
+    for resource in resources.iter().filter(|r| r.group == group) {
+        if !versions.contains(&resource.version.as_str()) {
+            versions.push(&resource.version);
+        }
+    }
+    versions.sort_by(|a, b| by_stability(a, b));
+    versions
+}
+
+/// Stable versions before beta before alpha, newer before older, other names last.
+fn by_stability(a: &str, b: &str) -> Ordering {
+    let rank = |version: &str| -> Option<(u8, u32, u32)> {
+        let rest = version.strip_prefix('v')?;
+        let (major, stage, minor) = match rest.find(|c: char| !c.is_ascii_digit()) {
+            None => (rest, 2, "0"),
+            Some(at) => {
+                let (major, tail) = rest.split_at(at);
+                let beta = tail.strip_prefix("beta").map(|n| (1, n));
+                let (stage, minor) = beta.or_else(|| tail.strip_prefix("alpha").map(|n| (0, n)))?;
+                (major, stage, minor)
+            }
+        };
+        Some((stage, major.parse().ok()?, minor.parse().ok()?))
+    };
+    match (rank(a), rank(b)) {
+        (Some(a), Some(b)) => b.cmp(&a),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => a.cmp(b),
+    }
+}
+
+fn group(name: &str, resources: &[Arc<ResourceType>]) -> Value {
+    let versions: Vec<Value> = versions(name, resources)
+        .into_iter()
+        .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
+        .collect();
+    json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
+}
+
+fn resource_list(group: &str, version: &str, resources: &[Arc<ResourceType>]) -> Value {
+    let mut entries = Vec::new();
+    for resource in resources.iter().filter(|r| r.group == group && r.version == version) {
+        let mut entry = json!({
+            "name": resource.plural,
+            "singularName": resource.singular,
+            "namespaced": resource.namespaced,
+            "kind": resource.kind,
+            "verbs": names(&resource.verbs),
+        });
+        insert_nonempty(&mut entry, "shortNames", &resource.short_names);
+        insert_nonempty(&mut entry, "categories", &resource.categories);
+        entries.push(entry);
+        for sub in &resource.subresources {
+            let (group, version, kind) = response_kind(resource, sub);
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.plural, sub.name()),
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": kind,
+                "verbs": names(sub.verbs()),
+            });
+            if (group, version) != (&resource.group, &resource.version) {
+                entry["group"] = group.into();
+                entry["version"] = version.into();
+            }
+            entries.push(entry);
+        }
+    }
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group_version(group, version),
+        "resources": entries,
+    })
+}
+
+/// The group, version and kind of what a subresource takes and gives.
+fn response_kind<'a>(resource: &'a ResourceType, sub: &Subresource) -> (&'a str, &'a str, &'a str) {
+    match sub {
+        Subresource::Scale(_) => ("autoscaling", "v1", "Scale"),
+        Subresource::Eviction => ("policy", "v1", "Eviction"),
+        Subresource::Binding => ("", "v1", "Binding"),
+        Subresource::Token => ("authentication.k8s.io", "v1", "TokenRequest"),
+        _ => (&resource.group, &resource.version, &resource.kind),
+    }
+}
+
+/// The aggregated form.
+#[derive(Clone, Copy)]
+enum Aggregated {
+    V2,
+    V2Beta1,
+}
+
+impl Aggregated {
+    /// The first form that the Accept header names, if it comes before plain JSON.
+    fn wanted(accept: &str) -> Option<Self> {
+        for media_type in accept.split(',') {
+            let mut parameters = media_type.split(';').map(str::trim);
+            let base = parameters.next().unwrap_or_default();
+            let parameters: Vec<&str> = parameters.collect();
+            let aggregated = parameters.contains(&"g=apidiscovery.k8s.io")
+                && parameters.contains(&"as=APIGroupDiscoveryList");
+            match base {
+                "application/json" if aggregated && parameters.contains(&"v=v2") => return Some(Self::V2),
+                "application/json" if aggregated && parameters.contains(&"v=v2beta1") => {
+                    return Some(Self::V2Beta1);
+                }
+                "application/json" if !aggregated => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::V2 => AGGREGATED_V2,
+            Self::V2Beta1 => AGGREGATED_V2BETA1,
+        }
+    }
+
+    fn list(self, resources: &[Arc<ResourceType>], groups: &[&str]) -> Value {
+        let version = match self {
+            Self::V2 => "v2",
+            Self::V2Beta1 => "v2beta1",
+        };
+        json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "metadata": {},
+            "items": groups.iter().map(|group| Self::group(group, resources)).collect::<Vec<_>>(),
+        })
+    }
+
+    fn group(name: &str, resources: &[Arc<ResourceType>]) -> Value {
+        let version = |version: &str| {
+            let here = resources.iter().filter(|r| r.group == name && r.version == version);
+            json!({
+                "version": version,
+                "resources": here.map(|resource| Self::resource(resource)).collect::<Vec<_>>(),
+                "freshness": "Current",
+            })
+        };
+        let versions: Vec<Value> = versions(name, resources).into_iter().map(version).collect();
+        json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": versions})
+    }
+
+    fn resource(resource: &ResourceType) -> Value {
+        let subresource = |sub: &Subresource| {
+            let (group, version, kind) = response_kind(resource, sub);
+            json!({
+                "subresource": sub.name(),
+                "responseKind": {"group": group, "version": version, "kind": kind},
+                "verbs": names(sub.verbs()),
+            })
+        };
+        let mut entry = json!({
+            "resource": resource.plural,
+            "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
+            "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+            "singularResource": resource.singular,
+            "verbs": names(&resource.verbs),
+        });
+        insert_nonempty(&mut entry, "shortNames", &resource.short_names);
+        insert_nonempty(&mut entry, "categories", &resource.categories);
+        if !resource.subresources.is_empty() {
+            entry["subresources"] = resource.subresources.iter().map(subresource).collect();
+        }
+        entry
+    }
+}
+
+fn names(verbs: &[Verb]) -> Vec<&'static str> {
+    verbs.iter().map(|verb| verb.as_str()).collect()
+}
+
+fn insert_nonempty(entry: &mut Value, field: &str, values: &[String]) {
+    if let (Some(entry), false) =
+        (entry.as_object_mut().map(|e: &mut Map<String, Value>| e), values.is_empty())
+    {
+        entry.insert(field.to_owned(), values.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::Registry;
+
+    fn get(path: &str, accept: &str) -> Option<(&'static str, Value)> {
+        document(path, accept, &Registry::builtin().all())
+    }
+
+    #[test]
+    fn the_classic_documents() {
+        assert_eq!(get("/api", "application/json").unwrap().1["versions"], json!(["v1"]));
+        let groups = get("/apis", "*/*").unwrap().1;
+        assert_eq!(groups["groups"][2]["preferredVersion"]["groupVersion"], "apps/v1");
+        let core = get("/api/v1", "").unwrap().1;
+        let names: Vec<&str> =
+            core["resources"].as_array().unwrap().iter().filter_map(|r| r["name"].as_str()).collect();
+        assert!(names.contains(&"pods") && names.contains(&"pods/eviction"), "{names:?}");
+        assert_eq!(get("/apis/apps", "").unwrap().1["kind"], "APIGroup");
+        assert!(get("/apis/nothing", "").is_none() && get("/apis/apps/v2", "").is_none());
+        assert!(get("/", "").unwrap().1["paths"].as_array().unwrap().contains(&json!("/apis/apps/v1")));
+    }
+
+    #[test]
+    fn the_aggregated_document_is_chosen_by_accept() {
+        let kubectl = format!("{AGGREGATED_V2},{AGGREGATED_V2BETA1},application/json");
+        let (content_type, document) = get("/apis", &kubectl).unwrap();
+        assert_eq!(content_type, AGGREGATED_V2);
+        let apps =
+            document["items"].as_array().unwrap().iter().find(|g| g["metadata"]["name"] == "apps").unwrap();
+        let deployments = apps["versions"][0]["resources"].as_array().unwrap();
+        let deployments = deployments.iter().find(|r| r["resource"] == "deployments").unwrap();
+        assert_eq!(deployments["subresources"][1]["responseKind"]["group"], "autoscaling");
+        let (content_type, document) =
+            get("/api", &format!("{AGGREGATED_V2BETA1},application/json")).unwrap();
+        assert_eq!(content_type, AGGREGATED_V2BETA1);
+        assert_eq!(document["items"][0]["versions"][0]["resources"][0]["resource"], "bindings");
+    }
+
+    #[test]
+    fn stable_versions_come_first() {
+        let mut versions = ["v1alpha1", "v2beta2", "foo", "v1", "v2beta10", "v2"];
+        versions.sort_by(|a, b| by_stability(a, b));
+        assert_eq!(versions, ["v2", "v1", "v2beta10", "v2beta2", "v1alpha1", "foo"]);
+    }
+}

@@ -1,0 +1,109 @@
+//! OpenAPI, enough for kubectl to create, apply, validate and explain: `/openapi/v2` and `/openapi/v3`, as JSON.
+//!
+//! The fields of built-in kinds are described in `fields.txt`; those of custom kinds come from their definitions.
+
+mod catalog;
+mod document;
+mod strict;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, header};
+use serde_json::{Value, json};
+use skopos_wire::Status;
+
+use self::document::Dialect;
+pub(crate) use self::strict::unknown_fields;
+use crate::request::RequestInfo;
+use crate::resources::ResourceType;
+use crate::serve::respond::{self, Response};
+use crate::state::ServerState;
+
+/// Answers requests for OpenAPI documents; `None` for other paths.
+pub(crate) fn handle(state: &ServerState, info: &RequestInfo, headers: &HeaderMap) -> Option<Response> {
+    if !matches!(info.method, Method::GET | Method::HEAD) || !info.path.starts_with("/openapi/") {
+        return None;
+    }
+    let document = document(&info.path, &state.registry.all())?;
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !accepts_json(accept) {
+        // kubectl asks for protobuf only, and does well without the document when it cannot have it.
+        return Some(respond::status(&Status::not_acceptable(&["application/json"])));
+    }
+    Some(respond::bytes(StatusCode::OK, "application/json", Bytes::from(document.to_string())))
+}
+
+fn document(path: &str, resources: &[Arc<ResourceType>]) -> Option<Value> {
+    match path.trim_end_matches('/') {
+        "/openapi/v2" => return Some(Dialect::V2.document(resources)),
+        "/openapi/v3" => return Some(index(resources)),
+        _ => {}
+    }
+    let wanted = path.strip_prefix("/openapi/v3/")?;
+    let here: Vec<_> = resources.iter().filter(|r| document_key(r) == wanted).cloned().collect();
+    (!here.is_empty()).then(|| Dialect::V3.document(&here))
+}
+
+/// Where the documents of OpenAPI v3 are. The hash in an address changes with its document, as clients cache by it.
+fn index(resources: &[Arc<ResourceType>]) -> Value {
+    let mut hashes: BTreeMap<String, DefaultHasher> = BTreeMap::new();
+    for resource in resources {
+        let hash = hashes.entry(document_key(resource)).or_default();
+        format!("{resource:?}").hash(hash);
+        env!("CARGO_PKG_VERSION").hash(hash);
+    }
+    let path = |(key, hash): (String, DefaultHasher)| {
+        let url = format!("/openapi/v3/{key}?hash={:016X}", hash.finish());
+        (key, json!({"serverRelativeURL": url}))
+    };
+    json!({"paths": hashes.into_iter().map(path).collect::<serde_json::Map<_, _>>()})
+}
+
+fn document_key(resource: &ResourceType) -> String {
+    let root = if resource.group.is_empty() { "api" } else { "apis" };
+    format!("{root}/{}", resource.api_version())
+}
+
+fn accepts_json(accept: &str) -> bool {
+    let base = |media_type: &str| media_type.split(';').next().unwrap_or_default().trim().to_owned();
+    accept.is_empty()
+        || accept.split(',').any(|m| matches!(base(m).as_str(), "application/json" | "application/*" | "*/*"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resources::Registry;
+
+    #[test]
+    fn the_index_leads_to_documents_with_schemas_and_paths() {
+        let resources = Registry::builtin().all();
+        let index = document("/openapi/v3", &resources).unwrap();
+        assert!(
+            index["paths"]["apis/apps/v1"]["serverRelativeURL"]
+                .as_str()
+                .unwrap()
+                .starts_with("/openapi/v3/apis/apps/v1?")
+        );
+        let core = document("/openapi/v3/api/v1", &resources).unwrap();
+        let pod = &core["components"]["schemas"]["io.k8s.api.core.v1.Pod"];
+        assert_eq!(pod["x-kubernetes-group-version-kind"][0]["kind"], "Pod");
+        assert!(
+            core["components"]["schemas"]["io.k8s.api.core.v1.Container"]["properties"]["image"].is_object()
+        );
+        let patch = &core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
+        assert!(patch["parameters"].as_array().unwrap().iter().any(|p| p["name"] == "fieldValidation"));
+        assert!(document("/openapi/v3/apis/nothing/v1", &resources).is_none());
+        let all = document("/openapi/v2", &resources).unwrap();
+        assert!(all["definitions"]["io.k8s.api.apps.v1.Deployment"].is_object());
+    }
+
+    #[test]
+    fn protobuf_alone_is_not_served() {
+        assert!(!accepts_json("application/com.github.proto-openapi.spec.v2.v1.0+protobuf"));
+        assert!(accepts_json("application/json, */*") && accepts_json(""));
+    }
+}

@@ -1,0 +1,146 @@
+//! Fields that no kind has, for `fieldValidation`.
+
+use serde_json::Value;
+
+use super::catalog::{Definition, FieldType, catalog, definition_name};
+use crate::resources::ResourceType;
+
+/// The paths of all fields of `object` that its kind does not have, such as `spec.containers[0].imag`.
+///
+/// Kinds without a description have all fields.
+pub(crate) fn unknown_fields(resource: &ResourceType, object: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut walk = Walk { path: String::new(), found: &mut found };
+    if resource.custom {
+        if let Some(schema) = &resource.schema {
+            walk.root(object, |walk, name, value| match name {
+                "metadata" => walk.metadata(value),
+                name => walk.schema_field(schema, name, value),
+            });
+        }
+    } else if let Some(definition) = catalog().get(&definition_name(resource)) {
+        walk.root(object, |walk, name, value| walk.field(definition, name, value));
+    }
+    found
+}
+
+struct Walk<'a> {
+    path: String,
+    found: &'a mut Vec<String>,
+}
+
+impl Walk<'_> {
+    /// The fields of a whole object, of which all have apiVersion and kind.
+    fn root(&mut self, object: &Value, mut each: impl FnMut(&mut Self, &str, &Value)) {
+        for (name, value) in object.as_object().into_iter().flatten() {
+            if !matches!(name.as_str(), "apiVersion" | "kind") {
+                self.at(name, |walk| each(walk, name, value));
+            }
+        }
+    }
+
+    fn metadata(&mut self, value: &Value) {
+        let r#type = FieldType::Definition("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta".to_owned());
+        self.value(&r#type, value);
+    }
+
+    fn field(&mut self, definition: &Definition, name: &str, value: &Value) {
+        match definition.field(name) {
+            Some(field) => self.value(&field.r#type, value),
+            None => self.found.push(self.path.clone()),
+        }
+    }
+
+    fn value(&mut self, r#type: &FieldType, value: &Value) {
+        match (r#type, value) {
+            (FieldType::Definition(name), Value::Object(map)) => {
+                let Some(definition) = catalog().get(name) else { return };
+                for (name, value) in map {
+                    self.at(name, |walk| walk.field(definition, name, value));
+                }
+            }
+            (FieldType::List(item), Value::Array(items)) => {
+                self.items(items, |walk, value| walk.value(item, value))
+            }
+            (FieldType::Map(inner), Value::Object(map)) => {
+                for (name, value) in map {
+                    self.at(name, |walk| walk.value(inner, value));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn schema_field(&mut self, schema: &Value, name: &str, value: &Value) {
+        let property = schema.get("properties").and_then(|properties| properties.get(name));
+        match property.or_else(|| schema.get("additionalProperties")) {
+            Some(schema) => self.schema_value(schema, value),
+            None if schema["x-kubernetes-preserve-unknown-fields"] == true => {}
+            None => self.found.push(self.path.clone()),
+        }
+    }
+
+    fn schema_value(&mut self, schema: &Value, value: &Value) {
+        if schema["x-kubernetes-embedded-resource"] == true {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    self.at(name, |walk| walk.schema_field(schema, name, value));
+                }
+            }
+            Value::Array(items) => {
+                self.items(items, |walk, value| walk.schema_value(&schema["items"], value))
+            }
+            _ => {}
+        }
+    }
+
+    fn items(&mut self, items: &[Value], mut each: impl FnMut(&mut Self, &Value)) {
+        let length = self.path.len();
+        for (index, item) in items.iter().enumerate() {
+            self.path.push_str(&format!("[{index}]"));
+            each(self, item);
+            self.path.truncate(length);
+        }
+    }
+
+    fn at(&mut self, name: &str, visit: impl FnOnce(&mut Self)) {
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+        visit(self);
+        self.path.truncate(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::Registry;
+
+    #[test]
+    fn misspelt_fields_are_found_in_builtin_kinds() {
+        let pods = Registry::builtin().lookup("pods").unwrap();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "lables": {}},
+            "spec": {"containers": [{"name": "c", "imag": "x", "resources": {"limits": {"any/thing": 1}}}]}});
+        assert_eq!(unknown_fields(&pods, &pod), ["metadata.lables", "spec.containers[0].imag"]);
+    }
+
+    #[test]
+    fn custom_kinds_have_the_fields_of_their_schema() {
+        let mut resource = ResourceType::new("demo.example", "v1", "widgets", "Widget");
+        resource.custom = true;
+        resource.schema = Some(json!({"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {"size": {"type": "integer"}, "free": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
+        }}));
+        let widget = json!({"kind": "Widget", "metadata": {"x": 1}, "spec": {"size": 1, "seize": 2, "free": {"a": 1}}});
+        assert_eq!(unknown_fields(&resource, &widget), ["metadata.x", "spec.seize"]);
+    }
+}
