@@ -1,1 +1,22 @@
-//! See Cargo.toml.
+//! The Kubernetes list/watch protocol: a pure state machine, the driver that runs it over a connection, and a raw watch
+//! that survives.
+//!
+//! ```text
+//!                     what happened, and when                       RawObjects, changes, RVs, proofs of age
+//!   Transport ──▶ driver ───────────────────▶ Machine ───────────────────────────────────────▶ Sink (a store)
+//!       ▲            │ ◀───────────────────────  │
+//!       └─ requests ─┘        what to do          └─ no I/O, no clock, no tokio: the same inputs, the same outcome
+//! ```
+
+mod machine;
+mod sink;
+mod target;
+mod time;
+
+pub use machine::{
+    Action, BrokenItem, Condition, Degradation, Failure, GetRequest, InitialList, Input, LinkState,
+    ListRequest, Machine, MachineOptions, MachineStats, RequestId, Resume, Trouble, WatchRequest, WatchStart,
+};
+pub use sink::{Change, Commit, ReplaceCause, Sink};
+pub use target::{Form, Target};
+pub use time::{Clock, Time};

@@ -1,0 +1,224 @@
+//! Frames that cannot be decoded. The change in such a frame exists: going on would lose it, and the RV of the next event
+//! would hide that for ever. So the stream ends there and the RV stays.
+//!
+//! ```text
+//!   broken frame ─▶ watch again at the same RV, on another connection (perhaps the bytes were damaged on their way)
+//!   the same one again ─▶ key and RV are known? ─no──▶ list everything, once; what is broken there too is set aside
+//!                              │
+//!                             yes
+//!                              ├─ a deletion ──▶ the key is gone, at that RV
+//!                              └─ read the object: of that very RV ─▶ apply it
+//!                                                  newer, or gone ──▶ its own event will follow: set the key aside until then
+//!                                                  broken as well ──▶ set the key aside
+//! ```
+//!
+//! A key that is set aside keeps its old content, the link says `Degraded`, and further broken frames of the same key are
+//! passed over. The first good event of the key, or a list that can read it, ends that.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use skopos_wire::{BrokenFrame, ObjectKey, RawObject};
+
+use super::position::Admission;
+use super::*;
+
+/// What could not be decoded.
+#[derive(Debug, Default)]
+pub(super) struct Broken {
+    /// The frame that stopped the last stream.
+    suspect: Option<Suspect>,
+    /// Keys that are set aside.
+    keys: BTreeSet<ObjectKey>,
+    /// Objects of the last list that can be neither decoded nor named.
+    nameless: usize,
+}
+
+/// A broken frame that stopped a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Suspect {
+    key: Option<ObjectKey>,
+    resource_version: Option<ResourceVersion>,
+    deletion: bool,
+    reason: Arc<str>,
+    /// Where we stood.
+    stood_at: Option<ResourceVersion>,
+    /// How often the object could not be read.
+    failed_reads: u32,
+}
+
+/// One object is being read.
+#[derive(Debug)]
+pub(super) struct Resolving {
+    pub(super) id: RequestId,
+    pub(super) patience: Time,
+    suspect: Suspect,
+}
+
+/// After so many failed reads of the object, everything is listed.
+const READ_ATTEMPTS: u32 = 3;
+
+impl Broken {
+    pub(super) fn degradation(&self) -> Option<Degradation> {
+        let count = self.keys.len() + self.nameless;
+        (count > 0).then(|| Degradation::Undecodable { key: self.keys.first().cloned(), count })
+    }
+
+    /// A list has replaced everything.
+    pub(super) fn listed(&mut self, unreadable: Vec<ObjectKey>, nameless: usize) {
+        self.suspect = None;
+        self.keys = unreadable.into_iter().collect();
+        self.nameless = nameless;
+    }
+
+    /// A good event of the key.
+    pub(super) fn readable(&mut self, key: &ObjectKey) {
+        if !self.keys.is_empty() {
+            self.keys.remove(key);
+        }
+    }
+}
+
+impl Suspect {
+    fn is_same_as(&self, other: &Suspect) -> bool {
+        let named = self.key.is_some() && self.resource_version.is_some();
+        if named {
+            self.key == other.key && self.resource_version == other.resource_version
+        } else {
+            self.stood_at == other.stood_at
+        }
+    }
+}
+
+impl Machine {
+    /// Whether a broken frame has to end the stream. If not, it is dealt with.
+    pub(super) fn stops_stream(&mut self, frame: &BrokenFrame) -> bool {
+        self.stats.undecodable += 1;
+        let (Some(key), Some(resource_version), Some(position)) =
+            (&frame.key, &frame.resource_version, &mut self.position)
+        else {
+            return true;
+        };
+        if position.admit(key, resource_version) == Admission::Duplicate {
+            self.stats.duplicates += 1;
+            return false;
+        }
+        let set_aside = self.broken.keys.contains(key);
+        if set_aside {
+            position.applied(key, resource_version, self.now);
+        }
+        !set_aside
+    }
+
+    /// The stream was stopped because of this frame.
+    pub(super) fn on_broken_frame(&mut self, frame: &BrokenFrame, sink: &mut dyn Sink) {
+        self.on_suspect(
+            Suspect {
+                key: frame.key.clone(),
+                resource_version: frame.resource_version.clone(),
+                deletion: frame.event_type.as_deref() == Some("DELETED"),
+                reason: frame.to_string().into(),
+                stood_at: self.resource_version().cloned(),
+                failed_reads: 0,
+            },
+            sink,
+        );
+    }
+
+    /// The stream has no frames any more.
+    pub(super) fn on_broken_stream(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        self.on_suspect(
+            Suspect {
+                key: None,
+                resource_version: None,
+                deletion: false,
+                reason: verdict.reason,
+                stood_at: self.resource_version().cloned(),
+                failed_reads: 0,
+            },
+            sink,
+        );
+    }
+
+    fn on_suspect(&mut self, suspect: Suspect, sink: &mut dyn Sink) {
+        let again = self.broken.suspect.as_ref().is_some_and(|last| last.is_same_as(&suspect));
+        if !again {
+            let verdict = Verdict::new(Meaning::Malformed, suspect.reason.clone());
+            self.broken.suspect = Some(suspect);
+            return self.wait_to_watch(verdict, sink);
+        }
+        self.broken.suspect = None;
+        let (Some(key), Some(resource_version)) = (suspect.key.clone(), suspect.resource_version.clone())
+        else {
+            return self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);
+        };
+        self.cancel_look();
+        if suspect.deletion {
+            self.repair(Change::Gone(key), &resource_version, sink);
+        } else {
+            self.start_get(suspect);
+        }
+    }
+
+    pub(super) fn start_get(&mut self, suspect: Suspect) {
+        let Some(key) = suspect.key.clone() else { return self.start_watch(None) };
+        let id = self.new_id();
+        self.stats.get_requests += 1;
+        self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None }));
+        self.state =
+            State::Resolving(Resolving { id, patience: self.now + self.options.list_patience, suspect });
+    }
+
+    pub(super) fn on_got(&mut self, object: Result<Option<RawObject>, BrokenItem>, sink: &mut dyn Sink) {
+        let State::Resolving(Resolving { suspect, .. }) = &self.state else { return };
+        let suspect = suspect.clone();
+        let (Some(key), Some(resource_version)) = (suspect.key, suspect.resource_version) else { return };
+        match object {
+            Ok(Some(object)) if *object.resource_version() == resource_version => {
+                self.repair(Change::Put(object), &resource_version, sink);
+            }
+            Ok(Some(object)) if *object.resource_version() < resource_version => {
+                // The frame's RV was never the object's: nothing of it can be believed.
+                self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);
+            }
+            // Newer or gone: the event that made it so is still to come. Or broken.
+            _ => self.set_aside(key, &resource_version, sink),
+        }
+    }
+
+    pub(super) fn on_get_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        let State::Resolving(Resolving { suspect, .. }) = &self.state else { return };
+        let mut suspect = suspect.clone();
+        suspect.failed_reads += 1;
+        if suspect.failed_reads >= READ_ATTEMPTS && !matches!(verdict.meaning, Meaning::CannotConnect { .. })
+        {
+            self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);
+        } else {
+            self.fail(verdict, Next::Resolve(suspect), sink);
+        }
+    }
+
+    /// What the broken frame said is known from elsewhere.
+    fn repair(&mut self, change: Change, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
+        let before = self.resource_version().cloned();
+        if let Some(position) = &mut self.position {
+            position.applied(change.key(), resource_version, self.now);
+        }
+        self.broken.readable(change.key());
+        self.stats.changes += 1;
+        self.changes.push(change);
+        self.flush(before, sink);
+        self.start_watch(None);
+    }
+
+    /// What the broken frame said is not known: the link goes on past it, and says so.
+    fn set_aside(&mut self, key: ObjectKey, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
+        let before = self.resource_version().cloned();
+        if let Some(position) = &mut self.position {
+            position.applied(&key, resource_version, self.now);
+        }
+        self.broken.keys.insert(key);
+        self.flush(before, sink);
+        self.start_watch(None);
+    }
+}

@@ -1,0 +1,137 @@
+//! What a failure means, and so what to do about it: the only place that looks at codes, reasons and texts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_wire::{Status, StatusReason};
+
+use super::{Condition, Failure, Trouble};
+use crate::Time;
+
+/// A failure, understood.
+#[derive(Clone, Debug)]
+pub(super) struct Verdict {
+    pub(super) meaning: Meaning,
+    /// In words, for people.
+    pub(super) reason: Arc<str>,
+    /// The server asks to be left alone for so long.
+    pub(super) retry_after: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// 410: the history that we would need is gone, or the continue token is.
+    Expired,
+    /// Our RV lies in the server's future.
+    TooLargeResourceVersion,
+    /// The server cannot read one of its objects; the watch cannot go on past it.
+    ServerReadError,
+    /// No connection: nothing was sent. The transport tries again on its own schedule.
+    CannotConnect {
+        retry_at: Option<Time>,
+    },
+    /// The connection broke, or the stream was cut.
+    Lost,
+    /// Silence.
+    TimedOut,
+    Unauthorized,
+    Forbidden,
+    NotServed,
+    Throttled,
+    /// 5xx.
+    ServerError,
+    /// Bytes that are not what a Kubernetes API server sends.
+    Malformed,
+    /// Any other 4xx.
+    Rejected,
+    /// The transport was shut down.
+    Closed,
+}
+
+impl Verdict {
+    pub(super) fn of(failure: &Failure) -> Verdict {
+        match failure {
+            Failure::Answer { code, status, retry_after } => {
+                let mut verdict = of_answer(*code, status.as_deref());
+                verdict.retry_after = verdict.retry_after.max(*retry_after);
+                verdict
+            }
+            Failure::Connection { trouble, reason, retry_at } => {
+                let meaning = match trouble {
+                    Trouble::CannotConnect => Meaning::CannotConnect { retry_at: *retry_at },
+                    Trouble::Lost => Meaning::Lost,
+                    Trouble::TimedOut => Meaning::TimedOut,
+                    Trouble::NoCredentials => Meaning::Unauthorized,
+                    Trouble::Protocol => Meaning::Malformed,
+                    Trouble::Closed => Meaning::Closed,
+                };
+                Verdict { meaning, reason: reason.clone(), retry_after: None }
+            }
+            Failure::Malformed { reason } => Verdict::new(Meaning::Malformed, reason.clone()),
+        }
+    }
+
+    /// What a Status means that came as an ERROR event in a stream.
+    pub(super) fn of_event(status: &Status) -> Verdict {
+        of_answer(status.code, Some(status))
+    }
+
+    pub(super) fn new(meaning: Meaning, reason: impl Into<Arc<str>>) -> Verdict {
+        Verdict { meaning, reason: reason.into(), retry_after: None }
+    }
+
+    /// The state of a link that waits because of this.
+    pub(super) fn condition(&self) -> Condition {
+        match self.meaning {
+            Meaning::CannotConnect { .. } => Condition::Unreachable,
+            Meaning::Unauthorized => Condition::Unauthorized,
+            Meaning::Forbidden => Condition::Forbidden,
+            Meaning::NotServed => Condition::NotServed,
+            Meaning::Throttled => Condition::Throttled,
+            Meaning::ServerError | Meaning::Malformed | Meaning::ServerReadError => Condition::ServerError,
+            Meaning::Rejected => Condition::Rejected,
+            Meaning::Closed => Condition::Stopped,
+            Meaning::Expired | Meaning::TooLargeResourceVersion | Meaning::Lost | Meaning::TimedOut => {
+                Condition::Retrying
+            }
+        }
+    }
+}
+
+fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
+    let meaning = status.and_then(of_status).unwrap_or(match code {
+        401 => Meaning::Unauthorized,
+        403 => Meaning::Forbidden,
+        404 => Meaning::NotServed,
+        410 => Meaning::Expired,
+        429 => Meaning::Throttled,
+        400..=499 => Meaning::Rejected,
+        // A redirect is as little an answer of an API server as a success status would be here.
+        _ => Meaning::ServerError,
+    });
+    let reason = match status.map(|status| status.message.as_str()) {
+        Some(message) if !message.is_empty() => format!("{message} (HTTP {code})").into(),
+        _ => format!("the server answered HTTP {code}").into(),
+    };
+    let retry_after =
+        status.and_then(|status| status.retry_after_seconds()).map(|s| Duration::from_secs(u64::from(s)));
+    Verdict { meaning, reason, retry_after }
+}
+
+/// Where the Status says more than the code.
+fn of_status(status: &Status) -> Option<Meaning> {
+    if status.is_expired() {
+        return Some(Meaning::Expired);
+    }
+    if status.is_too_large_resource_version() {
+        return Some(Meaning::TooLargeResourceVersion);
+    }
+    match status.reason() {
+        StatusReason::Unauthorized => Some(Meaning::Unauthorized),
+        StatusReason::Forbidden => Some(Meaning::Forbidden),
+        StatusReason::TooManyRequests => Some(Meaning::Throttled),
+        // metav1.StatusReasonStoreReadError, since Kubernetes 1.32.
+        StatusReason::Unknown(reason) if *reason == *"StorageReadError" => Some(Meaning::ServerReadError),
+        _ => None,
+    }
+}

@@ -1,0 +1,332 @@
+//! Doubt about a silent stream. An open stream and a live connection prove nothing: a proxy may hold the stream back, a
+//! server may have forgotten it, history may have been rolled back below our RV, at which a watch is silent for ever.
+//!
+//! A prober reads the collection's RV every half minute, consistently ([`Input::Probed`]). If the stream has not come as
+//! far after some grace, a second look is taken: a watch of 3 seconds at our RV, on another connection. A kube-apiserver
+//! sends a bookmark 2 s before the end of a watch, so the look ends in one of three ways:
+//!
+//! * It shows a change that the stream did not bring, not even a little later: the stream is stalled, and replaced.
+//! * It shows a bookmark and no such change: nothing happened up to there. The RV moves, the age is proven.
+//! * It shows nothing: nothing is known. Looks go on, and after a while everything is listed again.
+//!
+//! A probe *below* what we had reached when it was sent means that history was rolled back, or that this one server is
+//! wrong. A consistent list on another connection decides.
+
+use std::collections::VecDeque;
+
+use skopos_wire::{BrokenFrame, WatchEvent};
+
+use super::position::Admission;
+use super::*;
+
+#[derive(Debug, Default)]
+pub(super) struct Doubt {
+    /// Probes that the stream has not reached yet, oldest first, with rising RVs.
+    probes: VecDeque<Probe>,
+    look: Option<Look>,
+    /// The next look comes no earlier.
+    not_before: Time,
+    /// Looks in a row that showed nothing.
+    inconclusive: u32,
+    /// How often everything was listed in vain because of doubt.
+    vain_lists: u32,
+    /// When a probe last confirmed our RV.
+    confirmed_at: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Probe {
+    sent_at: Time,
+    seen_at: Time,
+    resource_version: ResourceVersion,
+}
+
+/// A second look that is being taken.
+#[derive(Debug)]
+struct Look {
+    id: RequestId,
+    /// Whether it can still show something.
+    running: bool,
+    /// When it is over, whatever it does.
+    patience: Time,
+    /// It showed a change, up to this RV, that the stream has until that moment to deliver.
+    missing: Option<(ResourceVersion, Time)>,
+}
+
+/// More probes than these need not be remembered.
+const PROBES: usize = 8;
+/// How long the stream may take to deliver what a second look has shown: both are on their way from the same server.
+const DELIVERY_GRACE: Duration = Duration::from_secs(2);
+/// How long a look may take to be answered, beside its own length.
+const LOOK_OVERTIME: Duration = Duration::from_secs(7);
+
+impl Doubt {
+    pub(super) fn look_id(&self) -> Option<RequestId> {
+        self.look.as_ref().filter(|look| look.running).map(|look| look.id)
+    }
+
+    /// The stream brought a bookmark: it is one that can be believed.
+    pub(super) fn heard(&mut self) {
+        self.vain_lists = 0;
+        self.inconclusive = 0;
+    }
+
+    /// A list has replaced everything.
+    pub(super) fn listed(&mut self, cause: ReplaceCause) {
+        self.inconclusive = 0;
+        if cause == ReplaceCause::Unproven {
+            self.vain_lists = (self.vain_lists + 1).min(6);
+        }
+    }
+
+    /// History was rolled back: the probes are of another time.
+    pub(super) fn forget(&mut self) {
+        self.probes.clear();
+    }
+
+    /// Silence was not the peer's: nothing is judged before `at`.
+    pub(super) fn postpone(&mut self, now: Time, at: Time) {
+        if let Some(look) = &mut self.look {
+            if look.patience <= now {
+                look.patience = at;
+            }
+            if let Some((_, judged_at)) = &mut look.missing
+                && *judged_at <= now
+            {
+                *judged_at = at;
+            }
+        }
+    }
+
+    fn remember(&mut self, probe: Probe) {
+        // Answers can overtake each other; one that proves less than a later one is worth nothing.
+        let useful = self.probes.back().is_none_or(|last| {
+            last.resource_version <= probe.resource_version && last.sent_at <= probe.sent_at
+        });
+        if !useful {
+            return;
+        }
+        if self.probes.len() == PROBES {
+            // The oldest bounds the doubt, the youngest prove the most.
+            self.probes.remove(1);
+        }
+        self.probes.push_back(probe);
+    }
+}
+
+impl Machine {
+    pub(super) fn on_probed(
+        &mut self,
+        sent_at: Time,
+        resource_version: ResourceVersion,
+        sink: &mut dyn Sink,
+    ) {
+        // The server answers: if we only wait because it did not, that may be over.
+        if matches!(
+            self.link.condition,
+            Condition::Unreachable | Condition::Retrying | Condition::ServerError
+        ) {
+            self.try_early();
+        }
+        let Some(position) = &self.position else { return };
+        let back = position.reached_by(sent_at).is_some_and(|reached| resource_version < *reached);
+        let reached = resource_version <= *position.resource_version();
+        if back {
+            return self.on_rollback_suspected(resource_version, sink);
+        }
+        if reached {
+            self.doubt.confirmed_at = Some(self.now);
+            return self.proven(sent_at, sink);
+        }
+        self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
+    }
+
+    fn on_rollback_suspected(&mut self, resource_version: ResourceVersion, sink: &mut dyn Sink) {
+        let listing = matches!(
+            self.state,
+            State::Listing(_)
+                | State::Streaming(_)
+                | State::Waiting { next: Next::List(_) | Next::Page(_), .. }
+        );
+        let seen = self.resource_version().map(ToString::to_string).unwrap_or_default();
+        let reason =
+            format!("the server is at resourceVersion {resource_version}, but {seen} was seen before");
+        self.witness = Some(resource_version);
+        if !listing {
+            let mut plan = ListPlan::new(ReplaceCause::Rollback);
+            plan.avoid = self.addressee_main();
+            self.relist(plan, reason.into(), sink);
+        }
+    }
+
+    /// The position has moved: probes that it has reached prove freshness.
+    pub(super) fn on_moved(&mut self, sink: &mut dyn Sink) {
+        let Some(position) = &self.position else { return };
+        let reached = position.resource_version();
+        let mut proven = None;
+        while self.doubt.probes.front().is_some_and(|probe| probe.resource_version <= *reached) {
+            proven = self.doubt.probes.pop_front().map(|probe| probe.sent_at);
+        }
+        let answered = match &self.doubt.look {
+            Some(Look { missing: Some((missing, _)), .. }) => *missing <= *reached,
+            Some(Look { missing: None, .. }) => proven.is_some() && self.doubt.probes.is_empty(),
+            None => false,
+        };
+        if answered {
+            self.cancel_look();
+        }
+        if let Some(sent_at) = proven {
+            self.doubt.inconclusive = 0;
+            self.doubt.not_before = self.now;
+            self.proven(sent_at, sink);
+        }
+    }
+
+    /// When doubt next needs a decision.
+    pub(super) fn doubt_timer(&self) -> Option<Time> {
+        let State::Watching(watching) = &self.state else { return None };
+        let opened_at = watching.opened_at?;
+        if let Some(look) = &self.doubt.look {
+            return Some(match &look.missing {
+                Some((_, judged_at)) => *judged_at,
+                None => look.patience,
+            });
+        }
+        let due = match self.doubt.probes.front() {
+            Some(probe) => probe.seen_at.max(opened_at) + self.options.probe_grace,
+            None => {
+                watching.last_frame.max(self.doubt.confirmed_at.unwrap_or_default())
+                    + self.options.quiet_limit
+            }
+        };
+        Some(due.max(self.doubt.not_before))
+    }
+
+    pub(super) fn on_doubt_timer(&mut self, sink: &mut dyn Sink) {
+        match &self.doubt.look {
+            Some(Look { missing: Some(_), .. }) => self.on_stalled(sink),
+            Some(_) => self.on_look_over(sink),
+            None => self.take_look(),
+        }
+    }
+
+    fn take_look(&mut self) {
+        let (Some(position), Some(avoid)) = (&self.position, self.addressee_main()) else { return };
+        let start = WatchStart::After(position.resource_version().clone());
+        let id = self.new_id();
+        let timeout = self.options.verify_timeout;
+        self.stats.watch_requests += 1;
+        self.stats.second_looks += 1;
+        self.actions.push_back(Action::Watch(WatchRequest {
+            id,
+            start,
+            timeout,
+            avoid: Some(avoid),
+            patient: false,
+            second_look: true,
+        }));
+        let patience = self.now + timeout + LOOK_OVERTIME;
+        self.doubt.look = Some(Look { id, running: true, patience, missing: None });
+    }
+
+    pub(super) fn on_look_events(
+        &mut self,
+        events: Vec<Result<WatchEvent, BrokenFrame>>,
+        sink: &mut dyn Sink,
+    ) {
+        for event in events {
+            let (Some(position), Some(look)) = (&self.position, &mut self.doubt.look) else { return };
+            let (key, resource_version) = match &event {
+                Ok(
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object),
+                ) => (object.key(), object.resource_version()),
+                Ok(WatchEvent::Bookmark { resource_version, .. }) => {
+                    if look.missing.is_none() {
+                        let resource_version = resource_version.clone();
+                        self.on_look_bookmark(&resource_version, sink);
+                    }
+                    continue;
+                }
+                Ok(WatchEvent::Error(_)) => return self.on_look_over(sink),
+                Err(BrokenFrame { key: Some(key), resource_version: Some(resource_version), .. }) => {
+                    (key, resource_version)
+                }
+                Err(_) => return self.on_look_over(sink),
+            };
+            if position.admit(key, resource_version) == Admission::New {
+                let judged_at =
+                    look.missing.as_ref().map_or(self.now + DELIVERY_GRACE, |(_, judged_at)| *judged_at);
+                // The first one is enough to judge by: it is what the stream owes us next.
+                look.missing.get_or_insert_with(|| (resource_version.clone(), judged_at));
+            }
+        }
+    }
+
+    /// Nothing happened up to here that we do not know.
+    fn on_look_bookmark(&mut self, resource_version: &ResourceVersion, sink: &mut dyn Sink) {
+        self.stats.bookmarks += 1;
+        let before = self.resource_version().cloned();
+        let enough = self.doubt.probes.back().is_none_or(|probe| probe.resource_version <= *resource_version);
+        if let Some(position) = &mut self.position {
+            position.advance(resource_version, self.now);
+        }
+        if enough {
+            self.doubt.heard();
+            self.doubt.not_before = self.now + self.options.probe_grace;
+            self.cancel_look();
+        }
+        self.flush(before, sink);
+    }
+
+    /// The look shows nothing more.
+    pub(super) fn on_look_over(&mut self, sink: &mut dyn Sink) {
+        let Some(look) = &mut self.doubt.look else { return };
+        if look.running {
+            look.running = false;
+            let id = look.id;
+            self.actions.push_back(Action::Cancel { id });
+        }
+        if look.missing.is_some() {
+            // It showed enough, and the stream still has a moment.
+            return;
+        }
+        self.doubt.look = None;
+        self.doubt.inconclusive = self.doubt.inconclusive.saturating_add(1);
+        let pause = self.options.probe_grace * (1 << self.doubt.inconclusive.min(3));
+        self.doubt.not_before = self.now + pause + self.up_to(pause / 4);
+        let Some(oldest) = self.doubt.probes.front() else { return };
+        let limit = self.options.doubt_limit * (1 << self.doubt.vain_lists);
+        if self.now.since(oldest.seen_at) >= limit {
+            let reason = "the stream is silent, and nothing shows that it has nothing to say".into();
+            self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
+        }
+    }
+
+    /// A second stream shows what this one does not: it is replaced, at the same RV and on another connection.
+    fn on_stalled(&mut self, sink: &mut dyn Sink) {
+        let avoid = self.addressee_main();
+        let missing = self.doubt.look.as_ref().and_then(|look| look.missing.as_ref());
+        let reason = match missing {
+            Some((resource_version, _)) => {
+                format!("the stream is stalled: it never brought {resource_version}")
+            }
+            None => "the stream is stalled".to_owned(),
+        };
+        self.stats.stalls += 1;
+        self.stats.failures += 1;
+        self.abandon(sink);
+        self.doubt.not_before = self.now;
+        self.link.attempts = self.link.attempts.saturating_add(1);
+        self.link.reason = Some(reason.into());
+        self.set_condition(Condition::Degraded(Degradation::Stalled));
+        self.wait(self.now, Next::Watch { avoid });
+    }
+
+    pub(super) fn cancel_look(&mut self) {
+        if let Some(look) = self.doubt.look.take()
+            && look.running
+        {
+            self.actions.push_back(Action::Cancel { id: look.id });
+        }
+    }
+}

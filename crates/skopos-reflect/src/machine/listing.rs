@@ -1,0 +1,299 @@
+//! Lists: consistent, in pages, and never applied when they lead back in time.
+
+use std::sync::Arc;
+
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+
+use super::*;
+use crate::Commit;
+
+/// A list that is asked for or flows in.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) id: RequestId,
+    pub(super) plan: ListPlan,
+    /// Whether the sink was told to begin.
+    pub(super) begun: bool,
+    /// When nothing has come for too long.
+    pub(super) patience: Time,
+    pub(super) gathered: Gathered,
+    limit: Option<u32>,
+    /// The continue token of the page in hand; none on the first.
+    token: Option<Arc<str>>,
+    /// The RV of the first page, which all others have to carry too.
+    resource_version: Option<ResourceVersion>,
+    /// How often a page had to be asked for again.
+    page_failures: u32,
+}
+
+/// A list to be made.
+#[derive(Clone, Debug)]
+pub(super) struct ListPlan {
+    pub(super) cause: ReplaceCause,
+    pub(super) avoid: Option<RequestId>,
+    /// Ordinary pages, this time at least.
+    pub(super) paged: bool,
+    /// How many attempts to stream this list have failed.
+    pub(super) stream_failures: u32,
+}
+
+/// What a list is known to hold besides the objects that were staged.
+#[derive(Debug)]
+pub(super) struct Gathered {
+    /// When the list was asked for: it holds all that the server had then.
+    pub(super) asked_at: Time,
+    /// Keys of objects that cannot be decoded.
+    pub(super) unreadable: Vec<ObjectKey>,
+    /// Objects that can be neither decoded nor named.
+    pub(super) nameless: usize,
+}
+
+/// A page is asked for again so often before the list is begun anew: what was staged is not kept for ever.
+const PAGE_ATTEMPTS: u32 = 4;
+
+impl ListPlan {
+    pub(super) fn new(cause: ReplaceCause) -> Self {
+        ListPlan { cause, avoid: None, paged: false, stream_failures: 0 }
+    }
+}
+
+impl Gathered {
+    pub(super) fn new(asked_at: Time) -> Self {
+        Gathered { asked_at, unreadable: Vec::new(), nameless: 0 }
+    }
+
+    /// An object that is there and cannot be read.
+    pub(super) fn unreadable(&mut self, key: Option<ObjectKey>, sink: &mut dyn Sink) {
+        match key {
+            Some(key) => {
+                sink.stage_unreadable(&key);
+                self.unreadable.push(key);
+            }
+            None => self.nameless += 1,
+        }
+    }
+}
+
+impl Machine {
+    pub(super) fn on_relist(&mut self, sink: &mut dyn Sink) {
+        // A list that is under way was begun with older doubts, but it ends with content that is newer than they are.
+        let listing = matches!(
+            self.state,
+            State::Listing(_)
+                | State::Streaming(_)
+                | State::Waiting { next: Next::List(_) | Next::Page(_), .. }
+        );
+        if !listing {
+            self.relist(ListPlan::new(ReplaceCause::Requested), "a new list was asked for".into(), sink);
+        }
+    }
+
+    /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
+    pub(super) fn relist(&mut self, plan: ListPlan, reason: Arc<str>, sink: &mut dyn Sink) {
+        self.abandon(sink);
+        self.stats.relists += 1;
+        let spread = self.up_to(Duration::from_millis(500));
+        let until = self.lists.available_at(self.now) + spread;
+        self.link.reason = Some(reason);
+        self.set_condition(Condition::Retrying);
+        self.wait(until, Next::List(plan));
+    }
+
+    pub(super) fn start_list(&mut self, plan: ListPlan) {
+        // Also an attempt after a failure has to keep the bound on lists: the failure may have come in the body.
+        let until = self.lists.available_at(self.now);
+        if until > self.now {
+            return self.wait(until, Next::List(plan));
+        }
+        if self.streams_lists && !plan.paged {
+            return self.start_stream(plan);
+        }
+        self.request_page(Listing {
+            id: RequestId(0),
+            begun: false,
+            patience: self.now,
+            gathered: Gathered::new(self.now),
+            limit: self.options.page_size.filter(|_| self.pages_work),
+            token: None,
+            resource_version: None,
+            page_failures: 0,
+            plan,
+        });
+    }
+
+    pub(super) fn request_page(&mut self, mut listing: Listing) {
+        listing.id = self.new_id();
+        listing.patience = self.now + self.options.list_patience;
+        self.stats.list_requests += 1;
+        self.actions.push_back(Action::List(ListRequest {
+            id: listing.id,
+            limit: listing.limit,
+            continue_token: listing.token.clone(),
+            avoid: listing.plan.avoid,
+            patient: self.outage,
+        }));
+        self.state = State::Listing(listing);
+    }
+
+    pub(super) fn on_list_opened(&mut self, sink: &mut dyn Sink) {
+        let State::Listing(listing) = &mut self.state else { return };
+        listing.patience = self.now + self.options.list_patience;
+        self.outage = false;
+        if !listing.begun {
+            listing.begun = true;
+            self.lists.spend(self.now);
+            sink.begin_replace();
+        }
+        self.set_condition(Condition::Listing);
+    }
+
+    pub(super) fn on_items(&mut self, items: Vec<Result<RawObject, BrokenItem>>, sink: &mut dyn Sink) {
+        let State::Listing(listing) = &mut self.state else { return };
+        if !listing.begun {
+            return;
+        }
+        listing.patience = self.now + self.options.list_patience;
+        for item in items {
+            match item {
+                Ok(object) => sink.stage(object),
+                Err(broken) => {
+                    self.stats.undecodable += 1;
+                    listing.gathered.unreadable(broken.key, sink);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_list_end(
+        &mut self,
+        resource_version: Option<ResourceVersion>,
+        continue_token: Option<Arc<str>>,
+        sink: &mut dyn Sink,
+    ) {
+        let State::Listing(listing) = &mut self.state else { return };
+        if !listing.begun {
+            return;
+        }
+        let Some(resource_version) = resource_version else {
+            let verdict =
+                Verdict::new(Meaning::Malformed, "the list has no resourceVersion, so it cannot be followed");
+            return self.on_list_failed(verdict, sink);
+        };
+        let first = listing.resource_version.get_or_insert_with(|| resource_version.clone());
+        if *first != resource_version {
+            // Not one snapshot: a server that reads each page anew. Only one answer can hold a whole.
+            let verdict =
+                Verdict::new(Meaning::Expired, "the pages of the list belong to different resourceVersions");
+            return self.on_list_failed(verdict, sink);
+        }
+        let token = continue_token.filter(|token| !token.is_empty());
+        let state = std::mem::replace(
+            &mut self.state,
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+        );
+        let State::Listing(mut listing) = state else { return };
+        match token {
+            Some(token) => {
+                listing.token = Some(token);
+                listing.page_failures = 0;
+                self.request_page(listing);
+            }
+            None => {
+                let id = listing.id;
+                if self.commit(listing.plan, listing.gathered, resource_version, id, sink) {
+                    self.start_watch(None);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_list_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        let state = std::mem::replace(
+            &mut self.state,
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+        );
+        let State::Listing(mut listing) = state else { return };
+        let later_page = listing.token.is_some();
+        let passing = !matches!(
+            verdict.meaning,
+            Meaning::Expired
+                | Meaning::Unauthorized
+                | Meaning::Forbidden
+                | Meaning::NotServed
+                | Meaning::Rejected
+        );
+        if later_page && passing && listing.page_failures < PAGE_ATTEMPTS {
+            // All pages are of one snapshot, so a page can be asked for again; what it brought twice is the same.
+            listing.page_failures += 1;
+            listing.plan.avoid = Some(listing.id);
+            return self.fail(verdict, Next::Page(listing), sink);
+        }
+        if later_page && verdict.meaning == Meaning::Expired {
+            // The list takes longer than the server keeps its history. Pages would end the same way each time.
+            self.pages_work = false;
+        }
+        if listing.begun {
+            sink.abort_replace();
+        }
+        listing.plan.avoid = Some(listing.id);
+        self.fail(verdict, Next::List(listing.plan), sink);
+    }
+
+    /// A list is complete. False: it was not applied, and something else has been begun.
+    pub(super) fn commit(
+        &mut self,
+        mut plan: ListPlan,
+        gathered: Gathered,
+        resource_version: ResourceVersion,
+        id: RequestId,
+        sink: &mut dyn Sink,
+    ) -> bool {
+        let known = self.position.as_ref().map(Position::resource_version);
+        let back = known.is_some_and(|known| resource_version < *known);
+        if back && self.witness.is_none() {
+            self.distrust(plan, resource_version, id, sink);
+            return false;
+        }
+        if back {
+            plan.cause = ReplaceCause::Rollback;
+            self.epoch += 1;
+            self.fresh = None;
+            self.doubt.forget();
+            self.stats.rollbacks += 1;
+        }
+        self.witness = None;
+        self.stats.lists += 1;
+        sink.commit_replace(Commit {
+            resource_version: resource_version.clone(),
+            epoch: self.epoch,
+            gap: self.position.is_some(),
+            cause: plan.cause,
+            nameless: gathered.nameless,
+        });
+        self.position = Some(Position::new(resource_version, self.now));
+        self.broken.listed(gathered.unreadable, gathered.nameless);
+        self.doubt.listed(plan.cause);
+        self.proven(gathered.asked_at, sink);
+        self.on_moved(sink);
+        true
+    }
+
+    /// The first consistent read that is lower than what was seen before: either this server is wrong, or history was
+    /// rolled back. Another one is asked, on another connection.
+    fn distrust(
+        &mut self,
+        mut plan: ListPlan,
+        resource_version: ResourceVersion,
+        id: RequestId,
+        sink: &mut dyn Sink,
+    ) {
+        self.stats.regressed_lists += 1;
+        sink.abort_replace();
+        let seen = self.resource_version().map(ToString::to_string).unwrap_or_default();
+        let reason =
+            format!("a consistent list is of resourceVersion {resource_version}, but {seen} was seen before");
+        self.witness = Some(resource_version);
+        plan.avoid = Some(id);
+        self.fail(Verdict::new(Meaning::Lost, reason), Next::List(plan), sink);
+    }
+}

@@ -1,0 +1,501 @@
+//! The list/watch protocol as a pure state machine. No I/O, no clock, no tokio: what happened and when goes in, what to
+//! do comes out, and what was learned goes to the [`Sink`].
+
+mod backoff;
+mod broken;
+mod classify;
+mod doubt;
+mod input;
+mod link;
+mod listing;
+mod options;
+mod position;
+mod stats;
+mod streaming;
+mod timers;
+mod watching;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_wire::ResourceVersion;
+
+pub use self::input::{
+    Action, BrokenItem, Failure, GetRequest, Input, ListRequest, RequestId, Trouble, WatchRequest, WatchStart,
+};
+pub use self::link::{Condition, Degradation, LinkState};
+pub use self::options::{InitialList, MachineOptions, Resume};
+pub use self::stats::MachineStats;
+
+use self::backoff::{Backoff, Bucket};
+use self::broken::{Broken, Resolving, Suspect};
+use self::classify::{Meaning, Verdict};
+use self::doubt::Doubt;
+use self::listing::{ListPlan, Listing};
+use self::position::Position;
+use self::streaming::Streaming;
+use self::watching::Watching;
+use crate::{Change, ReplaceCause, Sink, Time};
+
+/// One list/watch link: keeps a [`Sink`] equal to a collection on a server.
+///
+/// ```text
+///                 ┌───────────────── 410, rollback, audit: list again ◀───────────────┐
+///                 ▼                                                                   │
+///   ┌─▶ Listing (pages) ──complete──▶ Watching ──ended, lost, 5xx──▶ Waiting ──▶ Watching (same RV)
+///   │             ▲                      ▲   │
+///   │  no end     │ not served           │   └─ undecodable, twice ─▶ Resolving (one object) ─▶ Watching
+///   └── Streaming (WatchList) ──end bookmark                │
+///                                                           └─▶ Listing
+/// ```
+///
+/// Between any two of them may lie a `Waiting`. The rules, each with its reason in the module that holds it:
+///
+/// * The first list is a consistent read, and so is every later one.
+/// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch goes on at the same RV.
+/// * The RV moves only over what was applied. A frame that cannot be decoded stops the stream; the RV stays.
+/// * RVs never go back, unless two consistent reads agree that the server's did. That begins a new epoch.
+/// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and is settled by a second look.
+///
+/// # How to drive it
+///
+/// ```text
+///  loop {
+///      while let Some(action) = machine.poll_action() { begin or cancel the request }
+///      wait for the first of: something about a request, machine.poll_timeout()
+///      machine.handle(now, what happened, &mut sink)
+///  }
+/// ```
+///
+/// It never panics whatever the order of the inputs, and ignores what belongs to requests that it gave up.
+#[derive(Debug)]
+pub struct Machine {
+    options: MachineOptions,
+    rng: fastrand::Rng,
+    /// The moment of the input that is being handled.
+    now: Time,
+    state: State,
+    link: LinkState,
+    /// Whether the sink does not yet know the link's state.
+    link_changed: bool,
+    actions: VecDeque<Action>,
+    next_id: u64,
+    stats: MachineStats,
+
+    /// Where the sink's content stands; none before the first list.
+    position: Option<Position>,
+    epoch: u64,
+    /// The youngest proof of freshness in this epoch.
+    fresh: Option<Time>,
+    /// A consistent read that was lower than our position: one witness of a rollback.
+    witness: Option<ResourceVersion>,
+    doubt: Doubt,
+    broken: Broken,
+
+    backoff: Backoff,
+    /// Streams that showed life may be opened again at once, as long as there are tokens.
+    prompt: Bucket,
+    /// Lists that the server begins to answer.
+    lists: Bucket,
+    /// No connection could be made since the last answer.
+    outage: bool,
+    /// How often in a row the server said that our RV is in its future.
+    too_large: u32,
+    /// When the last hint from outside made us try early.
+    hinted_at: Option<Time>,
+    /// Whether streamed lists are worth trying.
+    streams_lists: bool,
+    /// Whether continue tokens have lived long enough so far.
+    pages_work: bool,
+    /// The changes of the batch in hand; kept for its capacity.
+    changes: Vec<Change>,
+}
+
+/// What the machine is doing.
+#[derive(Debug)]
+enum State {
+    /// Nothing is asked; at a moment, something will be.
+    Waiting { until: Time, next: Next },
+    /// A list or a page of it is asked or flows in.
+    Listing(Listing),
+    /// A streamed list is asked or flows in, up to its end bookmark.
+    Streaming(Streaming),
+    /// A watch is asked or stands.
+    Watching(Watching),
+    /// One object is read because its event could not be decoded.
+    Resolving(Resolving),
+    /// The end.
+    Stopped,
+}
+
+/// What is done after a wait.
+#[derive(Debug)]
+enum Next {
+    List(ListPlan),
+    Page(Listing),
+    Watch { avoid: Option<RequestId> },
+    Resolve(Suspect),
+}
+
+/// Whom an input is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Addressee {
+    Main,
+    SecondLook,
+    Nobody,
+}
+
+/// A burst of streams opened again at once: a server that is restarted ten times in a row shall be followed each time.
+const PROMPT_BURST: u32 = 10;
+/// In the long run, six streams a minute.
+const PROMPT_REFILL: Duration = Duration::from_secs(10);
+/// The first list, one again at once, and one for luck.
+const LIST_BURST: u32 = 3;
+/// In the long run, two lists a minute.
+const LIST_REFILL: Duration = Duration::from_secs(30);
+/// Hints from outside are followed at most so often.
+const HINT_INTERVAL: Duration = Duration::from_secs(10);
+
+// === impl Machine ===
+
+impl Machine {
+    /// A machine that wants to begin at once: [`poll_timeout`](Machine::poll_timeout) is `now`.
+    ///
+    /// The same seed and the same inputs give the same actions.
+    pub fn new(options: MachineOptions, seed: u64, now: Time) -> Self {
+        let plan = ListPlan::new(ReplaceCause::Initial);
+        let next = if options.resume.is_some() { Next::Watch { avoid: None } } else { Next::List(plan) };
+        let position =
+            options.resume.as_ref().map(|resume| Position::new(resume.resource_version.clone(), now));
+        Machine {
+            rng: fastrand::Rng::with_seed(seed),
+            now,
+            state: State::Waiting { until: now, next },
+            link: LinkState::new(now),
+            link_changed: true,
+            actions: VecDeque::new(),
+            next_id: 1,
+            stats: MachineStats::default(),
+            position,
+            epoch: options.resume.as_ref().map_or(0, |resume| resume.epoch),
+            fresh: None,
+            witness: None,
+            doubt: Doubt::default(),
+            broken: Broken::default(),
+            backoff: Backoff::default(),
+            prompt: Bucket::new(PROMPT_BURST, PROMPT_REFILL),
+            lists: Bucket::new(LIST_BURST, LIST_REFILL),
+            outage: false,
+            too_large: 0,
+            hinted_at: None,
+            streams_lists: options.initial == InitialList::Streamed,
+            pages_work: true,
+            changes: Vec::new(),
+            options,
+        }
+    }
+
+    /// Takes in what happened at `now`, writes to the sink what was learned, and decides what to do next.
+    ///
+    /// `now` must not decrease; an earlier moment than the last is taken for the last.
+    pub fn handle(&mut self, now: Time, input: Input, sink: &mut dyn Sink) {
+        if matches!(self.state, State::Stopped) {
+            return;
+        }
+        self.now = self.now.max(now);
+        self.step(input, sink);
+        if self.link_changed {
+            self.link_changed = false;
+            sink.state(&self.link);
+        }
+    }
+
+    /// The next thing to do, if there is one. To be asked until there is none, after each [`handle`](Machine::handle).
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Input::Timeout`] is due, if nothing else happens before. Changes with every input.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.next_timer()
+    }
+
+    /// How the link stands.
+    pub fn state(&self) -> &LinkState {
+        &self.link
+    }
+
+    /// The RV that the sink's content belongs to; none before the first list.
+    pub fn resource_version(&self) -> Option<&ResourceVersion> {
+        self.position.as_ref().map(Position::resource_version)
+    }
+
+    /// The stretch of unbroken history that the content belongs to.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether the server is still thought to stream lists. Once false it stays false, and other links to the same server
+    /// can be spared the attempt with [`InitialList::Paged`].
+    pub fn streams_lists(&self) -> bool {
+        self.streams_lists
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> &MachineStats {
+        &self.stats
+    }
+
+    /// The one step function: what happened, in what state.
+    fn step(&mut self, input: Input, sink: &mut dyn Sink) {
+        match input {
+            Input::Stop => self.stop(None, sink),
+            Input::Timeout => self.on_timeout(sink),
+            Input::Probed { sent_at, resource_version } => self.on_probed(sent_at, resource_version, sink),
+            Input::Relist => self.on_relist(sink),
+            Input::RetryNow => self.try_early(),
+            Input::Suspended { by } => self.on_suspended(by, sink),
+
+            Input::Opened { id } => match (self.addressee(id), &self.state) {
+                (Addressee::Main, State::Listing(_)) => self.on_list_opened(sink),
+                (Addressee::Main, State::Streaming(_)) => self.on_stream_opened(sink),
+                (Addressee::Main, State::Watching(_)) => self.on_watch_opened(),
+                _ => {}
+            },
+            Input::Items { id, items } => {
+                if self.addressee(id) == Addressee::Main {
+                    self.on_items(items, sink);
+                }
+            }
+            Input::ListEnd { id, resource_version, continue_token } => {
+                if self.addressee(id) == Addressee::Main {
+                    self.on_list_end(resource_version, continue_token, sink);
+                }
+            }
+            Input::Events { id, events } => match (self.addressee(id), &self.state) {
+                (Addressee::Main, State::Streaming(_)) => self.on_initial_events(events, sink),
+                (Addressee::Main, State::Watching(_)) => self.on_events(events, sink),
+                (Addressee::SecondLook, _) => self.on_look_events(events, sink),
+                _ => {}
+            },
+            Input::Got { id, object } => {
+                if self.addressee(id) == Addressee::Main {
+                    self.on_got(object, sink);
+                }
+            }
+            Input::Closed { id } => match (self.addressee(id), &self.state) {
+                (Addressee::Main, State::Streaming(_)) => {
+                    self.on_stream_failed(
+                        Verdict::new(Meaning::Lost, "the streamed list ended before it was complete"),
+                        sink,
+                    );
+                }
+                (Addressee::Main, State::Watching(_)) => self.on_watch_closed(sink),
+                (Addressee::SecondLook, _) => self.on_look_over(sink),
+                _ => {}
+            },
+            Input::Failed { id, failure } => self.on_failed(id, &failure, sink),
+        }
+    }
+
+    fn on_failed(&mut self, id: RequestId, failure: &Failure, sink: &mut dyn Sink) {
+        let addressee = self.addressee(id);
+        if addressee == Addressee::SecondLook {
+            return self.on_look_over(sink);
+        }
+        if addressee == Addressee::Nobody {
+            return;
+        }
+        let verdict = Verdict::of(failure);
+        match &self.state {
+            State::Listing(_) => self.on_list_failed(verdict, sink),
+            State::Streaming(_) => self.on_stream_failed(verdict, sink),
+            State::Watching(_) => self.on_watch_failed(verdict, sink),
+            State::Resolving(_) => self.on_get_failed(verdict, sink),
+            State::Waiting { .. } | State::Stopped => {}
+        }
+    }
+
+    fn addressee(&self, id: RequestId) -> Addressee {
+        let main = match &self.state {
+            State::Listing(listing) => Some(listing.id),
+            State::Streaming(streaming) => Some(streaming.id),
+            State::Watching(watching) => Some(watching.id),
+            State::Resolving(resolving) => Some(resolving.id),
+            State::Waiting { .. } | State::Stopped => None,
+        };
+        if main == Some(id) {
+            Addressee::Main
+        } else if self.doubt.look_id() == Some(id) {
+            Addressee::SecondLook
+        } else {
+            Addressee::Nobody
+        }
+    }
+
+    /// Goes on after a wait.
+    fn proceed(&mut self, next: Next) {
+        match next {
+            Next::List(plan) => self.start_list(plan),
+            Next::Page(listing) => self.request_page(listing),
+            Next::Watch { avoid } => self.start_watch(avoid),
+            Next::Resolve(suspect) => self.start_get(suspect),
+        }
+    }
+
+    /// A request failed: says so, and waits before the next step.
+    fn fail(&mut self, verdict: Verdict, next: Next, sink: &mut dyn Sink) {
+        self.fail_within(verdict, next, self.options.backoff_max.mul_f64(2.0), sink);
+    }
+
+    /// As [`fail`](Machine::fail), with a bound on the delay (the server's own wish is above it).
+    fn fail_within(&mut self, verdict: Verdict, next: Next, longest: Duration, sink: &mut dyn Sink) {
+        self.stats.failures += 1;
+        if verdict.meaning == Meaning::Closed {
+            // What the next step would have needed is lost with it: a list half staged must not stay half staged.
+            if let Next::Page(listing) = &next
+                && listing.begun
+            {
+                sink.abort_replace();
+            }
+            return self.stop(Some(verdict.reason), sink);
+        }
+        let until = match verdict.meaning {
+            Meaning::CannotConnect { retry_at } => {
+                self.outage = true;
+                self.when_to_reconnect(retry_at)
+            }
+            _ => {
+                let delay = self.backoff.fail(&self.options, &mut self.rng).min(longest);
+                let wish = verdict.retry_after.map(|wish| wish.min(self.options.retry_after_max));
+                let wish = wish.map(|wish| wish.mul_f64(1.0 + 0.1 * self.rng.f64()));
+                self.now + delay.max(wish.unwrap_or_default())
+            }
+        };
+        self.set_condition(verdict.condition());
+        self.link.attempts = self.link.attempts.saturating_add(1);
+        self.link.reason = Some(verdict.reason);
+        self.wait(until, next);
+    }
+
+    /// The transport dials on a schedule of its own, shared by everybody who uses the cluster, and sends nothing before
+    /// a connection stands: to ask often costs the server nothing, and finds it soon after its return.
+    fn when_to_reconnect(&mut self, retry_at: Option<Time>) -> Time {
+        match retry_at {
+            Some(retry_at) => retry_at.max(self.now) + self.up_to(Duration::from_millis(250)),
+            None if self.link.attempts < 60 => {
+                self.now + Duration::from_millis(500) + self.up_to(Duration::from_secs(1))
+            }
+            None => self.now + Duration::from_secs(4) + self.up_to(Duration::from_secs(2)),
+        }
+    }
+
+    fn wait(&mut self, until: Time, next: Next) {
+        self.link.retry_at = (until > self.now).then_some(until);
+        self.link_changed = true;
+        self.state = State::Waiting { until, next };
+    }
+
+    /// The server may be back: a wait after a failure is cut short, except where the server itself named its length.
+    fn try_early(&mut self) {
+        let hinted = self.hinted_at.is_some_and(|at| self.now.since(at) < HINT_INTERVAL);
+        let helps = self.link.condition.is_failing() && self.link.condition != Condition::Throttled;
+        let early = self.now + self.up_to(Duration::from_millis(500));
+        if let State::Waiting { until, .. } = &mut self.state
+            && helps
+            && !hinted
+            && early < *until
+        {
+            *until = early;
+            self.hinted_at = Some(self.now);
+            self.link.retry_at = Some(early);
+            self.link_changed = true;
+        }
+    }
+
+    /// Suspended: the peer may be gone without a trace, and silence is no longer a sign of anything. What is open is
+    /// opened again at the same place, on another connection.
+    fn on_suspended(&mut self, by: Duration, sink: &mut dyn Sink) {
+        match &self.state {
+            State::Watching(watching) => {
+                let avoid = Some(watching.id);
+                self.abandon(sink);
+                self.link.reason = Some(format!("the process stood still for {by:?}").into());
+                self.wait(self.now, Next::Watch { avoid });
+            }
+            State::Waiting { .. } => self.try_early(),
+            _ => {}
+        }
+    }
+
+    /// Gives up whatever is under way.
+    fn abandon(&mut self, sink: &mut dyn Sink) {
+        self.cancel_look();
+        let begun = match &self.state {
+            State::Listing(listing) | State::Waiting { next: Next::Page(listing), .. } => listing.begun,
+            State::Streaming(streaming) => streaming.begun,
+            _ => false,
+        };
+        let id = match &self.state {
+            State::Listing(listing) => Some(listing.id),
+            State::Streaming(streaming) => Some(streaming.id),
+            State::Watching(watching) => Some(watching.id),
+            State::Resolving(resolving) => Some(resolving.id),
+            State::Waiting { .. } | State::Stopped => None,
+        };
+        if let Some(id) = id {
+            self.actions.push_back(Action::Cancel { id });
+        }
+        if begun {
+            sink.abort_replace();
+        }
+        self.state = State::Waiting { until: self.now, next: Next::Watch { avoid: None } };
+    }
+
+    fn stop(&mut self, reason: Option<Arc<str>>, sink: &mut dyn Sink) {
+        self.abandon(sink);
+        self.state = State::Stopped;
+        self.set_condition(Condition::Stopped);
+        self.link.reason = reason;
+        self.link.retry_at = None;
+    }
+
+    fn new_id(&mut self) -> RequestId {
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// The link changes into a condition; it stays since when it is, if it is in it already.
+    fn set_condition(&mut self, condition: Condition) {
+        if self.link.condition != condition {
+            self.link.condition = condition;
+            self.link.since = self.now;
+        }
+        self.link_changed = true;
+    }
+
+    /// The link works: troubles of before are over.
+    fn settle(&mut self) {
+        if self.link.attempts > 0 || self.link.reason.is_some() || self.link.retry_at.is_some() {
+            self.link.attempts = 0;
+            self.link.reason = None;
+            self.link.retry_at = None;
+            self.link_changed = true;
+        }
+    }
+
+    /// Everything that the server had at `at` is in the sink.
+    fn proven(&mut self, at: Time, sink: &mut dyn Sink) {
+        if self.fresh.is_none_or(|fresh| at > fresh) {
+            self.fresh = Some(at);
+            sink.fresh_as_of(at);
+        }
+    }
+
+    /// A random span, so that many links do not act at the same moment.
+    fn up_to(&mut self, span: Duration) -> Duration {
+        span.mul_f64(self.rng.f64())
+    }
+}

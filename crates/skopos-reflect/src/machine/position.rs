@@ -1,0 +1,142 @@
+//! Where the content stands in the server's history.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use skopos_wire::{ObjectKey, ResourceVersion};
+
+use crate::Time;
+
+/// The RV that the content belongs to, with what is needed to tell a new event from one that was applied.
+#[derive(Debug)]
+pub(super) struct Position {
+    resource_version: ResourceVersion,
+    /// The keys whose events carried exactly this RV. Several keys can share one: etcd deletes all keys of an expired
+    /// lease (Events with a TTL) in one revision.
+    keys_here: Vec<ObjectKey>,
+    /// Whether everything at this RV is known to have been applied (it came from a list or a bookmark).
+    complete: bool,
+    /// What the RV was when, youngest last.
+    history: VecDeque<(Time, ResourceVersion)>,
+}
+
+/// What an event is, seen from a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It lies ahead.
+    New,
+    /// It was applied before.
+    Duplicate,
+}
+
+/// History is kept in steps of this length, at least...
+const STEP: Duration = Duration::from_millis(200);
+/// ... and this many of them: more than the longest probe takes.
+const STEPS: usize = 256;
+
+impl Position {
+    pub(super) fn new(resource_version: ResourceVersion, now: Time) -> Self {
+        let history = VecDeque::from([(now, resource_version.clone())]);
+        Position { resource_version, keys_here: Vec::new(), complete: true, history }
+    }
+
+    pub(super) fn resource_version(&self) -> &ResourceVersion {
+        &self.resource_version
+    }
+
+    /// Whether an event of this key and RV is one that was not applied yet.
+    pub(super) fn admit(&self, key: &ObjectKey, resource_version: &ResourceVersion) -> Admission {
+        use std::cmp::Ordering::*;
+        match resource_version.cmp(&self.resource_version) {
+            Greater => Admission::New,
+            Equal if !self.complete && !self.keys_here.contains(key) => Admission::New,
+            Equal | Less => Admission::Duplicate,
+        }
+    }
+
+    /// An admitted event was applied.
+    pub(super) fn applied(&mut self, key: &ObjectKey, resource_version: &ResourceVersion, now: Time) {
+        if *resource_version != self.resource_version {
+            self.move_to(resource_version, now);
+        }
+        self.complete = false;
+        self.keys_here.push(key.clone());
+    }
+
+    /// Everything up to this RV has been applied. False if that was known already.
+    pub(super) fn advance(&mut self, resource_version: &ResourceVersion, now: Time) -> bool {
+        if *resource_version < self.resource_version {
+            return false;
+        }
+        let moves = *resource_version > self.resource_version;
+        if moves {
+            self.move_to(resource_version, now);
+        }
+        self.complete = true;
+        self.keys_here.clear();
+        moves
+    }
+
+    /// An RV that was reached by that moment, if it is still known: what was proven then about the server's RV cannot be
+    /// lower, unless its history was rolled back.
+    pub(super) fn reached_by(&self, moment: Time) -> Option<&ResourceVersion> {
+        self.history.iter().rev().find(|(at, _)| *at <= moment).map(|(_, resource_version)| resource_version)
+    }
+
+    fn move_to(&mut self, resource_version: &ResourceVersion, now: Time) {
+        self.resource_version = resource_version.clone();
+        self.keys_here.clear();
+        let due = self.history.back().is_none_or(|(at, _)| now.since(*at) >= STEP);
+        if due {
+            if self.history.len() == STEPS {
+                self.history.pop_front();
+            }
+            self.history.push_back((now, resource_version.clone()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::after_origin(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn keys_that_share_an_rv_are_all_admitted_once() {
+        let (a, b) = (ObjectKey::cluster("a"), ObjectKey::cluster("b"));
+        let mut position = Position::new(5.into(), at(0));
+        assert_eq!(position.admit(&a, &5.into()), Admission::Duplicate, "the list had it");
+        assert_eq!(position.admit(&a, &6.into()), Admission::New);
+        position.applied(&a, &6.into(), at(1));
+        assert_eq!(position.admit(&a, &6.into()), Admission::Duplicate);
+        assert_eq!(position.admit(&b, &6.into()), Admission::New);
+        position.applied(&b, &6.into(), at(1));
+        assert!(!position.advance(&6.into(), at(2)));
+        assert_eq!(
+            position.admit(&ObjectKey::cluster("c"), &6.into()),
+            Admission::Duplicate,
+            "the bookmark closed it"
+        );
+        assert!(!position.advance(&4.into(), at(2)), "never back");
+        assert_eq!(position.resource_version(), &ResourceVersion::from(6));
+    }
+
+    #[test]
+    fn history_gives_a_lower_bound() {
+        let mut position = Position::new(5.into(), at(0));
+        position.advance(&7.into(), at(1000));
+        position.advance(&8.into(), at(1100));
+        position.advance(&9.into(), at(5000));
+        assert_eq!(position.reached_by(at(999)), Some(&5.into()));
+        assert_eq!(position.reached_by(at(4000)), Some(&7.into()), "a lower bound, not the exact RV");
+        assert_eq!(position.reached_by(at(5000)), Some(&9.into()));
+        for n in 0..10_000u64 {
+            position.advance(&(10 + n).into(), at(6000 + 1000 * n));
+        }
+        assert_eq!(position.reached_by(at(5000)), None, "forgotten");
+        assert!(position.history.len() <= STEPS);
+    }
+}

@@ -1,0 +1,35 @@
+/// What a machine has done so far. All figures only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MachineStats {
+    /// List requests sent; each page is one.
+    pub list_requests: u64,
+    /// Lists that were made visible.
+    pub lists: u64,
+    /// Lists that were begun because what came before could not be continued.
+    pub relists: u64,
+    /// Watches opened, second looks and streamed lists included.
+    pub watch_requests: u64,
+    /// Live reads of one object.
+    pub get_requests: u64,
+    /// Changes applied.
+    pub changes: u64,
+    /// Bookmarks received.
+    pub bookmarks: u64,
+    /// Events dropped because they were applied before.
+    pub duplicates: u64,
+    /// Events dropped because they went back in the order of their own stream.
+    pub disordered: u64,
+    /// Frames and items that could not be decoded.
+    pub undecodable: u64,
+    /// Requests that failed, for whatever reason.
+    pub failures: u64,
+    /// Second looks taken.
+    pub second_looks: u64,
+    /// Streams found stalled by a second look, and replaced.
+    pub stalls: u64,
+    /// Times that the server's history was found rolled back.
+    pub rollbacks: u64,
+    /// Lists thrown away because their RV was lower than one seen before.
+    pub regressed_lists: u64,
+}

@@ -1,0 +1,180 @@
+//! Streamed lists (WatchList): the present state as events, a bookmark that ends it, and then the watch goes on.
+//!
+//! A server that knows nothing of them, or something between it and us that swallows the bookmark, would leave a client
+//! waiting for ever (kubernetes#140890). So the end has a deadline, after which an ordinary list is made and streams are
+//! not tried again.
+
+use skopos_wire::{BrokenFrame, WatchEvent};
+
+use super::listing::Gathered;
+use super::*;
+
+/// A streamed list that is asked for or flows in.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    pub(super) id: RequestId,
+    pub(super) plan: ListPlan,
+    /// Whether the sink was told to begin.
+    pub(super) begun: bool,
+    /// When the end is overdue.
+    pub(super) patience: Time,
+    gathered: Gathered,
+    /// The end has to come by then, whatever else does.
+    latest: Time,
+    /// How long the stream may go on as a watch.
+    timeout: Duration,
+}
+
+/// The whole streamed list may take so many times the patience with a silent one.
+const WHOLE: u32 = 12;
+/// After so many failures in a row, the list is made in pages, which can be resumed.
+const STREAM_ATTEMPTS: u32 = 2;
+
+impl Machine {
+    pub(super) fn start_stream(&mut self, plan: ListPlan) {
+        let id = self.new_id();
+        let timeout = self.watch_timeout();
+        self.stats.watch_requests += 1;
+        self.actions.push_back(Action::Watch(WatchRequest {
+            id,
+            start: WatchStart::InitialEvents,
+            timeout,
+            avoid: plan.avoid,
+            patient: self.outage,
+            second_look: false,
+        }));
+        self.state = State::Streaming(Streaming {
+            id,
+            begun: false,
+            // Until there are headers, it is an ordinary list as to patience.
+            patience: self.now + self.options.list_patience,
+            gathered: Gathered::new(self.now),
+            latest: self.now + self.options.list_patience + self.options.initial_events_patience * WHOLE,
+            timeout,
+            plan,
+        });
+    }
+
+    pub(super) fn on_stream_opened(&mut self, sink: &mut dyn Sink) {
+        let State::Streaming(streaming) = &mut self.state else { return };
+        if !streaming.begun {
+            streaming.begun = true;
+            streaming.latest = self.now + self.options.initial_events_patience * WHOLE;
+            self.lists.spend(self.now);
+            sink.begin_replace();
+        }
+        streaming.patience = (self.now + self.options.initial_events_patience).min(streaming.latest);
+        self.outage = false;
+        self.set_condition(Condition::Listing);
+    }
+
+    pub(super) fn on_initial_events(
+        &mut self,
+        events: Vec<Result<WatchEvent, BrokenFrame>>,
+        sink: &mut dyn Sink,
+    ) {
+        let mut events = events.into_iter();
+        while let Some(event) = events.next() {
+            let State::Streaming(streaming) = &mut self.state else { return };
+            if !streaming.begun {
+                return;
+            }
+            match event {
+                Ok(WatchEvent::Added(object)) => {
+                    // Only these are the list making progress: changes may go on for ever.
+                    streaming.patience =
+                        (self.now + self.options.initial_events_patience).min(streaming.latest);
+                    sink.stage(object);
+                }
+                Ok(WatchEvent::Modified(object)) => sink.stage(object),
+                Ok(WatchEvent::Deleted(object)) => sink.unstage(object.key()),
+                Ok(WatchEvent::Bookmark { initial_events_end: false, .. }) => self.stats.bookmarks += 1,
+                Ok(WatchEvent::Bookmark { resource_version, initial_events_end: true }) => {
+                    self.stats.bookmarks += 1;
+                    self.on_initial_events_end(resource_version, sink);
+                    // What follows in the same chunk are changes already.
+                    let rest: Vec<_> = events.collect();
+                    if !rest.is_empty() && matches!(self.state, State::Watching(_)) {
+                        self.on_events(rest, sink);
+                    }
+                    return;
+                }
+                Ok(WatchEvent::Error(status)) => {
+                    return self.on_stream_failed(Verdict::of_event(&status), sink);
+                }
+                Err(frame) => {
+                    self.stats.undecodable += 1;
+                    streaming.gathered.unreadable(frame.key, sink);
+                }
+            }
+        }
+    }
+
+    fn on_initial_events_end(&mut self, resource_version: ResourceVersion, sink: &mut dyn Sink) {
+        let state = std::mem::replace(
+            &mut self.state,
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+        );
+        let State::Streaming(Streaming { id, plan, gathered, timeout, .. }) = state else { return };
+        if self.commit(plan, gathered, resource_version, id, sink) {
+            self.watch_stands(id, timeout);
+        } else {
+            self.actions.push_back(Action::Cancel { id });
+        }
+    }
+
+    /// The end of the initial events is overdue.
+    pub(super) fn on_stream_overdue(&mut self, sink: &mut dyn Sink) {
+        let State::Streaming(streaming) = &self.state else { return };
+        let (id, opened) = (streaming.id, streaming.begun);
+        self.actions.push_back(Action::Cancel { id });
+        if opened {
+            self.no_more_streams("the streamed list does not end", sink);
+        } else {
+            self.on_stream_failed(Verdict::new(Meaning::TimedOut, "no answer to a streamed list"), sink);
+        }
+    }
+
+    /// The stream failed, and nothing more comes from it. To be called after it was cancelled, if it may go on.
+    pub(super) fn on_stream_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        match verdict.meaning {
+            // 422 and 400 from servers that know the parameter and refuse it; 410 and 504 make no sense here.
+            Meaning::Rejected | Meaning::Expired | Meaning::TooLargeResourceVersion => {
+                self.no_more_streams(&verdict.reason, sink);
+            }
+            _ => {
+                let state = std::mem::replace(
+                    &mut self.state,
+                    State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+                );
+                let State::Streaming(mut streaming) = state else { return };
+                if streaming.begun {
+                    sink.abort_replace();
+                    streaming.plan.stream_failures += 1;
+                }
+                if streaming.plan.stream_failures >= STREAM_ATTEMPTS {
+                    streaming.plan.paged = true;
+                }
+                streaming.plan.avoid = Some(streaming.id);
+                self.fail(verdict, Next::List(streaming.plan), sink);
+            }
+        }
+    }
+
+    /// Falls back to ordinary lists, now and for ever.
+    fn no_more_streams(&mut self, reason: &str, sink: &mut dyn Sink) {
+        let state = std::mem::replace(
+            &mut self.state,
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+        );
+        let State::Streaming(streaming) = state else { return };
+        if streaming.begun {
+            sink.abort_replace();
+        }
+        self.streams_lists = false;
+        self.stats.failures += 1;
+        self.link.reason = Some(format!("no streamed list ({reason}); listing in pages").into());
+        self.link_changed = true;
+        self.start_list(ListPlan { avoid: None, ..streaming.plan });
+    }
+}

@@ -1,0 +1,109 @@
+//! Which moment comes next, and what it means.
+
+use super::*;
+
+/// A timer that is handled so late was not late because of the peer.
+const OWN_LAG: Duration = Duration::from_secs(1);
+/// How much longer the peer then has, at most.
+const EXTENSION: Duration = Duration::from_secs(5);
+
+/// Which timer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// A wait is over.
+    Proceed,
+    /// The peer was silent for too long.
+    Patience,
+    /// The link has recovered.
+    Settle,
+    /// Doubt needs a decision.
+    Doubt,
+}
+
+impl Machine {
+    pub(super) fn next_timer(&self) -> Option<Time> {
+        self.timers().into_iter().flatten().map(|(at, _)| at).min()
+    }
+
+    pub(super) fn on_timeout(&mut self, sink: &mut dyn Sink) {
+        let due = self.timers().into_iter().flatten().filter(|(at, _)| *at <= self.now).min();
+        let Some((at, timer)) = due else { return };
+        let lag = self.now.since(at);
+        if lag > OWN_LAG && matches!(timer, Timer::Patience | Timer::Doubt) && self.postpone(lag) {
+            // We were not running (no CPU, a stopped process): what the peer sent meanwhile may not have been read yet.
+            return;
+        }
+        match timer {
+            Timer::Proceed => {
+                let state = std::mem::replace(&mut self.state, State::Stopped);
+                if let State::Waiting { next, .. } = state {
+                    self.proceed(next);
+                }
+            }
+            Timer::Patience => self.on_patience_lost(sink),
+            Timer::Settle => {
+                if let State::Watching(watching) = &mut self.state {
+                    watching.settles_at = None;
+                }
+                self.settle();
+            }
+            Timer::Doubt => self.on_doubt_timer(sink),
+        }
+    }
+
+    fn timers(&self) -> [Option<(Time, Timer)>; 3] {
+        match &self.state {
+            State::Waiting { until, .. } => [Some((*until, Timer::Proceed)), None, None],
+            State::Listing(listing) => [Some((listing.patience, Timer::Patience)), None, None],
+            State::Streaming(streaming) => [Some((streaming.patience, Timer::Patience)), None, None],
+            State::Resolving(resolving) => [Some((resolving.patience, Timer::Patience)), None, None],
+            State::Watching(watching) => [
+                Some((watching.patience, Timer::Patience)),
+                watching.settles_at.map(|at| (at, Timer::Settle)),
+                self.doubt_timer().map(|at| (at, Timer::Doubt)),
+            ],
+            State::Stopped => [None, None, None],
+        }
+    }
+
+    fn on_patience_lost(&mut self, sink: &mut dyn Sink) {
+        let silent = |what: &str| Verdict::new(Meaning::TimedOut, what);
+        match &self.state {
+            State::Listing(listing) => {
+                let id = listing.id;
+                self.actions.push_back(Action::Cancel { id });
+                self.on_list_failed(silent("the list made no progress"), sink);
+            }
+            State::Resolving(resolving) => {
+                let id = resolving.id;
+                self.actions.push_back(Action::Cancel { id });
+                self.on_get_failed(silent("no answer to the read of an object"), sink);
+            }
+            State::Streaming(_) => self.on_stream_overdue(sink),
+            State::Watching(_) => self.on_watch_overdue(sink),
+            State::Waiting { .. } | State::Stopped => {}
+        }
+    }
+
+    /// Gives the peer time to be heard. False if there is nothing to postpone.
+    fn postpone(&mut self, lag: Duration) -> bool {
+        let at = self.now + lag.min(EXTENSION);
+        let now = self.now;
+        let extend = |patience: &mut Time| {
+            if *patience <= now {
+                *patience = at;
+            }
+        };
+        match &mut self.state {
+            State::Listing(listing) => extend(&mut listing.patience),
+            State::Streaming(streaming) => extend(&mut streaming.patience),
+            State::Resolving(resolving) => extend(&mut resolving.patience),
+            State::Watching(watching) => {
+                extend(&mut watching.patience);
+                self.doubt.postpone(now, at);
+            }
+            State::Waiting { .. } | State::Stopped => return false,
+        }
+        self.next_timer().is_none_or(|next| next > now)
+    }
+}

@@ -1,0 +1,312 @@
+//! The watch: changes as they happen, and what to do when it ends.
+
+use std::ops::ControlFlow;
+
+use skopos_wire::{BrokenFrame, RawObject, WatchEvent};
+
+use super::position::Admission;
+use super::*;
+
+/// A watch that is asked or stands.
+#[derive(Debug)]
+pub(super) struct Watching {
+    pub(super) id: RequestId,
+    /// When the answer began; none before.
+    pub(super) opened_at: Option<Time>,
+    /// Until opened: when the answer is overdue. Then: when the server should have ended the stream.
+    pub(super) patience: Time,
+    /// When the troubles of before count as over though nothing has been said.
+    pub(super) settles_at: Option<Time>,
+    /// When the last frame came; before, when it was opened.
+    pub(super) last_frame: Time,
+    /// Where it started: an event that is older than our position but not than this is out of order.
+    started_after: ResourceVersion,
+    timeout: Duration,
+    /// Whether it brought anything new.
+    progressed: bool,
+    /// Whether no connection could be made before it was opened.
+    after_outage: bool,
+}
+
+/// A stream that stood so long was a good one, whatever it said.
+const GOOD_LIFE: Duration = Duration::from_secs(10);
+/// A stream that stands so long without a word has recovered.
+const SETTLED: Duration = Duration::from_secs(5);
+/// How long a stream that brought news waits at most before it is opened again.
+const LIVELY_DELAY: Duration = Duration::from_secs(10);
+/// So many answers in a row that our RV is in the future are believed.
+const TOO_LARGE_ATTEMPTS: u32 = 4;
+
+impl Machine {
+    pub(super) fn start_watch(&mut self, avoid: Option<RequestId>) {
+        let Some(position) = &self.position else {
+            return self.start_list(ListPlan::new(ReplaceCause::Initial));
+        };
+        let after = position.resource_version().clone();
+        let id = self.new_id();
+        let timeout = self.watch_timeout();
+        self.stats.watch_requests += 1;
+        self.actions.push_back(Action::Watch(WatchRequest {
+            id,
+            start: WatchStart::After(after.clone()),
+            timeout,
+            avoid,
+            patient: self.outage,
+            second_look: false,
+        }));
+        self.state = State::Watching(Watching {
+            id,
+            opened_at: None,
+            patience: self.now + self.options.watch_patience,
+            settles_at: None,
+            last_frame: self.now,
+            started_after: after,
+            timeout,
+            progressed: false,
+            after_outage: false,
+        });
+    }
+
+    /// A streamed list is complete: the stream is a watch from here on.
+    pub(super) fn watch_stands(&mut self, id: RequestId, timeout: Duration) {
+        let Some(position) = &self.position else { return };
+        self.state = State::Watching(Watching {
+            id,
+            opened_at: None,
+            patience: self.now,
+            settles_at: None,
+            last_frame: self.now,
+            started_after: position.resource_version().clone(),
+            timeout,
+            progressed: true,
+            after_outage: false,
+        });
+        self.on_watch_opened();
+        self.settle();
+    }
+
+    /// A random length for a watch, in whole seconds as the server counts them.
+    pub(super) fn watch_timeout(&mut self) -> Duration {
+        let (shortest, longest) = self.options.watch_timeout;
+        let (shortest, longest) = (shortest.as_secs(), longest.as_secs());
+        Duration::from_secs(self.rng.u64(shortest.min(longest)..=longest.max(shortest)))
+    }
+
+    pub(super) fn on_watch_opened(&mut self) {
+        let State::Watching(watching) = &mut self.state else { return };
+        watching.opened_at = Some(self.now);
+        watching.last_frame = self.now;
+        watching.patience = self.now + watching.timeout + self.options.watch_overtime;
+        watching.after_outage = std::mem::take(&mut self.outage);
+        let troubled = self.link.attempts > 0 || self.link.reason.is_some();
+        watching.settles_at = troubled.then_some(self.now + SETTLED);
+        self.link.retry_at = None;
+        self.set_standing();
+    }
+
+    /// The condition of a link whose watch stands.
+    pub(super) fn set_standing(&mut self) {
+        let condition = self.broken.degradation().map_or(Condition::Watching, Condition::Degraded);
+        self.set_condition(condition);
+    }
+
+    /// One batch: everything that is applied of it becomes visible at once.
+    pub(super) fn on_events(&mut self, events: Vec<Result<WatchEvent, BrokenFrame>>, sink: &mut dyn Sink) {
+        if let State::Watching(watching) = &mut self.state {
+            watching.last_frame = self.now;
+        }
+        let before = self.resource_version().cloned();
+        let mut end = None;
+        for event in events {
+            if let ControlFlow::Break(last) = self.on_event(event) {
+                end = Some(last);
+                break;
+            }
+        }
+        self.flush(before, sink);
+        match end {
+            None => {}
+            Some(Last::Error(verdict)) => {
+                self.cancel_main();
+                self.on_watch_failed(verdict, sink);
+            }
+            Some(Last::Broken(frame)) => {
+                self.cancel_main();
+                self.on_broken_frame(&frame, sink);
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Result<WatchEvent, BrokenFrame>) -> ControlFlow<Last> {
+        match event {
+            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => self.admit(object, Change::Put),
+            Ok(WatchEvent::Deleted(object)) => self.admit(object, Change::Deleted),
+            Ok(WatchEvent::Bookmark { resource_version, .. }) => {
+                self.stats.bookmarks += 1;
+                if let Some(position) = &mut self.position {
+                    position.advance(&resource_version, self.now);
+                }
+                self.doubt.heard();
+                self.progressed();
+            }
+            Ok(WatchEvent::Error(status)) => {
+                return ControlFlow::Break(Last::Error(Verdict::of_event(&status)));
+            }
+            Err(frame) => {
+                if self.stops_stream(&frame) {
+                    return ControlFlow::Break(Last::Broken(Box::new(frame)));
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn admit(&mut self, object: RawObject, change: fn(RawObject) -> Change) {
+        let (Some(position), State::Watching(watching)) = (&mut self.position, &self.state) else { return };
+        match position.admit(object.key(), object.resource_version()) {
+            Admission::New => {
+                position.applied(object.key(), object.resource_version(), self.now);
+                self.stats.changes += 1;
+                self.broken.readable(object.key());
+                self.changes.push(change(object));
+                self.progressed();
+            }
+            Admission::Duplicate if *object.resource_version() > watching.started_after => {
+                self.stats.disordered += 1
+            }
+            Admission::Duplicate => self.stats.duplicates += 1,
+        }
+    }
+
+    /// Something new came.
+    fn progressed(&mut self) {
+        if let State::Watching(watching) = &mut self.state {
+            watching.progressed = true;
+            watching.settles_at = None;
+        }
+        self.too_large = 0;
+        self.settle();
+    }
+
+    /// Hands the batch to the sink, and draws the conclusions of where it has led.
+    pub(super) fn flush(&mut self, before: Option<ResourceVersion>, sink: &mut dyn Sink) {
+        let Some(position) = &self.position else { return };
+        if !self.changes.is_empty() {
+            sink.apply(&mut self.changes, position.resource_version());
+            self.changes.clear();
+        } else if before.as_ref() != Some(position.resource_version()) {
+            sink.advance(position.resource_version());
+        } else {
+            return;
+        }
+        if matches!(&self.state, State::Watching(watching) if watching.opened_at.is_some()) {
+            self.set_standing_if_changed();
+        }
+        self.on_moved(sink);
+    }
+
+    fn set_standing_if_changed(&mut self) {
+        let degraded = matches!(self.link.condition, Condition::Degraded(_));
+        if degraded || self.broken.degradation().is_some() {
+            self.set_standing();
+        }
+    }
+
+    fn cancel_main(&mut self) {
+        if let State::Watching(watching) = &self.state {
+            let id = watching.id;
+            self.actions.push_back(Action::Cancel { id });
+        }
+    }
+
+    /// The server ended the stream, between two frames, without an error. That is how watches end.
+    pub(super) fn on_watch_closed(&mut self, sink: &mut dyn Sink) {
+        self.on_watch_over(None, sink);
+    }
+
+    pub(super) fn on_watch_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        let plan = |cause| ListPlan::new(cause);
+        match verdict.meaning {
+            Meaning::Expired => self.relist(plan(ReplaceCause::Expired), verdict.reason, sink),
+            Meaning::ServerReadError => {
+                self.relist(plan(ReplaceCause::ServerReadError), verdict.reason, sink)
+            }
+            Meaning::TooLargeResourceVersion => {
+                // A server that lags behind another catches up: asked again, and another one.
+                self.too_large += 1;
+                if self.too_large >= TOO_LARGE_ATTEMPTS {
+                    self.too_large = 0;
+                    self.relist(plan(ReplaceCause::TooLargeResourceVersion), verdict.reason, sink);
+                } else {
+                    self.wait_to_watch(verdict, sink);
+                }
+            }
+            Meaning::Malformed => self.on_broken_stream(verdict, sink),
+            Meaning::Lost => self.on_watch_over(Some(verdict), sink),
+            _ => self.wait_to_watch(verdict, sink),
+        }
+    }
+
+    /// Waits with the delay that the failure asks for, then watches again at the same RV.
+    pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        let avoid = self.addressee_main();
+        self.cancel_look();
+        self.fail(verdict, Next::Watch { avoid }, sink);
+    }
+
+    /// A stream that stood is over. If it showed life, it is opened again at once; one that ends again and again
+    /// without a word is a failure like any other.
+    fn on_watch_over(&mut self, verdict: Option<Verdict>, sink: &mut dyn Sink) {
+        let State::Watching(watching) = &self.state else { return };
+        let avoid = None;
+        let opened_at = watching.opened_at;
+        let good = opened_at.is_some_and(|opened_at| self.now.since(opened_at) >= GOOD_LIFE);
+        let progressed = watching.progressed;
+        let alive = opened_at.is_some() && (progressed || watching.after_outage || verdict.is_some());
+        self.cancel_look();
+        if good || (alive && self.prompt.take(self.now)) {
+            self.backoff.reset();
+            let spread =
+                if verdict.is_some() { Duration::from_millis(500) } else { Duration::from_millis(100) };
+            let until = self.now + self.up_to(spread);
+            if let Some(verdict) = verdict {
+                self.stats.failures += 1;
+                self.link.attempts = self.link.attempts.saturating_add(1);
+                self.link.reason = Some(verdict.reason);
+                self.set_condition(Condition::Retrying);
+            }
+            return self.wait(until, Next::Watch { avoid });
+        }
+        let verdict = verdict.unwrap_or_else(|| {
+            let lived = opened_at.map_or(Duration::ZERO, |opened_at| self.now.since(opened_at));
+            Verdict::new(Meaning::Lost, format!("the server ended the watch after {lived:.1?}"))
+        });
+        let longest = if progressed { LIVELY_DELAY } else { self.options.backoff_max.mul_f64(2.0) };
+        self.fail_within(verdict, Next::Watch { avoid }, longest, sink);
+    }
+
+    /// No answer, or a stream that the server should have ended long ago.
+    pub(super) fn on_watch_overdue(&mut self, sink: &mut dyn Sink) {
+        let State::Watching(watching) = &self.state else { return };
+        let (id, opened) = (watching.id, watching.opened_at.is_some());
+        self.actions.push_back(Action::Cancel { id });
+        if opened {
+            self.on_watch_over(None, sink);
+        } else {
+            self.wait_to_watch(Verdict::new(Meaning::TimedOut, "no answer to a watch"), sink);
+        }
+    }
+
+    pub(super) fn addressee_main(&self) -> Option<RequestId> {
+        match &self.state {
+            State::Watching(watching) => Some(watching.id),
+            _ => None,
+        }
+    }
+}
+
+/// What ends a stream from within.
+enum Last {
+    Error(Verdict),
+    Broken(Box<BrokenFrame>),
+}

@@ -1,0 +1,255 @@
+use std::fmt;
+use std::time::Duration;
+
+use http::{Method, Request, header};
+use kube::client::Body;
+use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
+
+use crate::{ListRequest, WatchRequest, WatchStart};
+
+/// What to list and watch: a resource of one API version, in one namespace or all, filtered by selectors, whole or
+/// metadata only. Also the key under which links are shared: equal targets see the same objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version in the group, such as `v1`.
+    pub version: String,
+    /// The resource: the plural as it stands in paths, such as `pods`.
+    pub plural: String,
+    /// One namespace, or all of them (and cluster-scoped resources) when absent.
+    pub namespace: Option<String>,
+    /// Canonical text of the label selector; empty for all objects.
+    pub labels: String,
+    /// Canonical text of the field selector; empty for all objects.
+    pub fields: String,
+    /// How much of each object.
+    pub form: Form,
+}
+
+/// How much of each object is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Form {
+    /// The whole object.
+    #[default]
+    Full,
+    /// Its metadata only (`PartialObjectMetadata`).
+    MetadataOnly,
+}
+
+// === impl Target ===
+
+impl Target {
+    /// All objects of a resource, in all namespaces. The group is empty for core resources.
+    pub fn new(group: impl Into<String>, version: impl Into<String>, plural: impl Into<String>) -> Self {
+        Target {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            namespace: None,
+            labels: String::new(),
+            fields: String::new(),
+            form: Form::Full,
+        }
+    }
+
+    /// All objects of a Kubernetes type, in all namespaces.
+    pub fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
+        Target::new(K::group(dynamic), K::version(dynamic), K::plural(dynamic))
+    }
+
+    /// Only those of one namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only those with such labels.
+    #[must_use]
+    pub fn with_labels(mut self, selector: &LabelSelector) -> Self {
+        self.labels = selector.to_string();
+        self
+    }
+
+    /// Only those with such fields.
+    #[must_use]
+    pub fn with_fields(mut self, selector: &FieldSelector) -> Self {
+        self.fields = selector.to_string();
+        self
+    }
+
+    /// Metadata only.
+    #[must_use]
+    pub fn metadata_only(mut self) -> Self {
+        self.form = Form::MetadataOnly;
+        self
+    }
+
+    /// The path of the collection, without query: `/api/v1/namespaces/default/pods`.
+    pub fn path(&self) -> String {
+        self.path_in(self.namespace.as_deref())
+    }
+
+    /// The path of one object.
+    pub fn object_path(&self, key: &ObjectKey) -> String {
+        format!("{}/{}", self.path_in(key.namespace()), encode(key.name()))
+    }
+
+    /// The request for a list or a page of it.
+    pub fn list(&self, request: &ListRequest) -> Request<Body> {
+        let mut query = self.query();
+        if let Some(limit) = request.limit {
+            query.add("limit", &limit.to_string());
+        }
+        if let Some(token) = &request.continue_token {
+            query.add("continue", token);
+        }
+        self.get(self.path(), query, Shape::List)
+    }
+
+    /// The request for a watch.
+    pub fn watch(&self, request: &WatchRequest) -> Request<Body> {
+        let mut query = self.query();
+        query.add("watch", "true");
+        query.add("allowWatchBookmarks", "true");
+        match &request.start {
+            WatchStart::After(resource_version) => {
+                query.add("resourceVersion", &resource_version.to_string())
+            }
+            WatchStart::InitialEvents => {
+                query.add("sendInitialEvents", "true");
+                query.add("resourceVersionMatch", "NotOlderThan");
+            }
+        }
+        query.add("timeoutSeconds", &whole_seconds(request.timeout).to_string());
+        self.get(self.path(), query, Shape::Watch)
+    }
+
+    /// The request for one object, as it is now.
+    pub fn object(&self, key: &ObjectKey) -> Request<Body> {
+        self.get(self.object_path(key), Query::default(), Shape::Object)
+    }
+
+    /// The request of a probe: the smallest consistent read of the whole resource. It disregards namespace and selectors:
+    /// the RV of a list is that of the whole storage, so one probe serves all links of a resource.
+    pub fn probe(&self) -> Request<Body> {
+        let mut query = Query::default();
+        query.add("limit", "1");
+        let whole = Target { form: Form::MetadataOnly, ..self.clone() };
+        whole.get(whole.path(), query, Shape::List)
+    }
+
+    fn path_in(&self, namespace: Option<&str>) -> String {
+        let mut path = if self.group.is_empty() {
+            format!("/api/{}", encode(&self.version))
+        } else {
+            format!("/apis/{}/{}", encode(&self.group), encode(&self.version))
+        };
+        if let Some(namespace) = namespace {
+            path.push_str("/namespaces/");
+            path.push_str(&encode(namespace));
+        }
+        path.push('/');
+        path.push_str(&encode(&self.plural));
+        path
+    }
+
+    fn query(&self) -> Query {
+        let mut query = Query::default();
+        if !self.labels.is_empty() {
+            query.add("labelSelector", &self.labels);
+        }
+        if !self.fields.is_empty() {
+            query.add("fieldSelector", &self.fields);
+        }
+        query
+    }
+
+    fn get(&self, path: String, query: Query, shape: Shape) -> Request<Body> {
+        let uri = if query.0.is_empty() { path } else { format!("{path}?{}", query.0) };
+        let accept = match (self.form, shape) {
+            (Form::Full, _) => "application/json",
+            (Form::MetadataOnly, Shape::List) => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+            }
+            (Form::MetadataOnly, _) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        };
+        let mut request = Request::new(Body::empty());
+        *request.method_mut() = Method::GET;
+        // Every byte that is not unreserved was percent-encoded, so this is always a URI; should it not be, the
+        // transport refuses the request `/` with a 404, which is reported as such.
+        *request.uri_mut() = uri.parse().unwrap_or_default();
+        let headers = request.headers_mut();
+        headers.insert(header::ACCEPT, header::HeaderValue::from_static(accept));
+        if matches!(shape, Shape::Watch) {
+            // Kubernetes 1.37 compresses each flush of a watch as a gzip member of its own. Not worth the delay.
+            headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
+        }
+        request
+    }
+}
+
+/// `pods`, `deployments.v1.apps in prod`, with selectors: for logs and tables.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plural)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}.{}", self.version, self.group)?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in {namespace}")?;
+        }
+        if !self.labels.is_empty() {
+            write!(f, " with labels {}", self.labels)?;
+        }
+        if !self.fields.is_empty() {
+            write!(f, " with fields {}", self.fields)?;
+        }
+        Ok(())
+    }
+}
+
+/// What shape of answer is expected.
+#[derive(Clone, Copy)]
+enum Shape {
+    List,
+    Watch,
+    Object,
+}
+
+#[derive(Default)]
+struct Query(String);
+
+impl Query {
+    fn add(&mut self, name: &str, value: &str) {
+        if !self.0.is_empty() {
+            self.0.push('&');
+        }
+        self.0.push_str(name);
+        self.0.push('=');
+        self.0.push_str(&encode(value));
+    }
+}
+
+/// Percent-encodes everything but RFC 3986's unreserved characters.
+fn encode(text: &str) -> String {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push('%');
+            encoded.push(char::from(HEX[usize::from(byte >> 4)]));
+            encoded.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
+    encoded
+}
+
+/// `timeoutSeconds` is a whole number, and 0 means "as long as the server likes".
+fn whole_seconds(span: Duration) -> u64 {
+    span.as_secs().max(1)
+}

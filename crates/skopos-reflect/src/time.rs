@@ -1,0 +1,96 @@
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A moment, as the time since an origin that only its [`Clock`] knows.
+///
+/// The state machine computes with these and reads no clock itself, so that a test can hand it any course of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(Duration);
+
+/// Turns real (or tokio's virtual) instants into [`Time`] and back.
+///
+/// Cheap to copy. Everything that belongs to one cluster should share one clock: the moments that a prober, a driver
+/// and a store exchange are then comparable.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: Instant,
+}
+
+// === impl Time ===
+
+impl Time {
+    /// The origin of the clock.
+    pub const ORIGIN: Time = Time(Duration::ZERO);
+
+    /// The moment that lies this long after the origin.
+    pub const fn after_origin(elapsed: Duration) -> Self {
+        Time(elapsed)
+    }
+
+    /// How long after the origin this moment lies.
+    pub const fn since_origin(self) -> Duration {
+        self.0
+    }
+
+    /// How long ago `earlier` was at this moment; zero when it lies in the future.
+    pub fn since(self, earlier: Time) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+
+    fn add(self, span: Duration) -> Time {
+        Time(self.0.saturating_add(span))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Time;
+
+    fn sub(self, span: Duration) -> Time {
+        Time(self.0.saturating_sub(span))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3}s", self.0.as_secs_f64())
+    }
+}
+
+// === impl Clock ===
+
+impl Clock {
+    /// A clock whose origin is now.
+    pub fn new() -> Self {
+        Clock { origin: Instant::now() }
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Time {
+        self.at(Instant::now())
+    }
+
+    /// The moment of a tokio instant; the origin for instants before it.
+    pub fn at(&self, instant: Instant) -> Time {
+        Time(instant.saturating_duration_since(self.origin))
+    }
+
+    /// The tokio instant of a moment.
+    pub fn instant(&self, time: Time) -> Instant {
+        // A moment beyond what the platform's instants can hold is as good as never.
+        const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+        self.origin.checked_add(time.0).unwrap_or(self.origin + FAR)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Clock::new()
+    }
+}
