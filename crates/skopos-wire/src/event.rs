@@ -63,7 +63,9 @@ impl WatchEvent {
     /// The version that the watch has reached with this event; none for an error.
     pub fn resource_version(&self) -> Option<&ResourceVersion> {
         match self {
-            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => Some(object.resource_version()),
+            Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => {
+                Some(object.resource_version())
+            }
             Self::Bookmark { resource_version, .. } => Some(resource_version),
             Self::Error(_) => None,
         }
@@ -169,11 +171,12 @@ fn parse(frame: &[u8], limits: &Limits) -> Result<WatchEvent, BrokenReason> {
     cursor.end()?;
 
     let event_type = event_type.ok_or(BrokenReason::Member { member: "type", problem: "is missing" })?;
-    let (parts, json, base) = object.ok_or(BrokenReason::Member { member: "object", problem: "is missing" })?;
+    let (parts, json, base) =
+        object.ok_or(BrokenReason::Member { member: "object", problem: "is missing" })?;
     if json.len() > limits.max_object_bytes {
         return Err(ScanError::TooLarge { bytes: json.len(), limit: limits.max_object_bytes }.into());
     }
-    let object = |parts| RawObject::from_parts(json, parts, base, limits);
+    let object = |parts| RawObject::from_parts(json, parts, base);
     match event_type.text().as_deref().unwrap_or_default() {
         "ADDED" => Ok(WatchEvent::Added(object(parts)?)),
         "MODIFIED" => Ok(WatchEvent::Modified(object(parts)?)),
@@ -182,11 +185,13 @@ fn parse(frame: &[u8], limits: &Limits) -> Result<WatchEvent, BrokenReason> {
             let annotations = parts.annotations().map(|range| cursor.slice(range)).unwrap_or_default();
             Ok(WatchEvent::Bookmark {
                 resource_version: parts.resource_version()?,
-                initial_events_end: crate::object::lookup_text(annotations, &[INITIAL_EVENTS_END]).as_deref() == Some("true"),
+                initial_events_end: crate::object::lookup_text(annotations, &[INITIAL_EVENTS_END]).as_deref()
+                    == Some("true"),
             })
         }
-        "ERROR" => match serde_json::from_slice(json) {
-            Ok(status) => Ok(WatchEvent::Error(Box::new(status))),
+        "ERROR" => match serde_json::from_slice::<Status>(json) {
+            Ok(status) if status.kind == "Status" => Ok(WatchEvent::Error(Box::new(status))),
+            Ok(other) => Err(BrokenReason::NotAStatus(other.kind.chars().take(64).collect())),
             Err(error) => Err(BrokenReason::NotAStatus(error.to_string().into())),
         },
         other => Err(BrokenReason::UnknownType(other.chars().take(64).collect())),
@@ -205,4 +210,101 @@ fn find_type(frame: &[u8]) -> Option<String> {
         Ok(())
     });
     event_type
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"}}"#;
+
+    fn parse(frame: &str) -> Result<WatchEvent, BrokenFrame> {
+        WatchEvent::parse_slice(frame.as_bytes(), &Limits::default())
+    }
+
+    #[test]
+    fn reads_members_in_any_order() {
+        for frame in [
+            format!(r#"{{"type":"MODIFIED","object":{POD}}}"#),
+            format!(r#" {{ "object" : {POD} , "extra":[{{}}], "type" : "MODIFIED" }} "#),
+            format!(r#"{{"ob\u006aect":{POD},"t\u0079pe":"MODIF\u0049ED"}}"#),
+        ] {
+            let WatchEvent::Modified(object) = parse(&frame).unwrap() else { panic!("{frame}") };
+            assert_eq!(object.bytes(), POD);
+            assert_eq!((object.kind(), object.uid()), (Some("Pod"), "u"));
+            assert_eq!(object.key().to_string(), "n/a");
+        }
+    }
+
+    #[test]
+    fn a_bookmark_needs_only_a_version() {
+        let bookmark = |object: &str| parse(&format!(r#"{{"type":"BOOKMARK","object":{object}}}"#));
+        let expect =
+            |initial_events_end| WatchEvent::Bookmark { resource_version: 7.into(), initial_events_end };
+        assert_eq!(
+            bookmark(r#"{"metadata":{"resourceVersion":"7","creationTimestamp":null}}"#).unwrap(),
+            expect(false)
+        );
+        let end = r#"{"metadata":{"resourceVersion":"7","annotations":{"a":"b","k8s.io/initial-events-end":"true"}}}"#;
+        assert_eq!(bookmark(end).unwrap(), expect(true));
+        assert!(bookmark(r#"{"metadata":{}}"#).is_err());
+    }
+
+    #[test]
+    fn an_error_is_a_status() {
+        let status = Status::too_old_resource_version(1, 5);
+        let frame = format!(r#"{{"type":"ERROR","object":{}}}"#, serde_json::to_string(&status).unwrap());
+        assert_eq!(parse(&frame).unwrap(), WatchEvent::Error(Box::new(status)));
+        let broken = parse(&format!(r#"{{"type":"ERROR","object":{POD}}}"#)).unwrap_err();
+        assert!(matches!(broken.reason, BrokenReason::NotAStatus(_)));
+    }
+
+    #[test]
+    fn a_broken_frame_names_its_object() {
+        let frames = [
+            // Broken behind the metadata, before it, and cut off.
+            format!(r#"{{"type":"ADDED","object":{},"spec":{{]}}}}"#, &POD[..POD.len() - 1]),
+            format!(r#"{{"type":"ADDED","object":{{"spec":tru,{}}}"#, &POD[1..]),
+            format!(r#"{{"type":"ADDED","object":{}"#, &POD[..POD.len() - 1]),
+            // A type that does not exist, and a second object.
+            format!(r#"{{"type":"ADDED","object":{POD},"object":{POD}}}"#),
+            format!(r#"{{"type":"ADDED","object":{POD}}} x"#),
+        ];
+        for frame in frames {
+            let broken = parse(&frame).expect_err(&frame);
+            assert_eq!(broken.key, Some(ObjectKey::namespaced("n", "a")), "{frame}");
+            assert_eq!(broken.resource_version, Some(5.into()), "{frame}");
+            assert_eq!(broken.event_type.as_deref(), Some("ADDED"), "{frame}");
+        }
+        let broken = parse(&format!(r#"{{"type":"RENAMED","object":{POD}}}"#)).unwrap_err();
+        assert_eq!(broken.reason, BrokenReason::UnknownType("RENAMED".into()));
+        assert_eq!(
+            broken.to_string(),
+            r#"broken watch frame (RENAMED of n/a): there is no event type "RENAMED""#
+        );
+    }
+
+    #[test]
+    fn refuses_what_is_no_event() {
+        for frame in [
+            "",
+            "{}",
+            "[]",
+            "null",
+            "upstream error",
+            r#"{"type":"ADDED"}"#,
+            r#"{"object":{}}"#,
+            r#"{"type":1,"object":{}}"#,
+        ] {
+            let broken = parse(frame).expect_err(frame);
+            assert_eq!(broken.key, None);
+        }
+        let table = r#"{"type":"ADDED","object":{"kind":"Table","apiVersion":"meta.k8s.io/v1","rows":[]}}"#;
+        assert_eq!(parse(table).unwrap_err().reason, BrokenReason::Scan(ScanError::Table));
+        let limits = Limits { max_object_bytes: 10, ..Limits::default() };
+        let frame = format!(r#"{{"type":"ADDED","object":{POD}}}"#);
+        let broken = WatchEvent::parse(frame.into(), &limits).unwrap_err();
+        assert!(matches!(broken.reason, BrokenReason::Scan(ScanError::TooLarge { .. })));
+        assert!(broken.key.is_some());
+    }
 }

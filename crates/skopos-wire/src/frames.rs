@@ -252,7 +252,11 @@ mod tests {
         ];
         for (stream, frames) in cases {
             for chunk in 1..=stream.len().max(1) {
-                assert_eq!(split(stream, chunk, Limits::default()).unwrap(), *frames, "{stream:?} by {chunk}");
+                assert_eq!(
+                    split(stream, chunk, Limits::default()).unwrap(),
+                    *frames,
+                    "{stream:?} by {chunk}"
+                );
             }
         }
     }
@@ -270,7 +274,8 @@ mod tests {
         );
         let limits = Limits { max_frame_bytes: 500, ..Limits::default() };
         for chunk in [1, 100, 5000] {
-            let Err(FrameError::TooLarge { limit: 500, identity }) = split(&stream, chunk, limits.clone()) else {
+            let Err(FrameError::TooLarge { limit: 500, identity }) = split(&stream, chunk, limits.clone())
+            else {
                 panic!("by {chunk}");
             };
             assert_eq!(identity.key.unwrap().to_string(), "a");

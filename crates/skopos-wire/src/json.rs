@@ -206,7 +206,14 @@ impl<'a> Cursor<'a> {
     fn escape(&mut self) -> Result<(), SyntaxError> {
         match self.bytes.get(self.pos) {
             Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.pos += 1,
-            Some(b'u') if self.slice(self.pos + 1..self.pos + 5).iter().filter(|b| b.is_ascii_hexdigit()).count() == 4 => {
+            Some(b'u')
+                if self
+                    .slice(self.pos + 1..self.pos + 5)
+                    .iter()
+                    .filter(|b| b.is_ascii_hexdigit())
+                    .count()
+                    == 4 =>
+            {
                 self.pos += 5;
             }
             _ => return Err(self.error("an escape sequence")),
@@ -365,10 +372,47 @@ mod tests {
     #[test]
     fn agrees_with_serde_json() {
         let texts = [
-            "{}", "[]", " [ 1 , 2 ] ", "{\"a\":{\"b\":[null,true,false,-0.5e+10,\"x\\u00e9\\n\"]}}", "0", "-1", "1.5E-3", "\"\"",
-            "", "{", "}", "[1,]", "{,}", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "[1 2]", "01", "-", "1.", "1e", ".5", "+1", "tru",
-            "nulll", "\"\\x\"", "\"\\u12g4\"", "\"\\u123", "\"a\nb\"", "\"a", "[}", "{]", "{\"a\":1]", "{1:2}", "1 1", "[\"a\":1]",
-            "\"long enough to take the fast path, \\\" and \\\\ then on\"", "\"0123456\t\"", "\"01234567\\", "NaN", "'a'",
+            "{}",
+            "[]",
+            " [ 1 , 2 ] ",
+            "{\"a\":{\"b\":[null,true,false,-0.5e+10,\"x\\u00e9\\n\"]}}",
+            "0",
+            "-1",
+            "1.5E-3",
+            "\"\"",
+            "",
+            "{",
+            "}",
+            "[1,]",
+            "{,}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "[1 2]",
+            "01",
+            "-",
+            "1.",
+            "1e",
+            ".5",
+            "+1",
+            "tru",
+            "nulll",
+            "\"\\x\"",
+            "\"\\u12g4\"",
+            "\"\\u123",
+            "\"a\nb\"",
+            "\"a",
+            "[}",
+            "{]",
+            "{\"a\":1]",
+            "{1:2}",
+            "1 1",
+            "[\"a\":1]",
+            "\"long enough to take the fast path, \\\" and \\\\ then on\"",
+            "\"0123456\t\"",
+            "\"01234567\\",
+            "NaN",
+            "'a'",
         ];
         for text in texts {
             let theirs = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();

@@ -96,7 +96,9 @@ impl FromStr for ObjectKey {
     fn from_str(text: &str) -> Result<Self, InvalidKey> {
         match text.split_once('/') {
             None => Self::checked(None, text),
-            Some(("", _)) => Err(InvalidKey { part: "namespace", text: "".into(), problem: "must not be empty" }),
+            Some(("", _)) => {
+                Err(InvalidKey { part: "namespace", text: "".into(), problem: "must not be empty" })
+            }
             Some((namespace, name)) => Self::checked(Some(namespace), name),
         }
     }
@@ -148,14 +150,24 @@ mod tests {
 
     #[test]
     fn refuses_names_that_are_no_path_segment() {
-        for (namespace, name) in
-            [(None, ""), (None, "a/b"), (Some("a/b"), "c"), (Some("a"), ".."), (None, "."), (None, "a\0b"), (None, "a\nb"), (None, "a%2fb")]
-        {
+        for (namespace, name) in [
+            (None, ""),
+            (None, "a/b"),
+            (Some("a/b"), "c"),
+            (Some("a"), ".."),
+            (None, "."),
+            (None, "a\0b"),
+            (None, "a\nb"),
+            (None, "a%2fb"),
+        ] {
             assert!(ObjectKey::checked(namespace, name).is_err(), "{namespace:?} {name:?}");
         }
         assert!("/a".parse::<ObjectKey>().is_err());
         assert!("a/b/c".parse::<ObjectKey>().is_err());
-        assert_eq!(ObjectKey::checked(Some(""), "system:node:a").unwrap(), ObjectKey::cluster("system:node:a"));
+        assert_eq!(
+            ObjectKey::checked(Some(""), "system:node:a").unwrap(),
+            ObjectKey::cluster("system:node:a")
+        );
     }
 
     #[test]

@@ -36,11 +36,11 @@ pub use list::{ListBody, ListError, ListMeta, ListSplitter};
 pub use object::{DecodeError, Identity, Labels, RawObject, ScanError};
 pub use rv::{InvalidResourceVersion, ResourceVersion};
 pub use selector::{
-    FieldRequirement, FieldSelector, FieldSource, LabelOperator, LabelRequirement, LabelSelector, LabelSource,
-    ParseError,
+    FieldRequirement, FieldSelector, FieldSource, LabelOperator, LabelRequirement, LabelSelector,
+    LabelSource, ParseError,
 };
 pub use status::{
-    FieldError, FieldErrorKind, GroupResource, ListOptionsFault, Status, StatusCause, StatusDetails, StatusMeta,
-    StatusReason,
+    FieldError, FieldErrorKind, GroupResource, ListOptionsFault, Status, StatusCause, StatusDetails,
+    StatusMeta, StatusReason,
 };
 pub use token::{ContinueToken, InvalidToken};

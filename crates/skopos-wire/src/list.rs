@@ -287,7 +287,9 @@ impl ListSplitter {
                 self.begin_value()
             }
             (State::Value, _) if self.is_key("items") => return error("an array of items"),
-            (State::Value, _) if self.is_key("rows") || self.is_key("columnDefinitions") => return Err(ListError::Table),
+            (State::Value, _) if self.is_key("rows") || self.is_key("columnDefinitions") => {
+                return Err(ListError::Table);
+            }
             (State::Value, b',' | b'}' | b']' | b':') => return error("a value"),
             (State::Value, _) => self.begin_value(),
             (State::AfterValue, b',') => State::Key { first: false },
@@ -326,7 +328,8 @@ impl ListSplitter {
     /// Goes on with a key or a value of the envelope.
     fn value(&mut self, chunk: &[u8], pos: usize) -> Result<usize, ListError> {
         let rest = &chunk[pos..];
-        let scalar = !self.nesting.in_string && self.nesting.depth == 0 && !matches!(rest[0], b'{' | b'[' | b'"');
+        let scalar =
+            !self.nesting.in_string && self.nesting.depth == 0 && !matches!(rest[0], b'{' | b'[' | b'"');
         let (len, done) = if scalar {
             // A number or literal goes to the next byte that cannot be part of one.
             match rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
@@ -487,7 +490,8 @@ mod tests {
     use super::*;
 
     fn split(body: &str, chunk: usize) -> Result<(Vec<String>, ListBody), ListError> {
-        let mut splitter = ListSplitter::new(Limits { max_object_bytes: 64, max_depth: 6, ..Limits::default() });
+        let mut splitter =
+            ListSplitter::new(Limits { max_object_bytes: 64, max_depth: 6, ..Limits::default() });
         let mut items = Vec::new();
         for chunk in body.as_bytes().chunks(chunk) {
             splitter.push(chunk, &mut |item| items.push(String::from_utf8(item.to_vec()).unwrap()))?;
@@ -558,14 +562,19 @@ mod tests {
             (r#"{"items":nil}"#, |e| matches!(e, Envelope(_))),
             (r#"{"items":[],"items":[]}"#, |e| matches!(e, Duplicate("items"))),
             (r#"{"items":[]}"#, |e| matches!(e, InvalidResourceVersion(_))),
-            (r#"{"items":[],"metadata":{"resourceVersion":"x"}}"#, |e| matches!(e, InvalidResourceVersion(_))),
+            (r#"{"items":[],"metadata":{"resourceVersion":"x"}}"#, |e| {
+                matches!(e, InvalidResourceVersion(_))
+            }),
             (r#"{"items":[],"metadata":{"resourceVersion":7}}"#, |e| matches!(e, Envelope(_))),
             (r#"{"items":[]} x"#, |e| matches!(e, Syntax(_))),
             (r#"{"items":[{"a":[[[[[[1]]]]]]}]}"#, |e| matches!(e, TooDeep { .. })),
-            (r#"{"items":[{"a":"a string that is longer than sixty-four bytes, which is the limit"}]}"#, |e| {
-                matches!(e, ItemTooLarge { index: 0, limit: 64 })
+            (
+                r#"{"items":[{"a":"a string that is longer than sixty-four bytes, which is the limit"}]}"#,
+                |e| matches!(e, ItemTooLarge { index: 0, limit: 64 }),
+            ),
+            (r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":[]}"#, |e| {
+                matches!(e, Table)
             }),
-            (r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":[]}"#, |e| matches!(e, Table)),
             (r#"{"a":1 "b":2}"#, |e| matches!(e, Syntax(_))),
             (r#"{"a":,}"#, |e| matches!(e, Syntax(_))),
             (r#"{,}"#, |e| matches!(e, Syntax(_))),

@@ -38,7 +38,8 @@ impl ContinueToken {
 
     /// The token as it stands in a list's metadata and in a request.
     pub fn encode(&self) -> String {
-        let wire = Wire { v: VERSION.into(), rv: self.resource_version, start: self.start_key.as_str().into() };
+        let wire =
+            Wire { v: VERSION.into(), rv: self.resource_version, start: self.start_key.as_str().into() };
         // A struct of two strings and a number always serializes.
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
@@ -48,8 +49,10 @@ impl ContinueToken {
     /// # Errors
     /// With the server's own texts; the caller's answer is 400 BadRequest.
     pub fn decode(token: &str) -> Result<Self, InvalidToken> {
-        let json = URL_SAFE_NO_PAD.decode(token).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
-        let wire: Wire<'_> = serde_json::from_slice(&json).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
+        let json =
+            URL_SAFE_NO_PAD.decode(token).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
+        let wire: Wire<'_> =
+            serde_json::from_slice(&json).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
         if wire.v != VERSION {
             return Err(InvalidToken::UnknownVersion(wire.v.into_owned()));
         }
@@ -114,7 +117,10 @@ mod tests {
     fn writes_what_kube_apiserver_writes() {
         let encoded = ContinueToken::new(7, "default/a\0").encode();
         let json = URL_SAFE_NO_PAD.decode(encoded).unwrap();
-        assert_eq!(String::from_utf8(json).unwrap(), r#"{"v":"meta.k8s.io/v1","rv":7,"start":"default/a\u0000"}"#);
+        assert_eq!(
+            String::from_utf8(json).unwrap(),
+            r#"{"v":"meta.k8s.io/v1","rv":7,"start":"default/a\u0000"}"#
+        );
     }
 
     #[test]
@@ -132,13 +138,19 @@ mod tests {
             text(r#"{"v":"v2","rv":1,"start":"a"}"#),
             "continue key is not valid: server does not recognize this encoded version v2"
         );
-        assert_eq!(text(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#), "continue key is not valid: ../a");
-        assert!(ContinueToken::decode("%%%").unwrap_err().to_string().starts_with("continue key is not valid: "));
+        assert_eq!(
+            text(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#),
+            "continue key is not valid: ../a"
+        );
+        assert!(
+            ContinueToken::decode("%%%").unwrap_err().to_string().starts_with("continue key is not valid: ")
+        );
     }
 
     #[test]
     fn knows_the_inconsistent_continue() {
-        let token = ContinueToken::decode(&token(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"/a\u0000"}"#)).unwrap();
+        let token =
+            ContinueToken::decode(&token(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"/a\u0000"}"#)).unwrap();
         assert!(token.is_inconsistent());
         assert_eq!(token.start_key, "a\0");
     }

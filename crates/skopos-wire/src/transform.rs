@@ -14,7 +14,8 @@ use crate::json::{Cursor, DEPTH_CAP, SyntaxError};
 /// assert_eq!(drop_managed_fields(json), r#"{"metadata":{"name":"a"},"spec":{}}"#);
 /// ```
 pub fn drop_managed_fields(json: &[u8]) -> Bytes {
-    if memchr::memmem::find(json, b"managedFields").is_none() && memchr::memmem::find(json, b"\\u").is_none() {
+    if memchr::memmem::find(json, b"managedFields").is_none() && memchr::memmem::find(json, b"\\u").is_none()
+    {
         return Bytes::copy_from_slice(json);
     }
     or_unchanged(json, |out| {
@@ -58,7 +59,9 @@ pub fn metadata_only(json: &[u8]) -> Bytes {
             Ok(())
         })?;
         cursor.end()?;
-        out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+        out.extend_from_slice(
+            br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#,
+        );
         out.extend_from_slice(metadata.map_or(b"{}", |range| cursor.slice(range)));
         out.push(b'}');
         Ok(())

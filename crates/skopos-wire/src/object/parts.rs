@@ -234,9 +234,11 @@ impl<'a> Parts<'a> {
     }
 
     /// What is known, with positions relative to `base`. The JSON itself is left empty, for the caller to fill in.
-    pub(super) fn into_inner(self, base: usize, limits: &Limits) -> Result<Inner, ScanError> {
+    pub(super) fn into_inner(self, base: usize) -> Result<Inner, ScanError> {
         let is = |text: Option<RawStr<'_>>, wanted: &str| text.is_some_and(|text| text.is(wanted));
-        if is(self.kind, "Table") && (is(self.api_version, "meta.k8s.io/v1") || is(self.api_version, "meta.k8s.io/v1beta1")) {
+        if is(self.kind, "Table")
+            && (is(self.api_version, "meta.k8s.io/v1") || is(self.api_version, "meta.k8s.io/v1beta1"))
+        {
             return Err(ScanError::Table);
         }
         if self.metadata.is_none() {
@@ -246,10 +248,11 @@ impl<'a> Parts<'a> {
         required(self.uid, "metadata.uid")?;
         let resource_version = self.resource_version()?;
         let namespace = match self.namespace {
-            Some(text) => Some(text.text().ok_or(ScanError::WrongType { field: "metadata.namespace", expected: "text" })?),
+            Some(text) => Some(
+                text.text().ok_or(ScanError::WrongType { field: "metadata.namespace", expected: "text" })?,
+            ),
             None => None,
         };
-        debug_assert!(limits.max_object_bytes <= u32::MAX as usize);
         let span = |text: Option<RawStr<'_>>| match text {
             Some(text) if !text.is_escaped() => Span::new(text.start()..text.start() + text.len(), base),
             _ => Span::default(),
@@ -270,7 +273,10 @@ impl<'a> Parts<'a> {
 
     fn unescaped(self) -> Option<Box<Unescaped>> {
         let escaped = |text: Option<RawStr<'_>>| text.filter(RawStr::is_escaped).and_then(owned);
-        let any = [self.uid, self.deletion_timestamp, self.api_version, self.kind].iter().flatten().any(RawStr::is_escaped);
+        let any = [self.uid, self.deletion_timestamp, self.api_version, self.kind]
+            .iter()
+            .flatten()
+            .any(RawStr::is_escaped);
         if !any && self.labels_as_pairs.is_none() {
             return None;
         }
@@ -295,7 +301,9 @@ impl<'a> Parts<'a> {
         // Broken before the metadata, or wrapped in something: look for metadata anywhere.
         for at in memchr::memmem::find_iter(json, METADATA_KEY).take(MAX_GUESSES) {
             let mut parts = Parts::default();
-            let mut cursor = Cursor::new(&json[at + METADATA_KEY.len()..], limits.max_depth);
+            let start = at + METADATA_KEY.len();
+            let guess = &json[start..json.len().min(start + MAX_GUESS_BYTES)];
+            let mut cursor = Cursor::new(guess, limits.max_depth);
             if cursor.eat(b':') {
                 let _ = parts.read_metadata(&mut cursor, &limits);
             }
@@ -321,6 +329,8 @@ impl<'a> Parts<'a> {
 const METADATA_KEY: &[u8] = br#""metadata""#;
 /// Places that [`Parts::identify`] looks at: enough for an object with a few templates in it.
 const MAX_GUESSES: usize = 64;
+/// How far it reads from each: metadata with the most annotations (256 KiB) and more. Together they bound the work.
+const MAX_GUESS_BYTES: usize = 512 << 10;
 
 /// Fails if the text is too long or not UTF-8.
 pub(crate) fn check_text(json: &[u8], limit: usize) -> Result<(), ScanError> {
@@ -369,7 +379,10 @@ fn wrong_type_unless_null(
     if is_null { Ok(()) } else { Err(ScanError::WrongType { field, expected }) }
 }
 
-fn required<'a>(text: Option<RawStr<'a>>, field: &'static str) -> Result<std::borrow::Cow<'a, str>, ScanError> {
+fn required<'a>(
+    text: Option<RawStr<'a>>,
+    field: &'static str,
+) -> Result<std::borrow::Cow<'a, str>, ScanError> {
     text.and_then(|text| text.text()).filter(|text| !text.is_empty()).ok_or(ScanError::Missing { field })
 }
 
@@ -378,7 +391,10 @@ fn readable_in_place(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> bool {
     const FEW: usize = 32;
     let plain = pairs.iter().all(|(key, value)| key.plain().is_some() && value.plain().is_some());
     let distinct = || {
-        pairs.iter().enumerate().all(|(i, (key, _))| pairs[..i].iter().all(|(other, _)| other.plain() != key.plain()))
+        pairs
+            .iter()
+            .enumerate()
+            .all(|(i, (key, _))| pairs[..i].iter().all(|(other, _)| other.plain() != key.plain()))
     };
     plain && pairs.len() <= FEW && distinct()
 }

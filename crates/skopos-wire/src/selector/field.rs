@@ -67,7 +67,8 @@ impl FieldSelector {
 
     /// The value that the field has to have, if the selector demands one.
     pub fn exact(&self, field: &str) -> Option<&str> {
-        let demand = self.requirements.iter().find(|requirement| requirement.equal && *requirement.field == *field);
+        let demand =
+            self.requirements.iter().find(|requirement| requirement.equal && *requirement.field == *field);
         demand.map(|requirement| &*requirement.value)
     }
 
@@ -113,7 +114,9 @@ impl FieldRequirement {
         let (at, operator) = term
             .char_indices()
             .find_map(|(at, _)| OPERATORS.iter().find(|op| term[at..].starts_with(**op)).map(|op| (at, *op)))
-            .ok_or_else(|| ParseError::new(format!("invalid selector: '{selector}'; can't understand '{term}'")))?;
+            .ok_or_else(|| {
+                ParseError::new(format!("invalid selector: '{selector}'; can't understand '{term}'"))
+            })?;
         let value = unescape(&term[at + operator.len()..])?;
         Ok(Self { field: term[..at].into(), value: value.into(), equal: operator != "!=" })
     }
@@ -142,8 +145,9 @@ fn split_terms(text: &str) -> Vec<&str> {
 }
 
 fn unescape(text: &str) -> Result<String, ParseError> {
-    let invalid =
-        |sequence: &str| ParseError::new(format!("invalid field selector: invalid escape sequence: {sequence}"));
+    let invalid = |sequence: &str| {
+        ParseError::new(format!("invalid field selector: invalid escape sequence: {sequence}"))
+    };
     let mut value = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

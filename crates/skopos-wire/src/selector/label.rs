@@ -5,9 +5,9 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::str::FromStr;
 
+use super::ParseError;
 use super::label_parser::Parser;
 use super::validation::{label_key_problems, label_value_problems};
-use super::ParseError;
 use crate::RawObject;
 use crate::status::{FieldError, aggregate};
 
@@ -149,8 +149,11 @@ impl LabelRequirement {
 
     fn problems(&self) -> Vec<FieldError> {
         use LabelOperator::*;
-        let shown = || format!("{{{}}}", self.values().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", "));
-        let invalid = |detail: &str| FieldError::invalid_literal("values", format!("[]string{}", shown()), detail);
+        let shown = || {
+            format!("{{{}}}", self.values().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", "))
+        };
+        let invalid =
+            |detail: &str| FieldError::invalid_literal("values", format!("[]string{}", shown()), detail);
         let mut problems = Vec::new();
         if let Some(problem) = key_problem(&self.key, "key") {
             problems.push(problem);
@@ -179,7 +182,11 @@ impl LabelRequirement {
         for (i, value) in self.values().enumerate() {
             let found = label_value_problems(value);
             if !found.is_empty() {
-                problems.push(FieldError::invalid(format!("values[{i}][{}]", self.key), value, found.join("; ")));
+                problems.push(FieldError::invalid(
+                    format!("values[{i}][{}]", self.key),
+                    value,
+                    found.join("; "),
+                ));
             }
         }
         problems
@@ -256,7 +263,9 @@ impl<K: Ord + std::borrow::Borrow<str>, V: AsRef<str>> LabelSource for BTreeMap<
     }
 }
 
-impl<K: Eq + std::hash::Hash + std::borrow::Borrow<str>, V: AsRef<str>, S: BuildHasher> LabelSource for HashMap<K, V, S> {
+impl<K: Eq + std::hash::Hash + std::borrow::Borrow<str>, V: AsRef<str>, S: BuildHasher> LabelSource
+    for HashMap<K, V, S>
+{
     fn label(&self, key: &str) -> Option<&str> {
         self.get(key).map(AsRef::as_ref)
     }
@@ -368,7 +377,10 @@ mod tests {
                 "x=a@b",
                 "unable to parse requirement: values[0][x]: Invalid value: \"a@b\": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
             ),
-            ("/x", "unable to parse requirement: <nil>: Invalid value: \"/x\": prefix part must be non-empty"),
+            (
+                "/x",
+                "unable to parse requirement: <nil>: Invalid value: \"/x\": prefix part must be non-empty",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(error(text), expected, "{text}");

@@ -16,7 +16,9 @@ pub(super) fn label_key_problems(key: &str) -> Vec<String> {
     match prefix {
         Some("") => problems.push("prefix part must be non-empty".to_owned()),
         Some(prefix) => {
-            problems.extend(subdomain_problems(prefix).into_iter().map(|problem| format!("prefix part {problem}")));
+            problems.extend(
+                subdomain_problems(prefix).into_iter().map(|problem| format!("prefix part {problem}")),
+            );
         }
         None => {}
     }
@@ -49,9 +51,8 @@ fn subdomain_problems(text: &str) -> Vec<String> {
     if text.len() > MAX_SUBDOMAIN {
         problems.push(format!("must be no more than {MAX_SUBDOMAIN} bytes"));
     }
-    let is_label = |label: &str| {
-        is_within(label, |b| b.is_ascii_lowercase() || b.is_ascii_digit(), |b| b == b'-')
-    };
+    let is_label =
+        |label: &str| is_within(label, |b| b.is_ascii_lowercase() || b.is_ascii_digit(), |b| b == b'-');
     if !text.split('.').all(is_label) {
         problems.push(regex_problem(SUBDOMAIN_RULE, SUBDOMAIN_REGEX, &["example.com"]));
     }
@@ -67,7 +68,9 @@ fn is_within(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool)
     match text.as_bytes() {
         [] => false,
         [only] => outer(*only),
-        [first, middle @ .., last] => outer(*first) && outer(*last) && middle.iter().all(|b| outer(*b) || inner(*b)),
+        [first, middle @ .., last] => {
+            outer(*first) && outer(*last) && middle.iter().all(|b| outer(*b) || inner(*b))
+        }
     }
 }
 
@@ -80,8 +83,7 @@ const MAX_LABEL: usize = 63;
 const MAX_SUBDOMAIN: usize = 253;
 
 const NAME_REGEX: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-const NAME_RULE: &str =
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+const NAME_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const VALUE_REGEX: &str = "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
      and must start and end with an alphanumeric character";

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{FAILURE, SUCCESS, TOO_LARGE_CAUSE, TOO_LARGE_MESSAGE};
 use super::{FieldError, ListOptionsFault, Status, StatusCause, StatusDetails, StatusReason};
-use crate::ContinueToken;
+use crate::{ContinueToken, InvalidToken};
 
 /// A resource and its API group (empty for the core group). Displays as `pods` or `deployments.apps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,8 @@ impl Status {
 
     /// 409: another object has the name now.
     pub fn uid_precondition(resource: GroupResource<'_>, name: &str, wanted: &str, found: &str) -> Self {
-        let problem = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+        let problem =
+            format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
         Self::conflict(resource, name, problem)
     }
 
@@ -173,7 +174,8 @@ impl Status {
             None => Self::expired(format!("{TOO_OLD}.")),
             Some(key) => {
                 let mut status = Self::expired(format!("{TOO_OLD}{GO_ON}"));
-                status.metadata.continue_token = Some(ContinueToken::new(ContinueToken::LATEST, key).encode());
+                status.metadata.continue_token =
+                    Some(ContinueToken::new(ContinueToken::LATEST, key).encode());
                 status
             }
         }
@@ -185,8 +187,10 @@ impl Status {
         current: impl fmt::Display,
         retry_after_seconds: u32,
     ) -> Self {
-        let mut status =
-            Self::timeout(format!("{TOO_LARGE_MESSAGE}: {requested}, current: {current}"), retry_after_seconds);
+        let mut status = Self::timeout(
+            format!("{TOO_LARGE_MESSAGE}: {requested}, current: {current}"),
+            retry_after_seconds,
+        );
         let cause = StatusCause {
             reason: TOO_LARGE_CAUSE.into(),
             message: TOO_LARGE_MESSAGE.into(),
@@ -210,6 +214,11 @@ impl Status {
             "invalid resource version: {}",
             FieldError::invalid("resourceVersion", version, parse_uint_problem(version))
         ))
+    }
+
+    /// 400: a `continue` that the server did not write (L7).
+    pub fn invalid_continue(problem: &InvalidToken) -> Self {
+        Self::bad_request(format!("invalid continue token: {problem}"))
     }
 
     /// 400: `continue` together with a resourceVersion (L7).
@@ -280,7 +289,8 @@ impl Status {
 
     /// 405.
     pub fn method_not_allowed(resource: GroupResource<'_>, action: &str) -> Self {
-        let message = format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
+        let message =
+            format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
         Self::failure(405, StatusReason::MethodNotAllowed, message).with_details(resource.details(""))
     }
 
@@ -307,10 +317,8 @@ impl Status {
 
     /// 429.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
-        Self::failure(429, StatusReason::TooManyRequests, message).with_details(StatusDetails {
-            retry_after_seconds,
-            ..StatusDetails::default()
-        })
+        Self::failure(429, StatusReason::TooManyRequests, message)
+            .with_details(StatusDetails { retry_after_seconds, ..StatusDetails::default() })
     }
 
     /// 500: the server is at fault.

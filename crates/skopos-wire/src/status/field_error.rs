@@ -54,7 +54,11 @@ impl FieldError {
     }
 
     /// The number, boolean or null in the field is malformed or out of range.
-    pub fn invalid_literal(field: impl Into<String>, value: impl fmt::Display, detail: impl Into<String>) -> Self {
+    pub fn invalid_literal(
+        field: impl Into<String>,
+        value: impl fmt::Display,
+        detail: impl Into<String>,
+    ) -> Self {
         Self::new(FieldErrorKind::Invalid, field, value.to_string(), detail)
     }
 
@@ -168,17 +172,23 @@ impl ListOptionsFault {
         const MATCH: &str = "resourceVersionMatch";
         const SEND: &str = "sendInitialEvents";
         match self {
-            Self::MatchWithoutResourceVersion => {
-                FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided")
-            }
+            Self::MatchWithoutResourceVersion => FieldError::forbidden(
+                MATCH,
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ),
             Self::MatchWithContinue => {
                 FieldError::forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided")
             }
-            Self::UnknownMatch(value) => FieldError::not_supported(MATCH, value, &["Exact", "NotOlderThan", ""]),
-            Self::ExactZero => {
-                FieldError::forbidden(MATCH, r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#)
+            Self::UnknownMatch(value) => {
+                FieldError::not_supported(MATCH, value, &["Exact", "NotOlderThan", ""])
             }
-            Self::SendInitialEventsOnList => FieldError::forbidden(SEND, "sendInitialEvents is forbidden for list"),
+            Self::ExactZero => FieldError::forbidden(
+                MATCH,
+                r#"resourceVersionMatch "exact" is forbidden for resourceVersion "0""#,
+            ),
+            Self::SendInitialEventsOnList => {
+                FieldError::forbidden(SEND, "sendInitialEvents is forbidden for list")
+            }
             Self::SendInitialEventsWithoutMatch => FieldError::forbidden(
                 MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",

@@ -219,7 +219,9 @@ fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
 }
 
 /// Go writes and reads null for whatever is empty.
-fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
+    from: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
@@ -227,5 +229,133 @@ impl ContinueToken {
     /// The token that goes on at the newest state after `self`'s version was compacted away.
     pub fn inconsistent(&self) -> Self {
         Self::new(Self::LATEST, self.start_key.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PODS: GroupResource<'_> = GroupResource { group: "", resource: "pods" };
+
+    #[test]
+    fn says_what_the_api_server_says() {
+        let deployments = GroupResource::new("apps", "deployments");
+        let cases = [
+            (Status::not_found(PODS, "a"), 404, "NotFound", r#"pods "a" not found"#),
+            (
+                Status::already_exists(deployments, "a"),
+                409,
+                "AlreadyExists",
+                r#"deployments.apps "a" already exists"#,
+            ),
+            (
+                Status::modified(PODS, "a"),
+                409,
+                "Conflict",
+                r#"Operation cannot be fulfilled on pods "a": the object has been modified; please apply your changes to the latest version and try again"#,
+            ),
+            (Status::too_old_resource_version(7, 41), 410, "Expired", "too old resource version: 7 (41)"),
+            (
+                Status::continue_expired(None),
+                410,
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+            ),
+            (
+                Status::continue_expired(Some("a\0")),
+                410,
+                "Expired",
+                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+            ),
+            (
+                Status::too_large_resource_version(9, 7, 1),
+                504,
+                "Timeout",
+                "Timeout: Too large resource version: 9, current: 7",
+            ),
+            (
+                Status::invalid_list_options(&[ListOptionsFault::MatchWithoutResourceVersion]),
+                422,
+                "Invalid",
+                r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"#,
+            ),
+            (
+                Status::invalid_list_options(&[
+                    ListOptionsFault::SendInitialEventsWithoutMatch,
+                    ListOptionsFault::UnknownWatchMatch("Exact".into()),
+                ]),
+                422,
+                "Invalid",
+                r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]"#,
+            ),
+            (
+                Status::forbidden_to("ann", "list", deployments, "", Some("shop")),
+                403,
+                "Forbidden",
+                r#"deployments.apps is forbidden: User "ann" cannot list resource "deployments" in API group "apps" in the namespace "shop""#,
+            ),
+            (
+                Status::forbidden_to("ann", "get", PODS, "a", None),
+                403,
+                "Forbidden",
+                r#"pods "a" is forbidden: User "ann" cannot get resource "pods" in API group "" at the cluster scope"#,
+            ),
+            (Status::internal_error("boom"), 500, "InternalError", "Internal error occurred: boom"),
+            (
+                Status::method_not_allowed(PODS, "patch"),
+                405,
+                "MethodNotAllowed",
+                r#"patch is not supported on resources of kind "pods""#,
+            ),
+        ];
+        for (status, code, reason, message) in cases {
+            assert_eq!(
+                (status.code, status.reason.as_str(), status.message.as_str()),
+                (code, reason, message)
+            );
+        }
+    }
+
+    #[test]
+    fn has_the_exact_json_and_reads_it_back() {
+        let status = Status::too_large_resource_version(9, 7, 1);
+        let json = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 9, current: 7","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
+        assert_eq!(serde_json::to_string(&status).unwrap(), json);
+        assert_eq!(Status::from_slice(json.as_bytes()), Some(status));
+        // As Go may write it, and with more than we know.
+        let odd = br#"{"kind":"Status","metadata":null,"reason":"Odd","details":{"causes":null,"x":1},"code":null,"x":1}"#;
+        let status = Status::from_slice(odd).unwrap();
+        assert_eq!(status.reason(), &StatusReason::Unknown("Odd".into()));
+        assert!(Status::from_slice(br#"{"kind":"Pod"}"#).is_none());
+        assert!(Status::from_slice(b"404 page not found").is_none());
+    }
+
+    #[test]
+    fn knows_every_dialect_of_too_large() {
+        let current = Status::too_large_resource_version(9, 7, 1);
+        let mut cause_message_only = current.clone();
+        cause_message_only.details.as_mut().unwrap().causes[0].reason.clear();
+        cause_message_only.message = "Timeout".into();
+        let message_only = Status::timeout("Too large resource version: 9, current: 7", 0);
+        for status in [current, cause_message_only, message_only] {
+            assert!(status.is_too_large_resource_version(), "{status:?}");
+        }
+        assert!(!Status::timeout("something else", 0).is_too_large_resource_version());
+        assert!(!Status::bad_request("Too large resource version").is_too_large_resource_version());
+    }
+
+    #[test]
+    fn knows_what_has_expired_and_how_to_go_on() {
+        for status in [Status::gone("x"), Status::list_expired(), Status::failure(410, "", "")] {
+            assert!(status.is_expired());
+            assert_eq!(status.inconsistent_continue(), None);
+        }
+        let status = Status::continue_expired(Some("default/a\0"));
+        let token = ContinueToken::decode(status.inconsistent_continue().unwrap()).unwrap();
+        assert!(token.is_inconsistent());
+        assert_eq!(token.start_key, "default/a\0");
+        assert_eq!(Status::too_many_requests("x", 3).retry_after_seconds(), Some(3));
+        assert_eq!(Status::unauthorized().retry_after_seconds(), None);
     }
 }

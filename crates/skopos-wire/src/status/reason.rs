@@ -52,7 +52,9 @@ impl StatusReason {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Unknown(text) => text,
-            known => NAMES.iter().find_map(|(reason, name)| (reason == known).then_some(*name)).unwrap_or_default(),
+            known => {
+                NAMES.iter().find_map(|(reason, name)| (reason == known).then_some(*name)).unwrap_or_default()
+            }
         }
     }
 
