@@ -1,8 +1,10 @@
 //! The `skopos` command: live Kubernetes state that knows its own age.
 mod args;
+mod cluster;
 mod columns;
 mod demo;
 mod diff;
+mod discovery;
 mod error;
 mod human;
 mod log;

@@ -1,4 +1,5 @@
 //! `skopos demo`: live state kept, aged and recovered before one's eyes.
+mod control;
 mod faults;
 mod model;
 mod text;
