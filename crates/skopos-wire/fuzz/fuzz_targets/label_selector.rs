@@ -1,0 +1,7 @@
+//! See `label_selector` in the crate's `tests/bodies`.
+#![no_main]
+
+#[path = "../../tests/bodies/mod.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|text: &str| bodies::label_selector(text));

@@ -1,0 +1,7 @@
+//! See `list` in the crate's `tests/bodies`.
+#![no_main]
+
+#[path = "../../tests/bodies/mod.rs"]
+mod bodies;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::list(data));
