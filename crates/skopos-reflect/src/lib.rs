@@ -8,15 +8,19 @@
 //!       └─ requests ─┘        what to do          └─ no I/O, no clock, no tokio: the same inputs, the same outcome
 //! ```
 
+mod driver;
 mod machine;
+mod probe;
 mod sink;
 mod target;
 mod time;
 
+pub use driver::{Driver, DriverHandle, DriverOptions};
 pub use machine::{
     Action, BrokenItem, Condition, Degradation, Failure, GetRequest, InitialList, Input, LinkState,
     ListRequest, Machine, MachineOptions, MachineStats, RequestId, Resume, Trouble, WatchRequest, WatchStart,
 };
+pub use probe::{ProbeError, probe};
 pub use sink::{Change, Commit, ReplaceCause, Sink};
 pub use target::{Form, Target};
 pub use time::{Clock, Time};

@@ -132,13 +132,13 @@ impl Target {
         self.get(self.object_path(key), Query::default(), Shape::Object)
     }
 
-    /// The request of a probe: the smallest consistent read of the whole resource. It disregards namespace and selectors:
-    /// the RV of a list is that of the whole storage, so one probe serves all links of a resource.
+    /// The request of a probe: the smallest consistent read of the collection. Without selectors, because the RV of a list
+    /// is that of the whole storage; with the namespace, because others may not be readable.
     pub fn probe(&self) -> Request<Body> {
         let mut query = Query::default();
         query.add("limit", "1");
-        let whole = Target { form: Form::MetadataOnly, ..self.clone() };
-        whole.get(whole.path(), query, Shape::List)
+        let accept = Target { form: Form::MetadataOnly, ..self.clone() };
+        accept.get(self.path(), query, Shape::List)
     }
 
     fn path_in(&self, namespace: Option<&str>) -> String {

@@ -161,7 +161,7 @@ impl Machine {
     }
 
     pub(super) fn start_get(&mut self, suspect: Suspect) {
-        let Some(key) = suspect.key.clone() else { return self.start_watch(None) };
+        let Some(key) = suspect.key.clone() else { return self.start_watch(None, false) };
         let id = self.new_id();
         self.stats.get_requests += 1;
         self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None }));
@@ -208,7 +208,7 @@ impl Machine {
         self.stats.changes += 1;
         self.changes.push(change);
         self.flush(before, sink);
-        self.start_watch(None);
+        self.start_watch(None, false);
     }
 
     /// What the broken frame said is not known: the link goes on past it, and says so.
@@ -219,6 +219,6 @@ impl Machine {
         }
         self.broken.keys.insert(key);
         self.flush(before, sink);
-        self.start_watch(None);
+        self.start_watch(None, false);
     }
 }

@@ -40,8 +40,10 @@ pub(super) enum Meaning {
     Throttled,
     /// 5xx.
     ServerError,
-    /// Bytes that are not what a Kubernetes API server sends.
+    /// A success status, and bytes that are not what a Kubernetes API server sends.
     Malformed,
+    /// Not even an answer: a redirect, broken HTTP.
+    Protocol,
     /// Any other 4xx.
     Rejected,
     /// The transport was shut down.
@@ -62,7 +64,7 @@ impl Verdict {
                     Trouble::Lost => Meaning::Lost,
                     Trouble::TimedOut => Meaning::TimedOut,
                     Trouble::NoCredentials => Meaning::Unauthorized,
-                    Trouble::Protocol => Meaning::Malformed,
+                    Trouble::Protocol => Meaning::Protocol,
                     Trouble::Closed => Meaning::Closed,
                 };
                 Verdict { meaning, reason: reason.clone(), retry_after: None }
@@ -88,7 +90,9 @@ impl Verdict {
             Meaning::Forbidden => Condition::Forbidden,
             Meaning::NotServed => Condition::NotServed,
             Meaning::Throttled => Condition::Throttled,
-            Meaning::ServerError | Meaning::Malformed | Meaning::ServerReadError => Condition::ServerError,
+            Meaning::ServerError | Meaning::Malformed | Meaning::Protocol | Meaning::ServerReadError => {
+                Condition::ServerError
+            }
             Meaning::Rejected => Condition::Rejected,
             Meaning::Closed => Condition::Stopped,
             Meaning::Expired | Meaning::TooLargeResourceVersion | Meaning::Lost | Meaning::TimedOut => {

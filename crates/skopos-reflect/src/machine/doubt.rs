@@ -223,6 +223,7 @@ impl Machine {
             timeout,
             avoid: Some(avoid),
             patient: false,
+            distrust: false,
             second_look: true,
         }));
         let patience = self.now + timeout + LOOK_OVERTIME;
@@ -319,7 +320,7 @@ impl Machine {
         self.link.attempts = self.link.attempts.saturating_add(1);
         self.link.reason = Some(reason.into());
         self.set_condition(Condition::Degraded(Degradation::Stalled));
-        self.wait(self.now, Next::Watch { avoid });
+        self.wait(self.now, Next::Watch { avoid, distrust: true });
     }
 
     pub(super) fn cancel_look(&mut self) {

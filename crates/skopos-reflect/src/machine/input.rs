@@ -133,7 +133,9 @@ pub struct WatchRequest {
     pub avoid: Option<RequestId>,
     /// Wait for the transport to find a connection, instead of failing at once while there is none.
     pub patient: bool,
-    /// Whether this is a short second look beside the stream that stands ([`MachineOptions::verify_timeout`](super::MachineOptions)).
+    /// Nobody should use the connection to avoid any more: a stream on it is stalled.
+    pub distrust: bool,
+    /// Whether this is a short second look beside the stream that stands ([`MachineOptions::verify_timeout`](super::MachineOptions::verify_timeout)).
     pub second_look: bool,
 }
 

@@ -189,7 +189,7 @@ impl Machine {
         let token = continue_token.filter(|token| !token.is_empty());
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
         );
         let State::Listing(mut listing) = state else { return };
         match token {
@@ -201,7 +201,7 @@ impl Machine {
             None => {
                 let id = listing.id;
                 if self.commit(listing.plan, listing.gathered, resource_version, id, sink) {
-                    self.start_watch(None);
+                    self.start_watch(None, false);
                 }
             }
         }
@@ -210,7 +210,7 @@ impl Machine {
     pub(super) fn on_list_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
         );
         let State::Listing(mut listing) = state else { return };
         let later_page = listing.token.is_some();

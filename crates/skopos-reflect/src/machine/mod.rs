@@ -134,7 +134,7 @@ enum State {
 enum Next {
     List(ListPlan),
     Page(Listing),
-    Watch { avoid: Option<RequestId> },
+    Watch { avoid: Option<RequestId>, distrust: bool },
     Resolve(Suspect),
 }
 
@@ -165,7 +165,11 @@ impl Machine {
     /// The same seed and the same inputs give the same actions.
     pub fn new(options: MachineOptions, seed: u64, now: Time) -> Self {
         let plan = ListPlan::new(ReplaceCause::Initial);
-        let next = if options.resume.is_some() { Next::Watch { avoid: None } } else { Next::List(plan) };
+        let next = if options.resume.is_some() {
+            Next::Watch { avoid: None, distrust: false }
+        } else {
+            Next::List(plan)
+        };
         let position =
             options.resume.as_ref().map(|resume| Position::new(resume.resource_version.clone(), now));
         Machine {
@@ -219,6 +223,11 @@ impl Machine {
     /// When [`Input::Timeout`] is due, if nothing else happens before. Changes with every input.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.next_timer()
+    }
+
+    /// Whether it was told to stop, or the transport was shut down.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, State::Stopped)
     }
 
     /// How the link stands.
@@ -339,7 +348,7 @@ impl Machine {
         match next {
             Next::List(plan) => self.start_list(plan),
             Next::Page(listing) => self.request_page(listing),
-            Next::Watch { avoid } => self.start_watch(avoid),
+            Next::Watch { avoid, distrust } => self.start_watch(avoid, distrust),
             Next::Resolve(suspect) => self.start_get(suspect),
         }
     }
@@ -422,7 +431,7 @@ impl Machine {
                 let avoid = Some(watching.id);
                 self.abandon(sink);
                 self.link.reason = Some(format!("the process stood still for {by:?}").into());
-                self.wait(self.now, Next::Watch { avoid });
+                self.wait(self.now, Next::Watch { avoid, distrust: true });
             }
             State::Waiting { .. } => self.try_early(),
             _ => {}
@@ -450,7 +459,7 @@ impl Machine {
         if begun {
             sink.abort_replace();
         }
-        self.state = State::Waiting { until: self.now, next: Next::Watch { avoid: None } };
+        self.state = State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } };
     }
 
     fn stop(&mut self, reason: Option<Arc<str>>, sink: &mut dyn Sink) {

@@ -41,6 +41,7 @@ impl Machine {
             timeout,
             avoid: plan.avoid,
             patient: self.outage,
+            distrust: false,
             second_look: false,
         }));
         self.state = State::Streaming(Streaming {
@@ -113,7 +114,7 @@ impl Machine {
     fn on_initial_events_end(&mut self, resource_version: ResourceVersion, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
         );
         let State::Streaming(Streaming { id, plan, gathered, timeout, .. }) = state else { return };
         if self.commit(plan, gathered, resource_version, id, sink) {
@@ -145,7 +146,7 @@ impl Machine {
             _ => {
                 let state = std::mem::replace(
                     &mut self.state,
-                    State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+                    State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
                 );
                 let State::Streaming(mut streaming) = state else { return };
                 if streaming.begun {
@@ -165,7 +166,7 @@ impl Machine {
     fn no_more_streams(&mut self, reason: &str, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
-            State::Waiting { until: self.now, next: Next::Watch { avoid: None } },
+            State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
         );
         let State::Streaming(streaming) = state else { return };
         if streaming.begun {

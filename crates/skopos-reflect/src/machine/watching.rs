@@ -38,7 +38,7 @@ const LIVELY_DELAY: Duration = Duration::from_secs(10);
 const TOO_LARGE_ATTEMPTS: u32 = 4;
 
 impl Machine {
-    pub(super) fn start_watch(&mut self, avoid: Option<RequestId>) {
+    pub(super) fn start_watch(&mut self, avoid: Option<RequestId>, distrust: bool) {
         let Some(position) = &self.position else {
             return self.start_list(ListPlan::new(ReplaceCause::Initial));
         };
@@ -52,6 +52,7 @@ impl Machine {
             timeout,
             avoid,
             patient: self.outage,
+            distrust,
             second_look: false,
         }));
         self.state = State::Watching(Watching {
@@ -251,7 +252,7 @@ impl Machine {
     pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         let avoid = self.addressee_main();
         self.cancel_look();
-        self.fail(verdict, Next::Watch { avoid }, sink);
+        self.fail(verdict, Next::Watch { avoid, distrust: false }, sink);
     }
 
     /// A stream that stood is over. If it showed life, it is opened again at once; one that ends again and again
@@ -275,14 +276,14 @@ impl Machine {
                 self.link.reason = Some(verdict.reason);
                 self.set_condition(Condition::Retrying);
             }
-            return self.wait(until, Next::Watch { avoid });
+            return self.wait(until, Next::Watch { avoid, distrust: false });
         }
         let verdict = verdict.unwrap_or_else(|| {
             let lived = opened_at.map_or(Duration::ZERO, |opened_at| self.now.since(opened_at));
             Verdict::new(Meaning::Lost, format!("the server ended the watch after {lived:.1?}"))
         });
         let longest = if progressed { LIVELY_DELAY } else { self.options.backoff_max.mul_f64(2.0) };
-        self.fail_within(verdict, Next::Watch { avoid }, longest, sink);
+        self.fail_within(verdict, Next::Watch { avoid, distrust: false }, longest, sink);
     }
 
     /// No answer, or a stream that the server should have ended long ago.

@@ -1,0 +1,288 @@
+//! One request and its answer, as a stream of inputs for the machine.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::FutureExt as _;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use http::StatusCode;
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use skopos_transport::{ConnectionId, Transport, TransportBody, TransportError};
+use skopos_wire::{
+    BrokenFrame, FrameError, FrameSplitter, Limits, ListBody, ListSplitter, RawObject, ScanError, WatchEvent,
+};
+
+use super::failure;
+use crate::{BrokenItem, Clock, Failure, Input, RequestId};
+
+/// A request that was not sent yet. Dropping the stream that it becomes ends it, wherever it stands.
+pub(super) struct Exchange {
+    pub(super) transport: Transport,
+    pub(super) request: http::Request<Body>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) clock: Clock,
+}
+
+/// Something arrived.
+pub(super) struct Arrival {
+    pub(super) input: Input,
+    /// The connection that the answer came on, with the first input.
+    pub(super) connection: Option<ConnectionId>,
+}
+
+/// Chunks that are there already are taken together, up to so many bytes: one batch is one step of the store.
+const BATCH: usize = 256 << 10;
+
+impl Exchange {
+    /// `Opened`, `Items`..., and then `ListEnd` or `Failed`.
+    pub(super) fn list(self, id: RequestId) -> BoxStream<'static, Arrival> {
+        self.begin(id, move |body, limits, clock| Reading {
+            id,
+            body: Some(body),
+            clock,
+            decoder: ListDecoder {
+                splitter: Some(ListSplitter::new((*limits).clone())),
+                limits,
+                items: Vec::new(),
+            },
+            ended: None,
+        })
+    }
+
+    /// `Opened`, `Events`..., and then `Closed` or `Failed`.
+    pub(super) fn watch(self, id: RequestId) -> BoxStream<'static, Arrival> {
+        self.begin(id, move |body, limits, clock| Reading {
+            id,
+            body: Some(body),
+            clock,
+            decoder: WatchDecoder {
+                splitter: FrameSplitter::new((*limits).clone()),
+                limits,
+                events: Vec::new(),
+            },
+            ended: None,
+        })
+    }
+
+    /// `Got` or `Failed`.
+    pub(super) fn get(self, id: RequestId) -> BoxStream<'static, Arrival> {
+        Box::pin(stream::once(async move {
+            let input = match self.object().await {
+                Ok(object) => Input::Got { id, object },
+                Err(failure) => Input::Failed { id, failure },
+            };
+            Arrival { input, connection: None }
+        }))
+    }
+
+    fn begin<D: Decoder>(
+        self,
+        id: RequestId,
+        reading: impl FnOnce(TransportBody, Arc<Limits>, Clock) -> Reading<D> + Send + 'static,
+    ) -> BoxStream<'static, Arrival> {
+        let (limits, clock) = (self.limits.clone(), self.clock);
+        let answer = async move {
+            match self.send().await {
+                Ok((connection, body)) => {
+                    let opened = Arrival { input: Input::Opened { id }, connection };
+                    let rest = stream::unfold(reading(body, limits, clock), Reading::step);
+                    stream::iter([opened]).chain(rest).boxed()
+                }
+                Err(failure) => {
+                    let failed = Arrival { input: Input::Failed { id, failure }, connection: None };
+                    stream::iter([failed]).boxed()
+                }
+            }
+        };
+        Box::pin(stream::once(answer).flatten())
+    }
+
+    async fn send(self) -> Result<(Option<ConnectionId>, TransportBody), Failure> {
+        let response = self.transport.send(self.request).await;
+        let response = response.map_err(|error| failure::of_transport(&error, &self.clock))?;
+        let (parts, body) = response.into_parts();
+        if !parts.status.is_success() {
+            return Err(failure::of_answer(parts, body).await);
+        }
+        Ok((parts.extensions.get::<ConnectionId>().copied(), body))
+    }
+
+    async fn object(self) -> Result<Result<Option<RawObject>, BrokenItem>, Failure> {
+        let (limits, clock) = (self.limits.clone(), self.clock);
+        let body = match self.send().await {
+            Ok((_, body)) => body,
+            Err(Failure::Answer { code, .. }) if code == StatusCode::NOT_FOUND.as_u16() => {
+                return Ok(Ok(None));
+            }
+            Err(failure) => return Err(failure),
+        };
+        match Limited::new(body, limits.max_object_bytes).collect().await {
+            Ok(body) => Ok(scan(body.to_bytes(), &limits).map(Some)),
+            Err(error) => match error.downcast::<TransportError>() {
+                Ok(error) => Err(failure::of_transport(&error, &clock)),
+                Err(limit) => Ok(Err(BrokenItem { key: None, reason: limit.to_string().into() })),
+            },
+        }
+    }
+}
+
+/// An answer that is being read.
+struct Reading<D> {
+    id: RequestId,
+    /// None: the end has been told.
+    body: Option<TransportBody>,
+    clock: Clock,
+    decoder: D,
+    /// The end that comes after what was decoded before it.
+    ended: Option<Result<(), Failure>>,
+}
+
+impl<D: Decoder> Reading<D> {
+    /// The next batch, or the end.
+    async fn step(mut self) -> Option<(Arrival, Self)> {
+        loop {
+            if let Some(ended) = self.ended.take() {
+                self.body = None;
+                let id = self.id;
+                let input = match ended.and_then(|()| self.decoder.end(id)) {
+                    Ok(input) => input,
+                    Err(failure) => Input::Failed { id, failure },
+                };
+                return Some((Arrival { input, connection: None }, self));
+            }
+            self.fill().await?;
+            if let Some(input) = self.decoder.batch(self.id) {
+                return Some((Arrival { input, connection: None }, self));
+            }
+        }
+    }
+
+    /// Waits for a chunk, and takes along those that have come meanwhile.
+    async fn fill(&mut self) -> Option<()> {
+        let body = self.body.as_mut()?;
+        let mut taken = 0;
+        let mut frame = body.frame().await;
+        loop {
+            match frame {
+                Some(Ok(frame)) => {
+                    if let Ok(chunk) = frame.into_data() {
+                        taken += chunk.len();
+                        if let Err(failure) = self.decoder.push(chunk) {
+                            self.ended = Some(Err(failure));
+                            break;
+                        }
+                    }
+                }
+                Some(Err(error)) => {
+                    self.ended = Some(Err(failure::of_transport(&error, &self.clock)));
+                    break;
+                }
+                None => {
+                    self.ended = Some(Ok(()));
+                    break;
+                }
+            }
+            if taken >= BATCH {
+                break;
+            }
+            match body.frame().now_or_never() {
+                Some(next) => frame = next,
+                None => break,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Bytes to inputs.
+trait Decoder: Send + 'static {
+    /// Takes in a chunk. An error ends the exchange, after what was decoded before.
+    fn push(&mut self, chunk: Bytes) -> Result<(), Failure>;
+    /// What is complete since the last call.
+    fn batch(&mut self, id: RequestId) -> Option<Input>;
+    /// The body has ended without an error of the transport.
+    fn end(&mut self, id: RequestId) -> Result<Input, Failure>;
+}
+
+struct ListDecoder {
+    splitter: Option<ListSplitter>,
+    limits: Arc<Limits>,
+    items: Vec<Result<RawObject, BrokenItem>>,
+}
+
+struct WatchDecoder {
+    splitter: FrameSplitter,
+    limits: Arc<Limits>,
+    events: Vec<Result<WatchEvent, BrokenFrame>>,
+}
+
+impl Decoder for ListDecoder {
+    fn push(&mut self, chunk: Bytes) -> Result<(), Failure> {
+        let Some(splitter) = &mut self.splitter else { return Ok(()) };
+        let (items, limits) = (&mut self.items, &self.limits);
+        splitter.push(&chunk, &mut |item| items.push(scan(item, limits))).map_err(malformed)
+    }
+
+    fn batch(&mut self, id: RequestId) -> Option<Input> {
+        let items = std::mem::take(&mut self.items);
+        (!items.is_empty()).then_some(Input::Items { id, items })
+    }
+
+    fn end(&mut self, id: RequestId) -> Result<Input, Failure> {
+        let Some(splitter) = self.splitter.take() else { return Err(malformed("the list has ended before")) };
+        match splitter.finish().map_err(malformed)? {
+            ListBody::List(meta) => Ok(Input::ListEnd {
+                id,
+                resource_version: Some(meta.resource_version),
+                continue_token: meta.continue_token.map(Into::into),
+            }),
+            ListBody::Status(status) => {
+                Err(Failure::Answer { code: status.code, status: Some(status), retry_after: None })
+            }
+            _ => Err(malformed("the answer is no list")),
+        }
+    }
+}
+
+impl Decoder for WatchDecoder {
+    fn push(&mut self, chunk: Bytes) -> Result<(), Failure> {
+        self.splitter.push(chunk);
+        loop {
+            match self.splitter.next_frame() {
+                Ok(Some(frame)) => self.events.push(WatchEvent::parse(frame, &self.limits)),
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(malformed(error)),
+            }
+        }
+    }
+
+    fn batch(&mut self, id: RequestId) -> Option<Input> {
+        let events = std::mem::take(&mut self.events);
+        (!events.is_empty()).then_some(Input::Events { id, events })
+    }
+
+    fn end(&mut self, id: RequestId) -> Result<Input, Failure> {
+        let splitter = std::mem::replace(&mut self.splitter, FrameSplitter::new(Limits::default()));
+        match splitter.finish() {
+            Ok(()) => Ok(Input::Closed { id }),
+            // Half a frame and then the end: the connection was cut, and something in between made it look clean.
+            Err(error @ FrameError::Truncated { .. }) => Err(Failure::Connection {
+                trouble: crate::Trouble::Lost,
+                reason: error.to_string().into(),
+                retry_at: None,
+            }),
+            Err(error) => Err(malformed(error)),
+        }
+    }
+}
+
+fn scan(json: Bytes, limits: &Limits) -> Result<RawObject, BrokenItem> {
+    let scanned: Result<RawObject, ScanError> = RawObject::scan(json.clone(), limits);
+    scanned
+        .map_err(|error| BrokenItem { key: RawObject::identify(&json).key, reason: error.to_string().into() })
+}
+
+fn malformed(error: impl std::fmt::Display) -> Failure {
+    Failure::Malformed { reason: error.to_string().into() }
+}

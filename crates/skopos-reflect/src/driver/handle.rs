@@ -1,0 +1,154 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos_wire::ResourceVersion;
+use tokio::sync::Notify;
+
+use crate::{Input, LinkState, Machine, MachineStats, Time};
+
+/// Watches and influences a running [`Driver`](crate::Driver). Cheap to clone; no call waits.
+#[derive(Clone, Debug)]
+pub struct DriverHandle {
+    shared: Arc<Shared>,
+}
+
+/// What driver and handles share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    commands: Mutex<Commands>,
+    /// There may be commands.
+    given: Notify,
+    view: Mutex<View>,
+}
+
+/// What the driver was told and has not done yet. Later ones replace earlier ones, so it cannot grow.
+#[derive(Debug, Default)]
+struct Commands {
+    probe: Option<(Time, ResourceVersion)>,
+    relist: bool,
+    retry: bool,
+    suspended: Option<Duration>,
+}
+
+/// What the machine was like after its last step.
+#[derive(Clone, Debug)]
+struct View {
+    state: LinkState,
+    stats: MachineStats,
+    resource_version: Option<ResourceVersion>,
+    streams_lists: bool,
+}
+
+// === impl DriverHandle ===
+
+impl DriverHandle {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        DriverHandle { shared }
+    }
+
+    /// A consistent read that was sent at `sent_at` found the collection at this RV ([`Input::Probed`]).
+    pub fn probed(&self, sent_at: Time, resource_version: ResourceVersion) {
+        self.tell(|commands| {
+            if commands.probe.as_ref().is_none_or(|(last, _)| *last <= sent_at) {
+                commands.probe = Some((sent_at, resource_version));
+            }
+        });
+    }
+
+    /// Reads everything again ([`Input::Relist`]).
+    pub fn relist(&self) {
+        self.tell(|commands| commands.relist = true);
+    }
+
+    /// The server is back, as far as others can tell ([`Input::RetryNow`]).
+    pub fn retry_now(&self) {
+        self.tell(|commands| commands.retry = true);
+    }
+
+    /// The process stood still ([`Input::Suspended`]).
+    pub fn suspended(&self, by: Duration) {
+        self.tell(|commands| commands.suspended = Some(commands.suspended.unwrap_or_default().max(by)));
+    }
+
+    /// How the link stands.
+    pub fn state(&self) -> LinkState {
+        self.shared.view.lock().state.clone()
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> MachineStats {
+        self.shared.view.lock().stats
+    }
+
+    /// The RV that the sink's content belongs to; none before the first list.
+    pub fn resource_version(&self) -> Option<ResourceVersion> {
+        self.shared.view.lock().resource_version.clone()
+    }
+
+    /// Whether the server is still thought to stream lists ([`Machine::streams_lists`]).
+    pub fn streams_lists(&self) -> bool {
+        self.shared.view.lock().streams_lists
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Commands)) {
+        change(&mut self.shared.commands.lock());
+        self.shared.given.notify_one();
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn of(machine: &Machine) -> Self {
+        Shared { commands: Mutex::default(), given: Notify::new(), view: Mutex::new(View::of(machine)) }
+    }
+
+    /// The next command. Cancel safe.
+    pub(super) async fn commands(&self) -> Input {
+        loop {
+            if let Some(input) = self.commands.lock().take() {
+                return input;
+            }
+            self.given.notified().await;
+        }
+    }
+
+    pub(super) fn publish(&self, machine: &Machine) {
+        let mut view = self.view.lock();
+        view.stats = *machine.stats();
+        view.streams_lists = machine.streams_lists();
+        if view.state != *machine.state() {
+            view.state = machine.state().clone();
+        }
+        if view.resource_version.as_ref() != machine.resource_version() {
+            view.resource_version = machine.resource_version().cloned();
+        }
+    }
+}
+
+impl View {
+    fn of(machine: &Machine) -> Self {
+        View {
+            state: machine.state().clone(),
+            stats: *machine.stats(),
+            resource_version: machine.resource_version().cloned(),
+            streams_lists: machine.streams_lists(),
+        }
+    }
+}
+
+impl Commands {
+    fn take(&mut self) -> Option<Input> {
+        if let Some(by) = self.suspended.take() {
+            return Some(Input::Suspended { by });
+        }
+        if let Some((sent_at, resource_version)) = self.probe.take() {
+            return Some(Input::Probed { sent_at, resource_version });
+        }
+        if std::mem::take(&mut self.relist) {
+            return Some(Input::Relist);
+        }
+        std::mem::take(&mut self.retry).then_some(Input::RetryNow)
+    }
+}

@@ -1,0 +1,235 @@
+//! Runs a [`Machine`] over a [`Transport`], writing to a [`Sink`].
+
+mod exchange;
+mod failure;
+mod handle;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use skopos_transport::{ConnectionId, RequestClass, RequestOptions, Transport};
+use skopos_wire::Limits;
+use tokio_util::sync::CancellationToken;
+
+pub use self::handle::DriverHandle;
+
+use self::exchange::Arrival;
+use self::handle::Shared;
+use crate::{Action, Clock, Input, Machine, MachineOptions, RequestId, Sink, Target};
+
+/// How a [`Driver`] behaves.
+#[derive(Clone, Debug, Default)]
+pub struct DriverOptions {
+    /// The protocol.
+    pub machine: MachineOptions,
+    /// Caps on what is accepted from the server.
+    pub limits: Limits,
+    /// The clock whose moments the sink is given. Share one among all who exchange moments.
+    pub clock: Clock,
+    /// Seeds every random choice, for repeatable tests. Default: random.
+    pub seed: Option<u64>,
+}
+
+/// Keeps one [`Sink`] equal to one [`Target`] on the server that a [`Transport`] leads to.
+///
+/// ```no_run
+/// # use skopos_reflect::{Driver, DriverOptions, Sink, Target};
+/// # async fn f(transport: skopos_transport::Transport, store: impl Sink) {
+/// let driver = Driver::new(transport, Target::new("", "v1", "pods"), DriverOptions::default());
+/// let handle = driver.handle();
+/// let stop = tokio_util::sync::CancellationToken::new();
+/// driver.run(store, stop).await; // until `stop` is cancelled
+/// # let _ = handle;
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Driver {
+    machine: Machine,
+    wiring: Wiring,
+    clock: Clock,
+    shared: Arc<Shared>,
+}
+
+// === impl Driver ===
+
+impl Driver {
+    /// A driver that has not begun: no request is sent before [`run`](Driver::run).
+    pub fn new(transport: Transport, target: Target, options: DriverOptions) -> Self {
+        let seed = options.seed.unwrap_or_else(|| fastrand::u64(..));
+        let machine = Machine::new(options.machine, seed, options.clock.now());
+        Driver {
+            shared: Arc::new(Shared::of(&machine)),
+            machine,
+            wiring: Wiring::new(transport, target, options.limits, options.clock),
+            clock: options.clock,
+        }
+    }
+
+    /// To watch and influence it while it runs.
+    pub fn handle(&self) -> DriverHandle {
+        DriverHandle::new(self.shared.clone())
+    }
+
+    /// Runs until `stop` is cancelled, or until the transport is shut down. Then everything under way is dropped, the
+    /// sink is told [`Condition::Stopped`](crate::Condition::Stopped), and given back. Takes no time to end.
+    pub async fn run<S: Sink>(mut self, mut sink: S, stop: CancellationToken) -> S {
+        while !self.machine.is_stopped() {
+            let input = tokio::select! {
+                // In this order: stopping goes before everything, and timers must not starve under a flood of events.
+                biased;
+                () = stop.cancelled() => Input::Stop,
+                () = sleep_until(&self.clock, self.machine.poll_timeout()) => Input::Timeout,
+                input = self.shared.commands() => input,
+                input = self.wiring.next() => input,
+            };
+            self.machine.handle(self.clock.now(), input, &mut sink);
+            while let Some(action) = self.machine.poll_action() {
+                self.wiring.act(action);
+            }
+            self.shared.publish(&self.machine);
+        }
+        sink
+    }
+}
+
+/// Requests under way.
+pub(crate) struct Wiring {
+    transport: Transport,
+    target: Arc<Target>,
+    limits: Arc<Limits>,
+    clock: Clock,
+    /// At most two: the main one and a second look.
+    under_way: Vec<(RequestId, BoxStream<'static, Arrival>)>,
+    /// Which connection the last requests travelled on.
+    travelled: VecDeque<(RequestId, ConnectionId)>,
+}
+
+/// Requests whose connections are remembered.
+const TRAVELLED: usize = 8;
+
+// === impl Wiring ===
+
+impl Wiring {
+    pub(crate) fn new(transport: Transport, target: Target, limits: Limits, clock: Clock) -> Self {
+        Wiring {
+            transport,
+            target: Arc::new(target),
+            limits: Arc::new(limits),
+            clock,
+            under_way: Vec::new(),
+            travelled: VecDeque::new(),
+        }
+    }
+
+    /// What happens next with a request. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Input {
+        std::future::poll_fn(|cx| {
+            for index in 0..self.under_way.len() {
+                let (id, stream) = &mut self.under_way[index];
+                let id = *id;
+                match stream.poll_next_unpin(cx) {
+                    std::task::Poll::Pending => {}
+                    std::task::Poll::Ready(None) => {
+                        // Its last input was given before.
+                        drop(self.under_way.swap_remove(index));
+                        cx.waker().wake_by_ref();
+                        break;
+                    }
+                    std::task::Poll::Ready(Some(arrival)) => {
+                        if let Some(connection) = arrival.connection {
+                            self.remember(id, connection);
+                        }
+                        return std::task::Poll::Ready(arrival.input);
+                    }
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+
+    pub(crate) fn act(&mut self, action: Action) {
+        let id = action.id();
+        let stream = match action {
+            Action::Cancel { .. } => {
+                self.under_way.retain(|(under_way, _)| *under_way != id);
+                return;
+            }
+            Action::List(request) => {
+                let options = self.options(RequestClass::List, request.avoid, request.patient);
+                self.exchange(self.target.list(&request), options).list(id)
+            }
+            Action::Watch(request) => {
+                if let Some(avoid) = request.avoid.filter(|_| request.distrust) {
+                    self.retire(avoid);
+                }
+                let options = self.options(RequestClass::Watch, request.avoid, request.patient);
+                self.exchange(self.target.watch(&request), options).watch(id)
+            }
+            Action::Get(request) => {
+                let options = self.options(RequestClass::Read, request.avoid, false);
+                self.exchange(self.target.object(&request.key), options).get(id)
+            }
+        };
+        self.under_way.push((id, stream));
+    }
+
+    fn exchange(
+        &self,
+        mut request: http::Request<kube::client::Body>,
+        options: RequestOptions,
+    ) -> exchange::Exchange {
+        request.extensions_mut().insert(options);
+        exchange::Exchange {
+            transport: self.transport.clone(),
+            request,
+            limits: self.limits.clone(),
+            clock: self.clock,
+        }
+    }
+
+    fn options(&self, class: RequestClass, avoid: Option<RequestId>, patient: bool) -> RequestOptions {
+        RequestOptions {
+            class: Some(class),
+            avoid_connection: avoid.and_then(|id| self.connection_of(id)),
+            deadline: None,
+            wait_for_connection: Some(patient),
+        }
+    }
+
+    fn remember(&mut self, id: RequestId, connection: ConnectionId) {
+        if self.travelled.len() == TRAVELLED {
+            self.travelled.pop_front();
+        }
+        self.travelled.push_back((id, connection));
+    }
+
+    fn connection_of(&self, id: RequestId) -> Option<ConnectionId> {
+        self.travelled.iter().rev().find(|(travelled, _)| *travelled == id).map(|(_, connection)| *connection)
+    }
+
+    fn retire(&self, id: RequestId) {
+        if let Some(connection) = self.connection_of(id) {
+            self.transport.retire(connection, "a watch on it is stalled");
+        }
+    }
+}
+
+impl std::fmt::Debug for Wiring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ids: Vec<_> = self.under_way.iter().map(|(id, _)| *id).collect();
+        f.debug_struct("Wiring")
+            .field("target", &self.target)
+            .field("under_way", &ids)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) async fn sleep_until(clock: &Clock, at: Option<crate::Time>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(clock.instant(at)).await,
+        None => std::future::pending().await,
+    }
+}
