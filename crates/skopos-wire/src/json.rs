@@ -45,6 +45,11 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
+    /// Goes to a position that is known to be the end of a value.
+    pub(crate) fn jump(&mut self, pos: usize) {
+        self.pos = pos;
+    }
+
     pub(crate) fn slice(&self, range: Range<usize>) -> &'a [u8] {
         self.bytes.get(range).unwrap_or_default()
     }
@@ -52,6 +57,15 @@ impl<'a> Cursor<'a> {
     /// The next byte that is not white space, without consuming it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
+        // Servers write no white space, so one look is enough almost always.
+        match self.bytes.get(self.pos) {
+            Some(byte) if *byte > b' ' => Some(*byte),
+            _ => self.peek_behind_white_space(),
+        }
+    }
+
+    #[cold]
+    fn peek_behind_white_space(&mut self) -> Option<u8> {
         loop {
             let byte = *self.bytes.get(self.pos)?;
             if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
@@ -135,15 +149,19 @@ impl<'a> Cursor<'a> {
                 if open.depth == 0 {
                     return Ok(start..self.pos);
                 }
-                if self.eat(b',') {
-                    if open.in_object() {
-                        self.key()?;
+                let in_object = open.in_object();
+                match self.peek() {
+                    Some(b',') => {
+                        self.pos += 1;
+                        if in_object {
+                            self.key()?;
+                        }
+                        break;
                     }
-                    break;
+                    Some(b'}') if in_object => self.pos += 1,
+                    Some(b']') if !in_object => self.pos += 1,
+                    _ => return Err(self.error(if in_object { "',' or '}'" } else { "',' or ']'" })),
                 }
-                let (close, expected) =
-                    if open.in_object() { (b'}', "',' or '}'") } else { (b']', "',' or ']'") };
-                self.expect(close, expected)?;
                 open.depth -= 1;
             }
         }

@@ -77,11 +77,14 @@ fn or_unchanged(json: &[u8], write: impl FnOnce(&mut Vec<u8>) -> Result<(), Synt
     }
 }
 
+/// Consumes the value of a member and writes it, or not, which it tells.
+type CopyValue<'f, 'a> = dyn FnMut(&mut Cursor<'a>, &str, &mut Vec<u8>) -> Result<bool, SyntaxError> + 'f;
+
 /// Copies those members of the object that is next for which `value` says that it has written their value.
 fn copy_members<'a>(
     cursor: &mut Cursor<'a>,
     out: &mut Vec<u8>,
-    value: &mut dyn FnMut(&mut Cursor<'a>, &str, &mut Vec<u8>) -> Result<bool, SyntaxError>,
+    value: &mut CopyValue<'_, 'a>,
 ) -> Result<(), SyntaxError> {
     out.push(b'{');
     let start = out.len();

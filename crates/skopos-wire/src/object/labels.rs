@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::Pair;
 use crate::json::Cursor;
 
 /// The labels of an object, in the order of its JSON.
@@ -12,7 +13,7 @@ pub struct Labels<'a>(Source<'a>);
 enum Source<'a> {
     /// A JSON object of strings without escapes and without duplicate keys.
     Json(Cursor<'a>),
-    Pairs(std::slice::Iter<'a, (Box<str>, Box<str>)>),
+    Pairs(std::slice::Iter<'a, Pair>),
 }
 
 impl<'a> Labels<'a> {
@@ -22,7 +23,7 @@ impl<'a> Labels<'a> {
         Self(Source::Json(cursor))
     }
 
-    pub(super) fn of_pairs(pairs: &'a [(Box<str>, Box<str>)]) -> Self {
+    pub(super) fn of_pairs(pairs: &'a [Pair]) -> Self {
         Self(Source::Pairs(pairs.iter()))
     }
 }

@@ -66,8 +66,11 @@ struct Unescaped {
     deletion_timestamp: Option<Box<str>>,
     api_version: Option<Box<str>>,
     kind: Option<Box<str>>,
-    labels: Option<Box<[(Box<str>, Box<str>)]>>,
+    labels: Option<Box<[Pair]>>,
 }
+
+/// A label's key and value.
+type Pair = (Box<str>, Box<str>);
 
 impl RawObject {
     /// Scans an object in the buffer it came in, and keeps that buffer.
@@ -197,9 +200,20 @@ impl RawObject {
             "metadata.namespace" => self.namespace().map(Cow::from),
             _ => match path.strip_prefix("metadata.") {
                 Some(rest) => lookup_text(self.slice(self.0.metadata), &split_path(rest)),
-                None => lookup_text(&self.0.json, &split_path(path)),
+                None => self.lookup_beside_metadata(&split_path(path)),
             },
         }
+    }
+
+    /// As [`lookup_text`], without reading the metadata on the way, which is the larger part of many objects.
+    fn lookup_beside_metadata(&self, path: &[&str]) -> Option<Cow<'_, str>> {
+        let (first, rest) = path.split_first()?;
+        let metadata = self.0.metadata.range();
+        let mut cursor = Cursor::new(&self.0.json, crate::json::DEPTH_CAP);
+        if !enter(&mut cursor, first, Some(metadata)) {
+            return None;
+        }
+        lookup_text_at(cursor, rest)
     }
 
     /// The object as a value of a type, such as a k8s-openapi struct.
@@ -299,9 +313,12 @@ fn split_path(path: &str) -> Vec<&str> {
 
 /// The text of the scalar at `path` of the object `json`, which is known to be valid.
 pub(crate) fn lookup_text<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
-    let mut cursor = Cursor::new(json, crate::json::DEPTH_CAP);
+    lookup_text_at(Cursor::new(json, crate::json::DEPTH_CAP), path)
+}
+
+fn lookup_text_at<'a>(mut cursor: Cursor<'a>, path: &[&str]) -> Option<Cow<'a, str>> {
     for segment in path {
-        if !enter(&mut cursor, segment) {
+        if !enter(&mut cursor, segment, None) {
             return None;
         }
     }
@@ -315,8 +332,8 @@ pub(crate) fn lookup_text<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, s
     }
 }
 
-/// Goes to the value of the member `key` of the object that is next.
-fn enter(cursor: &mut Cursor<'_>, key: &str) -> bool {
+/// Goes to the value of the member `key` of the object that is next. Jumps over the value at `known` without reading it.
+fn enter(cursor: &mut Cursor<'_>, key: &str, known: Option<Range<usize>>) -> bool {
     if !cursor.eat(b'{') {
         return false;
     }
@@ -328,7 +345,13 @@ fn enter(cursor: &mut Cursor<'_>, key: &str) -> bool {
         if own.is(key) {
             return true;
         }
-        if cursor.skip_value().is_err() || !cursor.eat(b',') {
+        cursor.peek();
+        match &known {
+            Some(known) if known.start == cursor.position() => cursor.jump(known.end),
+            _ if cursor.skip_value().is_err() => return false,
+            _ => {}
+        }
+        if !cursor.eat(b',') {
             return false;
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{Inner, Span, Unescaped, owned};
+use super::{Inner, Pair, Span, Unescaped, owned};
 use crate::json::{Cursor, RawStr, SyntaxError, TOO_DEEP};
 use crate::key::InvalidKey;
 use crate::{InvalidResourceVersion, Limits, ObjectKey, ResourceVersion};
@@ -21,7 +21,7 @@ pub(crate) struct Parts<'a> {
     resource_version: Option<RawStr<'a>>,
     deletion_timestamp: Option<RawStr<'a>>,
     labels: Option<Range<usize>>,
-    labels_as_pairs: Option<Vec<(Box<str>, Box<str>)>>,
+    labels_as_pairs: Option<Vec<Pair>>,
     annotations: Option<Range<usize>>,
 }
 
@@ -401,7 +401,7 @@ fn readable_in_place(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> bool {
 
 /// The labels with escapes undone; of a key that is there twice the last counts, as in Go.
 #[cold]
-fn unescape_pairs(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> Result<Vec<(Box<str>, Box<str>)>, ScanError> {
+fn unescape_pairs(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> Result<Vec<Pair>, ScanError> {
     let mut labels = std::collections::BTreeMap::new();
     for (key, value) in pairs {
         let (Some(key), Some(value)) = (owned(*key), owned(*value)) else {
