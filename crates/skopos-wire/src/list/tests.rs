@@ -1,0 +1,108 @@
+use super::*;
+
+fn split(body: &str, chunk: usize) -> Result<(Vec<String>, ListBody), ListError> {
+    let mut splitter = ListSplitter::new(Limits { max_object_bytes: 64, max_depth: 6, ..Limits::default() });
+    let mut items = Vec::new();
+    for chunk in body.as_bytes().chunks(chunk) {
+        splitter.push(chunk, &mut |item| items.push(String::from_utf8(item.to_vec()).unwrap()))?;
+    }
+    Ok((items, splitter.finish()?))
+}
+
+fn meta(body: ListBody) -> ListMeta {
+    match body {
+        ListBody::List(meta) => meta,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn splits_whatever_the_order_and_the_chunks() {
+    let bodies = [
+        r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"c","remainingItemCount":3},"items":[{"a":"]}\"{"},{"b":[{}]}]}"#,
+        r#" { "items" : [ {"a":"]}\"{"} , {"b":[{}]} ] , "x":[1,{"y":"}"}],"n":-1.5e3,"t":true,"metadata":{"continue":"c","remainingItemCount":3,"resourceVersion":"9"},"apiVersion":"v1","kind":"PodList"}
+"#,
+        r#"{"it\u0065ms":[{"a":"]}\"{"},{"b":[{}]}],"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9","continue":"c","remainingItemCount":3}}"#,
+    ];
+    for body in bodies {
+        for chunk in 1..=body.len() {
+            let (items, body) = split(body, chunk).unwrap();
+            assert_eq!(items, [r#"{"a":"]}\"{"}"#, r#"{"b":[{}]}"#]);
+            let meta = meta(body);
+            assert_eq!(meta.resource_version, ResourceVersion::from(9));
+            assert_eq!(meta.continue_token.as_deref(), Some("c"));
+            assert_eq!(meta.remaining_item_count, Some(3));
+            assert_eq!((meta.kind.as_str(), meta.api_version.as_str()), ("PodList", "v1"));
+        }
+    }
+}
+
+#[test]
+fn an_empty_list_may_be_null() {
+    for items in ["[]", "null", " [ ] "] {
+        let body = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"1","continue":""}}}}"#);
+        for chunk in 1..=body.len() {
+            let (items, body) = split(&body, chunk).unwrap();
+            assert!(items.is_empty());
+            assert_eq!(meta(body).continue_token, None);
+        }
+    }
+}
+
+#[test]
+fn tells_a_status() {
+    let body = serde_json::to_string(&Status::list_expired()).unwrap();
+    let (_, status) = split(&body, 7).unwrap();
+    assert!(matches!(status, ListBody::Status(status) if status.is_expired()));
+}
+
+#[test]
+fn refuses_what_is_no_list() {
+    use ListError::*;
+    type Check = fn(&ListError) -> bool;
+    let cases: &[(&str, Check)] = &[
+        ("", |e| matches!(e, Truncated { .. })),
+        ("[]", |e| matches!(e, Syntax(_))),
+        ("<html>", |e| matches!(e, Syntax(_))),
+        (r#"{"kind":"Pod","metadata":{}}"#, |e| matches!(e, NotAList { .. })),
+        (r#"{"items":[{"a":1}"#, |e| matches!(e, Truncated { items: 1, .. })),
+        (r#"{"items":[{"a":1},]}"#, |e| matches!(e, Syntax(_))),
+        (r#"{"items":[1]}"#, |e| matches!(e, Syntax(_))),
+        (r#"{"items":{}}"#, |e| matches!(e, Syntax(_))),
+        (r#"{"items":nil}"#, |e| matches!(e, Envelope(_))),
+        (r#"{"items":[],"items":[]}"#, |e| matches!(e, Duplicate("items"))),
+        (r#"{"items":[]}"#, |e| matches!(e, InvalidResourceVersion(_))),
+        (r#"{"items":[],"metadata":{"resourceVersion":"x"}}"#, |e| matches!(e, InvalidResourceVersion(_))),
+        (r#"{"items":[],"metadata":{"resourceVersion":7}}"#, |e| matches!(e, Envelope(_))),
+        (r#"{"items":[]} x"#, |e| matches!(e, Syntax(_))),
+        (r#"{"items":[{"a":[[[[[[1]]]]]]}]}"#, |e| matches!(e, TooDeep { .. })),
+        (r#"{"items":[{"a":"a string that is longer than sixty-four bytes, which is the limit"}]}"#, |e| {
+            matches!(e, ItemTooLarge { index: 0, limit: 64 })
+        }),
+        (r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":[]}"#, |e| matches!(e, Table)),
+        (r#"{"a":1 "b":2}"#, |e| matches!(e, Syntax(_))),
+        (r#"{"a":,}"#, |e| matches!(e, Syntax(_))),
+        (r#"{,}"#, |e| matches!(e, Syntax(_))),
+        (r#"{"a" 1}"#, |e| matches!(e, Syntax(_))),
+    ];
+    for (body, check) in cases {
+        for chunk in [1, 3, 1000] {
+            let error = split(body, chunk).expect_err(body);
+            assert!(check(&error), "{body}: {error:?}");
+        }
+    }
+}
+
+#[test]
+fn caps_the_envelope_and_the_number_of_items() {
+    let limits = Limits { max_envelope_bytes: 100, max_list_items: 2, ..Limits::default() };
+    let mut splitter = ListSplitter::new(limits.clone());
+    let error = splitter.push(&[b"{\"a\":\"".as_slice(), &[b'x'; 200]].concat(), &mut drop).unwrap_err();
+    assert_eq!(error, ListError::EnvelopeTooLarge { limit: 100 });
+    assert_eq!(splitter.push(b"", &mut drop), Err(error.clone()));
+    assert_eq!(splitter.finish(), Err(error));
+
+    let mut splitter = ListSplitter::new(limits);
+    let error = splitter.push(br#"{"items":[{},{},{}]}"#, &mut drop).unwrap_err();
+    assert_eq!(error, ListError::TooManyItems { limit: 2 });
+}
