@@ -1,7 +1,65 @@
-//! A Kubernetes API server in a crate.
+//! A Kubernetes API server in a crate: it starts in milliseconds, keeps the list/watch contract of the real one, and
+//! fails on demand.
+//!
+//! ```text
+//!  TCP, TLS ─┐   ┌────────┐   ┌─────────┐   ┌──────────────────────────────┐
+//!            ├──▶│ faults │──▶│ router  │──▶│ get, list, watch (contract)  │──▶ versioned storage
+//!  in memory ┘   └────────┘   └─────────┘   │ create, patch, apply (write) │    one resourceVersion for all,
+//!                                           │ discovery, OpenAPI, tables   │    history, watchers
+//!                                           └──────────────────────────────┘
+//! ```
+//!
+//! A test of a controller starts a [`TestServer`], gives its URL or kubeconfig to the controller, and changes objects
+//! through the same handle, without HTTP. What a network or a server can do wrong, [`Faults`] does on demand.
+//!
+//! ```
+//! use serde_json::json;
+//! use skopos_testserver::{Fault, Match, TestServer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = TestServer::builder().start().await?;
+//! // ... start the controller with server.url() ...
+//! server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))?;
+//! let fault = server.faults().inject(Fault::status(503, 0)).on(Match::list().resource("pods")).times(3);
+//! // ... the controller has to live with three failed lists ...
+//! fault.heal();
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! All times follow tokio's clock. Over [`TestServer::connect`], which gives connections in memory, a whole day passes in
+//! a moment under `#[tokio::test(start_paused = true)]`.
 
+mod auth;
+mod clock;
+mod contract;
+mod discovery;
+mod faults;
+mod generate;
+mod log;
+mod openapi;
+mod patch;
+mod request;
 mod resources;
+mod serve;
+mod server;
+mod state;
+mod storage;
+mod table;
+mod workloads;
+mod write;
 
+pub use auth::{AccessQuestion, Auth, ForbiddenGuard, User};
+pub use faults::{
+    ConnectionId, Connections, Damage, Direction, Fault, FaultGuard, Faults, How, Injection, Lag, Match,
+};
+pub use generate::PodGenerator;
+pub use log::{Outcome, RequestRecord};
 pub use resources::{
     InvalidCrd, PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, UnknownResource, Verb,
 };
+pub use serve::MemoryStream;
+pub use server::{StartError, TestServer, TestServerBuilder, UnknownRevision, WaitTimeout};
+pub use skopos_wire::Status;

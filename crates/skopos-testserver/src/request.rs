@@ -120,7 +120,9 @@ fn resolve(path: &str, registry: &Registry) -> Option<(RequestTarget, bool)> {
     };
     let found = match rest {
         // `namespaces/NAME/status` and `namespaces/NAME/finalize` are about the namespace itself.
-        ["namespaces", _, sub @ ("status" | "finalize")] => target(find("namespaces")?, None, &[rest[1], sub]),
+        ["namespaces", _, sub @ ("status" | "finalize")] => {
+            target(find("namespaces")?, None, &[rest[1], sub])
+        }
         ["namespaces", namespace, plural, tail @ ..] => target(find(plural)?, Some(namespace), tail),
         [plural, tail @ ..] => target(find(plural)?, None, tail),
         [] => None,
@@ -238,7 +240,10 @@ mod tests {
         assert_eq!(info("GET", "/api/v1/namespaces/a").verb, RequestVerb::Get);
         let scale = info("PATCH", "/apis/apps/v1/namespaces/a/deployments/d/scale");
         assert_eq!((scale.verb, place(&scale).1), (RequestVerb::Patch, Some("a/d".into())));
-        assert_eq!(info("DELETE", "/apis/apps/v1/namespaces/a/deployments").verb, RequestVerb::DeleteCollection);
+        assert_eq!(
+            info("DELETE", "/apis/apps/v1/namespaces/a/deployments").verb,
+            RequestVerb::DeleteCollection
+        );
     }
 
     #[test]
@@ -252,9 +257,17 @@ mod tests {
 
     #[test]
     fn what_is_not_served_has_no_target() {
-        for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/api/v1/nothing", "/api/v1/pods/a", "/version",
-            "/api/v1/namespaces/a/nodes", "/api/v1/namespaces/a/pods/b/c/d"]
-        {
+        for path in [
+            "/",
+            "/api",
+            "/api/v1",
+            "/apis/apps/v1",
+            "/api/v1/nothing",
+            "/api/v1/pods/a",
+            "/version",
+            "/api/v1/namespaces/a/nodes",
+            "/api/v1/namespaces/a/pods/b/c/d",
+        ] {
             assert!(info("GET", path).target.is_none(), "{path}");
         }
     }

@@ -1,6 +1,9 @@
 //! What all requests of one server share.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::auth::Auth;
 use crate::clock::Clock;
@@ -9,6 +12,7 @@ use crate::faults::Faults;
 use crate::log::RequestLog;
 use crate::resources::Registry;
 use crate::storage::Storage;
+use crate::workloads::Lifecycle;
 
 /// What all requests of one server share.
 #[derive(Debug)]
@@ -22,4 +26,8 @@ pub(crate) struct ServerState {
     pub(crate) auth: Auth,
     pub(crate) faults: Faults,
     pub(crate) log: RequestLog,
+    /// Told of every write, request and connection, for tests that wait.
+    pub(crate) activity: Arc<Notify>,
+    /// What is to go in time: deleted pods, namespaces. Built by `Lifecycle::new(workloads_on)`, run by `workloads::run`.
+    pub(crate) lifecycle: Lifecycle,
 }

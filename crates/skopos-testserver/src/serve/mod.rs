@@ -1,4 +1,19 @@
 //! From connections to responses.
+//!
+//! ```text
+//!  TcpListener ─┐
+//!               ├─▶ FaultyIo ─▶ (TLS) ─▶ hyper: HTTP/1.1, HTTP/2 or h2c ─▶ service ─▶ router
+//!  in memory ───┘
+//! ```
 
+mod connection;
+mod memory;
 pub(crate) mod respond;
 pub(crate) mod router;
+mod service;
+mod tls;
+
+pub use self::memory::MemoryStream;
+
+pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, Front, Protocols, bind};
+pub(crate) use self::tls::{Identity, Validity};

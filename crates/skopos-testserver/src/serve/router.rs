@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use skopos_wire::Status;
+use skopos_wire::{GroupResource, Status};
 
 use super::respond::{self, Response};
 use crate::contract;
@@ -28,7 +28,7 @@ async fn resource(
     body: Bytes,
 ) -> Result<Response, Status> {
     if target.subresource.is_none() && !allowed(info, target) {
-        return Err(Status::method_not_allowed());
+        return Err(method_not_allowed(info, target));
     }
     match info.verb {
         RequestVerb::List => contract::list(state, info, target, parts).await,
@@ -37,7 +37,7 @@ async fn resource(
             contract::get(state, info, target, parts).await
         }
         // Other subresources, and everything that writes.
-        RequestVerb::Other => Err(Status::method_not_allowed()),
+        RequestVerb::Other => Err(method_not_allowed(info, target)),
         _ => write::handle(state, info, target, &parts.headers, body).await,
     }
 }
@@ -55,6 +55,11 @@ fn allowed(info: &RequestInfo, target: &RequestTarget) -> bool {
         RequestVerb::Other => return false,
     };
     target.resource.allows(verb)
+}
+
+fn method_not_allowed(info: &RequestInfo, target: &RequestTarget) -> Status {
+    let resource = GroupResource::new(&target.resource.group, &target.resource.plural);
+    Status::method_not_allowed(resource, info.verb.as_str())
 }
 
 async fn non_resource(state: &ServerState, info: &RequestInfo, parts: &Parts) -> Response {
@@ -86,7 +91,10 @@ fn is_probe(path: &str) -> bool {
 
 fn probe(state: &ServerState, path: &str) -> Response {
     if path.starts_with("/readyz") && state.faults.is_shutting_down() {
-        return respond::text(StatusCode::INTERNAL_SERVER_ERROR, "[-]shutdown failed: reason withheld\nreadyz check failed\n");
+        return respond::text(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "[-]shutdown failed: reason withheld\nreadyz check failed\n",
+        );
     }
     respond::text(StatusCode::OK, "ok")
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use thiserror::Error;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::resources::ResourceType;
@@ -105,6 +106,8 @@ struct Shared {
     hubs: RwLock<HashMap<ResourceKey, Arc<Hub>>>,
     limits: HistoryLimits,
     started: Instant,
+    /// Told of every write.
+    activity: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -130,7 +133,8 @@ struct Superseded {
 // === impl Storage: writes ===
 
 impl Storage {
-    pub(crate) fn new(limits: HistoryLimits) -> Self {
+    /// An empty storage, which tells `activity` of every write.
+    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>) -> Self {
         let now = Instant::now();
         let inner = Inner {
             revision: 1,
@@ -141,7 +145,8 @@ impl Storage {
             timeline: Timeline::new(now, 1),
             next_compaction: now + limits.compaction_interval,
         };
-        let shared = Shared { inner: RwLock::new(inner), hubs: RwLock::default(), limits, started: now };
+        let shared =
+            Shared { inner: RwLock::new(inner), hubs: RwLock::default(), limits, started: now, activity };
         Self { shared: Arc::new(shared) }
     }
 
@@ -225,7 +230,9 @@ impl Storage {
         let revision = inner.revision + 1;
         let key: Arc<str> = previous.as_ref().map_or_else(|| Arc::from(key), |p| p.key().clone());
         let (kind, object) = match (change, &previous) {
-            (Change::Put(draft), None) => (EventType::Added, draft.stamp(revision, EventType::Added, key.clone())),
+            (Change::Put(draft), None) => {
+                (EventType::Added, draft.stamp(revision, EventType::Added, key.clone()))
+            }
             (Change::Put(draft), Some(_)) => {
                 (EventType::Modified, draft.stamp(revision, EventType::Modified, key.clone()))
             }
@@ -256,6 +263,7 @@ impl Storage {
         if let Some(hub) = self.shared.hubs.read().get(resource) {
             hub.event(now, limits);
         }
+        self.shared.activity.notify_waiters();
         Ok(object)
     }
 }
@@ -542,7 +550,7 @@ impl Default for HistoryLimits {
             compaction_interval: Duration::from_secs(300),
             max_superseded_bytes: 1 << 30,
             watch_buffer: 1000,
-            watch_patience: Duration::from_millis(100),
+            watch_patience: Duration::from_secs(1),
         }
     }
 }

@@ -138,7 +138,7 @@ impl Stored {
     }
 
     /// This version with another revision: the final state that a deletion carries.
-    pub(super) fn deleted_at(&self, revision: u64) -> Self {
+    pub(crate) fn deleted_at(&self, revision: u64) -> Self {
         let draft = Draft::from_bytes(self.json_slice());
         match draft {
             Ok(draft) => draft.stamp(revision, EventType::Deleted, self.key.clone()),
@@ -202,7 +202,9 @@ impl Draft {
         let mut tail = Vec::with_capacity(json.len());
         tail.push(b'"');
         let managed = metadata.remove("managedFields");
-        for (field, raw) in metadata.iter().map(|(f, r)| (&**f, *r)).chain(managed.map(|m| ("managedFields", m))) {
+        for (field, raw) in
+            metadata.iter().map(|(f, r)| (&**f, *r)).chain(managed.map(|m| ("managedFields", m)))
+        {
             tail.push(b',');
             push_field(&mut tail, field, raw);
         }
@@ -283,7 +285,10 @@ mod tests {
         let mut expected = object.clone();
         expected["metadata"]["resourceVersion"] = json!("7");
         assert_eq!(stored.to_value(), expected);
-        assert_eq!(serde_json::from_slice::<Value>(stored.frame()).unwrap(), json!({"type": "ADDED", "object": expected}));
+        assert_eq!(
+            serde_json::from_slice::<Value>(stored.frame()).unwrap(),
+            json!({"type": "ADDED", "object": expected})
+        );
         let bare: Value = serde_json::from_slice(&[b"{", stored.rest()].concat()).unwrap();
         expected.as_object_mut().unwrap().retain(|k, _| k != "kind" && k != "apiVersion");
         assert_eq!(bare, expected);

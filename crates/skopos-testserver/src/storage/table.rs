@@ -142,7 +142,8 @@ impl Table {
             chain.truncate(chain.partition_point(|(r, _)| *r <= revision));
             !chain.is_empty()
         });
-        self.live = self.chains.values().filter(|chain| chain.last().is_some_and(|(_, o)| o.is_some())).count();
+        self.live =
+            self.chains.values().filter(|chain| chain.last().is_some_and(|(_, o)| o.is_some())).count();
         while self.history.back().is_some_and(|event| event.revision > revision) {
             if let Some(event) = self.history.pop_back() {
                 self.history_bytes -= event.object.cost();

@@ -2,6 +2,10 @@ use serde_json::json;
 
 use super::*;
 
+fn storage(limits: HistoryLimits) -> Storage {
+    Storage::new(limits, Arc::default())
+}
+
 fn pods() -> ResourceKey {
     ResourceKey::new("", "pods")
 }
@@ -18,7 +22,7 @@ fn names(objects: &[Arc<Stored>]) -> Vec<&str> {
 
 #[test]
 fn every_write_is_a_revision_and_expectations_are_checked() {
-    let storage = Storage::new(HistoryLimits::default());
+    let storage = storage(HistoryLimits::default());
     let a = storage.create(&pods(), pod("n", "a", 1)).unwrap();
     assert_eq!(storage.create(&pods(), pod("n", "a", 1)).unwrap_err(), WriteError::AlreadyExists);
     let b = storage.update(&pods(), pod("n", "a", 2), Some(a.revision())).unwrap();
@@ -35,7 +39,7 @@ fn every_write_is_a_revision_and_expectations_are_checked() {
 
 #[test]
 fn old_revisions_stay_readable_until_compacted() {
-    let storage = Storage::new(HistoryLimits::default());
+    let storage = storage(HistoryLimits::default());
     for name in ["a", "b", "c"] {
         storage.create(&pods(), pod("n", name, 1)).unwrap();
     }
@@ -52,12 +56,14 @@ fn old_revisions_stay_readable_until_compacted() {
     storage.compact();
     assert!(storage.scan(&pods(), Scope::all(), None, then, 10).is_err());
     assert_eq!(names(&storage.list(&pods(), Scope::all()).0), ["a", "c", "d"]);
-    assert!(matches!(storage.events(&pods(), then, None, 10), Tail::Lost { oldest_start } if oldest_start == storage.revision()));
+    assert!(
+        matches!(storage.events(&pods(), then, None, 10), Tail::Lost { oldest_start } if oldest_start == storage.revision())
+    );
 }
 
 #[test]
 fn keys_sort_like_paths() {
-    let storage = Storage::new(HistoryLimits::default());
+    let storage = storage(HistoryLimits::default());
     for namespace in ["a", "a-b", "b"] {
         storage.create(&pods(), pod(namespace, "x", 1)).unwrap();
     }
@@ -69,7 +75,7 @@ fn keys_sort_like_paths() {
 
 #[test]
 fn rolling_back_takes_content_events_and_revision_back() {
-    let storage = Storage::new(HistoryLimits::default());
+    let storage = storage(HistoryLimits::default());
     storage.create(&pods(), pod("n", "a", 1)).unwrap();
     let then = storage.revision();
     storage.delete(&pods(), "n/a", None).unwrap();
@@ -78,7 +84,9 @@ fn rolling_back_takes_content_events_and_revision_back() {
     assert_eq!((storage.revision(), storage.len(&pods())), (then, 1));
     assert_eq!(names(&storage.list(&pods(), Scope::all()).0), ["a"]);
     // A watcher from before the restore is silent until its revision comes again.
-    assert!(matches!(storage.events(&pods(), then + 2, None, 10), Tail::Events { events, .. } if events.is_empty()));
+    assert!(
+        matches!(storage.events(&pods(), then + 2, None, 10), Tail::Events { events, .. } if events.is_empty())
+    );
     storage.create(&pods(), pod("n", "c", 1)).unwrap();
     let Tail::Events { events, through } = storage.events(&pods(), then, None, 10) else { panic!("lost") };
     assert_eq!((events.len(), through), (1, then + 1));
@@ -88,7 +96,7 @@ fn rolling_back_takes_content_events_and_revision_back() {
 #[tokio::test(start_paused = true)]
 async fn the_window_keeps_the_latest_events_and_all_young_ones() {
     let limits = HistoryLimits { min_events: 10, max_events: 50, ..HistoryLimits::default() };
-    let storage = Storage::new(limits);
+    let storage = storage(limits);
     let start = storage.revision();
     for i in 0..40 {
         storage.create(&pods(), pod("n", &format!("a{i}"), 1)).unwrap();
@@ -110,7 +118,7 @@ async fn the_window_keeps_the_latest_events_and_all_young_ones() {
 
 #[test]
 fn superseded_versions_have_a_byte_limit() {
-    let storage = Storage::new(HistoryLimits { max_superseded_bytes: 100_000, ..HistoryLimits::default() });
+    let storage = storage(HistoryLimits { max_superseded_bytes: 100_000, ..HistoryLimits::default() });
     storage.create(&pods(), pod("n", "a", 1000)).unwrap();
     let first = storage.revision();
     for _ in 0..200 {
@@ -122,7 +130,7 @@ fn superseded_versions_have_a_byte_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn revisions_are_known_by_time() {
-    let storage = Storage::new(HistoryLimits::default());
+    let storage = storage(HistoryLimits::default());
     let before = Instant::now();
     tokio::time::advance(Duration::from_secs(1)).await;
     storage.create(&pods(), pod("n", "a", 1)).unwrap();

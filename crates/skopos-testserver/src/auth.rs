@@ -1,0 +1,343 @@
+//! Who may ask, and the two reviews by which others find out: scripted, since a test knows the answers it wants.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{StatusCode, header};
+use parking_lot::RwLock;
+use serde_json::{Value, json};
+use skopos_wire::{GroupResource, Status};
+
+use crate::faults::{Match, RequestFacts};
+use crate::request::{RequestInfo, RequestTarget, RequestVerb};
+use crate::serve::respond::{self, Response};
+
+/// A user as authentication knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct User {
+    /// The name, for example `system:serviceaccount:shop:web`.
+    pub name: String,
+    /// The groups, for example `system:authenticated`.
+    pub groups: Vec<String>,
+    /// The uid, or empty.
+    pub uid: String,
+}
+
+/// What a SubjectAccessReview asks: may `user` do `verb` to the resource (or the path)?
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AccessQuestion {
+    /// The user's name.
+    pub user: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+    /// For example `list`.
+    pub verb: String,
+    /// The API group; empty for the core group and for paths.
+    pub group: String,
+    /// The resource; empty for paths.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The namespace; empty for all.
+    pub namespace: String,
+    /// The object's name, or empty.
+    pub name: String,
+    /// The path of a non-resource question.
+    pub path: String,
+}
+
+/// What the server knows of users and rights; a cheap handle.
+///
+/// Without tokens everybody may ask, and without a policy everything is allowed.
+#[derive(Clone, Debug, Default)]
+pub struct Auth {
+    shared: Arc<RwLock<Rules>>,
+}
+
+type Policy = Arc<dyn Fn(&AccessQuestion) -> bool + Send + Sync>;
+
+#[derive(Default)]
+struct Rules {
+    /// Whether requests need a token that is known.
+    required: bool,
+    tokens: HashMap<String, User>,
+    policy: Option<Policy>,
+    /// Whether requests to this server are judged by the policy too, and not only reviews.
+    enforced: bool,
+    forbidden: BTreeMap<u64, Match>,
+    last_id: u64,
+}
+
+/// Requests that are answered 403, until this is dropped.
+#[derive(Debug)]
+#[must_use = "requests are forbidden until this is dropped"]
+pub struct ForbiddenGuard {
+    auth: Auth,
+    id: u64,
+}
+
+// === impl Auth ===
+
+impl Auth {
+    /// Lets in whoever carries `token` as a bearer, and answers 401 to all who carry none that is known.
+    pub fn add_token(&self, token: impl Into<String>, user: User) {
+        let mut rules = self.shared.write();
+        rules.required = true;
+        rules.tokens.insert(token.into(), user);
+    }
+
+    /// A token that only TokenReview knows: requests without it still pass if they did.
+    pub fn add_reviewed_token(&self, token: impl Into<String>, user: User) {
+        self.shared.write().tokens.insert(token.into(), user);
+    }
+
+    /// Forgets a token, as when it expires. Requests that carry it get 401 as long as tokens are demanded.
+    pub fn remove_token(&self, token: &str) {
+        self.shared.write().tokens.remove(token);
+    }
+
+    /// Answers SubjectAccessReviews.
+    pub fn answer_reviews(&self, policy: impl Fn(&AccessQuestion) -> bool + Send + Sync + 'static) {
+        self.shared.write().policy = Some(Arc::new(policy));
+    }
+
+    /// Judges requests to this server by the same policy.
+    pub fn enforce(&self, yes: bool) {
+        self.shared.write().enforced = yes;
+    }
+
+    /// Answers 403 to the requests that match. Open watches go on, as they do on a real server.
+    pub fn forbid(&self, matching: Match) -> ForbiddenGuard {
+        let mut rules = self.shared.write();
+        rules.last_id += 1;
+        let id = rules.last_id;
+        rules.forbidden.insert(id, matching);
+        ForbiddenGuard { auth: self.clone(), id }
+    }
+
+    /// Who sends the request, and whether it may pass.
+    pub(crate) fn check(
+        &self,
+        info: &RequestInfo,
+        parts: &Parts,
+        facts: &RequestFacts,
+    ) -> Result<User, Status> {
+        let rules = self.shared.read();
+        let token = bearer(parts);
+        let known = token.and_then(|token| rules.tokens.get(token)).cloned();
+        // Health is for everybody.
+        if matches!(info.path.as_str(), "/healthz" | "/readyz" | "/livez") {
+            return Ok(known.unwrap_or_else(User::anonymous));
+        }
+        let user = match known {
+            Some(user) => user,
+            None if rules.required => return Err(Status::unauthorized()),
+            None => User::anonymous(),
+        };
+        let forbidden = rules.forbidden.values().any(|matching| matching.matches_facts(facts));
+        let policy = rules.policy.clone().filter(|_| rules.enforced);
+        drop(rules);
+        let question = AccessQuestion::of_request(&user, info);
+        if forbidden || policy.is_some_and(|allows| !allows(&question)) {
+            return Err(forbidden_status(&user, info));
+        }
+        Ok(user)
+    }
+
+    /// Answers the reviews that no storage is behind; `None` if it is none.
+    pub(crate) fn review(
+        &self,
+        info: &RequestInfo,
+        target: &RequestTarget,
+        user: &User,
+        body: &[u8],
+    ) -> Option<Result<Response, Status>> {
+        if info.verb != RequestVerb::Create || target.subresource.is_some() {
+            return None;
+        }
+        let answer: fn(&Self, &User, &Value) -> Value =
+            match (target.resource.group.as_str(), target.resource.plural.as_str()) {
+                ("authentication.k8s.io", "tokenreviews") => Self::token_review,
+                ("authentication.k8s.io", "selfsubjectreviews") => Self::self_review,
+                ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
+                    Self::access_review
+                }
+                ("authorization.k8s.io", "selfsubjectaccessreviews") => Self::self_access_review,
+                ("authorization.k8s.io", "selfsubjectrulesreviews") => Self::rules_review,
+                _ => return None,
+            };
+        let review: Value = match serde_json::from_slice(body) {
+            Ok(review) => review,
+            Err(error) => return Some(Err(Status::bad_request(error.to_string()))),
+        };
+        let status = answer(self, user, &review);
+        let answered = json!({
+            "kind": target.resource.kind,
+            "apiVersion": target.resource.api_version(),
+            "metadata": {"creationTimestamp": null},
+            "spec": review.get("spec").cloned().unwrap_or_else(|| json!({})),
+            "status": status,
+        });
+        Some(Ok(respond::json(StatusCode::CREATED, &answered)))
+    }
+
+    fn token_review(&self, _: &User, review: &Value) -> Value {
+        let token = review.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
+        match self.shared.read().tokens.get(token) {
+            Some(user) => json!({"authenticated": true, "user": user.to_value()}),
+            None => json!({"error": "invalid bearer token, token lookup failed", "user": {}}),
+        }
+    }
+
+    fn self_review(&self, user: &User, _: &Value) -> Value {
+        json!({"userInfo": user.to_value()})
+    }
+
+    fn access_review(&self, _: &User, review: &Value) -> Value {
+        let text = |path: &str| review.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let groups = review.pointer("/spec/groups").and_then(Value::as_array);
+        let groups = groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        self.answer(AccessQuestion { user: text("/spec/user"), groups, ..AccessQuestion::of_spec(review) })
+    }
+
+    fn self_access_review(&self, user: &User, review: &Value) -> Value {
+        let question = AccessQuestion::of_spec(review);
+        self.answer(AccessQuestion { user: user.name.clone(), groups: user.groups.clone(), ..question })
+    }
+
+    fn rules_review(&self, _: &User, _: &Value) -> Value {
+        json!({
+            "incomplete": self.shared.read().policy.is_some(),
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        })
+    }
+
+    fn answer(&self, question: AccessQuestion) -> Value {
+        let policy = self.shared.read().policy.clone();
+        match policy.is_none_or(|allows| allows(&question)) {
+            true => json!({"allowed": true}),
+            false => json!({"allowed": false, "reason": "denied by the test's policy"}),
+        }
+    }
+}
+
+impl Drop for ForbiddenGuard {
+    fn drop(&mut self) {
+        self.auth.shared.write().forbidden.remove(&self.id);
+    }
+}
+
+impl std::fmt::Debug for Rules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rules").field("required", &self.required).field("tokens", &self.tokens.len()).finish()
+    }
+}
+
+// === impl User ===
+
+impl User {
+    /// A user in the group of all who are known.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), groups: vec!["system:authenticated".into()], uid: String::new() }
+    }
+
+    /// The same user in these groups too.
+    #[must_use]
+    pub fn with_groups<G: Into<String>>(mut self, groups: impl IntoIterator<Item = G>) -> Self {
+        self.groups.extend(groups.into_iter().map(Into::into));
+        self
+    }
+
+    fn anonymous() -> Self {
+        Self {
+            name: "system:anonymous".into(),
+            groups: vec!["system:unauthenticated".into()],
+            uid: String::new(),
+        }
+    }
+
+    fn to_value(&self) -> Value {
+        let mut user = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            user["uid"] = self.uid.as_str().into();
+        }
+        user
+    }
+}
+
+// === impl AccessQuestion ===
+
+impl AccessQuestion {
+    fn of_request(user: &User, info: &RequestInfo) -> Self {
+        let mut question = Self { user: user.name.clone(), groups: user.groups.clone(), ..Self::default() };
+        question.verb = info.verb.as_str().to_owned();
+        match &info.target {
+            Some(target) => {
+                question.group = target.resource.group.clone();
+                question.resource = target.resource.plural.clone();
+                question.subresource = target.subresource.clone().unwrap_or_default();
+                question.namespace = target.namespace.clone().unwrap_or_default();
+                question.name = target.name.clone().unwrap_or_default();
+            }
+            None => {
+                question.verb = info.method.as_str().to_lowercase();
+                question.path = info.path.clone();
+            }
+        }
+        question
+    }
+
+    fn of_spec(review: &Value) -> Self {
+        let resource = |name: &str| {
+            let value = review.pointer(&format!("/spec/resourceAttributes/{name}"));
+            value.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let path = |name: &str| {
+            let value = review.pointer(&format!("/spec/nonResourceAttributes/{name}"));
+            value.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let verb = Some(resource("verb")).filter(|verb| !verb.is_empty()).unwrap_or_else(|| path("verb"));
+        Self {
+            user: String::new(),
+            groups: Vec::new(),
+            verb,
+            group: resource("group"),
+            resource: resource("resource"),
+            subresource: resource("subresource"),
+            namespace: resource("namespace"),
+            name: resource("name"),
+            path: path("path"),
+        }
+    }
+}
+
+fn bearer(parts: &Parts) -> Option<&str> {
+    parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ").map(str::trim)
+}
+
+fn forbidden_status(user: &User, info: &RequestInfo) -> Status {
+    match &info.target {
+        Some(target) => Status::forbidden_to(
+            &user.name,
+            info.verb.as_str(),
+            GroupResource::new(&target.resource.group, &target.resource.plural),
+            target.name.as_deref().unwrap_or_default(),
+            target.namespace.as_deref(),
+        ),
+        None => Status::forbidden(
+            GroupResource::new("", ""),
+            "",
+            format!(
+                "User {:?} cannot {} path {:?}",
+                user.name,
+                info.method.as_str().to_lowercase(),
+                info.path
+            ),
+        ),
+    }
+}

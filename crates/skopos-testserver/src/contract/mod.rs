@@ -1,0 +1,70 @@
+//! Reading: get, list and watch exactly as kube-apiserver answers them.
+//!
+//! The rules' names (L1 to L12 for lists, W1 to W18 for watches) stand beside the code that keeps them:
+//!
+//! | | lists | | watches |
+//! |---|---|---|---|
+//! | L1 | no version: a consistent read | W1 | no version or 0: starts with the state |
+//! | L2 | version 0: any, not paged | W2 | `sendInitialEvents` needs `NotOlderThan` |
+//! | L3 | version N: not older, or exact with a limit | W3 | the state as ADDED in key order, then a bookmark |
+//! | L4 | refused combinations (422) | W4 | version N: only what is newer |
+//! | L5 | a version that is no number | W5 | too old: ERROR 410 in the stream |
+//! | L6 | a version to come: 3 s, then 504 | W6 | the window of events |
+//! | L7 | continue tokens | W7 | bookmarks |
+//! | L8 | compacted: 410 | W8 | the end by `timeoutSeconds` |
+//! | L9 | `remainingItemCount`, `items: []` | W9 | crossing a selector |
+//! | L10 | one version for all pages | W10 | slow watchers |
+//! | L12 | 60 s, streaming, gzip | W11 | order |
+
+mod fields;
+mod form;
+mod get;
+mod list;
+mod list_body;
+mod options;
+mod selection;
+mod view;
+mod watch;
+mod watch_body;
+
+use std::time::Duration;
+
+pub(crate) use self::form::Form;
+pub(crate) use self::get::get;
+pub(crate) use self::list::list;
+pub(crate) use self::selection::Selection;
+pub(crate) use self::view::View;
+pub(crate) use self::watch::watch;
+
+/// The numbers of the contract that a test may want to change. Defaults are those of kube-apiserver.
+#[derive(Clone, Debug)]
+pub(crate) struct ContractOptions {
+    /// How often a watch gets a bookmark (60 s).
+    pub(crate) bookmark_interval: Duration,
+    /// How long before its deadline a watch gets its last bookmark (2 s).
+    pub(crate) bookmark_before_end: Duration,
+    /// A watch without `timeoutSeconds` lasts at least this long, and less than twice as long (30 min).
+    pub(crate) min_watch_timeout: Duration,
+    /// How long a read waits for a version that is yet to come (3 s).
+    pub(crate) freshness_wait: Duration,
+    /// How long a request that is no watch may take (60 s).
+    pub(crate) request_timeout: Duration,
+    /// Whether watches may start with the state (`sendInitialEvents`).
+    pub(crate) watch_list: bool,
+}
+
+impl Default for ContractOptions {
+    fn default() -> Self {
+        Self {
+            bookmark_interval: Duration::from_secs(60),
+            bookmark_before_end: Duration::from_secs(2),
+            min_watch_timeout: Duration::from_secs(1800),
+            freshness_wait: Duration::from_secs(3),
+            request_timeout: Duration::from_secs(60),
+            watch_list: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

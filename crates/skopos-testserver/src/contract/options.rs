@@ -1,0 +1,207 @@
+//! The parameters of a list or watch: parsed, defaulted and validated in the API server's order.
+
+use std::time::Duration;
+
+use skopos_wire::{ListOptionsFault, Status};
+
+use crate::request::Query;
+
+/// What `resourceVersionMatch` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    NotOlderThan,
+    Exact,
+}
+
+/// The parameters of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListOptions {
+    pub(crate) version: Version,
+    pub(crate) version_match: Option<Match>,
+    /// 0 is no limit.
+    pub(crate) limit: usize,
+    pub(crate) continue_token: Option<String>,
+}
+
+/// The parameters of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WatchOptions {
+    pub(crate) version: Version,
+    pub(crate) initial_events: bool,
+    pub(crate) bookmarks: bool,
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// A resourceVersion of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// None: the newest state.
+    Unset,
+    /// "0": any state.
+    Any,
+    At(u64),
+}
+
+// === impl ListOptions ===
+
+impl ListOptions {
+    pub(crate) fn parse(query: &Query) -> Result<Self, Status> {
+        let raw = Raw::parse(query)?;
+        let mut faults = Vec::new();
+        if !raw.version_match.is_empty() {
+            if raw.version.is_empty() {
+                faults.push(ListOptionsFault::MatchWithoutResourceVersion);
+            }
+            if !raw.continue_token.is_empty() {
+                faults.push(ListOptionsFault::MatchWithContinue);
+            }
+            if !matches!(raw.version_match, "Exact" | "NotOlderThan") {
+                faults.push(ListOptionsFault::UnknownMatch(raw.version_match.to_owned()));
+            }
+            if raw.version_match == "Exact" && raw.version == "0" {
+                faults.push(ListOptionsFault::ExactZero);
+            }
+        }
+        if raw.send_initial_events.is_some() {
+            faults.push(ListOptionsFault::SendInitialEventsOnList);
+        }
+        if !faults.is_empty() {
+            return Err(Status::invalid_list_options(&faults));
+        }
+        let continues = !raw.continue_token.is_empty();
+        if continues && !matches!(raw.version, "" | "0") {
+            // The token is looked at first.
+            skopos_wire::ContinueToken::decode(raw.continue_token).map_err(|e| bad_token(&e))?;
+            return Err(Status::continue_with_resource_version());
+        }
+        let version =
+            Version::parse(raw.version).ok_or_else(|| Status::invalid_resource_version(raw.version))?;
+        Ok(Self {
+            version,
+            version_match: match raw.version_match {
+                "Exact" => Some(Match::Exact),
+                "NotOlderThan" => Some(Match::NotOlderThan),
+                _ => None,
+            },
+            limit: raw.limit,
+            continue_token: continues.then(|| raw.continue_token.to_owned()),
+        })
+    }
+}
+
+/// 400: the continue token cannot be read (L7).
+pub(crate) fn bad_token(error: &skopos_wire::InvalidToken) -> Status {
+    Status::bad_request(format!("invalid continue token: {error}"))
+}
+
+// === impl WatchOptions ===
+
+impl WatchOptions {
+    pub(crate) fn parse(query: &Query, watch_list: bool) -> Result<Self, Status> {
+        let mut raw = Raw::parse(query)?;
+        // W1: what clients of old expect of a watch without a version.
+        let unversioned = matches!(raw.version, "" | "0");
+        if watch_list && unversioned && raw.send_initial_events.is_none() && raw.version_match.is_empty() {
+            raw.send_initial_events = Some(true);
+            raw.version_match = "NotOlderThan";
+        }
+        let mut faults = Vec::new();
+        if raw.send_initial_events.is_some() {
+            if raw.version_match != "NotOlderThan" {
+                faults.push(ListOptionsFault::SendInitialEventsWithoutMatch);
+            }
+            if !watch_list {
+                faults.push(ListOptionsFault::SendInitialEventsNotOffered);
+            }
+        }
+        if !raw.version_match.is_empty() {
+            if raw.send_initial_events.is_none() {
+                faults.push(ListOptionsFault::WatchMatchWithoutSendInitialEvents);
+            }
+            if raw.version_match != "NotOlderThan" {
+                faults.push(ListOptionsFault::UnknownWatchMatch(raw.version_match.to_owned()));
+            }
+            if !raw.continue_token.is_empty() {
+                faults.push(ListOptionsFault::MatchWithContinue);
+            }
+        }
+        if !faults.is_empty() {
+            return Err(Status::invalid_list_options(&faults));
+        }
+        let version = Version::parse(raw.version).ok_or_else(|| unmapped_version_error(raw.version))?;
+        // Without WatchList a watch from no version starts with the state too, as it always did.
+        let legacy = !watch_list && unversioned;
+        Ok(Self {
+            version,
+            initial_events: raw.send_initial_events.unwrap_or(legacy),
+            bookmarks: raw.bookmarks,
+            timeout: (raw.timeout_seconds > 0).then(|| Duration::from_secs(raw.timeout_seconds)),
+        })
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// `None` if it is no number.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "" => Self::Unset,
+            "0" => Self::Any,
+            text if text.bytes().all(|b| b.is_ascii_digit()) => match text.parse().ok()? {
+                0 => Self::Any,
+                version => Self::At(version),
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// L5: on a watch and a get, kube-apiserver maps this error to no status of its own, so it becomes a 500 without a
+/// reason.
+pub(crate) fn unmapped_version_error(version: &str) -> Status {
+    let status = Status::invalid_resource_version(version);
+    let message = status.message.trim_start_matches("invalid resource version: ");
+    Status::failure(500, String::new(), message)
+}
+
+/// The parameters as they stand in the URL, with the types of Go's `ListOptions`.
+struct Raw<'a> {
+    version: &'a str,
+    version_match: &'a str,
+    continue_token: &'a str,
+    limit: usize,
+    send_initial_events: Option<bool>,
+    bookmarks: bool,
+    timeout_seconds: u64,
+}
+
+impl<'a> Raw<'a> {
+    fn parse(query: &'a Query) -> Result<Self, Status> {
+        let text = |name: &str| query.get(name).unwrap_or_default();
+        Ok(Self {
+            version: text("resourceVersion"),
+            version_match: text("resourceVersionMatch"),
+            continue_token: text("continue"),
+            limit: usize::try_from(number(query, "limit")?).unwrap_or(0),
+            send_initial_events: query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents")),
+            bookmarks: query.flag("allowWatchBookmarks"),
+            timeout_seconds: u64::try_from(number(query, "timeoutSeconds")?).unwrap_or(0),
+        })
+    }
+}
+
+/// An int64 parameter; 0 if it is absent.
+fn number(query: &Query, name: &str) -> Result<i64, Status> {
+    match query.get(name) {
+        None | Some("") => Ok(0),
+        Some(text) => text.parse().map_err(|_| {
+            let problem = if text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit()) {
+                "value out of range"
+            } else {
+                "invalid syntax"
+            };
+            Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {problem}"))
+        }),
+    }
+}

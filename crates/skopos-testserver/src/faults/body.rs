@@ -1,0 +1,305 @@
+//! Every response's body goes through this: it notes the end in the request log, and applies the faults of bodies.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::task::AtomicWaker;
+use http_body::{Body, Frame, SizeHint};
+use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::{Damage, Fault, Faults, RequestFacts, Rule};
+use crate::log::LogEntry;
+use crate::request::RequestVerb;
+use crate::serve::respond::{BodyError, ResponseBody};
+
+/// A body with its faults.
+#[derive(Debug)]
+pub(crate) struct FaultyBody {
+    inner: ResponseBody,
+    faults: Faults,
+    facts: Arc<RequestFacts>,
+    changes: Arc<AtomicWaker>,
+    opened: Instant,
+    log: LogEntry,
+    /// Rules that count bodies and have counted this one, by whether they strike it.
+    struck: HashSet<u64>,
+    spared: HashSet<u64>,
+    /// Ready to be sent.
+    ready: VecDeque<Bytes>,
+    /// The frame before, to be repeated after the next.
+    repeat: Option<Bytes>,
+    timer: Pin<Box<Sleep>>,
+    /// Whether `timer` is the pause between two pieces of a slow body.
+    pausing: bool,
+    ended: bool,
+}
+
+/// What the active faults make of the body now.
+enum Verdict {
+    Flow(Vec<Arc<Rule>>),
+    Stall,
+    End,
+    Fail,
+    Error(Bytes),
+}
+
+// === impl FaultyBody ===
+
+impl FaultyBody {
+    pub(crate) fn new(inner: ResponseBody, faults: &Faults, facts: Arc<RequestFacts>, log: LogEntry) -> Self {
+        let now = Instant::now();
+        Self {
+            inner,
+            faults: faults.clone(),
+            facts,
+            changes: faults.watch_changes(),
+            opened: now,
+            log,
+            struck: HashSet::new(),
+            spared: HashSet::new(),
+            ready: VecDeque::new(),
+            repeat: None,
+            timer: Box::pin(sleep_until(now)),
+            pausing: false,
+            ended: false,
+        }
+    }
+
+    /// Waits for the first piece and keeps it ready.
+    pub(crate) async fn preload(&mut self) {
+        match std::future::poll_fn(|cx| self.poll_piece(cx)).await {
+            Some(Ok(piece)) => self.ready.push_front(piece),
+            Some(Err(_)) | None => self.ended = true,
+        }
+    }
+
+    fn verdict(&mut self, cx: &mut Context<'_>) -> Verdict {
+        if self.faults.active() == 0 {
+            return Verdict::Flow(Vec::new());
+        }
+        let mut flow = Vec::new();
+        for rule in self.faults.of_body(&self.facts, self.opened) {
+            match rule.fault() {
+                Fault::Stall if self.strikes(&rule) => return Verdict::Stall,
+                Fault::Close if self.strikes(&rule) => return Verdict::End,
+                Fault::Reset if self.strikes(&rule) => return Verdict::Fail,
+                Fault::ErrorEvent(status) if self.strikes(&rule) => {
+                    return Verdict::Error(
+                        (json!({"type": "ERROR", "object": status}).to_string() + "\n").into(),
+                    );
+                }
+                Fault::CloseAfter(time) => {
+                    let end = self.opened + *time;
+                    if end <= Instant::now() && self.strikes(&rule) {
+                        return Verdict::End;
+                    }
+                    if !self.pausing {
+                        self.timer.as_mut().reset(end);
+                        // Ready only when it is time, and then the rules are looked at again.
+                        if self.timer.as_mut().poll(cx).is_ready() {
+                            cx.waker().wake_by_ref();
+                        }
+                    }
+                }
+                Fault::Slow { .. } if self.strikes(&rule) => flow.push(rule),
+                Fault::HalfFrame
+                | Fault::GarbageFrame
+                | Fault::Undecodable(_)
+                | Fault::WithholdBookmarks
+                | Fault::DropEvents
+                | Fault::RepeatEvents => flow.push(rule),
+                _ => {}
+            }
+        }
+        Verdict::Flow(flow)
+    }
+
+    /// Whether a rule that counts bodies strikes this one.
+    fn strikes(&mut self, rule: &Rule) -> bool {
+        if self.struck.contains(&rule.id()) {
+            return true;
+        }
+        if self.spared.contains(&rule.id()) {
+            return false;
+        }
+        let hit = rule.hit();
+        if hit { &mut self.struck } else { &mut self.spared }.insert(rule.id());
+        hit
+    }
+
+    /// Puts a piece of the body through the faults of frames, into `ready`.
+    fn take_in(&mut self, piece: Bytes, rules: &[Arc<Rule>]) {
+        let of_frames = |rule: &&Arc<Rule>| !matches!(rule.fault(), Fault::Slow { .. });
+        if !rules.iter().any(|rule| of_frames(&rule)) {
+            self.ready.push_back(piece);
+            return;
+        }
+        // The frames of a watch, or the piece of a list as a whole.
+        let mut rest = piece;
+        while !rest.is_empty() && !self.ended {
+            let line = match self.facts.verb {
+                RequestVerb::Watch => rest.iter().position(|b| *b == b'\n').map_or(rest.len(), |at| at + 1),
+                _ => rest.len(),
+            };
+            let frame = rest.split_to(line);
+            self.take_frame(frame, rules.iter().filter(of_frames));
+        }
+    }
+
+    fn take_frame<'a>(&mut self, mut frame: Bytes, rules: impl Iterator<Item = &'a Arc<Rule>>) {
+        let bookmark = frame.starts_with(b"{\"type\":\"BOOKMARK\"")
+            || frame.starts_with(b"{\"object\"") && is_bookmark(&frame);
+        let mut again = false;
+        for rule in rules {
+            match rule.fault() {
+                Fault::WithholdBookmarks if bookmark && rule.hit() => return,
+                Fault::DropEvents if !bookmark && rule.hit() => return,
+                Fault::HalfFrame if rule.hit() => {
+                    let half = frame.len() / 2;
+                    self.ready.push_back(frame.slice(..half));
+                    self.ended = true;
+                    return;
+                }
+                Fault::GarbageFrame if rule.hit() => frame = Bytes::from_static(GARBAGE),
+                Fault::Undecodable(damage) if !bookmark && rule.hit() => frame = damaged(&frame, *damage),
+                Fault::RepeatEvents if !bookmark && rule.hit() => again = true,
+                _ => {}
+            }
+        }
+        self.ready.push_back(frame.clone());
+        self.ready.extend(self.repeat.take());
+        self.repeat = again.then_some(frame);
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        self.changes.register(cx.waker());
+        loop {
+            let rules = match self.verdict(cx) {
+                Verdict::Stall => return Poll::Pending,
+                Verdict::End => return Poll::Ready(None),
+                Verdict::Fail => return Poll::Ready(Some(Err("injected reset".into()))),
+                Verdict::Error(event) => {
+                    self.ready = VecDeque::from([event]);
+                    self.ended = true;
+                    return Poll::Ready(self.ready.pop_front().map(Ok));
+                }
+                Verdict::Flow(rules) => rules,
+            };
+            let slow = rules.iter().find_map(|rule| match rule.fault() {
+                Fault::Slow { bytes, every } => Some(((*bytes).max(1), *every)),
+                _ => None,
+            });
+            if let Some(mut piece) = self.ready.pop_front() {
+                let Some((bytes, every)) = slow else { return Poll::Ready(Some(Ok(piece))) };
+                if self.pausing && self.timer.as_mut().poll(cx).is_pending() {
+                    self.ready.push_front(piece);
+                    return Poll::Pending;
+                }
+                self.timer.as_mut().reset(Instant::now() + every);
+                self.pausing = true;
+                let part = piece.split_to(bytes.min(piece.len()));
+                if !piece.is_empty() {
+                    self.ready.push_front(piece);
+                }
+                return Poll::Ready(Some(Ok(part)));
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(piece) = frame.into_data() {
+                        self.take_in(piece, &rules);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => self.ended = true,
+            }
+        }
+    }
+}
+
+impl Body for FaultyBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let piece = ready!(self.poll_piece(cx));
+        if piece.is_none() {
+            self.log.ended();
+        }
+        Poll::Ready(piece.map(|piece| piece.map(Frame::data)))
+    }
+
+    /// The length is known only where no fault changes it.
+    fn size_hint(&self) -> SizeHint {
+        match self.faults.active() {
+            0 => self.inner.size_hint(),
+            _ => SizeHint::default(),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for FaultyBody {
+    fn drop(&mut self) {
+        self.faults.forget_changes(&self.changes);
+        // A whole body of known length is not polled to its end.
+        if self.ready.is_empty() && self.inner.is_end_stream() {
+            self.log.ended();
+        }
+    }
+}
+
+const GARBAGE: &[u8] = b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":]]\x07garbage\n";
+
+fn is_bookmark(frame: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(frame).is_ok_and(|event| event["type"] == "BOOKMARK")
+}
+
+/// The event with its object damaged; of a list, the first item.
+fn damaged(frame: &Bytes, damage: Damage) -> Bytes {
+    let Ok(mut event) = serde_json::from_slice::<Value>(frame) else { return frame.clone() };
+    let object = match event.get("object").is_some() {
+        true => event.get_mut("object"),
+        false => event.pointer_mut("/items/0"),
+    };
+    let Some(Value::Object(object)) = object else { return frame.clone() };
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    match (damage, metadata) {
+        (Damage::Spec, _) => {
+            object.insert("spec".into(), "not a spec".into());
+        }
+        (Damage::Kind, _) => {
+            object.insert("kind".into(), "Nonsense".into());
+        }
+        (Damage::NoMetadata, _) => {
+            object.remove("metadata");
+        }
+        (Damage::Labels, Some(metadata)) => {
+            metadata.insert("labels".into(), 5.into());
+        }
+        (Damage::NoName, Some(metadata)) => {
+            metadata.remove("name");
+        }
+        (Damage::NameWithSlash, Some(metadata)) => {
+            metadata.insert("name".into(), "a/b".into());
+        }
+        (Damage::NoResourceVersion, Some(metadata)) => {
+            metadata.remove("resourceVersion");
+        }
+        (_, None) => {}
+    }
+    Bytes::from(event.to_string() + "\n")
+}

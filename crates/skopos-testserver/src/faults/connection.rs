@@ -1,0 +1,262 @@
+//! Faults of connections: a layer between the socket and TLS.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures::task::AtomicWaker;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use super::ConnectionId;
+
+/// How a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// In order, as a program that exits.
+    Fin,
+    /// With a reset, as a crash or a load balancer.
+    Rst,
+}
+
+/// Which way packets are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// What clients send does not arrive.
+    ToServer,
+    /// What the server sends does not arrive.
+    ToClient,
+    /// Both.
+    Both,
+}
+
+/// Which connections are struck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connections {
+    /// Those that are open now.
+    Existing,
+    /// Those that are opened from now on.
+    New,
+    /// All.
+    All,
+    /// This one.
+    One(ConnectionId),
+}
+
+/// A connection as the faults see it.
+#[derive(Debug)]
+pub(crate) struct ConnectionControl {
+    id: ConnectionId,
+    inbound_holes: AtomicUsize,
+    outbound_holes: AtomicUsize,
+    reader: AtomicWaker,
+    writer: AtomicWaker,
+    killed: CancellationToken,
+    how: Mutex<Option<How>>,
+    go_away: CancellationToken,
+}
+
+/// A black hole and the connections in it.
+#[derive(Debug)]
+pub(super) struct Hole {
+    connections: Connections,
+    direction: Direction,
+    members: Mutex<Vec<Arc<ConnectionControl>>>,
+}
+
+// === impl ConnectionControl ===
+
+impl ConnectionControl {
+    pub(super) fn new(id: ConnectionId) -> Self {
+        Self {
+            id,
+            inbound_holes: AtomicUsize::new(0),
+            outbound_holes: AtomicUsize::new(0),
+            reader: AtomicWaker::new(),
+            writer: AtomicWaker::new(),
+            killed: CancellationToken::new(),
+            how: Mutex::new(None),
+            go_away: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    pub(crate) fn kill(&self, how: How) {
+        self.how.lock().get_or_insert(how);
+        self.killed.cancel();
+    }
+
+    pub(super) fn go_away(&self) {
+        self.go_away.cancel();
+    }
+
+    /// Waits until it is to be closed.
+    pub(crate) async fn killed(&self) {
+        self.killed.cancelled().await;
+    }
+
+    /// Waits until the client is to be sent elsewhere.
+    pub(crate) async fn told_to_go_away(&self) {
+        self.go_away.cancelled().await;
+    }
+
+    pub(crate) fn ask_to_go_away(&self) {
+        self.go_away.cancel();
+    }
+
+    /// Whether it ended, or is to end, with a reset.
+    pub(crate) fn is_reset(&self) -> bool {
+        *self.how.lock() == Some(How::Rst)
+    }
+}
+
+// === impl Hole ===
+
+impl Hole {
+    pub(super) fn new(connections: Connections, direction: Direction) -> Self {
+        Self { connections, direction, members: Mutex::default() }
+    }
+
+    pub(super) fn takes_new(&self) -> bool {
+        matches!(self.connections, Connections::New | Connections::All)
+    }
+
+    pub(super) fn takes_open(&self, id: ConnectionId) -> bool {
+        match self.connections {
+            Connections::Existing | Connections::All => true,
+            Connections::New => false,
+            Connections::One(one) => one == id,
+        }
+    }
+
+    pub(super) fn swallow(&self, connection: &Arc<ConnectionControl>) {
+        self.each_side(connection, |holes| {
+            holes.fetch_add(1, Ordering::AcqRel);
+        });
+        self.members.lock().push(connection.clone());
+    }
+
+    pub(super) fn release(&self) {
+        for connection in self.members.lock().drain(..) {
+            self.each_side(&connection, |holes| {
+                holes.fetch_sub(1, Ordering::AcqRel);
+            });
+            connection.reader.wake();
+            connection.writer.wake();
+        }
+    }
+
+    pub(super) fn members(&self) -> usize {
+        self.members.lock().len()
+    }
+
+    fn each_side(&self, connection: &ConnectionControl, change: impl Fn(&AtomicUsize)) {
+        if self.direction != Direction::ToClient {
+            change(&connection.inbound_holes);
+        }
+        if self.direction != Direction::ToServer {
+            change(&connection.outbound_holes);
+        }
+    }
+}
+
+/// A byte stream that can be cut.
+pub(crate) trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// Makes the coming close a reset.
+    fn reset_on_close(&self);
+}
+
+impl Link for TcpStream {
+    fn reset_on_close(&self) {
+        if let Err(error) = self.set_zero_linger() {
+            tracing::debug!(%error, "the connection is closed in order instead of reset");
+        }
+    }
+}
+
+impl Link for DuplexStream {
+    /// The other end looks at the control itself.
+    fn reset_on_close(&self) {}
+}
+
+/// A byte stream with the faults of its connection.
+#[derive(Debug)]
+pub(crate) struct FaultyIo<L: Link> {
+    link: L,
+    control: Arc<ConnectionControl>,
+}
+
+// === impl FaultyIo ===
+
+impl<L: Link> FaultyIo<L> {
+    pub(crate) fn new(link: L, control: Arc<ConnectionControl>) -> Self {
+        Self { link, control }
+    }
+
+    fn poll_outbound(&self, cx: &Context<'_>) -> Poll<()> {
+        self.control.writer.register(cx.waker());
+        match self.control.outbound_holes.load(Ordering::Acquire) {
+            0 => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl<L: Link> AsyncRead for FaultyIo<L> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.control.reader.register(cx.waker());
+        if self.control.inbound_holes.load(Ordering::Acquire) > 0 {
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.link).poll_read(cx, buf)
+    }
+}
+
+impl<L: Link> AsyncWrite for FaultyIo<L> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_outbound(cx));
+        Pin::new(&mut self.link).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_outbound(cx));
+        Pin::new(&mut self.link).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.link.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_outbound(cx));
+        Pin::new(&mut self.link).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_outbound(cx));
+        Pin::new(&mut self.link).poll_shutdown(cx)
+    }
+}
+
+impl<L: Link> Drop for FaultyIo<L> {
+    fn drop(&mut self) {
+        if self.control.is_reset() {
+            self.link.reset_on_close();
+        }
+    }
+}

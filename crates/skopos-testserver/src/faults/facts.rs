@@ -1,0 +1,61 @@
+//! What a fault may be matched against.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use crate::request::RequestVerb;
+
+/// A connection of a server; they count from 1 and are never used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub(crate) u64);
+
+/// What is known of a request when its faults are chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestFacts {
+    pub(crate) connection: ConnectionId,
+    pub(crate) verb: RequestVerb,
+    pub(crate) path: String,
+    pub(crate) resource: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) user_agent: Option<String>,
+    pub(crate) query: crate::request::Query,
+}
+
+impl RequestFacts {
+    /// The facts that the server put beside a request.
+    pub(crate) fn of(parts: &Parts) -> Arc<Self> {
+        parts.extensions.get::<Arc<Self>>().cloned().unwrap_or_default()
+    }
+}
+
+impl Default for RequestFacts {
+    fn default() -> Self {
+        Self {
+            connection: ConnectionId::default(),
+            verb: RequestVerb::Other,
+            path: String::new(),
+            resource: None,
+            namespace: None,
+            name: None,
+            user_agent: None,
+            query: crate::request::Query::default(),
+        }
+    }
+}
+
+impl ConnectionId {
+    /// The number, counted from 1.
+    #[must_use]
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "connection {}", self.0)
+    }
+}

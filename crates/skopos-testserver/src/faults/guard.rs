@@ -1,0 +1,101 @@
+//! Faults end with their guards.
+
+use std::sync::Arc;
+
+use super::connection::Hole;
+use super::{Fault, Faults, Match, Rule};
+
+/// A fault that waits to be told which requests it strikes.
+#[derive(Debug)]
+#[must_use = "a fault strikes once `on` or `everywhere` is called"]
+pub struct Injection {
+    faults: Faults,
+    fault: Fault,
+}
+
+/// An active fault. Dropping or healing it ends the fault; [`FaultGuard::keep`] leaves it for good.
+#[derive(Debug)]
+#[must_use = "the fault ends when this is dropped"]
+pub struct FaultGuard {
+    faults: Faults,
+    what: Option<What>,
+}
+
+#[derive(Debug)]
+enum What {
+    Rule(Arc<Rule>),
+    Hole(Arc<Hole>),
+}
+
+// === impl Injection ===
+
+impl Injection {
+    pub(super) fn new(faults: Faults, fault: Fault) -> Self {
+        Self { faults, fault }
+    }
+
+    /// Strikes the requests that match, from now on.
+    pub fn on(self, matching: Match) -> FaultGuard {
+        let rule = Rule::new(self.faults.next_id(), self.fault, matching);
+        let rule = self.faults.add(rule);
+        FaultGuard { faults: self.faults, what: Some(What::Rule(rule)) }
+    }
+
+    /// Strikes all requests.
+    pub fn everywhere(self) -> FaultGuard {
+        self.on(Match::any())
+    }
+}
+
+// === impl FaultGuard ===
+
+impl FaultGuard {
+    pub(super) fn of_hole(faults: Faults, hole: Arc<Hole>) -> Self {
+        Self { faults, what: Some(What::Hole(hole)) }
+    }
+
+    /// Strikes at most `times` requests (or frames, for faults of single frames). Of no effect on black holes.
+    pub fn times(self, times: u64) -> Self {
+        if let Some(What::Rule(rule)) = &self.what {
+            rule.limit_to(times);
+        }
+        self
+    }
+
+    /// How often it has struck. For a black hole, how many connections it holds.
+    #[must_use]
+    pub fn hits(&self) -> u64 {
+        match &self.what {
+            Some(What::Rule(rule)) => rule.hits(),
+            Some(What::Hole(hole)) => hole.members() as u64,
+            None => 0,
+        }
+    }
+
+    /// Waits until it has struck `times` times. Returns at once for black holes.
+    pub async fn wait_hits(&self, times: u64) {
+        if let Some(What::Rule(rule)) = &self.what {
+            rule.wait_hits(times).await;
+        }
+    }
+
+    /// Ends the fault.
+    pub fn heal(self) {
+        drop(self);
+    }
+
+    /// Leaves the fault active for as long as the server lives.
+    pub fn keep(mut self) {
+        self.what = None;
+    }
+}
+
+impl Drop for FaultGuard {
+    fn drop(&mut self) {
+        match self.what.take() {
+            Some(What::Rule(rule)) => self.faults.remove(&rule),
+            Some(What::Hole(hole)) => self.faults.remove_hole(&hole),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Failures on demand.
+//!
+//! ```text
+//!  connection ──▶ holes, kills, GOAWAY        (ConnectionControl, under TLS)
+//!  request    ──▶ statuses, no answer, delay  (before the handler)
+//!  body       ──▶ stall, half frame, garbage  (FaultyBody, around every body, also of streams that are open already)
+//!  view       ──▶ lag                         (what reads that need not be newest, and watches, see)
+//! ```
+
+mod body;
+mod connection;
+mod facts;
+mod fault;
+mod guard;
+mod hostile;
+mod matching;
+mod rule;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use futures::task::AtomicWaker;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+pub use self::connection::{Connections, Direction, How};
+pub use self::facts::ConnectionId;
+pub use self::fault::{Damage, Fault, Lag};
+pub use self::guard::{FaultGuard, Injection};
+pub use self::matching::Match;
+
+pub(crate) use self::body::FaultyBody;
+pub(crate) use self::connection::{ConnectionControl, FaultyIo, Link};
+pub(crate) use self::facts::RequestFacts;
+pub(crate) use self::hostile::hostile_body;
+pub(crate) use self::rule::Rule;
+
+use self::connection::Hole;
+use crate::storage::Storage;
+
+/// What is wrong with a server at the moment. A cheap handle; clones share it.
+///
+/// Faults end when their [`FaultGuard`] is dropped or healed.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    rules: RwLock<Vec<Arc<Rule>>>,
+    /// Length of `rules`, to find quickly that there are none.
+    active: AtomicUsize,
+    last_id: AtomicU64,
+    bodies: Mutex<Vec<Arc<AtomicWaker>>>,
+    connections: Mutex<BTreeMap<ConnectionId, Arc<ConnectionControl>>>,
+    holes: Mutex<Vec<Arc<Hole>>>,
+    stream_limit: Mutex<Option<u32>>,
+    shutting_down: AtomicBool,
+}
+
+// === impl Faults ===
+
+impl Faults {
+    pub(crate) fn new() -> Self {
+        Self { shared: Arc::default() }
+    }
+
+    /// Prepares a fault of requests; [`Injection::on`] says of which.
+    ///
+    /// ```
+    /// # use skopos_testserver::{Fault, Match, TestServer};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = TestServer::builder().start().await?;
+    /// let stalled = server.faults().inject(Fault::Stall).on(Match::watch().resource("pods"));
+    /// // ... no event of pods reaches anybody, on open watches and on new ones ...
+    /// stalled.heal();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn inject(&self, fault: Fault) -> Injection {
+        Injection::new(self.clone(), fault)
+    }
+
+    /// Closes all open connections; says how many there were.
+    pub fn kill_connections(&self, how: How) -> usize {
+        let connections = self.shared.connections.lock();
+        connections.values().for_each(|connection| connection.kill(how));
+        connections.len()
+    }
+
+    /// Closes one connection; says whether it was open.
+    pub fn kill_connection(&self, id: ConnectionId, how: How) -> bool {
+        self.shared.connections.lock().get(&id).is_some_and(|connection| {
+            connection.kill(how);
+            true
+        })
+    }
+
+    /// Nothing passes any more, and nobody is told: packets are lost, connections stay open. What was sent meanwhile
+    /// arrives after healing, as TCP sends it again.
+    ///
+    /// New connections are accepted by the kernel all the same; see [`TestServer::pause`](crate::TestServer::pause) for
+    /// refused ones.
+    pub fn black_hole(&self, connections: Connections, direction: Direction) -> FaultGuard {
+        let hole = Arc::new(Hole::new(connections, direction));
+        let open = self.shared.connections.lock();
+        open.values().filter(|connection| hole.takes_open(connection.id())).for_each(|c| hole.swallow(c));
+        self.shared.holes.lock().push(hole.clone());
+        drop(open);
+        FaultGuard::of_hole(self.clone(), hole)
+    }
+
+    /// Tells all clients to go elsewhere: GOAWAY on HTTP/2, `Connection: close` on HTTP/1.1. Requests in flight finish.
+    pub fn go_away(&self) -> usize {
+        let connections = self.shared.connections.lock();
+        connections.values().for_each(|connection| connection.go_away());
+        connections.len()
+    }
+
+    /// Limits the concurrent streams of connections that are opened from now on (`None` is the server's own setting).
+    pub fn limit_streams(&self, streams: Option<u32>) {
+        *self.shared.stream_limit.lock() = streams;
+    }
+
+    /// `/readyz` says no, as in the first phase of a shutdown.
+    pub fn shutting_down(&self, yes: bool) {
+        self.shared.shutting_down.store(yes, Ordering::Release);
+    }
+
+    /// How many faults of requests are active.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.shared.active.load(Ordering::Acquire)
+    }
+
+    /// The open connections.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionId> {
+        self.shared.connections.lock().keys().copied().collect()
+    }
+}
+
+// === impl Faults: for the server ===
+
+impl Faults {
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.shared.shutting_down.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stream_limit(&self) -> Option<u32> {
+        *self.shared.stream_limit.lock()
+    }
+
+    /// Enters a new connection.
+    pub(crate) fn connected(&self, id: ConnectionId) -> Arc<ConnectionControl> {
+        let control = Arc::new(ConnectionControl::new(id));
+        // Both locks, so that a hole that comes now swallows it exactly once.
+        let mut connections = self.shared.connections.lock();
+        for hole in self.shared.holes.lock().iter().filter(|hole| hole.takes_new()) {
+            hole.swallow(&control);
+        }
+        connections.insert(id, control.clone());
+        control
+    }
+
+    pub(crate) fn disconnected(&self, id: ConnectionId) {
+        self.shared.connections.lock().remove(&id);
+    }
+
+    /// The faults of a request that are decided before it is handled; each counts a hit.
+    pub(crate) fn of_request(&self, facts: &RequestFacts) -> Vec<Arc<Rule>> {
+        if self.active() == 0 {
+            return Vec::new();
+        }
+        let rules = self.shared.rules.read();
+        let mut found: Vec<_> = rules
+            .iter()
+            .filter(|rule| rule.fault().is_of_request() && rule.matches(facts))
+            .cloned()
+            .collect();
+        found.retain(|rule| rule.hit());
+        found
+    }
+
+    /// The faults that may concern an open body; hits are counted where they are applied.
+    pub(crate) fn of_body(&self, facts: &RequestFacts, opened: Instant) -> Vec<Arc<Rule>> {
+        let rules = self.shared.rules.read();
+        let concerns = |rule: &&Arc<Rule>| {
+            rule.fault().is_of_body() && rule.matches(facts) && rule.takes_bodies_opened(opened)
+        };
+        rules.iter().filter(concerns).cloned().collect()
+    }
+
+    /// The revision that a request sees at most, if it is to lag.
+    pub(crate) fn lag(&self, facts: &RequestFacts, storage: &Storage) -> Option<u64> {
+        if self.active() == 0 {
+            return None;
+        }
+        let rules = self.shared.rules.read();
+        let limits = rules.iter().filter(|rule| rule.matches(facts)).filter_map(|rule| match rule.fault() {
+            Fault::Lag(Lag::Frozen { at }) => Some(*at),
+            Fault::Lag(Lag::By(time)) => Some(match Instant::now().checked_sub(*time) {
+                Some(then) => storage.revision_at(then),
+                None => 0,
+            }),
+            _ => None,
+        });
+        limits.min()
+    }
+
+    /// Has `waker` woken whenever faults change.
+    fn watch_changes(&self) -> Arc<AtomicWaker> {
+        let waker = Arc::new(AtomicWaker::new());
+        self.shared.bodies.lock().push(waker.clone());
+        waker
+    }
+
+    fn forget_changes(&self, waker: &Arc<AtomicWaker>) {
+        self.shared.bodies.lock().retain(|other| !Arc::ptr_eq(other, waker));
+    }
+
+    fn add(&self, rule: Rule) -> Arc<Rule> {
+        let rule = Arc::new(rule);
+        let mut rules = self.shared.rules.write();
+        rules.push(rule.clone());
+        self.shared.active.store(rules.len(), Ordering::Release);
+        drop(rules);
+        self.wake_bodies();
+        rule
+    }
+
+    fn remove(&self, rule: &Rule) {
+        rule.end();
+        let mut rules = self.shared.rules.write();
+        rules.retain(|other| other.id() != rule.id());
+        self.shared.active.store(rules.len(), Ordering::Release);
+        drop(rules);
+        self.wake_bodies();
+    }
+
+    fn remove_hole(&self, hole: &Arc<Hole>) {
+        self.shared.holes.lock().retain(|other| !Arc::ptr_eq(other, hole));
+        hole.release();
+    }
+
+    fn next_id(&self) -> u64 {
+        self.shared.last_id.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn wake_bodies(&self) {
+        self.shared.bodies.lock().iter().for_each(|waker| waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests;

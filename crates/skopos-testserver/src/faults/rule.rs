@@ -1,0 +1,95 @@
+//! An injected fault.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Fault, Match, RequestFacts};
+
+/// An injected fault: what, of which requests, how often.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    id: u64,
+    fault: Fault,
+    matching: Match,
+    since: Instant,
+    hits: AtomicU64,
+    /// How often it strikes at most.
+    limit: AtomicU64,
+    ended: CancellationToken,
+    struck: Notify,
+}
+
+impl Rule {
+    pub(super) fn new(id: u64, fault: Fault, matching: Match) -> Self {
+        Self {
+            id,
+            fault,
+            matching,
+            since: Instant::now(),
+            hits: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+            ended: CancellationToken::new(),
+            struck: Notify::new(),
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.fault
+    }
+
+    pub(super) fn matches(&self, facts: &RequestFacts) -> bool {
+        self.matching.matches_facts(facts)
+    }
+
+    pub(super) fn takes_bodies_opened(&self, opened: Instant) -> bool {
+        !self.matching.new_only || opened >= self.since
+    }
+
+    /// Strikes, if it has not struck as often as it may.
+    pub(super) fn hit(&self) -> bool {
+        let limit = self.limit.load(Ordering::Acquire);
+        let one_more = |hits: u64| (hits < limit).then_some(hits + 1);
+        let struck = self.hits.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok();
+        if struck {
+            self.struck.notify_waiters();
+        }
+        struck
+    }
+
+    pub(super) fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Acquire)
+    }
+
+    pub(super) fn limit_to(&self, times: u64) {
+        self.limit.store(times, Ordering::Release);
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.cancel();
+    }
+
+    /// Waits until it is healed.
+    pub(crate) async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Waits until it has struck `times` times.
+    pub(super) async fn wait_hits(&self, times: u64) {
+        loop {
+            let struck = self.struck.notified();
+            tokio::pin!(struck);
+            struck.as_mut().enable();
+            if self.hits() >= times {
+                return;
+            }
+            struck.await;
+        }
+    }
+}

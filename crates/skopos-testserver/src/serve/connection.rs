@@ -1,0 +1,244 @@
+//! Accepting and serving connections.
+
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::RwLock;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::memory::MemoryStream;
+use super::service::{Connection, answer};
+use crate::faults::{ConnectionControl, ConnectionId, FaultyIo, Link};
+use crate::state::ServerState;
+
+/// Which protocols the server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Protocols {
+    #[default]
+    Both,
+    Http1,
+    Http2,
+}
+
+/// Everything that accepting and serving connections needs.
+#[derive(Debug)]
+pub(crate) struct Front {
+    pub(crate) state: Arc<ServerState>,
+    tls: RwLock<Option<Arc<ServerConfig>>>,
+    protocols: Protocols,
+    /// Streams of one HTTP/2 connection.
+    max_streams: u32,
+    last_connection: AtomicU64,
+    tasks: TaskTracker,
+}
+
+/// W14: what kube-apiserver allows when its option is 0.
+pub(crate) const DEFAULT_MAX_STREAMS: u32 = 100;
+
+/// Idle HTTP/1.1 connections are closed after this.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How much an in-memory connection holds in each direction.
+const MEMORY_BUFFER: usize = 256 * 1024;
+
+// === impl Front ===
+
+impl Front {
+    pub(crate) fn new(
+        state: Arc<ServerState>,
+        tls: Option<Arc<ServerConfig>>,
+        protocols: Protocols,
+        max_streams: u32,
+    ) -> Self {
+        Self {
+            state,
+            tls: RwLock::new(tls),
+            protocols,
+            max_streams,
+            last_connection: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Accepts connections until `open` is cancelled, which also closes those that it accepted.
+    pub(crate) fn listen(self: &Arc<Self>, listener: TcpListener, open: CancellationToken) {
+        let front = self.clone();
+        self.tasks.spawn(async move {
+            loop {
+                let accepted = tokio::select! {
+                    () = open.cancelled() => return,
+                    accepted = listener.accept() => accepted,
+                };
+                match accepted {
+                    Ok((stream, _)) => {
+                        // Small frames must not wait for acknowledgements; without it they merely come later.
+                        let _ = stream.set_nodelay(true);
+                        let tls = front.tls.read().clone();
+                        front.serve(stream, tls, open.clone());
+                    }
+                    // Out of descriptors, or the client is gone already.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        });
+    }
+
+    /// A connection in memory, served as one over TCP without TLS.
+    pub(crate) fn connect(self: &Arc<Self>, open: CancellationToken) -> MemoryStream {
+        let (client, server) = tokio::io::duplex(MEMORY_BUFFER);
+        let control = self.serve(server, None, open);
+        MemoryStream::new(client, control)
+    }
+
+    /// Uses another certificate for new connections.
+    pub(crate) fn set_tls(&self, tls: Option<Arc<ServerConfig>>) {
+        *self.tls.write() = tls;
+    }
+
+    /// Waits until nothing runs any more; whatever was to run must be cancelled before.
+    pub(crate) async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.tasks.reopen();
+    }
+
+    /// Runs something beside the connections.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(task);
+    }
+
+    fn serve<L: Link>(
+        self: &Arc<Self>,
+        link: L,
+        tls: Option<Arc<ServerConfig>>,
+        open: CancellationToken,
+    ) -> Arc<ConnectionControl> {
+        let id = ConnectionId(self.last_connection.fetch_add(1, Ordering::Relaxed) + 1);
+        let control = self.state.faults.connected(id);
+        self.state.activity.notify_waiters();
+        let entry = Entry { front: self.clone(), id };
+        let streams = open.child_token();
+        let served =
+            self.clone().run(FaultyIo::new(link, control.clone()), tls, control.clone(), streams.clone());
+        let watched = control.clone();
+        self.tasks.spawn(async move {
+            let _entry = entry;
+            // Its streams run as tasks of their own and end with it.
+            let _streams = streams.drop_guard();
+            tokio::select! {
+                () = open.cancelled() => {}
+                () = watched.killed() => {}
+                () = served => {}
+            }
+        });
+        control
+    }
+
+    async fn run<L: Link>(
+        self: Arc<Self>,
+        io: FaultyIo<L>,
+        tls: Option<Arc<ServerConfig>>,
+        control: Arc<ConnectionControl>,
+        streams: CancellationToken,
+    ) {
+        match tls {
+            None => self.http(io, control, streams).await,
+            Some(tls) => match TlsAcceptor::from(tls).accept(io).await {
+                Ok(io) => self.http(io, control, streams).await,
+                Err(error) => tracing::debug!(%error, "TLS handshake failed"),
+            },
+        }
+    }
+
+    async fn http(
+        self: Arc<Self>,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        control: Arc<ConnectionControl>,
+        streams: CancellationToken,
+    ) {
+        let connection = Arc::new(Connection { state: self.state.clone(), control: control.clone() });
+        let builder = self.http_builder(streams);
+        let service = service_fn(move |request| answer(connection.clone(), request));
+        let serving = builder.serve_connection(TokioIo::new(io), service);
+        tokio::pin!(serving);
+        let ended = tokio::select! {
+            ended = &mut serving => ended,
+            () = control.told_to_go_away() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, connection = %control.id(), "connection failed");
+        }
+    }
+
+    fn http_builder(&self, streams: CancellationToken) -> auto::Builder<Streams> {
+        let mut builder = auto::Builder::new(Streams { tasks: self.tasks.clone(), open: streams });
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+        let max_streams = self.state.faults.stream_limit().unwrap_or(self.max_streams);
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(max_streams);
+        match self.protocols {
+            Protocols::Both => builder,
+            Protocols::Http1 => builder.http1_only(),
+            Protocols::Http2 => builder.http2_only(),
+        }
+    }
+}
+
+/// Listens on loopback; port 0 is any.
+pub(crate) fn bind(port: u16) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    // A restarted server takes its port again at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    socket.listen(1024)
+}
+
+/// A connection's place in the list of open ones.
+struct Entry {
+    front: Arc<Front>,
+    id: ConnectionId,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.front.state.faults.disconnected(self.id);
+        self.front.state.activity.notify_waiters();
+    }
+}
+
+/// Runs the streams of an HTTP/2 connection.
+#[derive(Clone, Debug)]
+struct Streams {
+    tasks: TaskTracker,
+    open: CancellationToken,
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        let open = self.open.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = open.cancelled() => {}
+                _ = stream => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! One request: its record, its faults, its caller, its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use skopos_wire::Status;
+use tokio::time::timeout;
+
+use super::respond::{self, BodyError, Response};
+use super::router;
+use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
+use crate::log::{LogEntry, Outcome, RequestRecord};
+use crate::request::{RequestInfo, RequestVerb};
+use crate::state::ServerState;
+
+/// What the requests of a connection share.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) state: Arc<ServerState>,
+    pub(super) control: Arc<ConnectionControl>,
+}
+
+/// Answers a request. An error closes the connection or resets the stream.
+pub(super) async fn answer(
+    connection: Arc<Connection>,
+    request: Request<Incoming>,
+) -> Result<http::Response<FaultyBody>, BodyError> {
+    let state = &connection.state;
+    let (mut parts, body) = request.into_parts();
+    let info = RequestInfo::new(&parts, &state.registry);
+    let facts = Arc::new(facts(&info, &parts, &connection));
+    parts.extensions.insert(facts.clone());
+    let mut log = begin(state, &info, &parts, &facts);
+
+    let rules = state.faults.of_request(&facts);
+    let response = match strike(&connection, &facts, &rules).await? {
+        Some(response) => response,
+        None => respond(state, &info, &parts, &facts, body).await,
+    };
+    log.streaming(response.status().as_u16());
+    let response = response.map(|body| FaultyBody::new(body, &state.faults, facts, log));
+    if rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldHeadersUntilData)) {
+        return Ok(hold_until_data(response).await);
+    }
+    Ok(response)
+}
+
+/// Applies the faults that come before an answer; some are the answer.
+async fn strike(
+    connection: &Connection,
+    facts: &RequestFacts,
+    rules: &[Arc<Rule>],
+) -> Result<Option<Response>, BodyError> {
+    for rule in rules {
+        match rule.fault() {
+            Fault::Status(status) => return Ok(Some(respond::status(status))),
+            Fault::Answer { code, headers, body } => {
+                let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+                let mut response = respond::text(code, body.clone());
+                for (name, value) in headers {
+                    response.headers_mut().insert(name, HeaderValue::from_str(value)?);
+                }
+                return Ok(Some(response));
+            }
+            Fault::Redirect(location) => {
+                let mut response = respond::text(StatusCode::TEMPORARY_REDIRECT, "");
+                response.headers_mut().insert(header::LOCATION, HeaderValue::from_str(location)?);
+                return Ok(Some(response));
+            }
+            Fault::WithholdHeaders => rule.ended().await,
+            Fault::DelayHeaders(time) => tokio::time::sleep(*time).await,
+            Fault::KillConnection(how) => {
+                connection.control.kill(*how);
+                return Err("injected close of the connection".into());
+            }
+            Fault::GoAway => connection.control.ask_to_go_away(),
+            fault => {
+                if let Some(response) = hostile_body(fault, facts) {
+                    return Ok(Some(response));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+async fn respond(
+    state: &ServerState,
+    info: &RequestInfo,
+    parts: &Parts,
+    facts: &RequestFacts,
+    body: Incoming,
+) -> Response {
+    let handled = async {
+        let user = state.auth.check(info, parts, facts)?;
+        let body = match parts.method {
+            Method::GET | Method::HEAD => Bytes::new(),
+            _ => read(body).await?,
+        };
+        if let Some(target) = &info.target
+            && let Some(review) = state.auth.review(info, target, &user, &body)
+        {
+            return review;
+        }
+        Ok(router::handle(state, info, parts, body).await)
+    };
+    // L12; a watch has its own time.
+    let handled = match info.verb {
+        RequestVerb::Watch => Ok(handled.await),
+        _ => timeout(state.contract.request_timeout, handled).await,
+    };
+    match handled {
+        Ok(Ok(response)) => response,
+        Ok(Err(status)) => respond::status(&status),
+        Err(_) => {
+            respond::status(&Status::timeout("request did not complete within the allotted timeout", 0))
+        }
+    }
+}
+
+/// The largest body that kube-apiserver reads.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+
+async fn read(body: Incoming) -> Result<Bytes, Status> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Status::request_entity_too_large(MAX_BODY)),
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn facts(info: &RequestInfo, parts: &Parts, connection: &Connection) -> RequestFacts {
+    let target = info.target.as_ref();
+    let user_agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    RequestFacts {
+        connection: connection.control.id(),
+        verb: info.verb,
+        path: info.path.clone(),
+        resource: target.map(|target| target.resource.plural.clone()),
+        namespace: target.and_then(|target| target.namespace.clone()),
+        name: target.and_then(|target| target.name.clone()),
+        user_agent: user_agent.map(str::to_owned),
+        query: info.query.clone(),
+    }
+}
+
+fn begin(state: &ServerState, info: &RequestInfo, parts: &Parts, facts: &RequestFacts) -> LogEntry {
+    state.log.begin(RequestRecord {
+        id: 0,
+        at: std::time::Duration::ZERO,
+        connection: facts.connection,
+        verb: info.verb.as_str(),
+        path: info.path.clone(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        resource: facts.resource.clone(),
+        user_agent: facts.user_agent.clone(),
+        outcome: Outcome::Waiting,
+    })
+}
+
+/// Takes the first piece of the body before the headers go out.
+async fn hold_until_data(response: http::Response<FaultyBody>) -> http::Response<FaultyBody> {
+    let (parts, mut body) = response.into_parts();
+    body.preload().await;
+    http::Response::from_parts(parts, body)
+}

@@ -1,0 +1,260 @@
+//! How a server starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{Shared, StartError, TestServer, Tls};
+use crate::auth::{Auth, User};
+use crate::clock::Clock;
+use crate::contract::ContractOptions;
+use crate::faults::Faults;
+use crate::log::RequestLog;
+use crate::resources::{Registry, ResourceType};
+use crate::serve::{DEFAULT_MAX_STREAMS, Front, Identity, Protocols, Validity, bind};
+use crate::state::ServerState;
+use crate::storage::{HistoryLimits, Storage};
+use crate::workloads::Lifecycle;
+
+/// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own
+/// times and limits.
+#[derive(Debug)]
+pub struct TestServerBuilder {
+    tls: bool,
+    expired: bool,
+    port: u16,
+    token: Option<String>,
+    resources: Vec<ResourceType>,
+    objects: Vec<Value>,
+    start_time: Timestamp,
+    seed: Option<u64>,
+    workloads: bool,
+    protocols: Protocols,
+    max_streams: u32,
+    log_capacity: usize,
+    contract: ContractOptions,
+    history: HistoryLimits,
+}
+
+impl Default for TestServerBuilder {
+    fn default() -> Self {
+        Self {
+            tls: false,
+            expired: false,
+            port: 0,
+            token: None,
+            resources: Vec::new(),
+            objects: Vec::new(),
+            start_time: Timestamp::now(),
+            seed: None,
+            workloads: false,
+            protocols: Protocols::Both,
+            max_streams: DEFAULT_MAX_STREAMS,
+            log_capacity: 65_536,
+            contract: ContractOptions::default(),
+            history: HistoryLimits::default(),
+        }
+    }
+}
+
+// === impl TestServerBuilder ===
+
+impl TestServerBuilder {
+    /// Serves TLS with a certificate of its own CA.
+    #[must_use]
+    pub fn tls(mut self, yes: bool) -> Self {
+        self.tls = yes;
+        self
+    }
+
+    /// Serves TLS with a certificate that has expired.
+    #[must_use]
+    pub fn expired_certificate(mut self) -> Self {
+        self.tls = true;
+        self.expired = true;
+        self
+    }
+
+    /// The port on 127.0.0.1; 0 is any free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
+    /// Demands this bearer token, and puts it into the kubeconfig. Its user is `admin`.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// Serves another resource.
+    #[must_use]
+    pub fn resource(mut self, resource: ResourceType) -> Self {
+        self.resources.push(resource);
+        self
+    }
+
+    /// Creates a CustomResourceDefinition before the server answers its first request.
+    #[must_use]
+    pub fn crd(self, definition: Value) -> Self {
+        self.object(definition)
+    }
+
+    /// Creates an object before the server answers its first request.
+    #[must_use]
+    pub fn object(mut self, object: Value) -> Self {
+        self.objects.push(object);
+        self
+    }
+
+    /// The wall-clock time at which the server starts; it goes on as tokio's clock does. Now, unless set.
+    #[must_use]
+    pub fn start_time(mut self, time: Timestamp) -> Self {
+        self.start_time = time;
+        self
+    }
+
+    /// Makes uids, generated names and random times those of this seed.
+    #[must_use]
+    pub fn clock_seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// How often watches get bookmarks; 60 s unless set.
+    #[must_use]
+    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
+        self.contract.bookmark_interval = interval;
+        self
+    }
+
+    /// A watch without `timeoutSeconds` lasts at least this long and less than twice as long; 30 min unless set.
+    #[must_use]
+    pub fn min_watch_timeout(mut self, timeout: Duration) -> Self {
+        self.contract.min_watch_timeout = timeout;
+        self
+    }
+
+    /// Whether watches may begin with the state (`sendInitialEvents`). Servers before 1.34 refuse it.
+    #[must_use]
+    pub fn watch_list(mut self, yes: bool) -> Self {
+        self.contract.watch_list = yes;
+        self
+    }
+
+    /// When a watcher counts as slow: so many events behind, and nothing read for so long. 1000 and 1 s unless set.
+    #[must_use]
+    pub fn slow_watchers(mut self, buffer: u64, patience: Duration) -> Self {
+        self.history.watch_buffer = buffer;
+        self.history.watch_patience = patience;
+        self
+    }
+
+    /// For how long, and how many, events of a resource are kept for watches that come back; 75 s and at most 102400
+    /// unless set. Some 100 (or `max_events`, if that is less) are kept however old.
+    #[must_use]
+    pub fn event_window(mut self, window: Duration, max_events: usize) -> Self {
+        self.history.window = window;
+        self.history.max_events = max_events;
+        self.history.min_events = self.history.min_events.min(max_events);
+        self
+    }
+
+    /// How often old versions are compacted, and how old they are then; 5 min unless set.
+    #[must_use]
+    pub fn compaction_interval(mut self, interval: Duration) -> Self {
+        self.history.compaction_interval = interval;
+        self
+    }
+
+    /// How many streams a client may open on one HTTP/2 connection; 100 unless set.
+    #[must_use]
+    pub fn max_concurrent_streams(mut self, streams: u32) -> Self {
+        self.max_streams = streams;
+        self
+    }
+
+    /// Speaks HTTP/1.1 only.
+    #[must_use]
+    pub fn http1_only(mut self) -> Self {
+        self.protocols = Protocols::Http1;
+        self
+    }
+
+    /// Speaks HTTP/2 only.
+    #[must_use]
+    pub fn http2_only(mut self) -> Self {
+        self.protocols = Protocols::Http2;
+        self
+    }
+
+    /// Runs a small loop that gives Deployments and StatefulSets their pods.
+    #[must_use]
+    pub fn workloads(mut self, yes: bool) -> Self {
+        self.workloads = yes;
+        self
+    }
+
+    /// Starts the server.
+    ///
+    /// # Errors
+    /// When the port is taken, a certificate cannot be made, or an object is not accepted.
+    pub async fn start(self) -> Result<TestServer, StartError> {
+        let Self { port, protocols, .. } = self;
+        let listener = bind(port).map_err(|error| StartError::Listen { port, error })?;
+        let port = listener.local_addr().map_err(|error| StartError::Listen { port, error })?.port();
+        let validity = if self.expired { Validity::Expired } else { Validity::Long };
+        let tls = match self.tls {
+            true => {
+                let identity = Identity::generate(validity, protocols).map_err(StartError::Certificate)?;
+                Some(Tls { identity, protocols })
+            }
+            false => None,
+        };
+        let config = tls.as_ref().map(|tls| tls.identity.config.clone());
+        let (max_streams, token) = (self.max_streams, self.token.clone());
+        let state = Arc::new(self.state()?);
+        let stopped = CancellationToken::new();
+        let open = stopped.child_token();
+        let front = Arc::new(Front::new(state.clone(), config, protocols, max_streams));
+        front.listen(listener, open.clone());
+        front.spawn(crate::workloads::run(state, stopped.clone()));
+        let shared = Shared { front, port, tls: Mutex::new(tls), token, open: Mutex::new(open), stopped };
+        Ok(TestServer { shared: Arc::new(shared) })
+    }
+
+    fn state(self) -> Result<ServerState, StartError> {
+        let activity = Arc::new(Notify::new());
+        let registry = Registry::builtin();
+        for resource in self.resources {
+            registry.register(resource);
+        }
+        let auth = Auth::default();
+        if let Some(token) = self.token {
+            auth.add_token(token, User::new("admin").with_groups(["system:masters"]));
+        }
+        let state = ServerState {
+            storage: Storage::new(self.history, activity.clone()),
+            registry,
+            clock: Clock::starting_at(self.start_time),
+            rng: Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),
+            contract: self.contract,
+            auth,
+            faults: Faults::new(),
+            log: RequestLog::new(self.log_capacity, activity.clone()),
+            activity,
+            lifecycle: Lifecycle::new(self.workloads),
+        };
+        for object in self.objects {
+            crate::write::create_object(&state, object)?;
+        }
+        Ok(state)
+    }
+}

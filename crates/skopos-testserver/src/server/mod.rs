@@ -1,0 +1,287 @@
+//! The server as a test sees it.
+
+mod builder;
+mod objects;
+mod waiting;
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+pub use self::builder::TestServerBuilder;
+pub use self::objects::UnknownRevision;
+pub use self::waiting::WaitTimeout;
+
+use crate::auth::Auth;
+use crate::faults::{Faults, How};
+use crate::log::RequestRecord;
+use crate::resources::Registry;
+use crate::serve::{Front, Identity, MemoryStream, Validity, bind};
+use crate::state::ServerState;
+
+/// A Kubernetes API server in this process. Clones are handles to the same server; when the last is dropped, it stops.
+///
+/// ```
+/// use serde_json::json;
+/// use skopos_testserver::TestServer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = TestServer::builder().start().await?;
+/// server.create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+///     "metadata": {"name": "settings", "namespace": "default"}, "data": {"colour": "blue"}}))?;
+/// assert_eq!(server.count("configmaps"), 1);
+/// println!("export KUBECONFIG with:\n{}", server.kubeconfig());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TestServer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    front: Arc<Front>,
+    port: u16,
+    tls: Mutex<Option<Tls>>,
+    token: Option<String>,
+    /// Cancelled: nothing listens, and the connections are closed.
+    open: Mutex<CancellationToken>,
+    /// Cancelled: all is over.
+    stopped: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Tls {
+    identity: Identity,
+    protocols: crate::serve::Protocols,
+}
+
+/// Why a server did not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The port is taken, or sockets are not to be had.
+    #[error("cannot listen on 127.0.0.1:{port}: {error}")]
+    Listen {
+        /// The port that was asked for; 0 is any.
+        port: u16,
+        /// What the operating system says.
+        error: io::Error,
+    },
+    /// No certificate could be made.
+    #[error("cannot make a certificate: {0}")]
+    Certificate(Box<dyn std::error::Error + Send + Sync>),
+    /// An object that the server was to start with is not accepted.
+    #[error("cannot start with that object: {0}")]
+    Object(#[from] skopos_wire::Status),
+}
+
+// === impl TestServer ===
+
+impl TestServer {
+    /// Options of a server; [`TestServerBuilder::start`] starts it.
+    #[must_use]
+    pub fn builder() -> TestServerBuilder {
+        TestServerBuilder::default()
+    }
+
+    /// `http://127.0.0.1:PORT`, or `https://...`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.shared.tls.lock().is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.shared.port)
+    }
+
+    /// The port on 127.0.0.1. It stays the same over [`TestServer::pause`] and [`TestServer::restart`].
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.shared.port
+    }
+
+    /// The certificate of the server's CA, if it serves TLS.
+    #[must_use]
+    pub fn ca_pem(&self) -> Option<String> {
+        self.shared.tls.lock().as_ref().map(|tls| tls.identity.ca_pem.clone())
+    }
+
+    /// A kubeconfig with everything inline: server, CA and token.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        use base64::Engine as _;
+        let mut cluster = format!("    server: {}\n", self.url());
+        if let Some(pem) = self.ca_pem() {
+            let data = base64::engine::general_purpose::STANDARD.encode(pem);
+            cluster.push_str(&format!("    certificate-authority-data: {data}\n"));
+        }
+        let user = match &self.shared.token {
+            Some(token) => format!("    token: {}\n", serde_json::Value::from(token.as_str())),
+            None => "    {}\n".to_owned(),
+        };
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: skopos-test\n\
+             clusters:\n- name: skopos-test\n  cluster:\n{cluster}\
+             users:\n- name: skopos-test\n  user:\n{user}\
+             contexts:\n- name: skopos-test\n  context:\n    cluster: skopos-test\n    user: skopos-test\n    namespace: default\n"
+        )
+    }
+
+    /// What goes wrong, on demand.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.state().faults
+    }
+
+    /// Who may do what.
+    #[must_use]
+    pub fn auth(&self) -> &Auth {
+        &self.state().auth
+    }
+
+    /// The resources that are served.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.state().registry
+    }
+
+    /// Opens a connection in memory. It works under tokio's paused clock, and is served like one over TCP without TLS.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ConnectionRefused`] while the server is paused or stopped.
+    pub fn connect(&self) -> io::Result<MemoryStream> {
+        let open = self.shared.open.lock().clone();
+        if open.is_cancelled() {
+            return Err(io::Error::new(io::ErrorKind::ConnectionRefused, "the test server is paused"));
+        }
+        Ok(self.shared.front.connect(open))
+    }
+
+    /// The latest requests, oldest first.
+    #[must_use]
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.state().log.records()
+    }
+
+    /// Forgets the requests so far.
+    pub fn clear_requests(&self) {
+        self.state().log.clear();
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.faults().connections().len()
+    }
+
+    /// How many watches are open.
+    #[must_use]
+    pub fn open_watches(&self) -> usize {
+        self.state().log.open_watches()
+    }
+
+    /// How many watches of a resource the server closed because their clients did not read. 0 for unknown resources.
+    #[must_use]
+    pub fn evicted_watches(&self, resource: &str) -> u64 {
+        let Ok(resource) = self.registry().lookup(resource) else { return 0 };
+        self.state().storage.watchers(&(&*resource).into()).evicted
+    }
+
+    /// Stops listening and closes all connections; the content stays.
+    pub async fn pause(&self) {
+        self.pause_with(How::Fin).await;
+    }
+
+    /// The same, with resets if wanted.
+    pub async fn pause_with(&self, how: How) {
+        if how == How::Rst {
+            self.faults().kill_connections(how);
+        }
+        let open = self.shared.open.lock().clone();
+        open.cancel();
+        self.wait_until(|server| server.connections() == 0).await;
+    }
+
+    /// Listens again on the same port, with the same content.
+    ///
+    /// # Errors
+    /// When something else took the port.
+    pub async fn resume(&self) -> Result<(), StartError> {
+        if !self.shared.open.lock().is_cancelled() {
+            return Ok(());
+        }
+        let port = self.shared.port;
+        let mut attempts = 0;
+        let listener = loop {
+            match bind(port) {
+                Ok(listener) => break listener,
+                // The old listener closes when its task has seen that it is to.
+                Err(_) if attempts < 50 => {
+                    attempts += 1;
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                Err(error) => return Err(StartError::Listen { port, error }),
+            }
+        };
+        let open = self.shared.stopped.child_token();
+        *self.shared.open.lock() = open.clone();
+        self.shared.front.listen(listener, open);
+        Ok(())
+    }
+
+    /// Pauses and resumes: all clients have to connect again, and find the same content.
+    ///
+    /// For old connections that are left hanging, use
+    /// [`Faults::black_hole`] with [`Connections::Existing`](crate::Connections::Existing) instead.
+    ///
+    /// # Errors
+    /// When something else took the port in between.
+    pub async fn restart(&self, how: How) -> Result<(), StartError> {
+        self.pause_with(how).await;
+        self.resume().await
+    }
+
+    /// Uses a new CA and a new certificate from now on, as after a rotation; open connections stay.
+    ///
+    /// # Errors
+    /// When no certificate can be made. Nothing happens if the server does not serve TLS.
+    pub fn rotate_certificates(&self) -> Result<(), StartError> {
+        self.set_certificate(Validity::Long)
+    }
+
+    /// Uses a certificate that has expired from now on.
+    ///
+    /// # Errors
+    /// When no certificate can be made. Nothing happens if the server does not serve TLS.
+    pub fn expire_certificate(&self) -> Result<(), StartError> {
+        self.set_certificate(Validity::Expired)
+    }
+
+    fn set_certificate(&self, validity: Validity) -> Result<(), StartError> {
+        let mut tls = self.shared.tls.lock();
+        if let Some(tls) = tls.as_mut() {
+            tls.identity = Identity::generate(validity, tls.protocols).map_err(StartError::Certificate)?;
+            self.shared.front.set_tls(Some(tls.identity.config.clone()));
+        }
+        Ok(())
+    }
+
+    /// Stops for good, and waits until no task and no connection is left.
+    pub async fn stop(&self) {
+        self.shared.stopped.cancel();
+        self.shared.front.finished().await;
+    }
+
+    pub(crate) fn state(&self) -> &Arc<ServerState> {
+        &self.shared.front.state
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stopped.cancel();
+    }
+}

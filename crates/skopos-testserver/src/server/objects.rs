@@ -1,0 +1,144 @@
+//! Objects without HTTP: the same write path, called directly.
+
+use serde_json::{Value, json};
+use skopos_wire::{GroupResource, Status};
+use thiserror::Error;
+
+use super::TestServer;
+use crate::generate::PodGenerator;
+use crate::resources::ResourceType;
+use crate::storage::{Draft, ResourceKey, Scope, storage_key};
+use crate::write;
+
+/// The server cannot go back to that resourceVersion.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "the server cannot go back to resourceVersion {requested}: it must be at least {oldest} and not in the future"
+)]
+pub struct UnknownRevision {
+    /// What was asked for.
+    pub requested: u64,
+    /// The oldest that is not compacted.
+    pub oldest: u64,
+}
+
+impl TestServer {
+    /// Creates an object, as a POST does.
+    ///
+    /// # Errors
+    /// As the API server answers: 409 if it exists, 422 if it is not valid, 404 if its kind is not served.
+    pub fn create(&self, object: Value) -> Result<Value, Status> {
+        write::create_object(self.state(), object)
+    }
+
+    /// Replaces an object, as a PUT does; with `metadata.resourceVersion`, only if it is still that version.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub fn update(&self, object: Value) -> Result<Value, Status> {
+        write::update_object(self.state(), object)
+    }
+
+    /// Creates an object, or merges it into the one that is there, as a server-side apply does.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub fn apply(&self, object: Value) -> Result<Value, Status> {
+        write::apply_object(self.state(), object)
+    }
+
+    /// Deletes an object, as a DELETE without grace does. With finalizers it only gets its deletionTimestamp.
+    ///
+    /// # Errors
+    /// As the API server answers.
+    pub fn delete(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Value, Status> {
+        write::delete_object(self.state(), &*self.resource_type(resource)?, namespace, name)
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn get(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Value, Status> {
+        let resource = self.resource_type(resource)?;
+        let object = self.state().storage.get(&ResourceKey::from(&*resource), &storage_key(namespace, name));
+        let not_found = || Status::not_found(GroupResource::new(&resource.group, &resource.plural), name);
+        Ok(object.ok_or_else(not_found)?.to_value())
+    }
+
+    /// All objects of a resource (in one namespace), in key order, and the resourceVersion at which they were so.
+    ///
+    /// # Errors
+    /// 404 if the resource is not served.
+    pub fn list(&self, resource: &str, namespace: Option<&str>) -> Result<(Vec<Value>, u64), Status> {
+        let resource = self.resource_type(resource)?;
+        let (objects, revision) =
+            self.state().storage.list(&ResourceKey::from(&*resource), Scope::of(namespace));
+        Ok((objects.iter().map(|object| object.to_value()).collect(), revision))
+    }
+
+    /// How many objects of a resource there are; 0 if it is not served.
+    #[must_use]
+    pub fn count(&self, resource: &str) -> usize {
+        self.resource_type(resource)
+            .map_or(0, |resource| self.state().storage.len(&ResourceKey::from(&*resource)))
+    }
+
+    /// Creates `n` realistic pods of about 4.4 KB each, straight in the storage: 100,000 in a few seconds. A second call
+    /// adds `n` more. The namespaces that they lie in are created too.
+    pub fn load_pods(&self, n: usize) {
+        let generator = PodGenerator::new(0);
+        for name in generator.namespace_names() {
+            // It is there already after the first call.
+            let _ = self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        }
+        let pods = ResourceKey::new("", "pods");
+        let first = self.state().storage.len(&pods);
+        for index in first..first + n {
+            self.load_object(&pods, &generator.pod(index));
+        }
+    }
+
+    /// Stores JSON as it is, if it is an object and its name is free.
+    fn load_object(&self, resource: &ResourceKey, json: &[u8]) {
+        match Draft::from_bytes(json) {
+            Ok(draft) => drop(self.state().storage.create(resource, draft)),
+            Err(error) => tracing::warn!(%error, "a generated object is not stored"),
+        }
+    }
+
+    /// The newest resourceVersion.
+    #[must_use]
+    pub fn resource_version(&self) -> u64 {
+        self.state().storage.revision()
+    }
+
+    /// Forgets all history: reads of older versions, and watches from them, get 410.
+    pub fn compact(&self) {
+        self.state().storage.compact();
+    }
+
+    /// Forgets old versions but keeps the events of watches, as a compaction of etcd alone does.
+    pub fn compact_versions(&self) {
+        self.state().storage.compact_versions();
+    }
+
+    /// Goes back to an earlier resourceVersion, as a restored etcd does. Open watches are not told: they hang until the
+    /// server's resourceVersion has passed theirs again.
+    ///
+    /// # Errors
+    /// When that version is compacted or yet to come.
+    pub fn roll_back(&self, resource_version: u64) -> Result<(), UnknownRevision> {
+        let rolled = self.state().storage.roll_back(resource_version);
+        rolled.map_err(|e| UnknownRevision { requested: e.requested, oldest: e.oldest })
+    }
+
+    /// Ends all watches in order, without an event, as a server does that relists or shuts down.
+    pub fn close_watches(&self) {
+        self.state().storage.close_watches();
+    }
+
+    fn resource_type(&self, name: &str) -> Result<std::sync::Arc<ResourceType>, Status> {
+        self.registry().lookup(name).map_err(|_| Status::resource_not_served())
+    }
+}
