@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
     sync::atomic::Ordering,
     task::Poll,
+    time::Duration,
 };
 
 use http::{Request, Response, header};
@@ -16,6 +17,7 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::{
     dialer::{DialAttempt, Dialed, Protocol, Stage},
@@ -50,6 +52,9 @@ const UNKNOWN_LIMIT: usize = usize::MAX - 1;
 /// little to say, and there may be a thousand of them.
 const LIST_WINDOW: u32 = 2 << 20;
 const WATCH_WINDOW: u32 = 512 << 10;
+
+/// How long an HTTP/1.1 connection may take to be ready for its next request.
+const SETTLING: Duration = Duration::from_millis(50);
 
 /// The largest window of HTTP/2.
 const MAX_WINDOW: u64 = (1 << 31) - 1;
@@ -207,6 +212,7 @@ async fn attend_http1(
     vitals: &Vitals,
 ) {
     let mut settling = false;
+    let mut patience = std::pin::pin!(tokio::time::sleep(SETTLING));
     loop {
         tokio::select! {
             biased;
@@ -216,7 +222,10 @@ async fn attend_http1(
                 return;
             }
             // A response is done: wait until hyper takes the next request.
-            () = vitals.stirred.notified(), if !settling => settling = true,
+            () = vitals.stirred.notified(), if !settling => {
+                settling = true;
+                patience.as_mut().reset(Instant::now() + SETTLING);
+            }
             ready = poll_fn(|cx| match sender.lock().poll_ready(cx) {
                 Poll::Ready(ready) => Poll::Ready(ready.is_ok()),
                 Poll::Pending => Poll::Pending,
@@ -226,6 +235,8 @@ async fn attend_http1(
                     hub.settled(vitals.id);
                 }
             }
+            // The rest of a body that its reader gave up: cheaper to dial than to wait for its end.
+            () = &mut patience, if settling => return hub.closing(vitals, Some(Death::Outdated)),
         }
     }
 }

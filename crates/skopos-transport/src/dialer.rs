@@ -21,6 +21,9 @@ use crate::error::Death;
 pub trait Dialer: Send + Sync + 'static {
     /// One attempt.
     fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>>;
+
+    /// A dial failed, or what it gave died before it was of any use. What was kept for it (certificates) may be wrong.
+    fn failed(&self, _death: &Death) {}
 }
 
 /// A [`Dialer`] of a closure.

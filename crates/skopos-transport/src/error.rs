@@ -350,6 +350,8 @@ impl TlsFault {
                 | Alert::CertificateUnknown
                 | Alert::CertificateRequired
                 | Alert::UnknownCA
+                // A certificate of another cluster, whose CA has the same name, as "kubernetes" always has.
+                | Alert::DecryptError
                 | Alert::AccessDenied,
             ) => TlsFault::ClientCertificate(text),
             _ => TlsFault::Other(text),

@@ -225,6 +225,7 @@ impl Hub {
             }
             Err(death) => {
                 tracing::debug!(%death, attempt = attempt.number(), "dial failed");
+                self.dialer.failed(&death);
                 vitals.kill.cancel();
                 vitals.tasks.close();
                 outcome.failure = Some(death);
@@ -314,7 +315,7 @@ impl Hub {
 
     /// Nothing is left of the connection.
     pub(crate) fn bury(&self, vitals: &Vitals) {
-        {
+        let stillborn = {
             let mut state = self.state.lock();
             let Some(member) = state.pool.remove(vitals.id) else { return };
             if member.open > 0 {
@@ -327,10 +328,16 @@ impl Hub {
             if member.retired.is_none() && *death != Death::Closed {
                 state.counters.death(Some(vitals.id), death.clone());
             }
-            let stillborn = member.served == 0 && now.duration_since(member.born) < YOUNG;
-            if stillborn && vitals.symptom().is_some() && *death != Death::Closed {
-                state.backoff.failed(member.born, now, death);
+            let useless = member.served == 0 && now.duration_since(member.born) < YOUNG;
+            let by_us = matches!(*death, Death::Closed | Death::Suspended { .. });
+            let stillborn = (useless && vitals.symptom().is_some() && !by_us).then_some(death);
+            if let Some(death) = &stillborn {
+                state.backoff.failed(member.born, now, death.clone());
             }
+            stillborn
+        };
+        if let Some(death) = stillborn {
+            self.dialer.failed(&death);
         }
         self.changed.notify_waiters();
     }

@@ -110,6 +110,12 @@ impl<C> Pool<C> {
             member.idle_since = now;
             return Pick::Use(member.id);
         }
+        // One that has just answered takes the next request in a moment; its own task bounds that moment.
+        let settling =
+            (self.members.iter()).any(|m| m.side == side && Some(m.id) != avoid && m.is_settling());
+        if settling {
+            return Pick::Wait;
+        }
         let dialing = self.dialing[side as usize];
         if dialing > 0 && !(healthy && dialing < self.useful_dials()) {
             return Pick::Wait;
@@ -211,6 +217,10 @@ impl<C> Pool<C> {
 impl<C> Member<C> {
     fn has_room(&self) -> bool {
         self.retired.is_none() && self.settled && self.open < self.limit
+    }
+
+    fn is_settling(&self) -> bool {
+        self.retired.is_none() && !self.settled && self.open == 0
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
-    error::{ConfigError, Death, TlsFault},
+    error::{ConfigError, Death},
     options::TransportOptions,
     tls::TlsSource,
 };
@@ -132,20 +132,21 @@ impl Dialer for SharedTcpDialer {
             };
             attempt.enter(Stage::Tls);
             let connector = TlsConnector::from(config);
-            let stream = connector.connect(source.server_name(), stream).await.map_err(|error| {
-                source.distrust();
-                match error.kind() {
-                    io::ErrorKind::InvalidData => Death::Tls(TlsFault::of(&error)),
-                    // Nobody there behind a proxy, or no TLS: the certificates have no part in it.
-                    _ => Death::of_socket(&error),
-                }
-            })?;
+            let stream = connector.connect(source.server_name(), stream).await;
+            let stream = stream.map_err(|error| Death::of_socket(&error))?;
             let protocol = match stream.get_ref().1.alpn_protocol() {
                 Some(b"h2") => Protocol::Http2,
                 _ => Protocol::Http1,
             };
             Ok(Dialed::new(stream, protocol).with_peer(address))
         })
+    }
+
+    /// The server refuses a client certificate only after the handshake, so this may come late.
+    fn failed(&self, death: &Death) {
+        if let (Death::Tls(_), Some(tls)) = (death, &self.0.tls) {
+            tls.distrust();
+        }
     }
 }
 

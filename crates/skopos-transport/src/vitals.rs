@@ -90,7 +90,9 @@ impl Vitals {
 /// hyper tells a stream only "broken pipe" when the connection under it has died; the reason is known to the connection's
 /// task, which ends a moment later. So this waits for it, for a bounded time.
 pub(crate) async fn explain(vitals: Arc<Vitals>, error: hyper::Error) -> TransportError {
-    let death = match of_stream(&error) {
+    // Once we have ended the connection ourselves, what hyper says is only a consequence.
+    let ours = vitals.kill.is_cancelled().then(|| vitals.symptom().cloned()).flatten();
+    let death = match ours.or_else(|| of_stream(&error)) {
         Some(death) => death,
         None => {
             let mut deaths = vitals.death.subscribe();

@@ -1,0 +1,386 @@
+//! Which connections there are: how many, when they are dialed, and that none is left behind.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
+
+mod bench;
+
+use std::time::Duration;
+
+use bench::{Bench, Mode, READ, WATCH, ask, get, next, text};
+use futures::future::join_all;
+use skopos_transport::{ConnectionId, Death, Protocol, RequestOptions, TransportOptions};
+use tokio::time::Instant;
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_limit_leads_to_more_connections_and_no_request_waits() {
+    let bench = Bench::with_max_streams(10);
+    let transport = bench.transport();
+    let begin = Instant::now();
+    let requests: Vec<_> = (0..95).map(|_| transport.send(get(WATCH))).collect();
+    let mut bodies: Vec<_> = join_all(requests).await.into_iter().map(|r| r.unwrap().into_body()).collect();
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert_eq!(bench.pipes().len(), 10);
+    assert_eq!(transport.stats().open_streams(), 95);
+    bench.event("all");
+    for body in &mut bodies {
+        assert_eq!(next(body).await.unwrap().unwrap(), "all");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_connections_is_bounded_and_the_error_says_so() {
+    let bench = Bench::with_max_streams(2);
+    let transport = bench.transport_with(TransportOptions { max_connections: 2, ..Bench::options() });
+    let mut bodies = Vec::new();
+    for _ in 0..4 {
+        bodies.push(transport.send(get(WATCH)).await.unwrap());
+    }
+    let error = transport.send(get(WATCH)).await.unwrap_err();
+    assert_eq!(*error.death(), Death::Exhausted { connections: 2 });
+    // Lists are not concerned.
+    ask(&transport, READ).await.unwrap();
+    bodies.pop();
+    transport.send(get(WATCH)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_one_connection_is_enough() {
+    let bench = Bench::with_max_streams(None);
+    let transport = bench.transport();
+    let requests: Vec<_> = (0..500).map(|_| transport.send(get(WATCH))).collect();
+    let bodies = join_all(requests).await;
+    assert!(bodies.iter().all(Result::is_ok));
+    assert_eq!(bench.pipes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_nobody_reads_do_not_starve_anybody() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let unread = join_all((0..50).map(|_| transport.send(get("/api/v1/big")))).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begin = Instant::now();
+    assert_eq!(ask(&transport, "/api/v1/big").await.unwrap().len(), 8 << 20);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(bench.pipes().len(), 1);
+    drop(unread);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_and_watches_use_different_connections() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let watch = transport.send(get(WATCH)).await.unwrap();
+    let list = transport.send(get("/api/v1/pods")).await.unwrap();
+    let id = |r: &http::Response<_>| *r.extensions().get::<ConnectionId>().unwrap();
+    assert_ne!(id(&watch), id(&list));
+    let list = text(list).await.unwrap();
+    assert_eq!(list, "/api/v1/pods");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_opinion_comes_over_another_connection() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let first = transport.send(get(WATCH)).await.unwrap();
+    let avoid_connection = first.extensions().get::<ConnectionId>().copied();
+    let mut request = get(WATCH);
+    request.extensions_mut().insert(RequestOptions { avoid_connection, ..Default::default() });
+    let second = transport.send(request).await.unwrap();
+    assert_ne!(second.extensions().get::<ConnectionId>().copied(), avoid_connection);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
+    let bench = Bench::new();
+    bench.mode(Mode::Refuse);
+    let transport = bench.transport();
+    let mut errors = 0;
+    while bench.elapsed() < Duration::from_secs(180) {
+        // A hundred callers who never tire.
+        for result in join_all((0..100).map(|_| ask(&transport, READ))).await {
+            let error = result.unwrap_err();
+            assert_eq!(error.death().root().kind(), "refused", "{error}");
+            errors += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let dials = bench.dials();
+    let first_minute = dials.iter().filter(|at| **at < Duration::from_secs(60)).count();
+    assert!((48..=60).contains(&first_minute), "{first_minute} dials in the first minute");
+    let later = dials.len() - first_minute;
+    assert!((18..=24).contains(&later), "{later} dials in the two minutes after");
+    assert!(dials.windows(2).all(|w| w[1] - w[0] >= Duration::from_secs(1)), "{dials:?}");
+    assert!(errors > 100_000, "callers were answered at once: {errors}");
+    let down = transport.stats().down.unwrap();
+    assert_eq!(down.attempts as usize, dials.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_back_is_found_within_two_seconds() {
+    let bench = Bench::new();
+    bench.mode(Mode::Refuse);
+    let transport = bench.transport();
+    for _ in 0..3 {
+        ask(&transport, READ).await.unwrap_err();
+        tokio::time::sleep(Duration::from_secs(7)).await;
+    }
+    // A watch waits for the connection; its bound is the connect deadline.
+    let begin = Instant::now();
+    let error = transport.send(get(WATCH)).await.unwrap_err();
+    assert_eq!(error.death().kind(), "refused");
+    assert!(begin.elapsed() <= Duration::from_millis(10_100), "{:?}", begin.elapsed());
+
+    let watching = transport.send(get(WATCH));
+    let returns = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        bench.mode(Mode::Serve);
+        Instant::now()
+    };
+    let (response, back) = tokio::join!(watching, returns);
+    response.unwrap();
+    assert!(back.elapsed() <= Duration::from_secs(2), "{:?}", back.elapsed());
+    assert!(transport.stats().down.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_do_not_wait_are_told_why_and_until_when() {
+    let bench = Bench::new();
+    bench.mode(Mode::Refuse);
+    let transport = bench.transport();
+    assert_eq!(ask(&transport, READ).await.unwrap_err().death().kind(), "refused");
+    let begin = Instant::now();
+    let error = ask(&transport, READ).await.unwrap_err();
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+    let Death::BackingOff { until, last } = error.death() else { panic!("{error}") };
+    assert!(*until > begin && last.kind() == "refused");
+    // The same caller may wait if it wants to.
+    bench.mode(Mode::Serve);
+    transport.connected(Duration::from_secs(5)).await.unwrap();
+    ask(&transport, READ).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_behind_lost_packets_holds_nobody_up_for_longer_than_the_connect_deadline() {
+    let bench = Bench::new();
+    bench.mode(Mode::Silent);
+    let transport = bench.transport();
+    let begin = Instant::now();
+    let errors = join_all((0..50).map(|_| ask(&transport, READ))).await;
+    assert!(begin.elapsed() <= Duration::from_millis(10_100), "{:?}", begin.elapsed());
+    assert!(errors.iter().all(|e| e.as_ref().unwrap_err().death().kind() == "connect_timeout"));
+    assert_eq!(bench.dials().len(), 1);
+    // A caller with a deadline of its own is held to that.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut request = get(READ);
+    let deadline = Some(Duration::from_secs(1));
+    request.extensions_mut().insert(RequestOptions { deadline, ..Default::default() });
+    let begin = Instant::now();
+    let error = transport.send(request).await.unwrap_err();
+    assert!(begin.elapsed() <= Duration::from_millis(1_050), "{:?}", begin.elapsed());
+    let Death::CallerDeadline { because: Some(because), .. } = error.death() else { panic!("{error}") };
+    assert_eq!(because.kind(), "connect_timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_up_at_once_is_backed_off_from() {
+    for bench in [Bench::new(), Bench::http1()] {
+        bench.mode(Mode::Hangup);
+        let transport = bench.transport();
+        while bench.elapsed() < Duration::from_secs(60) {
+            ask(&transport, READ).await.unwrap_err();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(bench.dials().len() <= 60, "{} dials", bench.dials().len());
+        bench.mode(Mode::Serve);
+        transport.connected(Duration::from_secs(2)).await.unwrap();
+        ask(&transport, READ).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_restarts_of_every_kind_leave_no_dead_connection_behind() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    for round in 0..10 {
+        let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+        ask(&transport, READ).await.unwrap();
+        bench.mode(Mode::Refuse);
+        for pipe in bench.pipes() {
+            match round % 3 {
+                0 => pipe.reset(),
+                1 => pipe.fin(),
+                _ => pipe.freeze(),
+            }
+        }
+        next(&mut body).await.unwrap().unwrap_err();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        bench.mode(Mode::Serve);
+        let back = Instant::now();
+        let (watch, read) = tokio::join!(transport.send(get(WATCH)), async {
+            transport.connected(Duration::from_secs(2)).await.unwrap();
+            ask(&transport, READ).await
+        });
+        watch.unwrap();
+        read.unwrap();
+        assert!(back.elapsed() <= Duration::from_secs(2), "round {round}: {:?}", back.elapsed());
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(transport.stats().connections.len(), 2);
+    assert_eq!(bench.pipes().iter().filter(|p| !p.is_closed()).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_leaves_nothing_and_says_so() {
+    for bench in [Bench::new(), Bench::http1()] {
+        let transport = bench.transport();
+        let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+        ask(&transport, READ).await.unwrap();
+        let hanging = transport.send(get("/hang"));
+        let down = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let begin = Instant::now();
+            assert!(transport.shutdown(Duration::from_secs(1)).await);
+            assert!(begin.elapsed() <= Duration::from_secs(1));
+        };
+        let (hanging, ()) = tokio::join!(hanging, down);
+        assert!(hanging.unwrap_err().is_closed());
+        assert_eq!(*next(&mut body).await.unwrap().unwrap_err().death(), Death::Closed);
+        assert!(ask(&transport, READ).await.unwrap_err().is_closed());
+        assert!(transport.connected(Duration::from_secs(1)).await.unwrap_err().is_closed());
+        assert!(bench.pipes().iter().all(bench::Pipe::is_closed));
+        assert_eq!(transport.stats().connections.len(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_interrupts_dials_and_waits() {
+    for mode in [Mode::Silent, Mode::Refuse, Mode::Mute] {
+        let bench = Bench::new();
+        bench.mode(mode);
+        let transport = bench.transport();
+        let waiting = transport.send(get(WATCH));
+        let down = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(transport.shutdown(Duration::from_secs(1)).await);
+        };
+        let begin = Instant::now();
+        let (result, ()) = tokio::join!(waiting, down);
+        assert!(result.unwrap_err().is_closed());
+        assert!(begin.elapsed() <= Duration::from_secs(3), "{mode:?}");
+        assert!(bench.pipes().iter().all(bench::Pipe::is_closed), "{mode:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_handle_closes_everything() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    drop(transport);
+    bench.event("the body keeps it alive");
+    next(&mut body).await.unwrap().unwrap();
+    drop(body);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(bench.pipes()[0].is_closed());
+    assert_eq!(bench.open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_connections_retire_without_disturbing_their_streams() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    tokio::time::sleep(Duration::from_secs(73 * 60)).await;
+    transport.send(get(WATCH)).await.unwrap();
+    assert_eq!(bench.pipes().len(), 2, "after 72 minutes at the latest");
+    bench.event("still there");
+    next(&mut body).await.unwrap().unwrap();
+    assert!(transport.stats().deaths.is_empty(), "age is no death");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_are_closed_in_the_end() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    ask(&transport, READ).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(305)).await;
+    assert!(bench.pipes()[0].is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_serves_one_request_per_connection_and_reuses_it() {
+    let bench = Bench::http1();
+    let transport = bench.transport();
+    for _ in 0..5 {
+        ask(&transport, READ).await.unwrap();
+    }
+    assert_eq!(bench.pipes().len(), 1, "reused");
+    let stats = transport.stats();
+    assert_eq!(stats.connections[0].protocol, Protocol::Http1);
+    assert_eq!(bench.requests()[0].headers["host"], "cluster.test:8080");
+
+    let watches = join_all((0..20).map(|_| transport.send(get(WATCH)))).await;
+    let mut bodies: Vec<_> = watches.into_iter().map(|r| r.unwrap().into_body()).collect();
+    assert_eq!(bench.pipes().len(), 21);
+    bench.event("all");
+    for body in &mut bodies {
+        assert_eq!(next(body).await.unwrap().unwrap(), "all");
+    }
+    drop(bodies);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert!(bench.pipes().iter().all(bench::Pipe::is_closed), "idle ones go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_has_the_same_deadlines_and_reasons() {
+    let bench = Bench::http1();
+    let transport = bench.transport();
+    let error = ask(&transport, "/hang").await.unwrap_err();
+    assert_eq!(error.death().kind(), "headers_deadline");
+    let error = ask(&transport, "/api/v1/loris").await.unwrap_err();
+    assert_eq!(error.death().kind(), "progress_deadline");
+    let error = ask(&transport, "/api/v1/broken").await.unwrap_err();
+    assert_eq!(error.death().kind(), "eof");
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    bench.pipes().last().unwrap().reset();
+    assert_eq!(next(&mut body).await.unwrap().unwrap_err().death().kind(), "reset");
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(bench.pipes().iter().all(bench::Pipe::is_closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_connections_that_the_server_closed_while_idle_are_not_used() {
+    let bench = Bench::http1();
+    let transport = bench.transport();
+    for _ in 0..10 {
+        ask(&transport, READ).await.unwrap();
+        bench.pipes().last().unwrap().fin();
+        // Without a pause: the request and the FIN cross.
+        ask(&transport, READ).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_401_makes_the_token_file_be_read_again() {
+    let bench = Bench::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "old").unwrap();
+    let mut config = kube::Config::new("http://cluster.test/".parse().unwrap());
+    config.auth_info.token_file = Some(file.path().display().to_string());
+    let transport = bench.transport_of(config, Bench::options());
+    bench.token("old");
+    assert_eq!(transport.send(get(READ)).await.unwrap().status(), 200);
+    bench.token("new");
+    std::fs::write(file.path(), "new").unwrap();
+    assert_eq!(transport.send(get(READ)).await.unwrap().status(), 401);
+    assert_eq!(transport.send(get(READ)).await.unwrap().status(), 200);
+    // Not more often than every five seconds.
+    bench.token("nobody has it");
+    for _ in 0..10 {
+        assert_eq!(transport.send(get(READ)).await.unwrap().status(), 401);
+    }
+    assert_eq!(transport.stats().credential_refreshes, 1);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(transport.send(get(READ)).await.unwrap().status(), 401);
+    assert_eq!(transport.stats().credential_refreshes, 2);
+}

@@ -1,0 +1,358 @@
+//! Every way in which a connection or request dies is found in time, and says why.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
+
+mod bench;
+
+use std::time::Duration;
+
+use bench::{Bench, Mode, READ, WATCH, ask, get, next, post, text};
+use skopos_transport::{
+    ConnectionId, Death, Fault, RequestClass, RequestOptions, TransportOptions, WallClock,
+};
+use tokio::time::Instant;
+
+/// What the transport promises for a connection that has silently died.
+const SILENCE: Duration = Duration::from_secs(15);
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_peer_is_found_within_fifteen_seconds() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    bench.event("one");
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "one");
+
+    bench.pipes()[0].freeze();
+    let silent_since = Instant::now();
+    let error = next(&mut body).await.unwrap().unwrap_err();
+    assert_eq!(*error.death(), Death::PingTimeout);
+    assert_eq!(error.fault(), Fault::Network);
+    assert!(silent_since.elapsed() <= SILENCE, "{:?}", silent_since.elapsed());
+    assert!(next(&mut body).await.is_none());
+
+    // And the next request does not go there.
+    let response = transport.send(get(WATCH)).await.unwrap();
+    assert_ne!(response.extensions().get::<ConnectionId>().copied(), error.connection());
+    assert_eq!(transport.stats().deaths["ping_timeout"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_peer_is_found_also_while_idle() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    ask(&transport, READ).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(transport.stats().connections.len(), 1, "a healthy idle connection lives on");
+
+    bench.pipes()[0].freeze();
+    tokio::time::sleep(SILENCE).await;
+    let stats = transport.stats();
+    assert!(stats.connections.is_empty(), "{stats:?}");
+    assert_eq!(*stats.last_death.unwrap().death, Death::PingTimeout);
+    let before = Instant::now();
+    ask(&transport, READ).await.unwrap();
+    assert!(before.elapsed() < Duration::from_millis(100));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_headers_ends_in_time_and_retires_its_connection_but_not_its_neighbours() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let slow = transport.send(get("/api/v1/namespaces/a/pods/endless")).await.unwrap();
+    let begin = Instant::now();
+    let error = transport.send(get("/api/v1/namespaces/a/pods/hang")).await.unwrap_err();
+    assert!(matches!(error.death(), Death::HeadersDeadline { .. }), "{error}");
+    assert!(begin.elapsed() <= Duration::from_millis(30_050), "{:?}", begin.elapsed());
+    ask(&transport, READ).await.unwrap();
+    assert_eq!(bench.pipes().len(), 2, "the connection was not used again");
+    let mut body = slow.into_body();
+    for _ in 0..3 {
+        next(&mut body).await.unwrap().unwrap();
+    }
+    drop(body);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(bench.pipes()[0].is_closed(), "a retired connection ends with its last stream");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_depend_on_the_class() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    for (class, bound) in [
+        (RequestClass::Read, 30),
+        (RequestClass::List, 30),
+        (RequestClass::Watch, 90),
+        (RequestClass::Write, 65),
+        (RequestClass::Probe, 10),
+    ] {
+        let mut request = get("/hang");
+        request.extensions_mut().insert(class);
+        let begin = Instant::now();
+        let error = transport.send(request).await.unwrap_err();
+        assert!(matches!(error.death(), Death::HeadersDeadline { .. }), "{class}: {error}");
+        let took = begin.elapsed();
+        assert!((bound * 1000..bound * 1000 + 100).contains(&(took.as_millis() as u64)), "{class}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_loris_ends_in_time() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let begin = Instant::now();
+    let error = ask(&transport, "/api/v1/loris").await.unwrap_err();
+    assert!(matches!(error.death(), Death::ProgressDeadline { .. }), "{error}");
+    assert!(begin.elapsed() <= Duration::from_millis(10_100), "{:?}", begin.elapsed());
+    assert!(transport.stats().connections.iter().all(|c| c.retired.is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_in_which_the_caller_does_not_ask_is_no_missing_progress() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get("/api/v1/namespaces/a/pods/endless")).await.unwrap().into_body();
+    for _ in 0..4 {
+        next(&mut body).await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_secs(11)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_without_end_ends_in_time() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let begin = Instant::now();
+    let error = ask(&transport, "/api/v1/namespaces/a/pods/endless").await.unwrap_err();
+    assert!(matches!(error.death(), Death::BodyDeadline { .. }), "{error}");
+    assert!(begin.elapsed() <= Duration::from_millis(60_100), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_may_be_silent_for_hours() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+    bench.event("late");
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "late");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_callers_deadline_ends_the_call_and_does_not_blame_the_connection() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    ask(&transport, READ).await.unwrap();
+    let mut request = get("/hang");
+    let deadline = Some(Duration::from_secs(2));
+    request.extensions_mut().insert(RequestOptions { deadline, ..Default::default() });
+    let begin = Instant::now();
+    let error = transport.send(request).await.unwrap_err();
+    assert!(matches!(error.death(), Death::CallerDeadline { .. }), "{error}");
+    assert!(begin.elapsed() <= Duration::from_millis(2_050));
+    // Also in the body.
+    let mut request = get("/api/v1/namespaces/a/pods/endless");
+    request.extensions_mut().insert(RequestOptions { deadline, ..Default::default() });
+    let error = text(transport.send(request).await.unwrap()).await.unwrap_err();
+    assert!(matches!(error.death(), Death::CallerDeadline { .. }), "{error}");
+    ask(&transport, READ).await.unwrap();
+    assert_eq!(bench.pipes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn go_away_lets_open_streams_finish_and_new_requests_dial() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut old = transport.send(get(WATCH)).await.unwrap().into_body();
+    bench.pipes()[0].go_away();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut new = transport.send(get(WATCH)).await.unwrap().into_body();
+    assert_eq!(bench.pipes().len(), 2);
+    bench.event("both");
+    assert_eq!(next(&mut old).await.unwrap().unwrap(), "both");
+    assert_eq!(next(&mut new).await.unwrap().unwrap(), "both");
+    let stats = transport.stats();
+    assert!(matches!(*stats.last_death.unwrap().death, Death::GoAway { .. }));
+    drop(old);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(bench.pipes()[0].is_closed());
+    assert_eq!(transport.stats().connections.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_death_after_go_away_is_found_too() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    bench.pipes()[0].go_away();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    bench.pipes()[0].freeze();
+    let begin = Instant::now();
+    next(&mut body).await.unwrap().unwrap_err();
+    assert!(begin.elapsed() <= SILENCE, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_death_of_a_retired_connection_says_so() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let response = transport.send(get(WATCH)).await.unwrap();
+    transport.retire(*response.extensions().get::<ConnectionId>().unwrap(), "stalled");
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    bench.pipes()[0].freeze();
+    let begin = Instant::now();
+    let error = next(&mut response.into_body()).await.unwrap().unwrap_err();
+    assert_eq!(*error.death(), Death::PingTimeout);
+    assert!(begin.elapsed() <= SILENCE, "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn resets_and_closed_connections_reach_every_stream_at_once() {
+    type Cut = fn(&bench::Pipe);
+    let cuts: [(Cut, &str); 2] = [(|p| p.reset(), "reset"), (|p| p.fin(), "eof")];
+    for (cut, kind) in cuts {
+        let bench = Bench::new();
+        let transport = bench.transport();
+        let mut bodies = Vec::new();
+        for _ in 0..5 {
+            bodies.push(transport.send(get(WATCH)).await.unwrap().into_body());
+        }
+        let waiting = transport.send(get("/hang?watch=true&x=/hang"));
+        drop(waiting);
+        let begin = Instant::now();
+        cut(&bench.pipes()[0]);
+        for body in &mut bodies {
+            let error = next(body).await.unwrap().unwrap_err();
+            assert_eq!(error.death().kind(), kind, "{error:?}");
+        }
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        assert_eq!(transport.stats().deaths[kind], 1, "one connection, one death");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_while_waiting_for_headers_is_told() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let hang = get("/api/v1/namespaces/a/pods/hang");
+    let (result, ()) = tokio::join!(transport.send(hang), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bench.pipes()[0].reset();
+    });
+    assert_eq!(result.unwrap_err().death().kind(), "reset");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_reset_concerns_only_its_stream() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let error = ask(&transport, "/api/v1/namespaces/a/pods/broken").await.unwrap_err();
+    assert!(matches!(error.death(), Death::StreamReset { .. }), "{error}");
+    ask(&transport, READ).await.unwrap();
+    assert_eq!(bench.pipes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_accepts_and_says_nothing_is_a_timeout_with_its_stage() {
+    let bench = Bench::new();
+    bench.mode(Mode::Mute);
+    let transport = bench.transport();
+    let begin = Instant::now();
+    let error = ask(&transport, READ).await.unwrap_err();
+    let Death::ConnectTimeout { stage, .. } = error.death() else { panic!("{error}") };
+    assert_eq!(*stage, "http/2 settings");
+    assert!(begin.elapsed() <= Duration::from_millis(10_050), "{:?}", begin.elapsed());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(bench.pipes()[0].is_closed(), "the half-made connection is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redirects_are_refused_and_name_the_location() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let error = ask(&transport, "/redirect").await.unwrap_err();
+    let expected = Death::Redirected { status: 302, location: "https://evil.test/".into() };
+    assert_eq!(*error.death(), expected);
+    assert_eq!(bench.requests().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn compression_that_nobody_asked_for_is_refused() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let error = ask(&transport, "/zipped").await.unwrap_err();
+    assert!(matches!(error.death(), Death::UnaskedEncoding { .. }), "{error}");
+    let mut request = get("/zipped");
+    request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+    transport.send(request).await.unwrap();
+    // A watch never gets it, whatever its caller asks for.
+    let mut request = get(WATCH);
+    request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
+    transport.send(request).await.unwrap();
+    assert_eq!(bench.requests().last().unwrap().headers["accept-encoding"], "identity");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_is_refused_with_a_reason() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut request = get("/api/v1/namespaces/a/pods/b/exec");
+    request.headers_mut().insert("upgrade", "websocket".parse().unwrap());
+    let error = transport.send(request).await.unwrap_err();
+    assert_eq!(error.fault(), Fault::Caller);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspend_ends_all_connections_at_once() {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+    let ahead = Arc::new(AtomicU64::new(0));
+    let clock = {
+        let (ahead, begin) = (ahead.clone(), Instant::now());
+        WallClock::Custom(Arc::new(move || {
+            std::time::UNIX_EPOCH + begin.elapsed() + Duration::from_secs(ahead.load(Ordering::Relaxed))
+        }))
+    };
+    let bench = Bench::new();
+    let transport = bench.transport_with(TransportOptions { wall_clock: clock, ..Bench::options() });
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(transport.stats().suspends, 0);
+    ahead.store(3600, Ordering::Relaxed);
+    let begin = Instant::now();
+    let error = next(&mut body).await.unwrap().unwrap_err();
+    assert!(matches!(error.death(), Death::Suspended { .. }), "{error}");
+    assert!(begin.elapsed() <= Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert_eq!(transport.stats().suspends, 1);
+    transport.send(get(WATCH)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_starved_process_does_not_kill_its_connections() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get(WATCH)).await.unwrap().into_body();
+    for _ in 0..20 {
+        // The whole process, client and server alike, gets no CPU for a while.
+        tokio::time::advance(Duration::from_secs(20)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    }
+    bench.event("alive");
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "alive");
+    assert!(transport.stats().lagged >= Duration::from_secs(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_not_sent_twice_when_its_connection_dies() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    transport.send(post("/api/v1/namespaces/a/pods")).await.unwrap();
+    let hang = post("/api/v1/namespaces/a/pods/hang");
+    let (result, ()) = tokio::join!(transport.send(hang), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bench.pipes()[0].reset();
+    });
+    result.unwrap_err();
+    assert_eq!(bench.requests().iter().filter(|r| r.path.ends_with("hang")).count(), 1);
+}

@@ -1,0 +1,346 @@
+//! Real sockets and TLS: what certificates, names, credentials and addresses have to say.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use base64::Engine;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::ListParams, client::Body};
+use parking_lot::Mutex;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use skopos_transport::{
+    ConfigError, Death, Protocol, RequestOptions, TlsFault, Transport, TransportError, TransportOptions,
+};
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+
+type Issuer = CertifiedIssuer<'static, KeyPair>;
+
+fn authority() -> Issuer {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+}
+
+/// A certificate and its key, both as PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Identity {
+    fn new(authority: &Issuer, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Self {
+        let names: Vec<String> = names.iter().map(|n| n.to_string()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, authority).unwrap();
+        Self { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    fn base64(&self) -> (String, String) {
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        (encode(&self.certificate), encode(&self.key))
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    tasks: TaskTracker,
+    /// What the certificate is; taken anew for each handshake.
+    identity: Arc<Mutex<Arc<rustls::ServerConfig>>>,
+    authorization: Arc<Mutex<Vec<String>>>,
+}
+
+fn server_config(identity: &Identity, alpn: &[&str], clients: Option<&Issuer>) -> Arc<rustls::ServerConfig> {
+    use rustls::pki_types::pem::PemObject;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(authority) => {
+            let mut roots = rustls::RootCertStore::empty();
+            roots.add(authority.der().clone()).unwrap();
+            let verifier =
+                rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            builder.with_client_cert_verifier(verifier.build().unwrap())
+        }
+    };
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let mut config = builder.with_single_cert(vec![certificate], key).unwrap();
+    config.alpn_protocols = alpn.iter().map(|p| p.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+impl Server {
+    async fn start(config: Arc<rustls::ServerConfig>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Server {
+            address: listener.local_addr().unwrap(),
+            tasks: TaskTracker::new(),
+            identity: Arc::new(Mutex::new(config)),
+            authorization: Arc::default(),
+        };
+        let (tasks, identity, seen) =
+            (server.tasks.clone(), server.identity.clone(), server.authorization.clone());
+        server.tasks.spawn(async move {
+            loop {
+                let (socket, _) = listener.accept().await.unwrap();
+                let acceptor = tokio_rustls::TlsAcceptor::from(identity.lock().clone());
+                let seen = seen.clone();
+                tasks.spawn(async move {
+                    let Ok(stream) = acceptor.accept(socket).await else { return };
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let value = request.headers().get("authorization");
+                        seen.lock().push(value.map_or("none", |v| v.to_str().unwrap()).to_owned());
+                        async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(PODS)))) }
+                    });
+                    let builder = auto::Builder::new(TokioExecutor::new());
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+                });
+            }
+        });
+        server
+    }
+
+    fn url(&self, host: &str) -> String {
+        format!("https://{host}:{}/", self.address.port())
+    }
+}
+
+const PODS: &[u8] = br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[]}"#;
+
+fn config(url: &str, authority: &Issuer) -> kube::Config {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.root_cert = Some(vec![authority.der().to_vec()]);
+    config
+}
+
+fn transport(config: kube::Config) -> Transport {
+    Transport::from_config(config, TransportOptions::default()).unwrap()
+}
+
+async fn ask(transport: &Transport) -> Result<Bytes, TransportError> {
+    let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+    Ok(transport.send(request).await?.into_body().collect().await?.to_bytes())
+}
+
+#[tokio::test]
+async fn alpn_chooses_the_protocol_and_a_kube_client_works_on_both() {
+    let authority = authority();
+    let identity = Identity::new(&authority, &["localhost", "127.0.0.1"], |_| {});
+    let both: &[&str] = &["h2", "http/1.1"];
+    for (alpn, http1_only, protocol) in [
+        (both, false, Protocol::Http2),
+        (both, true, Protocol::Http1),
+        (&["http/1.1"], false, Protocol::Http1),
+        (&[], false, Protocol::Http1),
+    ] {
+        let server = Server::start(server_config(&identity, alpn, None)).await;
+        // By name, so that it is resolved: localhost may have an address of each kind.
+        let config = config(&server.url("localhost"), &authority);
+        let options = TransportOptions { http1_only, ..Default::default() };
+        let transport = Transport::from_config(config, options).unwrap();
+        let pods: Api<Pod> = Api::all(transport.client("default"));
+        let list = pods.list(&ListParams::default()).await.unwrap();
+        assert_eq!(list.metadata.resource_version.as_deref(), Some("7"));
+        assert_eq!(transport.stats().connections[0].protocol, protocol, "{alpn:?} {http1_only}");
+        assert!(transport.shutdown(Duration::from_secs(1)).await);
+    }
+}
+
+#[tokio::test]
+async fn an_untrusted_or_expired_server_is_told_apart_and_found_again_after_rotation() {
+    let authority = authority();
+    let stranger = self::authority();
+    let good = server_config(&Identity::new(&authority, &["127.0.0.1"], |_| {}), &["h2"], None);
+    let foreign = server_config(&Identity::new(&stranger, &["127.0.0.1"], |_| {}), &["h2"], None);
+    let misnamed = server_config(&Identity::new(&authority, &["other.test"], |_| {}), &["h2"], None);
+    let expired = Identity::new(&authority, &["127.0.0.1"], |p| {
+        p.not_before = date_time_ymd(2001, 1, 1);
+        p.not_after = date_time_ymd(2002, 1, 1);
+    });
+    let expired = server_config(&expired, &["h2"], None);
+
+    let server = Server::start(foreign).await;
+    let transport = transport(config(&server.url("127.0.0.1"), &authority));
+    for (identity, expected) in
+        [(None, "tls_untrusted"), (Some(misnamed), "tls_untrusted"), (Some(expired), "tls_expired")]
+    {
+        if let Some(identity) = identity {
+            *server.identity.lock() = identity;
+        }
+        let error = next_attempt(&transport).await.unwrap_err();
+        assert_eq!(error.death().kind(), expected, "{error}");
+    }
+    *server.identity.lock() = good;
+    next_attempt(&transport).await.unwrap();
+}
+
+/// Waits out the backoff, then asks once.
+async fn next_attempt(transport: &Transport) -> Result<(), TransportError> {
+    if let Some(down) = transport.stats().down {
+        tokio::time::sleep_until(down.next).await;
+    }
+    ask(transport).await.map(drop)
+}
+
+#[tokio::test]
+async fn tls_server_name_replaces_the_host() {
+    let authority = authority();
+    let identity = Identity::new(&authority, &["kubernetes.test"], |_| {});
+    let server = Server::start(server_config(&identity, &["h2"], None)).await;
+    let mut config = config(&server.url("127.0.0.1"), &authority);
+    config.tls_server_name = Some("kubernetes.test".into());
+    ask(&transport(config)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_certificate_works_and_is_read_again_when_it_was_rotated() {
+    let authority = authority();
+    let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
+    let stranger = self::authority();
+    let clients = self::authority();
+    let server = Server::start(server_config(&identity, &["h2"], Some(&clients))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let write = |identity: Identity| {
+        std::fs::write(dir.path().join("tls.crt"), identity.certificate).unwrap();
+        std::fs::write(dir.path().join("tls.key"), identity.key).unwrap();
+    };
+    write(Identity::new(&stranger, &["me"], |_| {}));
+    let mut config = config(&server.url("127.0.0.1"), &authority);
+    config.auth_info.client_certificate = Some(dir.path().join("tls.crt").display().to_string());
+    config.auth_info.client_key = Some(dir.path().join("tls.key").display().to_string());
+    let transport = transport(config);
+    let error = ask(&transport).await.unwrap_err();
+    assert_eq!(error.death().kind(), "tls_client_certificate", "{error}");
+    write(Identity::new(&clients, &["me"], |_| {}));
+    next_attempt(&transport).await.unwrap();
+}
+
+#[test]
+fn bad_configuration_is_told_before_the_first_dial() {
+    let authority = authority();
+    let build = |change: &dyn Fn(&mut kube::Config)| {
+        let mut config = config("https://127.0.0.1:1/", &authority);
+        change(&mut config);
+        Transport::from_config(config, TransportOptions::default()).map(drop).unwrap_err()
+    };
+    let expired = Identity::new(&authority, &["me"], |p| {
+        p.not_before = date_time_ymd(2001, 1, 1);
+        p.not_after = date_time_ymd(2002, 1, 1);
+    });
+    let (certificate, key) = expired.base64();
+    let error = build(&|c| {
+        c.auth_info.client_certificate_data = Some(certificate.clone());
+        c.auth_info.client_key_data = Some(key.clone().into());
+    });
+    assert!(matches!(error, ConfigError::ClientCertificateExpired { not_after: 1_009_843_200 }), "{error}");
+    let error = build(&|c| c.auth_info.client_certificate = Some("/nowhere/tls.crt".into()));
+    assert!(matches!(error, ConfigError::ClientCertificate(_)), "{error}");
+    let error = build(&|c| c.auth_info.client_certificate_data = Some("!".into()));
+    assert!(matches!(error, ConfigError::ClientCertificate(_)), "{error}");
+    let error = build(&|c| c.root_cert = Some(vec![b"nonsense".to_vec()]));
+    assert!(matches!(error, ConfigError::CertificateAuthority(_)), "{error}");
+    let error = build(&|c| c.root_cert_file = Some("/nowhere/ca.crt".into()));
+    assert!(matches!(error, ConfigError::CertificateAuthority(_)), "{error}");
+    let error = build(&|c| c.auth_info.token_file = Some("/nowhere/token".into()));
+    assert!(matches!(error, ConfigError::Auth(_)), "{error}");
+    let error = build(&|c| c.tls_server_name = Some("not a name".into()));
+    assert!(matches!(error, ConfigError::ServerName(_)), "{error}");
+    let error = build(&|c| c.cluster_url = "ftp://somewhere/".parse().unwrap());
+    assert!(matches!(error, ConfigError::Url { .. }), "{error}");
+    let error = build(&|c| c.cluster_url = "/path".parse().unwrap());
+    assert!(matches!(error, ConfigError::Url { .. }), "{error}");
+    let error = build(&|c| c.proxy_url = Some("http://proxy.test:3128".parse().unwrap()));
+    assert!(matches!(error, ConfigError::Proxy(_)), "{error}");
+    let error = build(&|c| c.auth_info.impersonate = Some("a\nb".into()));
+    assert!(matches!(error, ConfigError::Header(_)), "{error}");
+    let options = TransportOptions { max_streams: 0, ..Default::default() };
+    let error = Transport::from_config(config("https://127.0.0.1:1/", &authority), options).unwrap_err();
+    assert!(matches!(error, ConfigError::Option { name: "max_streams", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn names_that_do_not_exist_and_ports_that_nobody_listens_on() {
+    let error = ask(&transport(kube::Config::new("http://no-such-host.invalid/".parse().unwrap()))).await;
+    assert_eq!(error.unwrap_err().death().kind(), "dns");
+    let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let url = format!("http://127.0.0.1:{port}/");
+    let error = ask(&transport(kube::Config::new(url.parse().unwrap()))).await;
+    assert_eq!(error.unwrap_err().death().kind(), "refused");
+}
+
+#[tokio::test]
+async fn no_tls_at_the_other_end_is_a_tls_fault() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let serve = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut socket, b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        socket
+    };
+    let authority = authority();
+    let transport = transport(config(&url, &authority));
+    let (error, _socket) = tokio::join!(ask(&transport), serve);
+    let error = error.unwrap_err();
+    assert!(matches!(error.death(), Death::Tls(TlsFault::Other(_))), "{error}");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
+    let authority = authority();
+    let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
+    let server = Server::start(server_config(&identity, &["h2"], None)).await;
+    let dir = tempfile::tempdir().unwrap();
+    let answer = dir.path().join("answer.json");
+    let mut config = config(&server.url("127.0.0.1"), &authority);
+    let exec = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "cat",
+        "args": [answer],
+        "interactiveMode": "Never",
+    });
+    config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+    // Building a transport runs nothing, so it cannot fail or hang on a plugin.
+    let transport = transport(config);
+    let error = ask(&transport).await.unwrap_err();
+    assert!(matches!(error.death(), Death::Auth(_)), "{error}");
+    let credential = serde_json::json!({
+        "kind": "ExecCredential",
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "status": {"token": "from-plugin", "expirationTimestamp": "2100-01-01T00:00:00Z"},
+    });
+    std::fs::write(&answer, credential.to_string()).unwrap();
+    ask(&transport).await.unwrap();
+    assert_eq!(*server.authorization.lock(), ["Bearer from-plugin"]);
+}
+
+#[tokio::test]
+async fn deadlines_hold_on_real_sockets() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    // Nobody accepts: the kernel completes the handshake, and then nothing comes.
+    let url = format!("https://{}/", listener.local_addr().unwrap());
+    let transport = transport(config(&url, &authority()));
+    let mut request = Request::get("/version").body(Body::empty()).unwrap();
+    let deadline = Some(Duration::from_millis(200));
+    request.extensions_mut().insert(RequestOptions { deadline, ..Default::default() });
+    let begin = tokio::time::Instant::now();
+    let error = transport.send(request).await.unwrap_err();
+    assert_eq!(error.death().kind(), "caller_deadline");
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(transport.shutdown(Duration::from_secs(1)).await);
+}
