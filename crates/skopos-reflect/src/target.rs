@@ -99,11 +99,16 @@ impl Target {
 
     /// The request for a list or a page of it.
     pub fn list(&self, request: &ListRequest) -> Request<Body> {
+        self.page(request.limit, request.continue_token.as_deref())
+    }
+
+    /// The request for a consistent list of at most `limit` objects, or for its next page.
+    pub fn page(&self, limit: Option<u32>, continue_token: Option<&str>) -> Request<Body> {
         let mut query = self.query();
-        if let Some(limit) = request.limit {
+        if let Some(limit) = limit {
             query.add("limit", &limit.to_string());
         }
-        if let Some(token) = &request.continue_token {
+        if let Some(token) = continue_token {
             query.add("continue", token);
         }
         self.get(self.path(), query, Shape::List)
