@@ -5,19 +5,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use skopos_reflect::LinkState;
+use skopos_reflect::{LinkState, ProbeError};
 use skopos_transport::TransportError;
-use skopos_wire::{ObjectKey, ResourceVersion};
+use skopos_wire::{ObjectKey, ResourceVersion, Status};
 use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::freshness::Freshness;
 use crate::options::ResourceId;
-
-/// The factory was shut down, or the informer stopped: nothing that was asked of it can still happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the informer factory was shut down")]
-pub struct Closed;
+use crate::store::Closed;
 
 /// An informer that cannot be built as asked: the caller's mistake, except [`BuildError::Closed`].
 #[derive(Clone, Debug, Error)]
@@ -129,7 +125,9 @@ pub enum WaitError {
         freshness: Freshness,
     },
     /// The server's history began anew (a restored backup): the revision may never come.
-    #[error("the server's history began anew while waiting for resource version {wanted}: read again what you wrote")]
+    #[error(
+        "the server's history began anew while waiting for resource version {wanted}: read again what you wrote"
+    )]
     HistoryBroken {
         /// The revision asked for.
         wanted: ResourceVersion,
@@ -144,7 +142,9 @@ pub enum ReadError {
     #[error(transparent)]
     Closed(#[from] Closed),
     /// Neither the cache could be proven fresh enough nor the server asked in time.
-    #[error("nothing at most {max_age:.1?} old could be had within {waited:.1?}: the cache is {cache}; asking the server: {live}")]
+    #[error(
+        "nothing at most {max_age:.1?} old could be had within {waited:.1?}: the cache is {cache}; asking the server: {live}"
+    )]
     TooOld {
         /// The age asked for.
         max_age: Duration,
@@ -189,6 +189,24 @@ pub struct RefusalError {
     pub message: String,
 }
 
+impl From<ProbeError> for LiveError {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::Transport(error) => Self::Connection(error),
+            ProbeError::Refused { code, status } => Self::Refused(RefusalError::of(code, status.as_deref())),
+            other => Self::Malformed(other.to_string()),
+        }
+    }
+}
+
+impl RefusalError {
+    pub(crate) fn of(code: u16, status: Option<&Status>) -> Self {
+        let said = status.map(|status| status.message.clone()).filter(|message| !message.is_empty());
+        let name = || http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
+        Self { code, message: said.unwrap_or_else(|| name().unwrap_or("no reason given").to_owned()) }
+    }
+}
+
 impl LiveError {
     pub(crate) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == 403)
@@ -219,7 +237,9 @@ pub enum AuditError {
     #[error("the content was replaced during the audit; try again")]
     Replaced,
     /// The server answered with an older revision than the content has: it was restored from a backup, or lags.
-    #[error("the server's newest resource version is {server}, behind the content's {content}: its history went back")]
+    #[error(
+        "the server's newest resource version is {server}, behind the content's {content}: its history went back"
+    )]
     WentBack {
         /// The server's revision.
         server: ResourceVersion,

@@ -23,6 +23,8 @@ use skopos_reflect::{Clock, Condition, Degradation, LinkState};
 use skopos_wire::ObjectKey;
 use tokio::time::Instant;
 
+#[cfg(test)]
+use crate::sleep::SleepClock;
 use crate::sleep::SleepLog;
 
 /// What a store, a snapshot or a read knows about its own age.
@@ -163,7 +165,9 @@ impl fmt::Display for StaleReason {
             Self::Undecodable { key: Some(key), count: 1 } => {
                 write!(f, "the server sent {key} in a form that cannot be read")
             }
-            Self::Undecodable { count, .. } => write!(f, "the server sent {count} objects in a form that cannot be read"),
+            Self::Undecodable { count, .. } => {
+                write!(f, "the server sent {count} objects in a form that cannot be read")
+            }
             Self::AuditMismatch { differences } => {
                 write!(f, "an audit found {differences} objects that differ from the server's; listing again")
             }
@@ -206,6 +210,14 @@ pub(crate) struct Common {
     pub(crate) sleep: SleepLog,
 }
 
+#[cfg(test)]
+impl Common {
+    pub(crate) fn for_tests(clock: SleepClock) -> Arc<Self> {
+        let stale_after = Duration::from_secs(90);
+        Arc::new(Self { clock: Clock::new(), stale_after, sleep: SleepLog::new(clock) })
+    }
+}
+
 /// At `at` a consistent read was sent whose revision the content holds.
 #[derive(Clone, Copy, Debug)]
 struct Proof {
@@ -223,13 +235,15 @@ const RENEWAL: Duration = Duration::from_secs(2);
 impl Basis {
     /// Nothing is known yet of so many lists and watches.
     pub(crate) fn new(common: Arc<Common>, parts: usize) -> Self {
-        let part = PartBasis { synced: false, link: link(&common, Condition::Connecting), audit: None, proof: None };
+        let part =
+            PartBasis { synced: false, link: link(&common, Condition::Connecting), audit: None, proof: None };
         Self { common, started: Instant::now(), stopped: false, parts: vec![part; parts] }
     }
 
     /// Content that was read from the server once, by a consistent read sent at `sent_at`.
     pub(crate) fn of_one_read(common: Arc<Common>, sent_at: Instant) -> Self {
-        let mut part = PartBasis { synced: true, link: link(&common, Condition::Watching), audit: None, proof: None };
+        let mut part =
+            PartBasis { synced: true, link: link(&common, Condition::Watching), audit: None, proof: None };
         part.prove(&common, sent_at);
         Self { common, started: sent_at, stopped: false, parts: vec![part] }
     }
@@ -277,11 +291,6 @@ impl Basis {
     pub(crate) fn started(&self) -> Instant {
         self.started
     }
-
-    /// Turns the links' moments into instants.
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.common.clock
-    }
 }
 
 fn link(common: &Common, condition: Condition) -> Arc<LinkState> {
@@ -294,14 +303,25 @@ impl PartBasis {
         let since = common.clock.instant(self.link.since);
         let reason = match &self.link.condition {
             Condition::Watching => None,
-            Condition::Connecting if self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL => None,
+            Condition::Connecting
+                if self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL =>
+            {
+                None
+            }
             Condition::Degraded(Degradation::Undecodable { key, count }) => {
                 Some(StaleReason::Undecodable { key: key.clone(), count: *count })
             }
             _ => Some(StaleReason::Link(self.link.clone())),
         };
-        let audit = || self.audit.map(|(since, differences)| (since, StaleReason::AuditMismatch { differences }));
+        let audit =
+            || self.audit.map(|(since, differences)| (since, StaleReason::AuditMismatch { differences }));
         reason.map(|reason| (since, reason)).or_else(audit)
+    }
+
+    /// Whether the content at its revision is all that the server has at that revision.
+    pub(crate) fn is_whole(&self) -> bool {
+        let undecodable = matches!(self.link.condition, Condition::Degraded(Degradation::Undecodable { .. }));
+        self.synced && self.audit.is_none() && !undecodable
     }
 
     /// Records that the content holds all that was committed before `at`.
@@ -326,6 +346,12 @@ pub(crate) struct FreshnessCell(ArcSwap<Basis>);
 impl FreshnessCell {
     pub(crate) fn new(basis: Basis) -> Arc<Self> {
         Arc::new(Self(ArcSwap::from_pointee(basis)))
+    }
+
+    /// One of which nothing is known, for tests of what is around it.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Arc<Self> {
+        Self::new(Basis::new(Common::for_tests(SleepClock::system()), 1))
     }
 
     /// The basis as it stands. Load it *before* the content it speaks of: content only gets newer.

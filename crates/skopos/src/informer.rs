@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
 use parking_lot::Mutex;
 use skopos_reflect::LinkState;
-use skopos_wire::ObjectKey;
+use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,7 @@ use crate::factory::FactoryCore;
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
 use crate::link::Link;
-use crate::options::{ResourceId, Scope};
+use crate::options::{ResourceId, Scope, Transform};
 use crate::prober::Subscription;
 use crate::stats::{AuditStats, InformerStats, LinkStats};
 use crate::store::{Closed, Snapshot, Store, StoreCore};
@@ -29,12 +30,15 @@ use crate::store::{Closed, Snapshot, Store, StoreCore};
 /// dropped and the last handler is removed, or the factory is shut down. Get one from an
 /// [`InformerFactory`](crate::InformerFactory).
 pub struct Informer<K> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Running>,
     resync: Option<Duration>,
     kind: PhantomData<fn() -> K>,
 }
 
-/// What informers with the same options share. The tasks behind it do not hold it: when the last handle goes, they end.
+/// Held by handles and handlers: when the last of them goes, the list/watch ends.
+pub(crate) struct Running(Arc<Shared>);
+
+/// What informers with the same options share. Tasks may hold it; that does not keep the list/watch running.
 pub(crate) struct Shared {
     pub(crate) factory: Arc<FactoryCore>,
     pub(crate) resource: ResourceId,
@@ -42,7 +46,9 @@ pub(crate) struct Shared {
     /// One, or one for each namespace of a set.
     pub(crate) links: Vec<Link>,
     pub(crate) store: Arc<StoreCore>,
-    pub(crate) freshness: Arc<FreshnessCell>,
+    pub(crate) labels: LabelSelector,
+    pub(crate) fields: FieldSelector,
+    pub(crate) transform: Transform,
     pub(crate) probes: Subscription,
     pub(crate) stop: CancellationToken,
     pub(crate) audits: Mutex<AuditStats>,
@@ -52,7 +58,7 @@ pub(crate) struct Shared {
 }
 
 impl<K> Informer<K> {
-    pub(crate) fn new(shared: Arc<Shared>, resync: Option<Duration>) -> Self {
+    pub(crate) fn new(shared: Arc<Running>, resync: Option<Duration>) -> Self {
         Self { shared, resync, kind: PhantomData }
     }
 
@@ -71,12 +77,12 @@ impl<K> Informer<K> {
 
     /// How old the content is at most, or what is wrong.
     pub fn freshness(&self) -> Freshness {
-        self.shared.freshness.freshness()
+        self.shared.freshness().freshness()
     }
 
     /// How the list/watch stands; of a set of namespaces, the one that is worst off.
     pub fn state(&self) -> LinkState {
-        let basis = self.shared.freshness.basis();
+        let basis = self.shared.freshness().basis();
         let worst = basis.parts.iter().max_by_key(|part| {
             let condition = &part.link.condition;
             (condition.is_failing(), !condition.is_watching(), part.link.attempts)
@@ -87,7 +93,7 @@ impl<K> Informer<K> {
 
     /// How each list/watch stands, with its namespace where it is of one.
     pub fn states(&self) -> Vec<(Option<String>, LinkState)> {
-        let basis = self.shared.freshness.basis();
+        let basis = self.shared.freshness().basis();
         let namespaces = self.shared.links.iter().map(|link| link.target.namespace.clone());
         namespaces.zip(basis.parts.iter().map(|part| part.link.as_ref().clone())).collect()
     }
@@ -125,7 +131,7 @@ impl<K> Informer<K> {
         H: EventHandler<K>,
     {
         options.resync = options.resync.or(self.resync);
-        let handler = Keeping { handler, _informer: self.shared.clone() };
+        let handler = Keeping { handler, _running: self.shared.clone() };
         let factory = &self.shared.factory;
         handler::add(&self.shared.store, handler, options, &factory.tasks, &factory.stop)
     }
@@ -173,7 +179,7 @@ const EVENTS_AHEAD: usize = 64;
 /// A handler that keeps its informer running.
 struct Keeping<H> {
     handler: H,
-    _informer: Arc<Shared>,
+    _running: Arc<Running>,
 }
 
 impl<K, H: EventHandler<K>> EventHandler<K> for Keeping<H> {
@@ -190,23 +196,49 @@ impl Drop for RemoveOnDrop {
     }
 }
 
+impl Running {
+    pub(crate) fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.0.clone()
+    }
+}
+
+impl Deref for Running {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 impl Shared {
+    pub(crate) fn freshness(&self) -> &FreshnessCell {
+        self.store.freshness()
+    }
+
     pub(crate) async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
         let mut progress = self.store.progress();
         let waited = Instant::now();
         let settled = progress.wait_for(|progress| progress.synced || progress.closed);
-        let settled = timeout(limit, settled).await;
-        if self.store.peek().synced && !self.is_closed() {
-            return Ok(());
+        let in_time = timeout(limit, settled).await.is_ok();
+        match (in_time, self.is_closed()) {
+            (true, false) => Ok(()),
+            (_, closed) => Err(NotSynced { waited: waited.elapsed(), who: self.unsynced(), closed }),
         }
-        // The sender lives as long as the store, so that an error here means as much as closed.
-        let closed = settled.is_ok();
-        Err(NotSynced { waited: waited.elapsed(), who: self.unsynced(), closed })
     }
 
     /// Which lists/watches have not synced, and why.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
-        let basis = self.freshness.basis();
+        let basis = self.freshness().basis();
         let parts = self.links.iter().zip(&basis.parts).filter(|(_, part)| !part.synced);
         let unsynced = parts.map(|(link, part)| Unsynced {
             resource: self.resource.clone(),
@@ -214,7 +246,11 @@ impl Shared {
             since: basis.started(),
             attempts: part.link.attempts,
             state: part.link.as_ref().clone(),
-            reason: part.link.reason.as_ref().map_or_else(|| part.link.condition.to_string(), ToString::to_string),
+            reason: part
+                .link
+                .reason
+                .as_ref()
+                .map_or_else(|| part.link.condition.to_string(), ToString::to_string),
         });
         unsynced.collect()
     }
@@ -230,7 +266,7 @@ impl Shared {
     /// Ends the list/watch. The content stays readable, and says that it is not kept any more.
     pub(crate) fn close(&self) {
         self.stop.cancel();
-        self.freshness.stop();
+        self.freshness().stop();
         self.store.close();
     }
 
@@ -242,11 +278,14 @@ impl Shared {
     }
 
     pub(crate) fn stats(&self) -> InformerStats {
-        let basis = self.freshness.basis();
+        let basis = self.freshness().basis();
         let content = self.store.current();
         let store = self.store.stats();
-        let links: Vec<LinkStats> = self.links.iter().zip(&basis.parts).map(|(link, part)| link.stats(part)).collect();
-        let sum = |figure: fn(&skopos_reflect::MachineStats) -> u64| links.iter().map(|link| figure(&link.machine)).sum();
+        let links: Vec<LinkStats> =
+            self.links.iter().zip(&basis.parts).map(|(link, part)| link.stats(part)).collect();
+        let sum = |figure: fn(&skopos_reflect::MachineStats) -> u64| {
+            links.iter().map(|link| figure(&link.machine)).sum()
+        };
         InformerStats {
             resource: self.resource.clone(),
             freshness: basis.freshness(),
@@ -261,7 +300,10 @@ impl Shared {
             undecodable: sum(|machine| machine.undecodable),
             lists_sent: sum(|machine| machine.list_requests),
             watches_sent: sum(|machine| machine.watch_requests),
-            last_trouble: links.iter().filter_map(|link| link.last_trouble.clone()).max_by_key(|trouble| trouble.began),
+            last_trouble: links
+                .iter()
+                .filter_map(|link| link.last_trouble.clone())
+                .max_by_key(|trouble| trouble.began),
             links,
             store,
             audits: self.audits.lock().clone(),
@@ -277,12 +319,6 @@ impl Link {
             machine: self.handle.stats(),
             last_trouble: self.troubles.last(),
         }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 

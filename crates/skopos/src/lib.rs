@@ -5,18 +5,52 @@
 //!               (skopos-reflect)             └─▶ queue ─▶ handler        each in its own task
 //! ```
 
+mod audit;
+mod error;
+mod factory;
+mod freshness;
 mod handler;
+mod informer;
+mod link;
+mod live;
 mod object;
+mod options;
+mod prober;
+mod read;
+mod sleep;
+mod stats;
 mod store;
 #[cfg(test)]
 mod testing;
 
+pub use audit::{AuditReport, Difference, DifferenceKind};
+pub use error::{
+    AuditError, BuildError, LiveError, NotSynced, ReadError, ReadOneError, RefusalError, Unsynced, WaitError,
+};
+pub use factory::{InformerFactory, ShutdownReport};
+pub use freshness::{Freshness, StaleReason};
 pub use handler::{
     Callbacks, Event, EventCallbacks, EventFlags, EventHandler, HandlerHandle, HandlerOptions, HandlerStats,
     PoisonedEvent, SyncHandler, sync_handler,
 };
+pub use informer::Informer;
 pub use object::Object;
+pub use options::{FactoryOptions, InformerOptions, ResourceId, Scope, Transform, TransformFn};
+pub use read::{Read, ReadOne, Source};
+pub use sleep::SleepClock;
+pub use stats::{AuditStats, FactoryStats, Healed, InformerStats, LinkStats, Trouble};
 pub use store::{
-    Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
-    UnknownIndex,
+    Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats, UnknownIndex,
+};
+
+#[doc(no_inline)]
+pub use skopos_reflect::{
+    Condition, Degradation, Form, InitialList, LinkState, MachineOptions, MachineStats, ReplaceCause, Target,
+};
+#[doc(no_inline)]
+pub use skopos_transport::{self as transport, ConfigError, Transport, TransportError, TransportOptions, TransportStats};
+#[doc(no_inline)]
+pub use skopos_wire::{
+    self as wire, DecodeError, FieldSelector, LabelSelector, Limits, ObjectKey, ParseError, RawObject, ResourceVersion,
+    Status,
 };

@@ -2,27 +2,62 @@
 
 use std::sync::Arc;
 
-use skopos_reflect::{Change, Commit, LinkState, Sink, Target, Time};
-use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion};
+use skopos_reflect::{
+    Change, Clock, Commit, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Sink, Target, Time,
+};
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+use tokio_util::sync::CancellationToken;
 
+use crate::factory::FactoryCore;
 use crate::freshness::FreshnessCell;
 use crate::options::Transform;
 use crate::stats::TroubleLog;
-use crate::store::{LinkObserver, StoreWriter};
+use crate::store::{LinkObserver, StoreCore, StoreWriter};
 
 /// One list/watch of an informer.
 pub(crate) struct Link {
     pub(crate) target: Target,
-    pub(crate) handle: skopos_reflect::DriverHandle,
+    pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
 }
 
-/// Publishes what the link says of itself as freshness.
-pub(crate) struct Observer {
+/// What one list/watch needs to run.
+pub(crate) struct LinkParts<'a> {
+    pub(crate) factory: &'a FactoryCore,
+    /// Which part of the content it fills.
     pub(crate) part: usize,
-    pub(crate) cell: Arc<FreshnessCell>,
-    pub(crate) clock: skopos_reflect::Clock,
-    pub(crate) troubles: Arc<TroubleLog>,
+    pub(crate) target: Target,
+    pub(crate) store: &'a Arc<StoreCore>,
+    pub(crate) machine: MachineOptions,
+    pub(crate) transform: Transform,
+    pub(crate) stop: CancellationToken,
+    pub(crate) seed: u64,
+}
+
+/// Starts one list/watch in a task of the factory.
+pub(crate) fn start(parts: LinkParts<'_>) -> Link {
+    let LinkParts { factory, part, target, store, machine, transform, stop, seed } = parts;
+    let troubles = Arc::new(TroubleLog::default());
+    let (cell, clock) = (store.freshness().clone(), factory.common.clock);
+    let limits = factory.options.limits.clone();
+    let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
+    let driver = Driver::new(factory.transport.clone(), target.clone(), options);
+    let handle = driver.handle();
+    let observer = Observer { part, cell: cell.clone(), clock, troubles: troubles.clone() };
+    let writer = StoreWriter::new(store.clone(), part, observer);
+    let intake = Intake { part, writer, cell, troubles: troubles.clone(), transform };
+    factory.tasks.spawn(async move {
+        driver.run(intake, stop).await;
+    });
+    Link { target, handle, troubles }
+}
+
+/// Publishes what the link says of itself as freshness.
+struct Observer {
+    part: usize,
+    cell: Arc<FreshnessCell>,
+    clock: Clock,
+    troubles: Arc<TroubleLog>,
 }
 
 impl LinkObserver for Observer {
@@ -38,33 +73,12 @@ impl LinkObserver for Observer {
 }
 
 /// The way from the driver into the store: applies the transform, and notes complete lists.
-pub(crate) struct Intake {
-    pub(crate) part: usize,
-    pub(crate) writer: StoreWriter,
-    pub(crate) cell: Arc<FreshnessCell>,
-    pub(crate) troubles: Arc<TroubleLog>,
-    pub(crate) transform: Transform,
-}
-
-impl Intake {
-    fn refine(&self, object: RawObject) -> RawObject {
-        if self.transform.keeps() {
-            return object;
-        }
-        let refined = RawObject::scan(self.transform.apply(object.bytes().clone()), &Limits::default());
-        match refined {
-            Ok(refined) if same_identity(&refined, &object) => refined,
-            _ => {
-                let key = object.key();
-                tracing::error!(%key, transform = ?self.transform, "a transform broke an object: it is kept as it was");
-                object
-            }
-        }
-    }
-}
-
-fn same_identity(a: &RawObject, b: &RawObject) -> bool {
-    (a.key(), a.uid(), a.resource_version()) == (b.key(), b.uid(), b.resource_version())
+struct Intake {
+    part: usize,
+    writer: StoreWriter,
+    cell: Arc<FreshnessCell>,
+    troubles: Arc<TroubleLog>,
+    transform: Transform,
 }
 
 impl Sink for Intake {
@@ -73,8 +87,7 @@ impl Sink for Intake {
     }
 
     fn stage(&mut self, object: RawObject) {
-        let object = self.refine(object);
-        self.writer.stage(object);
+        self.writer.stage(self.transform.refine(object));
     }
 
     fn unstage(&mut self, key: &ObjectKey) {
@@ -100,11 +113,9 @@ impl Sink for Intake {
     }
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
-        if !self.transform.keeps() {
-            for change in changes.iter_mut() {
-                if let Change::Put(object) | Change::Deleted(object) = change {
-                    *object = self.refine(object.clone());
-                }
+        for change in changes.iter_mut() {
+            if let Change::Put(object) | Change::Deleted(object) = change {
+                *object = self.transform.refine(object.clone());
             }
         }
         self.writer.apply(changes, resource_version);
@@ -122,4 +133,3 @@ impl Sink for Intake {
         self.writer.state(state);
     }
 }
-

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use http::header::ACCEPT;
-use http::{HeaderValue, Request, Response, Uri};
+use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use skopos_reflect::{Form, Target};
+use skopos_reflect::Target;
 use skopos_transport::{RequestClass, RequestOptions, Transport, TransportBody};
 use skopos_wire::{Limits, ListBody, ListMeta, ListSplitter, ObjectKey, RawObject, ResourceVersion, Status};
 use tokio::time::{Instant, timeout_at};
-use tower::ServiceExt;
 
 use crate::error::{LiveError, RefusalError};
 
@@ -27,9 +25,8 @@ impl Live {
     }
 
     /// The server's newest revision, of the storage that the target is in.
-    pub(crate) async fn probe(&self, target: &Target) -> Result<ResourceVersion, LiveError> {
-        let (meta, _) = self.page(target.probe(), RequestClass::Probe, None, &mut |_| {}).await?;
-        Ok(meta)
+    pub(crate) async fn probe(&self, target: &Target, limit: Duration) -> Result<ResourceVersion, LiveError> {
+        Ok(skopos_reflect::probe(&self.transport, target, limit).await?)
     }
 
     /// Lists everything that the target covers, in pages. Returns the revision that the list belongs to.
@@ -44,7 +41,9 @@ impl Live {
     ) -> Result<ResourceVersion, LiveError> {
         let begun = Instant::now();
         let pages = self.pages(target, deadline, list);
-        timeout_at(deadline, pages).await.unwrap_or_else(|_| Err(LiveError::Deadline { waited: begun.elapsed() }))
+        timeout_at(deadline, pages)
+            .await
+            .unwrap_or_else(|_| Err(LiveError::Deadline { waited: begun.elapsed() }))
     }
 
     async fn pages(
@@ -55,16 +54,19 @@ impl Live {
     ) -> Result<ResourceVersion, LiveError> {
         let mut token = None;
         loop {
-            let request = collection(target, Some(PAGE), token.as_deref());
-            let page = self.page(request, RequestClass::List, Some(deadline), &mut |object| list.add(object)).await;
+            let request = target.page(Some(PAGE), token.as_deref());
+            let page = self.page(request, RequestClass::List, deadline, &mut |object| list.add(object)).await;
             match page {
                 Ok((revision, None)) => return Ok(revision),
                 Ok((_, next)) => token = next,
                 Err(error) if error.is_gone() && token.is_some() => {
                     list.restart();
-                    let whole = collection(target, None, None);
+                    let whole = target.page(None, None);
                     let add = &mut |object| list.add(object);
-                    return self.page(whole, RequestClass::List, Some(deadline), add).await.map(|(revision, _)| revision);
+                    return self
+                        .page(whole, RequestClass::List, deadline, add)
+                        .await
+                        .map(|(revision, _)| revision);
                 }
                 Err(error) => return Err(error),
             }
@@ -80,26 +82,29 @@ impl Live {
     ) -> Result<Option<RawObject>, LiveError> {
         let begun = Instant::now();
         let read = async {
-            let response = self.send(target.object(key), RequestClass::Read, Some(deadline)).await?;
+            let response = self.send(target.object(key), RequestClass::Read, deadline).await?;
             let body = match response {
                 Ok(response) => response.into_body().collect().await?.to_bytes(),
                 Err(refusal) if refusal.code == 404 => return Ok(None),
                 Err(refusal) => return Err(refusal.into()),
             };
-            let object = RawObject::scan(body, &self.limits).map_err(|error| LiveError::Malformed(error.to_string()))?;
+            let object = RawObject::scan(body, &self.limits)
+                .map_err(|error| LiveError::Malformed(error.to_string()))?;
             if object.key() != key {
                 return Err(LiveError::Malformed(format!("asked for {key}, got {}", object.key())));
             }
             Ok(Some(object))
         };
-        timeout_at(deadline, read).await.unwrap_or_else(|_| Err(LiveError::Deadline { waited: begun.elapsed() }))
+        timeout_at(deadline, read)
+            .await
+            .unwrap_or_else(|_| Err(LiveError::Deadline { waited: begun.elapsed() }))
     }
 
     async fn page(
         &self,
         request: Request<Body>,
         class: RequestClass,
-        deadline: Option<Instant>,
+        deadline: Instant,
         add: &mut (dyn FnMut(RawObject) + Send),
     ) -> Result<(ResourceVersion, Option<String>), LiveError> {
         let mut body = self.send(request, class, deadline).await??.into_body();
@@ -116,7 +121,8 @@ impl Live {
         }
         let meta = match splitter.finish().map_err(|error| malformed(&error))? {
             ListBody::List(meta) => meta,
-            ListBody::Status(status) => return Err(refusal(status.code, Some(&status)).into()),
+            ListBody::Status(status) => return Err(RefusalError::of(status.code, Some(&status)).into()),
+            _ => return Err(LiveError::Malformed("it is no list".to_owned())),
         };
         match broken {
             Some(error) => Err(error),
@@ -129,12 +135,13 @@ impl Live {
         &self,
         mut request: Request<Body>,
         class: RequestClass,
-        deadline: Option<Instant>,
+        deadline: Instant,
     ) -> Result<Result<Response<TransportBody>, RefusalError>, LiveError> {
-        let deadline = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let options = RequestOptions { class: Some(class), deadline, ..RequestOptions::default() };
+        let deadline = deadline.saturating_duration_since(Instant::now());
+        let options =
+            RequestOptions { class: Some(class), deadline: Some(deadline), ..RequestOptions::default() };
         request.extensions_mut().insert(options);
-        let response = self.transport.clone().oneshot(request).await?;
+        let response = self.transport.send(request).await?;
         let code = response.status();
         if code.is_success() {
             return Ok(Ok(response));
@@ -143,7 +150,7 @@ impl Live {
         let body = http_body_util::Limited::new(response.into_body(), REFUSAL_BYTES).collect();
         let body = tokio::time::timeout(REFUSAL_PATIENCE, body).await;
         let status = body.ok().and_then(Result::ok).and_then(|body| Status::from_slice(&body.to_bytes()));
-        Ok(Err(refusal(code.as_u16(), status.as_ref())))
+        Ok(Err(RefusalError::of(code.as_u16(), status.as_ref())))
     }
 }
 
@@ -171,41 +178,8 @@ const REFUSAL_BYTES: usize = 64 << 10;
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 
 fn revision_of(meta: ListMeta) -> Result<(ResourceVersion, Option<String>), LiveError> {
-    let revision = meta.resource_version.filter(|revision| !revision.is_zero());
-    let revision = revision.ok_or_else(|| LiveError::Malformed("the list has no resourceVersion".to_owned()))?;
-    Ok((revision, meta.continue_token.map(|token| token.to_string()).filter(|token| !token.is_empty())))
-}
-
-fn refusal(code: u16, status: Option<&Status>) -> RefusalError {
-    let said = status.map(|status| status.message.to_string()).filter(|message| !message.is_empty());
-    let name = || http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
-    RefusalError { code, message: said.unwrap_or_else(|| name().unwrap_or("no reason given").to_owned()) }
-}
-
-/// A consistent list of the target, or a page of it.
-fn collection(target: &Target, limit: Option<u32>, token: Option<&str>) -> Request<Body> {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    if !target.labels.is_empty() {
-        query.append_pair("labelSelector", &target.labels);
+    if meta.resource_version.is_zero() {
+        return Err(LiveError::Malformed("the list has no resourceVersion".to_owned()));
     }
-    if !target.fields.is_empty() {
-        query.append_pair("fieldSelector", &target.fields);
-    }
-    if let Some(limit) = limit {
-        query.append_pair("limit", &limit.to_string());
-    }
-    if let Some(token) = token {
-        query.append_pair("continue", token);
-    }
-    let query = query.finish();
-    let path = target.path();
-    let uri = if query.is_empty() { path } else { format!("{path}?{query}") };
-    let mut request = Request::new(Body::empty());
-    *request.uri_mut() = uri.parse::<Uri>().unwrap_or_default();
-    let accept = match target.form {
-        Form::MetadataOnly => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-        _ => "application/json",
-    };
-    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(accept));
-    request
+    Ok((meta.resource_version, meta.continue_token))
 }

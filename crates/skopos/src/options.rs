@@ -1,28 +1,32 @@
 //! What an informer keeps, and what makes two informers the same.
 
-use std::collections::BTreeMap;
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skopos_reflect::Form;
-use skopos_wire::{FieldSelector, LabelSelector, RawObject, ParseError};
+use kube::core::ApiResource;
+use skopos_reflect::{Form, MachineOptions};
+use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
 use crate::error::BuildError;
+use crate::object::Object;
 use crate::sleep::SleepClock;
+use crate::store::Indexer;
 
 /// How a factory runs its informers. [`FactoryOptions::default`] is right for nearly everybody.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct FactoryOptions {
     /// How often the age of each kind of object is proven by a consistent read of one object's metadata (30 s, each time
     /// with a jitter of ±10 %). One such probe serves all informers of the kind.
     pub probe_interval: Duration,
     /// How long one probe may take (10 s).
     pub probe_timeout: Duration,
-    /// How long a watch may be behind a probe before it is checked on another connection (15 s).
-    pub grace: Duration,
+    /// How the list/watch protocol behaves: page size, backoff, how long a watch may be behind a probe, and so on.
+    pub machine: MachineOptions,
+    /// Caps on what is accepted from the server.
+    pub limits: Limits,
     /// The age above which content is not called live any more (90 s).
     pub stale_after: Duration,
     /// How often each informer's content is compared with the server's (10 min, jitter ±10 %); `None`: only on demand.
@@ -44,7 +48,8 @@ impl Default for FactoryOptions {
         Self {
             probe_interval: Duration::from_secs(30),
             probe_timeout: Duration::from_secs(10),
-            grace: Duration::from_secs(15),
+            machine: MachineOptions::default(),
+            limits: Limits::default(),
             stale_after: Duration::from_secs(90),
             audit_interval: Some(Duration::from_secs(600)),
             audit_timeout: Duration::from_secs(60),
@@ -58,14 +63,15 @@ impl Default for FactoryOptions {
 
 /// What an informer keeps: of which namespaces, with which selectors, in which form.
 ///
-/// Two informers of the same kind and form with equal options share one list/watch and one store. Functions cannot be
-/// compared, so indexes and custom transforms are told apart by their names: the same name must mean the same function.
+/// Informers of the same kind and form with the same scope, selectors and transform share one list/watch and one store,
+/// whatever their indexes. Functions cannot be compared, so indexes and custom transforms are told apart by their names: the
+/// same name must mean the same function.
 #[derive(Clone, Debug)]
 pub struct InformerOptions {
     pub(crate) scope: Scope,
     pub(crate) labels: LabelSelector,
     pub(crate) fields: FieldSelector,
-    pub(crate) indexes: BTreeMap<String, IndexFn>,
+    pub(crate) indexers: Vec<Indexer>,
     pub(crate) transform: Transform,
     pub(crate) resync: Option<Duration>,
 }
@@ -97,7 +103,7 @@ impl InformerOptions {
             scope,
             labels: LabelSelector::default(),
             fields: FieldSelector::default(),
-            indexes: BTreeMap::new(),
+            indexers: Vec::new(),
             transform: Transform::Keep,
             resync: None,
         }
@@ -116,14 +122,20 @@ impl InformerOptions {
         Ok(self)
     }
 
-    /// Keeps an index: `values` gives the values under which an object is found again.
-    pub fn index<F, I>(mut self, name: impl Into<String>, values: F) -> Self
+    /// Keeps an index: `values` gives the values under which an object is found again
+    /// ([`Snapshot::by_index`](crate::Snapshot::by_index)). If a store that is shared has an index of this name already, that
+    /// one is used.
+    pub fn index<F, I>(self, name: impl AsRef<str>, values: F) -> Self
     where
         F: Fn(&RawObject) -> I + Send + Sync + 'static,
         I: IntoIterator<Item = String>,
     {
-        let values: IndexFn = IndexFn(Arc::new(move |object| values(object).into_iter().collect()));
-        self.indexes.insert(name.into(), values);
+        self.indexer(Indexer::new(name, move |object: &Object| values(object.raw())))
+    }
+
+    /// Keeps an index, such as [`Indexer::by_label`].
+    pub fn indexer(mut self, indexer: Indexer) -> Self {
+        self.indexers.push(indexer);
         self
     }
 
@@ -150,6 +162,20 @@ impl InformerOptions {
         }
     }
 
+    /// Refuses namespaces for a type that has none.
+    pub(crate) fn check_scope<K: kube::Resource>(&self, resource: &ResourceId) -> Result<(), BuildError>
+    where
+        K::Scope: 'static,
+    {
+        let cluster_scoped = TypeId::of::<K::Scope>() == TypeId::of::<k8s_openapi::ClusterResourceScope>();
+        match &self.scope {
+            Scope::Namespaces(_) if cluster_scoped => {
+                Err(BuildError::ClusterScoped { resource: resource.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn sharing_key(&self, resource: &ResourceId, form: Form) -> SharingKey {
         SharingKey {
             resource: resource.clone(),
@@ -158,7 +184,6 @@ impl InformerOptions {
             fields: self.fields.to_string(),
             metadata_only: matches!(form, Form::MetadataOnly),
             transform: self.transform.name().to_owned(),
-            indexes: self.indexes.keys().cloned().collect(),
         }
     }
 }
@@ -202,12 +227,20 @@ impl Transform {
         }
     }
 
-    /// Applies the transform to the JSON of one object.
-    pub(crate) fn apply(&self, json: Bytes) -> Bytes {
-        match self {
-            Self::Keep => json,
-            Self::DropManagedFields => skopos_wire::transform::drop_managed_fields(&json),
-            Self::Custom { apply, .. } => apply(&json),
+    /// The object as it is kept.
+    pub(crate) fn refine(&self, object: RawObject) -> RawObject {
+        let json = match self {
+            Self::Keep => return object,
+            Self::DropManagedFields => skopos_wire::transform::drop_managed_fields(object.bytes()),
+            Self::Custom { apply, .. } => apply(object.bytes()),
+        };
+        match RawObject::scan(json, &Limits::default()) {
+            Ok(refined) if same_identity(&refined, &object) => refined,
+            _ => {
+                let key = object.key();
+                tracing::error!(%key, transform = ?self, "a transform broke an object: it is kept as it was");
+                object
+            }
         }
     }
 }
@@ -218,14 +251,8 @@ impl fmt::Debug for Transform {
     }
 }
 
-/// Gives the values under which an index finds an object.
-#[derive(Clone)]
-pub(crate) struct IndexFn(pub(crate) Arc<dyn Fn(&RawObject) -> Vec<String> + Send + Sync>);
-
-impl fmt::Debug for IndexFn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("IndexFn")
-    }
+fn same_identity(a: &RawObject, b: &RawObject) -> bool {
+    (a.key(), a.uid(), a.resource_version()) == (b.key(), b.uid(), b.resource_version())
 }
 
 /// A kind of object as the server's paths name it.
@@ -239,6 +266,28 @@ pub struct ResourceId {
     pub plural: String,
     /// The kind, for example `Pod`.
     pub kind: String,
+}
+
+impl ResourceId {
+    pub(crate) fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
+        Self {
+            group: K::group(dynamic).into_owned(),
+            version: K::version(dynamic).into_owned(),
+            plural: K::plural(dynamic).into_owned(),
+            kind: K::kind(dynamic).into_owned(),
+        }
+    }
+}
+
+impl From<&ApiResource> for ResourceId {
+    fn from(resource: &ApiResource) -> Self {
+        Self {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            plural: resource.plural.clone(),
+            kind: resource.kind.clone(),
+        }
+    }
 }
 
 impl fmt::Display for ResourceId {
@@ -260,11 +309,13 @@ pub(crate) struct SharingKey {
     fields: String,
     metadata_only: bool,
     transform: String,
-    indexes: Vec<String>,
 }
 
 /// A DNS-1123 label, which is what a namespace's name must be; and so nothing that changes the meaning of a path.
 fn is_dns_label(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=63).contains(&name.len()) && name.bytes().all(inner) && !name.starts_with('-') && !name.ends_with('-')
+    (1..=63).contains(&name.len())
+        && name.bytes().all(inner)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
 }

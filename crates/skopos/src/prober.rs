@@ -23,7 +23,8 @@ use skopos_reflect::Target;
 use skopos_wire::ResourceVersion;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::error::LiveError;
 
@@ -55,8 +56,13 @@ pub(crate) struct ProbeTimes {
     pub(crate) timeout: Duration,
 }
 
-/// The prober of one kind of object. It probes while somebody is subscribed and [`Prober::run`] is polled.
+/// The prober of one kind of object. Its task ends when it is dropped.
 pub(crate) struct Prober {
+    core: Arc<Core>,
+    _stop: DropGuard,
+}
+
+struct Core {
     times: ProbeTimes,
     ask: Ask,
     subscribers: Mutex<BTreeMap<u64, Subscriber>>,
@@ -81,36 +87,35 @@ pub(crate) struct Subscription {
 }
 
 impl Prober {
-    pub(crate) fn new(times: ProbeTimes, ask: Ask) -> Arc<Self> {
-        Arc::new(Self {
-            times,
-            ask,
-            subscribers: Mutex::default(),
-            next_id: AtomicU64::new(0),
-            wanted: Mutex::new(None),
-            demand: Notify::new(),
-            last: watch::channel(None).0,
-            sent: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        })
+    /// Starts a prober in a task that `tasks` tracks and `stop` ends.
+    pub(crate) fn start(
+        times: ProbeTimes,
+        ask: Ask,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+        mut random: fastrand::Rng,
+    ) -> Arc<Self> {
+        let core = Arc::new(Core::new(times, ask));
+        let stop = stop.child_token();
+        let (running, until) = (core.clone(), stop.clone());
+        tasks.spawn(async move {
+            until.run_until_cancelled(running.probe_forever(&mut random)).await;
+        });
+        Arc::new(Self { core, _stop: stop.drop_guard() })
     }
 
     /// Tells `listener` of every successful probe from now on.
     pub(crate) fn subscribe(self: &Arc<Self>, target: Target, listener: Listener) -> Subscription {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        self.subscribers.lock().insert(id, Subscriber { target, listener });
+        let id = self.core.next_id.fetch_add(1, Ordering::Relaxed);
+        self.core.subscribers.lock().insert(id, Subscriber { target, listener });
         Subscription { prober: self.clone(), id }
     }
 
     /// Waits for a probe that was sent at or after `not_before`; asks for one unless it is under way already. Shared by all
     /// who wait: however many ask at once, one probe is sent. Bound it from outside.
     pub(crate) async fn probe_since(&self, not_before: Instant) -> Outcome {
-        let mut last = self.last.subscribe();
-        {
-            let mut wanted = self.wanted.lock();
-            *wanted = (*wanted).max(Some(not_before));
-        }
-        self.demand.notify_one();
+        let mut last = self.core.last.subscribe();
+        self.core.want(not_before);
         let recent = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| o.sent_at >= not_before);
         match last.wait_for(recent).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
@@ -121,13 +126,36 @@ impl Prober {
 
     /// Asks for a probe now, and waits for nothing.
     pub(crate) fn nudge(&self) {
-        *self.wanted.lock() = Some(Instant::now());
-        self.demand.notify_one();
+        self.core.want(Instant::now());
     }
 
-    /// Probes until cancelled.
-    pub(crate) async fn run(self: Arc<Self>, cancel: CancellationToken, mut random: fastrand::Rng) {
-        cancel.run_until_cancelled(self.probe_forever(&mut random)).await;
+    /// How many probes were sent, and how many of them failed.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.core.sent.load(Ordering::Relaxed), self.core.failed.load(Ordering::Relaxed))
+    }
+}
+
+impl Core {
+    fn new(times: ProbeTimes, ask: Ask) -> Self {
+        Self {
+            times,
+            ask,
+            subscribers: Mutex::default(),
+            next_id: AtomicU64::new(0),
+            wanted: Mutex::new(None),
+            demand: Notify::new(),
+            last: watch::channel(None).0,
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    fn want(&self, not_before: Instant) {
+        {
+            let mut wanted = self.wanted.lock();
+            *wanted = (*wanted).max(Some(not_before));
+        }
+        self.demand.notify_one();
     }
 
     async fn probe_forever(&self, random: &mut fastrand::Rng) {
@@ -167,7 +195,8 @@ impl Prober {
             let sent_at = Instant::now();
             self.sent.fetch_add(1, Ordering::Relaxed);
             let waited = self.times.timeout;
-            let result = timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
+            let result =
+                timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
             let refused = result.as_ref().is_err_and(LiveError::is_forbidden);
             outcome = Some(Outcome { sent_at, result });
             if !refused {
@@ -204,11 +233,6 @@ impl Prober {
             listener(probe);
         }
     }
-
-    /// How many probes were sent, and how many of them failed.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
-    }
 }
 
 impl Subscription {
@@ -219,13 +243,13 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.prober.subscribers.lock().remove(&self.id);
+        self.prober.core.subscribers.lock().remove(&self.id);
     }
 }
 
 impl fmt::Debug for Prober {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Prober").field("last", &*self.last.borrow()).finish_non_exhaustive()
+        f.debug_struct("Prober").field("last", &*self.core.last.borrow()).finish_non_exhaustive()
     }
 }
 
@@ -234,7 +258,8 @@ mod tests {
     use super::*;
     use crate::error::RefusalError;
 
-    const TIMES: ProbeTimes = ProbeTimes { interval: Duration::from_secs(30), timeout: Duration::from_secs(10) };
+    const TIMES: ProbeTimes =
+        ProbeTimes { interval: Duration::from_secs(30), timeout: Duration::from_secs(10) };
 
     fn target(namespace: Option<&str>) -> Target {
         let pods = Target::new("", "v1", "pods");
@@ -246,16 +271,14 @@ mod tests {
 
     struct Running {
         prober: Arc<Prober>,
-        cancel: CancellationToken,
-        task: tokio::task::JoinSet<()>,
+        tasks: TaskTracker,
     }
 
     fn start(ask: Ask) -> Running {
-        let prober = Prober::new(TIMES, ask);
-        let cancel = CancellationToken::new();
-        let mut task = tokio::task::JoinSet::new();
-        task.spawn(prober.clone().run(cancel.clone(), fastrand::Rng::with_seed(1)));
-        Running { prober, cancel, task }
+        let tasks = TaskTracker::new();
+        let random = fastrand::Rng::with_seed(1);
+        let prober = Prober::start(TIMES, ask, &tasks, &CancellationToken::new(), random);
+        Running { prober, tasks }
     }
 
     fn answering(rv: u64, after: Duration) -> Ask {
@@ -269,7 +292,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_thousand_informers_share_one_probe() {
-        let mut running = start(answering(7, Duration::from_millis(5)));
+        let running = start(answering(7, Duration::from_millis(5)));
         let told = Arc::new(AtomicU64::new(0));
         let subscriptions: Vec<_> = (0..1000)
             .map(|_| {
@@ -281,14 +304,16 @@ mod tests {
                 running.prober.subscribe(target(None), listener)
             })
             .collect();
-        let mut outcomes = running.prober.last.subscribe();
+        let mut outcomes = running.prober.core.last.subscribe();
         outcomes.changed().await.unwrap();
         assert_eq!(told.load(Ordering::Relaxed), 1000);
         assert_eq!(running.prober.counts(), (1, 0));
+        let Running { prober, tasks } = running;
+        drop(prober);
+        assert_eq!(tasks.len(), 1);
         drop(subscriptions);
-        assert!(running.prober.targets().is_empty());
-        running.cancel.cancel();
-        running.task.join_next().await;
+        tasks.close();
+        tasks.wait().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -102,7 +102,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_lead_of_a_moment_is_never_overstated() {
         let slept = Arc::new(AtomicI64::new(0));
-        let clock = { let slept = slept.clone(); SleepClock::from_fn(move || slept.load(Ordering::SeqCst).into()) };
+        let clock = {
+            let slept = slept.clone();
+            SleepClock::from_fn(move || slept.load(Ordering::SeqCst).into())
+        };
         let log = SleepLog::new(clock);
         let before = Instant::now();
         tokio::time::advance(Duration::from_millis(500)).await;

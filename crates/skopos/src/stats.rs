@@ -182,11 +182,17 @@ impl TroubleLog {
         let now = Instant::now();
         let mut last = self.last.lock();
         match &mut *last {
-            Some(trouble @ Trouble { healed: None, .. }) => trouble.healed = Some((now, Healed::Relisted(cause))),
+            Some(trouble @ Trouble { healed: None, .. }) => {
+                trouble.healed = Some((now, Healed::Relisted(cause)))
+            }
             // The server ended a watch that it could no longer serve: trouble and cure are one.
             _ if cause != ReplaceCause::Initial => {
                 let healed = Healed::Relisted(cause);
-                *last = Some(Trouble { reason: healed.to_string().into(), began: now, healed: Some((now, healed)) });
+                *last = Some(Trouble {
+                    reason: healed.to_string().into(),
+                    began: now,
+                    healed: Some((now, healed)),
+                });
             }
             _ => {}
         }

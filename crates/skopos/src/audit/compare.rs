@@ -13,6 +13,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
+use crate::store::Digest;
+
 /// One object that a store and its server do not agree about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
@@ -49,8 +51,8 @@ pub(super) struct Differences {
     pub(super) examples: Vec<Difference>,
     /// Objects in the list.
     pub(super) listed: usize,
-    /// Sum of the hashes of (key, uid, resource version) of the list: equal lists have equal digests, in any order.
-    pub(super) digest: u64,
+    /// The digest of the list.
+    pub(super) digest: Digest,
 }
 
 impl Comparison {
@@ -63,13 +65,15 @@ impl Comparison {
         let (key, version) = (hash_of(object.key()), version_hash(object));
         self.listed.insert(key, version);
         self.found.listed += 1;
-        self.found.digest = self.found.digest.wrapping_add(hash_of(&(key, version)));
+        self.found.digest.add(object.key(), object.uid(), object.resource_version());
         if object.resource_version() > &self.before {
             return;
         }
         match known {
             None => self.found.add(object.key(), DifferenceKind::Missing),
-            Some(known) if version_hash(known) != version => self.found.add(object.key(), DifferenceKind::Different),
+            Some(known) if version_hash(known) != version => {
+                self.found.add(object.key(), DifferenceKind::Different)
+            }
             Some(_) => {}
         }
     }
@@ -132,7 +136,11 @@ mod tests {
         RawObject::scan(Bytes::from(json), &Limits::default()).unwrap()
     }
 
-    fn compare(before: (u64, &[RawObject]), list: (u64, &[RawObject]), after: Option<&[RawObject]>) -> Vec<Difference> {
+    fn compare(
+        before: (u64, &[RawObject]),
+        list: (u64, &[RawObject]),
+        after: Option<&[RawObject]>,
+    ) -> Vec<Difference> {
         let known: BTreeMap<_, _> = before.1.iter().map(|o| (o.key().clone(), o)).collect();
         let mut comparison = Comparison::new(before.0.into());
         for object in list.1 {
@@ -178,7 +186,14 @@ mod tests {
     fn a_missed_change_is_found_although_it_happened_after_the_first_look() {
         let before = [object("a", "1", 2)];
         let list = [object("a", "1", 7)];
-        assert_eq!(compare((5, &before), (9, &list), Some(&before)), [difference("a", DifferenceKind::Different)]);
-        assert_eq!(compare((5, &before), (9, &list), None), [], "nothing can be claimed before the store got there");
+        assert_eq!(
+            compare((5, &before), (9, &list), Some(&before)),
+            [difference("a", DifferenceKind::Different)]
+        );
+        assert_eq!(
+            compare((5, &before), (9, &list), None),
+            [],
+            "nothing can be claimed before the store got there"
+        );
     }
 }

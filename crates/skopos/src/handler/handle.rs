@@ -160,6 +160,11 @@ impl HandlerHandle {
         stats
     }
 
+    /// Tells the handler to end, and does not wait for it.
+    pub(crate) fn stop(&self) {
+        self.shared.stop.cancel();
+    }
+
     /// Takes the handler out. When this returns, no call of it runs and none will come; what waited is forgotten.
     ///
     /// A call that is running may go on for the grace of the options; then its future is dropped where it waits. Only a

@@ -30,6 +30,8 @@ pub use options::HandlerOptions;
 
 pub(crate) use handle::add;
 pub(crate) use queue::Queue;
+#[cfg(test)]
+pub(crate) use queue::{Taken, Walk};
 
 #[cfg(test)]
 mod tests;

@@ -64,8 +64,10 @@ pub(crate) struct Difference {
     coalesced: bool,
     /// Every object of `to` is delivered as an unchanged update.
     resync: bool,
-    /// With this difference the handler has seen the whole first list.
+    /// What is there only now was there before the handler: it belongs to a first list.
     initial: bool,
+    /// With this difference the handler has seen the whole first list.
+    completes: bool,
 }
 
 /// What a runner takes from a queue.
@@ -92,7 +94,8 @@ impl Queue {
 
     /// Puts in what the handler has to be told at first: all of `now`. If there was no list yet, the first one will do it.
     pub(crate) fn start(&self, now: &Arc<Content>) {
-        if now.synced {
+        // A set of namespaces has content before all of them are synced.
+        if now.synced || now.objects.len() > 0 {
             self.replaced(&Arc::new(Content::unsynced()), now, false);
         }
     }
@@ -124,12 +127,13 @@ impl Queue {
     pub(crate) fn replaced(&self, before: &Arc<Content>, after: &Arc<Content>, gap: bool) {
         let mut waiting = self.waiting.lock();
         let initial = !waiting.has_initial;
-        waiting.has_initial = true;
+        let completes = initial && after.synced;
+        waiting.has_initial |= after.synced;
         if waiting.differences > 0 {
             // Relist after relist, and the handler has not even begun with the first: they become one.
-            waiting.merge_into_last_difference(after, gap, initial);
+            waiting.merge_into_last_difference(after, gap, initial, completes);
         } else {
-            waiting.push(Difference { gap, initial, ..Difference::between(before, after) });
+            waiting.push(Difference { gap, initial, completes, ..Difference::between(before, after) });
         }
         drop(waiting);
         self.fed.notify_one();
@@ -191,7 +195,7 @@ impl Waiting {
         self.segments.push_back(Segment::Difference(difference));
     }
 
-    fn merge_into_last_difference(&mut self, after: &Arc<Content>, gap: bool, initial: bool) {
+    fn merge_into_last_difference(&mut self, after: &Arc<Content>, gap: bool, initial: bool, completes: bool) {
         while let Some(segment) = self.segments.back_mut() {
             match segment {
                 Segment::Event(_) => {
@@ -202,6 +206,7 @@ impl Waiting {
                     last.to = after.clone();
                     last.gap |= gap;
                     last.initial |= initial;
+                    last.completes |= completes;
                     last.coalesced = true;
                     last.resync = false;
                     return;
@@ -233,6 +238,7 @@ impl Difference {
             coalesced: false,
             resync: false,
             initial: false,
+            completes: false,
         }
     }
 }
@@ -255,8 +261,8 @@ impl Walk {
     }
 
     /// Whether the handler has seen the first list when it has seen this.
-    pub(crate) fn is_initial(&self) -> bool {
-        self.difference.initial
+    pub(crate) fn completes_first_list(&self) -> bool {
+        self.difference.completes
     }
 
     fn walk_on(&mut self) {

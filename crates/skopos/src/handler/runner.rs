@@ -78,7 +78,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
     fn end_walk(&mut self) {
         if let Some(walk) = self.walk.take() {
             self.shared.tally.edit(|stats| stats.catching_up = false);
-            if walk.is_initial() {
+            if walk.completes_first_list() {
                 self.shared.synced.send_replace(true);
             }
         }

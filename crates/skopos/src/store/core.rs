@@ -7,7 +7,8 @@ use skopos_wire::ResourceVersion;
 use tokio::sync::watch;
 
 use super::index::{Index, Indexer};
-use super::snapshot::Content;
+use super::snapshot::{Content, Snapshot};
+use crate::freshness::FreshnessCell;
 use crate::handler::{Event, Queue};
 
 /// What the writer, the readers and the handlers of one store share.
@@ -17,6 +18,7 @@ use crate::handler::{Event, Queue};
 /// "the current content" and "what the queues were told" are the same, so that a late handler misses nothing and hears
 /// nothing twice.
 pub(crate) struct StoreCore {
+    freshness: Arc<FreshnessCell>,
     current: ArcSwap<Content>,
     progress: watch::Sender<Progress>,
     feed: Mutex<Feed>,
@@ -85,7 +87,7 @@ pub(crate) enum Update {
 
 /// The store, informer or handler was stopped: the caller is at fault, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it was stopped")]
+#[error("it was stopped, or its informer factory was shut down")]
 pub struct Closed;
 
 /// An index of this name exists already: the caller is at fault.
@@ -94,8 +96,8 @@ pub struct Closed;
 pub struct DuplicateIndex(pub String);
 
 impl StoreCore {
-    pub(crate) fn new() -> Arc<Self> {
-        let nothing = Content::unsynced();
+    /// A store without content. `nothing` says of which parts the content will be.
+    pub(crate) fn new(nothing: Content, freshness: Arc<FreshnessCell>) -> Arc<Self> {
         let feed = Feed {
             queues: Vec::new(),
             retired: VecDeque::new(),
@@ -106,7 +108,20 @@ impl StoreCore {
             progress: watch::Sender::new(Progress::of(&nothing, false)),
             current: ArcSwap::from_pointee(nothing),
             feed: Mutex::new(feed),
+            freshness,
         })
+    }
+
+    /// The current content and what is known of its age.
+    pub(crate) fn snapshot<K>(&self) -> Snapshot<K> {
+        // In this order: the content only gets newer.
+        let basis = self.freshness.basis();
+        Snapshot::of(self.current(), basis)
+    }
+
+    /// What is known of the age of the content.
+    pub(crate) fn freshness(&self) -> &Arc<FreshnessCell> {
+        &self.freshness
     }
 
     /// The current content, to hold.

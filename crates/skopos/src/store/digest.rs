@@ -30,6 +30,12 @@ impl Digest {
         self.sum = self.sum.wrapping_sub(fingerprint(key, uid, rv));
     }
 
+    /// Takes in all that is in another one, which must have no object in common with this.
+    pub fn merge(&mut self, other: Digest) {
+        self.objects = self.objects.wrapping_add(other.objects);
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+
     /// How many objects are in it.
     pub fn objects(&self) -> u64 {
         self.objects

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::core::{DuplicateIndex, Progress, StoreCore, StoreStats};
 use super::index::Indexer;
 use super::snapshot::Snapshot;
+use crate::freshness::Freshness;
 use crate::object::Object;
 
 /// The reading end of a store. Cheap to clone; no call waits for anything.
@@ -22,7 +23,12 @@ pub struct Store<K = DynamicObject> {
 impl<K> Store<K> {
     /// The whole content as it is now.
     pub fn snapshot(&self) -> Snapshot<K> {
-        self.core.current().into()
+        self.core.snapshot()
+    }
+
+    /// How old the content is at most, or what is wrong.
+    pub fn freshness(&self) -> Freshness {
+        self.core.freshness().freshness()
     }
 
     /// The present version of an object.

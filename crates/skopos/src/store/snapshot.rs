@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::core::DynamicObject;
 use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
@@ -10,6 +11,7 @@ use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
 use super::digest::Digest;
 use super::index::{Index, UnknownIndex};
 use super::tree::{Iter, Tree};
+use crate::freshness::{Basis, Freshness};
 use crate::object::{Entry, Object};
 
 /// The whole content of a store at one resource version. It never changes.
@@ -18,6 +20,7 @@ use crate::object::{Entry, Object};
 /// objects alive that have changed since, so hold it for a request, not for a day.
 pub struct Snapshot<K = DynamicObject> {
     content: Arc<Content>,
+    basis: Arc<Basis>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -25,6 +28,23 @@ impl<K> Snapshot<K> {
     /// The RV that the content belongs to: it is the server's at exactly this RV. `0` before the first list.
     pub fn resource_version(&self) -> &ResourceVersion {
         &self.content.rv
+    }
+
+    /// The RV that the content of one namespace belongs to: for informers of a set of namespaces, where each has its own
+    /// and [`resource_version`](Snapshot::resource_version) is the lowest.
+    pub fn resource_version_in(&self, namespace: &str) -> &ResourceVersion {
+        let part = self.content.parts.iter().find(|part| &*part.namespace == namespace);
+        part.map_or(&self.content.rv, |part| &part.rv)
+    }
+
+    /// How old this content is now. It only gets older: what is proven later is said of later snapshots.
+    pub fn freshness(&self) -> Freshness {
+        self.basis.freshness()
+    }
+
+    /// Upper bound on the age of this content; `None` when nothing is proven.
+    pub fn age(&self) -> Option<Duration> {
+        self.freshness().age()
     }
 
     /// The stretch of unbroken history that the RV belongs to. RVs of different epochs cannot be compared.
@@ -126,7 +146,12 @@ impl<K> Snapshot<K> {
 
     /// The same snapshot, its objects seen as another type.
     pub fn cast<L>(self) -> Snapshot<L> {
-        self.content.into()
+        Snapshot::of(self.content, self.basis)
+    }
+
+    /// Content of which `basis` is known. The basis has to be loaded before the content.
+    pub(crate) fn of(content: Arc<Content>, basis: Arc<Basis>) -> Self {
+        Self { content, basis, kind: PhantomData }
     }
 
     fn index(&self, name: &str) -> Result<&Index, UnknownIndex> {
@@ -142,13 +167,7 @@ impl<K> Snapshot<K> {
 
 impl<K> Clone for Snapshot<K> {
     fn clone(&self) -> Self {
-        self.content.clone().into()
-    }
-}
-
-impl<K> From<Arc<Content>> for Snapshot<K> {
-    fn from(content: Arc<Content>) -> Self {
-        Self { content, kind: PhantomData }
+        Self::of(self.content.clone(), self.basis.clone())
     }
 }
 
@@ -190,22 +209,87 @@ impl<K> Iterator for Objects<'_, K> {
 /// What a snapshot is of, without a type. The writer clones it (a few pointers), changes the clone and publishes that.
 #[derive(Clone)]
 pub(crate) struct Content {
+    /// The RV of the content; where there are parts, the lowest of theirs.
     pub(crate) rv: ResourceVersion,
+    /// Grows when the history of the content, or of any part of it, is broken.
     pub(crate) epoch: u64,
+    /// Whether there was a complete list of all of it.
     pub(crate) synced: bool,
+    /// For a set of namespaces, how far each has come; empty otherwise.
+    pub(crate) parts: Vec<Part>,
     pub(crate) objects: Tree<Entry>,
     pub(crate) indexes: Vec<Index>,
     pub(crate) digest: Digest,
     pub(crate) json_bytes: u64,
 }
 
+/// How far the content of one namespace has come.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) rv: ResourceVersion,
+    pub(crate) epoch: u64,
+    pub(crate) synced: bool,
+}
+
 impl Content {
+    /// Nothing yet of these namespaces, each of which is filled by a writer of its own.
+    pub(crate) fn unsynced_set<'a>(namespaces: impl IntoIterator<Item = &'a str>) -> Self {
+        let part = |namespace: &str| Part {
+            namespace: namespace.into(),
+            rv: ResourceVersion::ZERO,
+            epoch: 0,
+            synced: false,
+        };
+        Self { parts: namespaces.into_iter().map(part).collect(), ..Self::unsynced() }
+    }
+
+    /// The RV of a part, or of the whole if there are no parts.
+    pub(crate) fn rv_of(&self, part: usize) -> &ResourceVersion {
+        self.parts.get(part).map_or(&self.rv, |part| &part.rv)
+    }
+
+    /// The epoch of a part, or of the whole if there are no parts.
+    pub(crate) fn epoch_of(&self, part: usize) -> u64 {
+        self.parts.get(part).map_or(self.epoch, |part| part.epoch)
+    }
+
+    /// Whether this key is of the part; every key is if there are no parts.
+    pub(crate) fn is_of(&self, part: usize, key: &ObjectKey) -> bool {
+        self.parts.get(part).is_none_or(|part| key.namespace() == Some(&part.namespace))
+    }
+
+    /// A part, or the whole if there are no parts, has come to this RV.
+    pub(crate) fn set_rv(&mut self, part: usize, rv: &ResourceVersion) {
+        match self.parts.get_mut(part) {
+            None => self.rv = rv.clone(),
+            Some(part) => {
+                part.rv = rv.clone();
+                self.rv = self.parts.iter().map(|part| &part.rv).min().cloned().unwrap_or(ResourceVersion::ZERO);
+            }
+        }
+    }
+
+    /// A part, or the whole if there are no parts, was listed.
+    pub(crate) fn set_listed(&mut self, part: usize, rv: &ResourceVersion, epoch: u64) {
+        match self.parts.get_mut(part) {
+            None => (self.epoch, self.synced) = (epoch, true),
+            Some(part) => {
+                (part.epoch, part.synced) = (epoch, true);
+                self.epoch = self.parts.iter().map(|part| part.epoch).sum();
+                self.synced = self.parts.iter().all(|part| part.synced);
+            }
+        }
+        self.set_rv(part, rv);
+    }
+
     /// Nothing yet.
     pub(crate) fn unsynced() -> Self {
         Self {
             rv: ResourceVersion::ZERO,
             epoch: 0,
             synced: false,
+            parts: Vec::new(),
             objects: Tree::new(),
             indexes: Vec::new(),
             digest: Digest::EMPTY,

@@ -33,15 +33,18 @@ pub(crate) trait LinkObserver: Send {
 ///   memory and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
 pub(crate) struct StoreWriter {
     core: Arc<StoreCore>,
+    /// Which part of the content it writes; there is but one unless the content is of a set of namespaces.
+    part: usize,
     observer: Box<dyn LinkObserver>,
     staging: Option<Staging>,
     events: Vec<Event>,
 }
 
 impl StoreWriter {
-    /// A writer for this store. There must be only one at a time.
-    pub(crate) fn new(core: Arc<StoreCore>, observer: impl LinkObserver + 'static) -> Self {
-        Self { core, observer: Box::new(observer), staging: None, events: Vec::new() }
+    /// A writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one at a time
+    /// for each part.
+    pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl LinkObserver + 'static) -> Self {
+        Self { core, part, observer: Box::new(observer), staging: None, events: Vec::new() }
     }
 }
 
@@ -70,8 +73,9 @@ impl Sink for StoreWriter {
 
     fn commit_replace(&mut self, commit: Commit) {
         let Some(staging) = self.staging.take() else { return };
+        let part = self.part;
         self.core.update(&mut self.events, |content, stats, _| {
-            staging.commit(content, stats, &commit);
+            staging.commit(content, part, stats, &commit);
             Update::Replaced { gap: commit.gap }
         });
     }
@@ -81,18 +85,20 @@ impl Sink for StoreWriter {
     }
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
+        let part = self.part;
         self.core.update(&mut self.events, |content, stats, events| {
-            let reached = content.rv.clone();
+            let reached = content.rv_of(part).clone();
             let mut batch = Batch { seen: reached.clone(), reached, content, stats, events };
             changes.drain(..).for_each(|change| batch.apply(change));
-            advance(content, resource_version);
+            advance(content, part, resource_version);
             Update::Changes
         });
     }
 
     fn advance(&mut self, resource_version: &ResourceVersion) {
+        let part = self.part;
         self.core.update(&mut self.events, |content, _, _| {
-            advance(content, resource_version);
+            advance(content, part, resource_version);
             Update::Changes
         });
     }
@@ -106,9 +112,9 @@ impl Sink for StoreWriter {
     }
 }
 
-fn advance(content: &mut Content, to: &ResourceVersion) {
-    if *to > content.rv {
-        content.rv = to.clone();
+fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
+    if to > content.rv_of(part) {
+        content.set_rv(part, to);
     }
 }
 
@@ -228,8 +234,14 @@ impl Staging {
     }
 
     /// Turns the content into what was staged.
-    fn commit(self, content: &mut Content, stats: &mut StoreStats, commit: &Commit) {
-        let same_epoch = content.epoch == commit.epoch;
+    fn commit(self, content: &mut Content, part: usize, stats: &mut StoreStats, commit: &Commit) {
+        let same_epoch = content.epoch_of(part) == commit.epoch;
+        let parts = content.parts.clone();
+        // What lies outside of the part that was listed stays as it is.
+        let stays = |key: &ObjectKey| {
+            let inside = parts.get(part).is_none_or(|part| key.namespace() == Some(&part.namespace));
+            commit.nameless > 0 || !inside
+        };
         let old = mem::take(&mut content.objects);
         let mut new = Vec::with_capacity(self.items.len());
         let mut known = old.iter().peekable();
@@ -237,18 +249,16 @@ impl Staging {
         let mut merge = Merge { content, stats, new: &mut new };
         for listed in settled {
             while let Some(before) = known.next_if(|known| known.key() < listed.key()) {
-                merge.unlisted(before, commit.nameless > 0);
+                merge.unlisted(before, stays(before.key()));
             }
             match known.next_if(|known| known.key() == listed.key()) {
                 Some(before) => merge.known(before, listed, same_epoch),
                 None => merge.added(listed),
             }
         }
-        known.for_each(|before| merge.unlisted(before, commit.nameless > 0));
+        known.for_each(|before| merge.unlisted(before, stays(before.key())));
         content.objects = Tree::from_sorted(new);
-        content.rv = commit.resource_version.clone();
-        content.epoch = commit.epoch;
-        content.synced = true;
+        content.set_listed(part, &commit.resource_version, commit.epoch);
         stats.lists += 1;
     }
 

@@ -1,1 +1,644 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
 
+use futures::FutureExt;
+use proptest::prelude::*;
+
+use super::*;
+use crate::handler::{Queue, Taken, Walk};
+use crate::object::Object;
+use crate::store::{Digest, Indexer, Snapshot, Store};
+use crate::testing::{apply, cases, commit, deleted, list, object, put, snapshot, store};
+
+fn names(snapshot: &Snapshot) -> Vec<String> {
+    snapshot.iter().map(|o| format!("{}@{}", o.name(), o.resource_version())).collect()
+}
+
+/// All events that wait in a queue, as text.
+fn drain(queue: &Queue) -> Vec<String> {
+    let mut reader = QueueReader::default();
+    std::iter::from_fn(|| reader.next(queue)).map(|event| format!("{event:?}")).collect()
+}
+
+#[derive(Default)]
+struct QueueReader {
+    walk: Option<Walk>,
+}
+
+impl QueueReader {
+    fn next(&mut self, queue: &Queue) -> Option<Event> {
+        loop {
+            if let Some(event) = self.walk.as_mut().and_then(Walk::next) {
+                return Some(event);
+            }
+            self.walk = None;
+            match queue.take().now_or_never()? {
+                Taken::Event(event) => return Some(event),
+                Taken::Walk(walk) => self.walk = Some(walk),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_becomes_visible_as_one_step() {
+    let (core, mut writer) = store();
+    let reader: Store = core.into();
+    let before = reader.snapshot();
+    writer.begin_replace();
+    writer.stage(object("ns", "b", "u2", 2));
+    writer.stage(object("ns", "a", "u1", 1));
+    assert!(!before.is_synced() && reader.is_empty());
+    writer.commit_replace(commit(5, 0, false));
+    assert_eq!(names(&reader.snapshot()), ["a@1", "b@2"]);
+    assert!(reader.snapshot().is_synced());
+    assert_eq!(*reader.snapshot().resource_version(), 5.into());
+    assert!(before.is_empty());
+    writer.begin_replace();
+    writer.stage(object("ns", "c", "u3", 6));
+    writer.abort_replace();
+    assert_eq!(names(&reader.snapshot()), ["a@1", "b@2"]);
+}
+
+#[test]
+fn a_name_that_changes_hands_is_a_deletion_and_an_addition() {
+    let (core, mut writer) = store();
+    let queue = Arc::new(Queue::new(10));
+    core.subscribe(&queue).unwrap();
+    list(&mut writer, [object("ns", "a", "u1", 1)], commit(1, 0, false));
+    let mut told = drain(&queue);
+    apply(&mut writer, [put("a", "u2", 3)], 3);
+    list(&mut writer, [object("ns", "a", "u3", 7)], commit(8, 0, true));
+    told.extend(drain(&queue));
+    assert_eq!(
+        told,
+        [
+            "Added(Object(ns/a uid=u1 rv=1), initial=true)",
+            "Deleted(Object(ns/a uid=u1 rv=1), final_state_known=false)",
+            "Added(Object(ns/a uid=u2 rv=3), initial=false)",
+            "Deleted(Object(ns/a uid=u2 rv=3), final_state_known=false, gap)",
+            "Added(Object(ns/a uid=u3 rv=7), initial=false, gap)",
+        ]
+    );
+    assert_eq!(core.stats().replaced_uids, 2);
+}
+
+#[test]
+fn a_deletion_carries_the_final_state_and_its_rv() {
+    let (core, mut writer) = store();
+    let queue = Arc::new(Queue::new(10));
+    let listed = [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2), object("ns", "c", "u3", 3)];
+    list(&mut writer, listed, commit(3, 0, false));
+    core.subscribe(&queue).unwrap();
+    drain(&queue);
+    apply(&mut writer, [deleted("a", "u1", 4), deleted("b", "u9", 5)], 5);
+    apply(&mut writer, [Change::Gone("ns/c".parse().unwrap())], 6);
+    assert_eq!(
+        drain(&queue),
+        [
+            "Deleted(Object(ns/a uid=u1 rv=4), final_state_known=true)",
+            "Deleted(Object(ns/b uid=u2 rv=2), final_state_known=false)",
+            "Deleted(Object(ns/c uid=u3 rv=3), final_state_known=false)",
+        ]
+    );
+}
+
+#[test]
+fn what_is_old_is_dropped_and_counted() {
+    let (core, mut writer) = store();
+    list(&mut writer, [object("ns", "a", "u1", 3)], commit(5, 0, false));
+    apply(&mut writer, [put("a", "u1", 6), put("a", "u1", 6), put("a", "u1", 4)], 6);
+    apply(&mut writer, [deleted("a", "u1", 5), put("z", "u7", 2), deleted("y", "u8", 7)], 7);
+    apply(&mut writer, [put("b", "u2", 8), deleted("b", "u2", 9), put("b", "u2", 8)], 9);
+    let stats = core.stats();
+    assert_eq!((stats.duplicates, stats.unknown_deletions, stats.late), (5, 1, 0));
+    assert_eq!(names(&snapshot(&core)), ["a@6"]);
+    // Newer than what we have of it, though the server had said that there was nothing up to 20.
+    let queue = Arc::new(Queue::new(10));
+    core.subscribe(&queue).unwrap();
+    drain(&queue);
+    writer.advance(&20.into());
+    apply(&mut writer, [put("a", "u1", 15)], 20);
+    assert_eq!(drain(&queue), ["Updated(Object(ns/a uid=u1 rv=15), old rv=6, gap)"]);
+    assert_eq!(core.stats().late, 1);
+}
+
+#[test]
+fn a_relist_keeps_the_memory_of_what_did_not_change() {
+    let (core, mut writer) = store();
+    let reader: Store = core.clone().into();
+    list(&mut writer, [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2)], commit(5, 0, false));
+    let before = reader.snapshot();
+    // In watch events objects have a kind, in lists they have none.
+    let listed = object("ns", "a", "u1", 1);
+    let with_kind = [br#"{"kind":"Pod","apiVersion":"v1","#, &listed.bytes()[1..]].concat();
+    let with_kind = RawObject::scan(with_kind.into(), &skopos_wire::Limits::default()).unwrap();
+    list(&mut writer, [with_kind, object("ns", "b", "u2", 6)], commit(6, 0, true));
+    let after = reader.snapshot();
+    let entry = |snapshot: &Snapshot, key: &str| snapshot.get(&key.parse().unwrap()).unwrap().entry().clone();
+    assert!(entry(&before, "ns/a").is_same(&entry(&after, "ns/a")));
+    assert!(!entry(&before, "ns/b").is_same(&entry(&after, "ns/b")));
+    assert_eq!(core.stats().kept, 1);
+}
+
+#[test]
+fn after_a_rollback_the_same_rv_may_be_another_content() {
+    let (core, mut writer) = store();
+    let reader: Store = core.into();
+    list(&mut writer, [object("ns", "a", "u1", 5)], commit(9, 0, false));
+    let other = serde_json::json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "5"}, "other": 1});
+    let other = RawObject::from_value(&other, &skopos_wire::Limits::default()).unwrap();
+    list(&mut writer, [other.clone()], commit(9, 0, true));
+    assert_eq!(reader.get(other.key()).unwrap().raw().field("other"), None);
+    list(&mut writer, [other.clone()], commit(7, 1, true));
+    let snapshot = reader.snapshot();
+    assert_eq!(snapshot.get(other.key()).unwrap().raw().field("other").as_deref(), Some("1"));
+    assert_eq!((snapshot.resource_version(), snapshot.epoch()), (&7.into(), 1));
+}
+
+#[test]
+fn a_list_with_changes_and_unreadable_objects_in_it() {
+    let (core, mut writer) = store();
+    let reader: Store = core.into();
+    list(&mut writer, [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2), object("ns", "c", "u3", 3)], commit(5, 0, false));
+    writer.begin_replace();
+    writer.stage(object("ns", "b", "u2", 6));
+    writer.stage(object("ns", "d", "u4", 4));
+    writer.stage(object("ns", "e", "u5", 4));
+    writer.stage_unreadable(&"ns/a".parse().unwrap());
+    writer.stage_unreadable(&"ns/x".parse().unwrap());
+    writer.stage(object("ns", "b", "u2", 7));
+    writer.unstage(&"ns/d".parse().unwrap());
+    writer.stage_unreadable(&"ns/e".parse().unwrap());
+    writer.commit_replace(commit(8, 0, true));
+    assert_eq!(names(&reader.snapshot()), ["a@1", "b@7", "e@4"]);
+    // Two objects that nobody can name: what is not listed may be one of them.
+    writer.begin_replace();
+    writer.commit_replace(Commit { nameless: 2, ..commit(9, 0, true) });
+    assert_eq!(names(&reader.snapshot()), ["a@1", "b@7", "e@4"]);
+}
+
+#[test]
+fn indexes_follow_and_leave_no_empty_values() {
+    let (core, mut writer) = store();
+    let reader: Store = core.into();
+    reader.add_indexer(Indexer::by_label("app")).unwrap();
+    list(&mut writer, [object("n1", "xa", "u1", 1), object("n2", "xb", "u2", 2), object("n1", "ya", "u3", 3)], commit(5, 0, false));
+    let letters = Indexer::new("letters", |o: &Object| o.name().chars().map(String::from).collect::<Vec<_>>());
+    reader.add_indexer(letters).unwrap();
+    assert!(reader.add_indexer(Indexer::by_label("app")).is_err());
+    let held = reader.snapshot();
+    let found = |snapshot: &Snapshot, index: &str, value: &str| {
+        snapshot.by_index(index, value).unwrap().map(|o| o.key().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&held, "label:app", "x"), ["n1/xa", "n2/xb"]);
+    assert_eq!(found(&held, "letters", "a"), ["n1/xa", "n1/ya"]);
+    apply(&mut writer, [Change::Gone("n1/ya".parse().unwrap())], 6);
+    let values = |snapshot: &Snapshot| snapshot.index_values("letters").unwrap().map(|(v, n)| format!("{v}{n}")).collect::<Vec<_>>();
+    assert_eq!(values(&reader.snapshot()), ["a1", "b1", "x2"]);
+    assert_eq!(values(&held), ["a2", "b1", "x2", "y1"]);
+    let unknown = held.by_index("lable:app", "x").err().unwrap();
+    assert_eq!(unknown.known, ["label:app", "letters"]);
+}
+
+#[test]
+fn an_indexer_that_panics_only_loses_its_own_values() {
+    let (core, mut writer) = store();
+    let reader: Store = core.into();
+    let touchy = Indexer::new("touchy", |o: &Object| {
+        assert_ne!(o.name(), "bad");
+        [o.name().to_owned()]
+    });
+    reader.add_indexer(touchy).unwrap();
+    list(&mut writer, [object("ns", "bad", "u1", 1), object("ns", "good", "u2", 2)], commit(5, 0, false));
+    assert_eq!(reader.len(), 2);
+    assert_eq!(reader.snapshot().index_values("touchy").unwrap().count(), 1);
+}
+
+#[test]
+fn pages_namespaces_and_selections_are_in_order() {
+    let (core, mut writer) = store();
+    let reader: Store = core.into();
+    let objects = ["b", "a", "a-b"].into_iter().flat_map(|ns| (0..70).map(move |n| object(ns, &format!("o{n:02}"), "u", n)));
+    list(&mut writer, objects, commit(100, 0, false));
+    let snapshot = reader.snapshot();
+    assert_eq!(snapshot.namespaces().collect::<Vec<_>>(), ["a", "a-b", "b"]);
+    assert!(snapshot.in_namespace("a").map(|o| o.name().to_owned()).eq((0..70).map(|n| format!("o{n:02}"))));
+    assert_eq!(snapshot.in_namespace("aa").count(), 0);
+    let mut pages = Vec::new();
+    let mut after = None;
+    loop {
+        let page = snapshot.page(after.as_ref(), 100);
+        pages.push(page.objects.len());
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(pages, [100, 100, 10]);
+    let selector = skopos_wire::LabelSelector::parse("parity=0").unwrap();
+    assert_eq!(snapshot.select(&selector).count(), 105);
+}
+
+// === a replayed log, seen by readers and by handlers of every speed ===
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// The server writes: key number, and what.
+    Write(u8, Write),
+    /// The link delivers up to so many events as one batch, with so many of the last ones again before them.
+    Deliver(usize, usize),
+    /// A bookmark, if everything was delivered.
+    Bookmark,
+    /// The link lists: all that was not delivered yet is a gap.
+    Relist,
+    /// The server is restored to a state so many writes ago, and the link lists.
+    Rollback(usize),
+    /// A handler comes, with a queue of this capacity.
+    Handler(usize),
+    /// A handler handles up to so many events.
+    Handle(usize, usize),
+    /// A handler asks for a resync.
+    Resync(usize),
+    /// A reader takes a snapshot and keeps it.
+    Hold,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Write {
+    Put,
+    Delete,
+    Recreate,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let write = prop_oneof![6 => Just(Write::Put), 2 => Just(Write::Delete), 1 => Just(Write::Recreate)];
+    let step = prop_oneof![
+        30 => (0..60u8, write).prop_map(|(key, write)| Step::Write(key, write)),
+        12 => (1..12usize, 0..4usize).prop_map(|(n, again)| Step::Deliver(n, again)),
+        2 => Just(Step::Bookmark),
+        1 => Just(Step::Relist),
+        1 => (0..10usize).prop_map(Step::Rollback),
+        1 => (1..20usize).prop_map(Step::Handler),
+        12 => (0..4usize, 1..15usize).prop_map(|(handler, n)| Step::Handle(handler, n)),
+        1 => (0..4usize).prop_map(Step::Resync),
+        2 => Just(Step::Hold),
+    ];
+    prop::collection::vec(step, 1..500)
+}
+
+type State = BTreeMap<String, (String, u64)>;
+
+/// The server: its log, and the state after each entry.
+#[derive(Default)]
+struct Server {
+    log: Vec<(u64, Change, State)>,
+    rv: u64,
+    uids: u64,
+}
+
+impl Server {
+    fn state(&self) -> State {
+        self.log.last().map(|(_, _, state)| state.clone()).unwrap_or_default()
+    }
+
+    fn write(&mut self, key: u8, write: Write) {
+        let name = format!("o{key:02}");
+        let mut state = self.state();
+        let known = state.get(&name).cloned();
+        self.rv += 1;
+        let rv = self.rv;
+        let change = match (write, known) {
+            (Write::Put, Some((uid, _))) => {
+                state.insert(name.clone(), (uid.clone(), rv));
+                put(&name, &uid, rv)
+            }
+            (Write::Delete | Write::Recreate, Some((uid, _))) => {
+                state.remove(&name);
+                deleted(&name, &uid, rv)
+            }
+            (_, None) => {
+                self.uids += 1;
+                let uid = format!("u{}", self.uids);
+                state.insert(name.clone(), (uid.clone(), rv));
+                put(&name, &uid, rv)
+            }
+        };
+        self.log.push((rv, change, state));
+        if matches!(write, Write::Recreate) && !self.state().contains_key(&name) {
+            self.write(key, Write::Put);
+        }
+    }
+}
+
+/// A handler: checks every event against what it was told before, and folds them.
+struct Handler {
+    queue: Arc<Queue>,
+    reader: QueueReader,
+    view: BTreeMap<ObjectKey, Entry>,
+    /// The RV of the last event that came without a flag, since the last flag.
+    last_plain: Option<u64>,
+    /// RVs of the events since the beginning, as long as none had a flag.
+    plain: Option<Vec<u64>>,
+    started: bool,
+    /// The RV of the state that it began with.
+    began: u64,
+    epoch_changed: bool,
+}
+
+impl Handler {
+    fn handle(&mut self) -> bool {
+        let Some(event) = self.reader.next(&self.queue) else { return false };
+        let key = event.key().clone();
+        let flags = event.flags();
+        let (old, new) = match &event {
+            Event::Added { object, initial, .. } => {
+                assert!(!self.view.contains_key(&key), "{event:?} of a known key");
+                assert!(!initial || !self.started || flags != EventFlags::default(), "{event:?} after the beginning");
+                (None, Some(object.entry().clone()))
+            }
+            Event::Updated { old, new, .. } => {
+                assert_eq!(old.uid(), new.uid(), "{event:?}");
+                assert_eq!(flags.resync, old.entry().is_same(new.entry()), "{event:?}");
+                (Some(old.entry().clone()), Some(new.entry().clone()))
+            }
+            Event::Deleted { object, .. } => {
+                let last = self.view.get(&key).expect("a deletion of what was not told of");
+                assert_eq!(last.uid(), object.uid());
+                assert!(last.rv() <= object.resource_version());
+                (None, None)
+            }
+        };
+        if let Some(old) = old {
+            // `old` is the very object delivered last.
+            assert!(self.view.get(&key).is_some_and(|last| last.is_same(&old)), "{event:?}");
+        }
+        if let (Some(new), Some(last)) = (&new, self.view.get(&key)) {
+            let grows = last.rv() < new.rv() || (flags.resync && last.rv() == new.rv());
+            assert!(grows || self.epoch_changed, "{event:?} after {last:?}");
+        }
+        match new {
+            Some(new) => drop(self.view.insert(key, new)),
+            None => drop(self.view.remove(&key)),
+        }
+        self.keep_order(&event);
+        true
+    }
+
+    fn keep_order(&mut self, event: &Event) {
+        let initial = matches!(event, Event::Added { initial: true, .. });
+        let flags = event.flags();
+        let rv = event.object().resource_version().as_u64().unwrap();
+        if flags.gap || flags.coalesced {
+            self.last_plain = None;
+            self.plain = None;
+            self.started = true;
+        } else if !initial && !flags.resync {
+            self.started = true;
+            assert!(self.last_plain.is_none_or(|last| last <= rv), "{event:?} is out of order");
+            self.last_plain = Some(rv);
+            // A deletion that another uid's event implies carries the old RV and is no event of the log.
+            if let Some(plain) = &mut self.plain {
+                plain.push(rv);
+            }
+        }
+    }
+}
+
+struct World {
+    server: Server,
+    delivered: usize,
+    core: Arc<StoreCore>,
+    writer: StoreWriter,
+    epoch: u64,
+    synced: bool,
+    handlers: Vec<Handler>,
+    held: Vec<(Snapshot, State)>,
+}
+
+impl World {
+    fn new() -> Self {
+        let (core, writer) = store();
+        Store::<()>::from(core.clone()).add_indexer(Indexer::by_label("parity")).unwrap();
+        Self {
+            server: Server::default(),
+            delivered: 0,
+            core,
+            writer,
+            epoch: 0,
+            synced: false,
+            handlers: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Write(key, write) => self.server.write(key, write),
+            Step::Deliver(n, again) if self.synced => {
+                let end = (self.delivered + n).min(self.server.log.len());
+                let events = &self.server.log[self.delivered.saturating_sub(again)..end];
+                let Some((rv, _, _)) = events.last() else { return };
+                let mut changes = events.iter().map(|(_, change, _)| change.clone()).collect();
+                self.writer.apply(&mut changes, &(*rv).into());
+                self.delivered = end;
+            }
+            Step::Bookmark if self.synced && self.delivered == self.server.log.len() => {
+                self.server.rv += 1; // somebody writes to another resource
+                self.writer.advance(&self.server.rv.into());
+            }
+            Step::Relist => self.relist(),
+            Step::Rollback(n) if self.synced => {
+                let left = self.server.log.len().saturating_sub(n);
+                self.server.log.truncate(left);
+                self.server.rv = self.server.log.last().map_or(0, |(rv, _, _)| *rv);
+                self.server.uids += 1000;
+                self.epoch += 1;
+                self.handlers.iter_mut().for_each(|handler| handler.epoch_changed = true);
+                self.relist();
+            }
+            Step::Handler(capacity) if self.handlers.len() < 4 => {
+                let queue = Arc::new(Queue::new(capacity));
+                self.core.subscribe(&queue).unwrap();
+                let began = self.server.log[..self.delivered].last().map_or(0, |(rv, _, _)| *rv);
+                self.handlers.push(Handler {
+                    queue,
+                    reader: QueueReader::default(),
+                    view: BTreeMap::new(),
+                    last_plain: None,
+                    plain: Some(Vec::new()),
+                    started: false,
+                    began,
+                    epoch_changed: self.epoch > 0,
+                });
+            }
+            Step::Handle(handler, n) => {
+                if let Some(handler) = self.handlers.get_mut(handler) {
+                    (0..n).all(|_| handler.handle());
+                }
+            }
+            Step::Resync(handler) => {
+                if let Some(handler) = self.handlers.get(handler) {
+                    self.core.resync(&handler.queue);
+                }
+            }
+            Step::Hold => self.held.push((snapshot(&self.core), self.expected())),
+            _ => {}
+        }
+        self.check_content();
+        self.check_queues();
+    }
+
+    fn relist(&mut self) {
+        let listed = self.server.state();
+        let objects = listed.iter().map(|(name, (uid, rv))| object("ns", name, uid, *rv));
+        let commit = commit(self.server.rv, self.epoch, self.synced);
+        list(&mut self.writer, objects, commit);
+        if !self.synced {
+            self.handlers.iter_mut().for_each(|handler| handler.began = self.server.rv);
+        }
+        self.synced = true;
+        self.delivered = self.server.log.len();
+    }
+
+    /// What the store must have: the fold of the log up to what was delivered.
+    fn expected(&self) -> State {
+        let delivered = &self.server.log[..self.delivered];
+        delivered.last().filter(|_| self.synced).map(|(_, _, state)| state.clone()).unwrap_or_default()
+    }
+
+    fn check_content(&self) {
+        check(&snapshot(&self.core), &self.expected());
+    }
+
+    fn check_queues(&self) {
+        for handler in &self.handlers {
+            let state = handler.queue.state();
+            assert!(state.differences <= 2, "{state:?}");
+            assert!(state.deepest <= 20 + 16, "{state:?}");
+        }
+    }
+
+    fn finish(mut self) {
+        for handler in &mut self.handlers {
+            while handler.handle() {}
+            let view = handler.view.values();
+            let content = self.core.current();
+            assert!(view.map(Entry::rv).eq(content.objects.iter().map(Entry::rv)));
+            // Nothing was merged and there was no gap: exactly the log, event by event.
+            if let Some(plain) = handler.plain.as_ref().filter(|_| self.epoch == 0 && self.synced) {
+                let log = self.server.log[..self.delivered].iter().map(|(rv, _, _)| *rv);
+                let log: Vec<u64> = log.filter(|rv| *rv > handler.began).collect();
+                assert_eq!(plain, &log);
+            }
+        }
+        self.held.iter().for_each(|(snapshot, state)| check(snapshot, state));
+        self.check_content();
+    }
+}
+
+fn check(snapshot: &Snapshot, expected: &State) {
+    let have: State = snapshot
+        .iter()
+        .map(|o| (o.name().to_owned(), (o.uid().to_owned(), o.resource_version().as_u64().unwrap())))
+        .collect();
+    assert_eq!(&have, expected);
+    let mut digest = Digest::EMPTY;
+    snapshot.iter().for_each(|o| digest.add(o.key(), o.uid(), o.resource_version()));
+    assert_eq!(digest, snapshot.digest());
+    assert_eq!(snapshot.json_bytes(), snapshot.iter().map(|o| o.raw().bytes().len() as u64).sum::<u64>());
+    for parity in ["0", "1"] {
+        let by_index = snapshot.by_index("label:parity", parity).unwrap().map(|o| o.key().clone());
+        assert!(by_index.eq(snapshot.iter().filter(|o| o.label("parity") == Some(parity)).map(|o| o.key().clone())));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(64), ..ProptestConfig::default() })]
+
+    #[test]
+    fn readers_and_handlers_see_the_log(steps in steps()) {
+        let mut world = World::new();
+        steps.into_iter().for_each(|step| world.step(step));
+        world.finish();
+    }
+}
+
+#[test]
+fn a_fast_handler_sees_exactly_the_log() {
+    let mut world = World::new();
+    world.step(Step::Relist);
+    world.step(Step::Handler(10));
+    for n in 0..200u8 {
+        world.step(Step::Write(n % 7, if n % 5 == 0 { Write::Delete } else { Write::Put }));
+        world.step(Step::Deliver(10, 2));
+        world.step(Step::Handle(0, 10));
+    }
+    assert_eq!(world.handlers[0].plain.as_ref().map(Vec::len), Some(200));
+    world.finish();
+}
+
+#[test]
+fn a_handler_that_stands_still_costs_its_bound_and_one_difference() {
+    let (core, mut writer) = store();
+    let queue = Arc::new(Queue::new(100));
+    core.subscribe(&queue).unwrap();
+    list(&mut writer, [], commit(1, 0, false));
+    assert!(drain(&queue).is_empty());
+    for rv in 2..10_000 {
+        let name = format!("o{}", rv % 500);
+        apply(&mut writer, [put(&name, "u", rv)], rv);
+    }
+    let state = queue.state();
+    assert_eq!((state.events, state.differences, state.overflows), (100, 1, 1));
+    let events: VecDeque<_> = drain(&queue).into();
+    // The first hundred as they were, and then each key once, with its last state.
+    assert_eq!(events.len(), 100 + 500);
+    assert!(events.iter().skip(100).all(|event| event.contains("coalesced")));
+    assert!(events.contains(&"Updated(Object(ns/o2 uid=u rv=9502), old rv=2, coalesced)".to_owned()));
+    // From then on, one by one again.
+    apply(&mut writer, [put("o1", "u", 10_000)], 10_000);
+    assert_eq!(drain(&queue), ["Updated(Object(ns/o1 uid=u rv=10000), old rv=9501)"]);
+}
+
+#[test]
+fn an_unchanged_relist_tells_nothing() {
+    let (core, mut writer) = store();
+    let queue = Arc::new(Queue::new(100));
+    core.subscribe(&queue).unwrap();
+    let objects = || (0..300).map(|n| object("ns", &format!("o{n:03}"), "u", n + 1));
+    list(&mut writer, objects(), commit(400, 0, false));
+    assert_eq!(drain(&queue).len(), 300);
+    list(&mut writer, objects(), commit(500, 0, true));
+    assert!(drain(&queue).is_empty());
+    let walk: ControlFlow<()> = super::super::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
+    assert!(walk.is_break());
+}
+
+#[test]
+fn readers_see_whole_batches_while_the_writer_works() {
+    // Every batch gives all 200 objects the same new RV, so a torn read would see two.
+    let (core, mut writer) = store();
+    let rounds = 300;
+    let version = |rv| (0..200).map(move |n| put(&format!("o{n:03}"), "u", rv));
+    list(&mut writer, (0..200).map(|n| object("ns", &format!("o{n:03}"), "u", 1)), commit(1, 0, false));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let reader: Store = core.clone().into();
+                let mut last = 0;
+                while last < rounds {
+                    let snapshot = reader.snapshot();
+                    let rv = snapshot.resource_version().as_u64().unwrap();
+                    assert!(rv >= last);
+                    last = rv;
+                    assert_eq!(snapshot.iter().filter(|o| *o.resource_version() == rv.into()).count(), 200);
+                    assert!(reader.get(&"ns/o100".parse().unwrap()).unwrap().resource_version() >= &rv.into());
+                }
+            });
+        }
+        for rv in 2..=rounds {
+            apply(&mut writer, version(rv), rv);
+        }
+    });
+}

@@ -1,0 +1,209 @@
+//! Audits: does the store hold what the server holds? So that a lost event heals even when nobody knows why it was lost.
+//!
+//! An audit lists the metadata of all objects by a consistent read, waits until the store has reached the list's revision,
+//! and compares keys, uids and resource versions (`compare` says how that is done without a false alarm while events
+//! flow). A difference makes the content stale until a relist has healed it; handlers are told of it as of any gap.
+
+mod compare;
+
+use std::fmt;
+use std::time::Duration;
+
+use skopos_reflect::{Condition, Degradation, Form, Target};
+use skopos_wire::{RawObject, ResourceVersion};
+use tokio::time::Instant;
+
+use self::compare::Comparison;
+pub use self::compare::{Difference, DifferenceKind};
+use crate::error::AuditError;
+use crate::informer::{Informer, Shared};
+use crate::live::Collect;
+use crate::object::Entry;
+use crate::options::ResourceId;
+use crate::store::{Closed, Content, Digest};
+
+/// What an audit found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AuditReport {
+    /// The kind of object.
+    pub resource: ResourceId,
+    /// When it was begun.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+    /// The revision of the server's list; of a set of namespaces, the lowest.
+    pub resource_version: ResourceVersion,
+    /// Objects in the list.
+    pub listed: usize,
+    /// The digest of the list.
+    pub digest: Digest,
+    /// Objects that differ. If there are any, the content is being listed again.
+    pub differences: usize,
+    /// Some of them.
+    pub examples: Vec<Difference>,
+    /// Whether the store reached the revision of the list in time. If not, objects that it should no longer have, or have
+    /// in a newer version, were not looked for.
+    pub complete: bool,
+}
+
+impl AuditReport {
+    /// Whether nothing differed.
+    pub fn is_clean(&self) -> bool {
+        self.differences == 0
+    }
+}
+
+impl fmt::Display for AuditReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, listed, resource_version, .. } = self;
+        write!(f, "{resource}: {listed} objects at resource version {resource_version}, ")?;
+        match self.differences {
+            0 => f.write_str("no difference")?,
+            differences => write!(f, "{differences} differ, listing again")?,
+        }
+        if self.complete { Ok(()) } else { f.write_str(" (not completely compared)") }
+    }
+}
+
+impl<K> Informer<K> {
+    /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale, and
+    /// everything is listed again. Two audits of one informer at once become one after the other.
+    ///
+    /// # Errors
+    /// When the comparison could not be made; nothing is known of the content then.
+    pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
+        let audit = audit_and_heal(&self.shared, Instant::now() + limit);
+        self.shared.stop.run_until_cancelled(audit).await.unwrap_or(Err(Closed.into()))
+    }
+}
+
+/// One audit, its counting and its cure.
+pub(crate) async fn audit_and_heal(shared: &Shared, deadline: Instant) -> Result<AuditReport, AuditError> {
+    let _one_at_a_time = shared.auditing.lock().await;
+    let result = audit(shared, deadline).await;
+    let mut stats = shared.audits.lock();
+    match &result {
+        Ok(report) => {
+            stats.completed += 1;
+            stats.mismatches += u64::from(!report.is_clean());
+            stats.last = Some(report.clone());
+            tracing::debug!(%report, "audited");
+        }
+        Err(error) => {
+            stats.failed += 1;
+            tracing::debug!(resource = %shared.resource, %error, "an audit could not be made");
+        }
+    }
+    result
+}
+
+async fn audit(shared: &Shared, deadline: Instant) -> Result<AuditReport, AuditError> {
+    let began = Instant::now();
+    let parts = (0..shared.links.len()).map(|part| audit_part(shared, part, deadline));
+    let parts = futures::future::try_join_all(parts).await?;
+    let mut report = AuditReport {
+        resource: shared.resource.clone(),
+        began,
+        took: began.elapsed(),
+        resource_version: parts
+            .iter()
+            .map(|part| &part.revision)
+            .min()
+            .cloned()
+            .unwrap_or(ResourceVersion::ZERO),
+        listed: parts.iter().map(|part| part.listed).sum(),
+        digest: Digest::EMPTY,
+        differences: parts.iter().map(|part| part.differences).sum(),
+        examples: Vec::new(),
+        complete: parts.iter().all(|part| part.complete),
+    };
+    for part in parts {
+        report.digest.merge(part.digest);
+        report.examples.extend(part.examples);
+    }
+    Ok(report)
+}
+
+/// What the audit of one list/watch found.
+struct PartReport {
+    revision: ResourceVersion,
+    listed: usize,
+    digest: Digest,
+    differences: usize,
+    examples: Vec<Difference>,
+    complete: bool,
+}
+
+async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<PartReport, AuditError> {
+    let link = &shared.links[part];
+    let before = shared.store.current();
+    if !shared.freshness().basis().parts[part].synced {
+        let who = shared.unsynced();
+        return Err(AuditError::NotSynced {
+            reason: who.first().map(ToString::to_string).unwrap_or_default(),
+        });
+    }
+    let sent_at = Instant::now();
+    let target = Target { form: Form::MetadataOnly, ..link.target.clone() };
+    let mut list = Listed { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
+    let revision = shared.factory.live.list(&target, deadline, &mut list).await?;
+    // It is as good as a probe, and if it shows that history went back, the link shall know.
+    link.handle.probed(shared.factory.common.clock.at(sent_at), revision.clone());
+    if revision < *before.rv_of(part) {
+        return Err(AuditError::WentBack { server: revision, content: before.rv_of(part).clone() });
+    }
+    let comparison = list.comparison;
+    let reached = shared.reach_part(part, &revision, deadline.min(Instant::now() + PATIENCE)).await?;
+    let after = shared.store.current();
+    if after.epoch_of(part) != before.epoch_of(part) {
+        return Err(AuditError::Replaced);
+    }
+    let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
+    let found = comparison.finish(&revision, reached.then_some(entries));
+    let known = undecodable(shared, part);
+    let differences = if found.count() <= known { 0 } else { found.count() };
+    if differences > 0 {
+        tracing::warn!(target = %link.target, differences, examples = ?found.examples, "an audit found differences: listing again");
+        let now = Instant::now();
+        shared.freshness().update(part, |part| part.audit = Some((now, differences)));
+        link.handle.relist();
+    }
+    Ok(PartReport {
+        revision,
+        listed: found.listed,
+        digest: found.digest,
+        differences,
+        examples: if differences > 0 { found.examples } else { Vec::new() },
+        complete: reached,
+    })
+}
+
+/// How long the store may take to reach the list's revision: a watch with selectors learns of revisions that do not concern
+/// it only by bookmarks, or when the link takes a second look at the probe's behest.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Objects that are known to differ, because they cannot be read.
+fn undecodable(shared: &Shared, part: usize) -> usize {
+    match shared.freshness().basis().parts[part].link.condition {
+        Condition::Degraded(Degradation::Undecodable { count, .. }) => count,
+        _ => 0,
+    }
+}
+
+/// Compares the list as it comes.
+struct Listed<'a> {
+    comparison: Comparison,
+    before: &'a Content,
+    part: usize,
+}
+
+impl Collect for Listed<'_> {
+    fn add(&mut self, object: RawObject) {
+        self.comparison.listed(&object, self.before.objects.get(object.key()).map(Entry::raw));
+    }
+
+    fn restart(&mut self) {
+        self.comparison = Comparison::new(self.before.rv_of(self.part).clone());
+    }
+}

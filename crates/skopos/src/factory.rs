@@ -1,0 +1,476 @@
+//! Where informers come from, and what they share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use kube::Resource;
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
+use parking_lot::Mutex;
+use skopos_reflect::{Clock, Form, InitialList, MachineOptions, Target};
+use skopos_transport::Transport;
+use skopos_wire::RawObject;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::audit::audit_and_heal;
+use crate::error::{BuildError, NotSynced};
+use crate::freshness::{Basis, Common, FreshnessCell, SLEEP_WORTH_TELLING};
+use crate::informer::{Informer, Running, Shared};
+use crate::link::{self, Link, LinkParts};
+use crate::live::Live;
+use crate::options::{FactoryOptions, InformerOptions, ResourceId, Scope, SharingKey};
+use crate::prober::{Answer, Probe, ProbeTimes, Prober};
+use crate::sleep::SleepLog;
+use crate::stats::FactoryStats;
+use crate::store::Content;
+use crate::store::{Closed, StoreCore};
+
+/// Makes informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.
+///
+/// ```text
+///  InformerFactory ─┬─ Transport              connections, shared by all
+///                   ├─ one prober for each kind of object
+///                   ├─ one list/watch + store for each (kind, scope, selectors, form, transform)
+///                   └─ housekeeping           audits; notices that the machine slept
+/// ```
+///
+/// Cheap to clone. It must be made inside a tokio runtime. When all its clones and all its informers are dropped, everything
+/// ends by itself; [`InformerFactory::shutdown`] also waits for it.
+#[derive(Clone)]
+pub struct InformerFactory {
+    pub(crate) core: Arc<FactoryCore>,
+}
+
+/// What the factory's clones and informers share.
+pub(crate) struct FactoryCore {
+    pub(crate) transport: Transport,
+    pub(crate) live: Live,
+    pub(crate) options: FactoryOptions,
+    pub(crate) common: Arc<Common>,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    audits: Semaphore,
+    registry: Mutex<Registry>,
+}
+
+struct Registry {
+    informers: HashMap<SharingKey, Weak<Running>>,
+    probers: HashMap<(String, String), Weak<Prober>>,
+    random: fastrand::Rng,
+}
+
+/// What [`InformerFactory::shutdown`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Whether every task and, unless the transport was to be kept, every connection was gone within the limit.
+    pub complete: bool,
+    /// Tasks that were still running.
+    pub tasks_left: usize,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl InformerFactory {
+    /// A factory for the cluster that `transport` leads to.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(transport: Transport, options: FactoryOptions) -> Self {
+        let common = Arc::new(Common {
+            clock: Clock::new(),
+            stale_after: options.stale_after,
+            sleep: SleepLog::new(options.sleep_clock.clone()),
+        });
+        let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let core = Arc::new(FactoryCore {
+            live: Live::new(transport.clone()),
+            transport,
+            common,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            audits: Semaphore::new(AUDITS_AT_ONCE),
+            registry: Mutex::new(Registry { informers: HashMap::new(), probers: HashMap::new(), random }),
+            options,
+        });
+        core.tasks.spawn(keep_house(Arc::downgrade(&core), core.stop.clone()));
+        Self { core }
+    }
+
+    /// An informer of a type that is known when compiling, such as those of k8s-openapi.
+    ///
+    /// # Errors
+    /// If the options make no sense for the type, or the factory was shut down.
+    pub fn informer<K>(&self, options: InformerOptions) -> Result<Informer<K>, BuildError>
+    where
+        K: Resource<DynamicType = ()> + 'static,
+        K::Scope: 'static,
+    {
+        let resource = ResourceId::of::<K>(&());
+        options.check_scope::<K>(&resource)?;
+        self.core.informer(resource, Form::Full, options)
+    }
+
+    /// An informer of a type that is known when running.
+    ///
+    /// # Errors
+    /// If the options make no sense, or the factory was shut down.
+    pub fn dynamic(
+        &self,
+        resource: &ApiResource,
+        options: InformerOptions,
+    ) -> Result<Informer<DynamicObject>, BuildError> {
+        self.core.informer(ResourceId::from(resource), Form::Full, options)
+    }
+
+    /// An informer of the metadata of a type: much less to transfer and to keep.
+    ///
+    /// # Errors
+    /// If the options make no sense for the type, or the factory was shut down.
+    pub fn metadata<K>(&self, options: InformerOptions) -> Result<Informer<PartialObjectMeta<K>>, BuildError>
+    where
+        K: Resource<DynamicType = ()> + 'static,
+        K::Scope: 'static,
+    {
+        let resource = ResourceId::of::<K>(&());
+        options.check_scope::<K>(&resource)?;
+        self.core.informer(resource, Form::MetadataOnly, options)
+    }
+
+    /// An informer of the metadata of a type that is known when running.
+    ///
+    /// # Errors
+    /// If the options make no sense, or the factory was shut down.
+    pub fn dynamic_metadata(
+        &self,
+        resource: &ApiResource,
+        options: InformerOptions,
+    ) -> Result<Informer<PartialObjectMeta<DynamicObject>>, BuildError> {
+        self.core.informer(ResourceId::from(resource), Form::MetadataOnly, options)
+    }
+
+    /// An informer that never decodes anything.
+    ///
+    /// # Errors
+    /// If the options make no sense, or the factory was shut down.
+    pub fn raw(
+        &self,
+        resource: &ApiResource,
+        options: InformerOptions,
+    ) -> Result<Informer<RawObject>, BuildError> {
+        self.core.informer(ResourceId::from(resource), Form::Full, options)
+    }
+
+    /// Waits until all informers that there are now have synced, for at most [`FactoryOptions::sync_timeout`].
+    ///
+    /// # Errors
+    /// When the time is over, with all that is missing and why; at once when the factory is shut down.
+    pub async fn wait_synced(&self) -> Result<(), NotSynced> {
+        self.wait_synced_within(self.core.options.sync_timeout).await
+    }
+
+    /// Waits until all informers that there are now have synced, for at most `limit`.
+    ///
+    /// # Errors
+    /// As [`InformerFactory::wait_synced`].
+    pub async fn wait_synced_within(&self, limit: Duration) -> Result<(), NotSynced> {
+        let begun = Instant::now();
+        let informers = self.core.informers();
+        let waits = informers.iter().map(|informer| informer.wait_synced(limit));
+        let (mut who, mut closed) = (Vec::new(), self.core.stop.is_cancelled());
+        for result in futures::future::join_all(waits).await {
+            let Err(missing) = result else { continue };
+            who.extend(missing.who);
+            closed |= missing.closed;
+        }
+        match who.is_empty() && !closed {
+            true => Ok(()),
+            false => Err(NotSynced { waited: begun.elapsed(), who, closed }),
+        }
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> FactoryStats {
+        self.core.stats()
+    }
+
+    /// The connections.
+    pub fn transport(&self) -> &Transport {
+        &self.core.transport
+    }
+
+    /// Whether it was shut down.
+    pub fn is_closed(&self) -> bool {
+        self.core.stop.is_cancelled()
+    }
+
+    /// Ends all informers, handlers, probes and connections, and waits until nothing is left of them, but at most for
+    /// `limit` (1 s is plenty). Whatever waits in a call of this crate returns at once with a typed `Closed`, and so does
+    /// every later call. What stores hold stays readable, and says that it is not kept any more.
+    ///
+    /// Not to be called from inside a handler: it would wait for itself, until the limit.
+    pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
+        let begun = Instant::now();
+        let deadline = begun + limit;
+        self.core.close();
+        let gone = timeout_at(deadline, self.core.tasks.wait()).await.is_ok();
+        let disconnected = match self.core.options.keep_transport {
+            true => true,
+            false => self.core.transport.shutdown(deadline.saturating_duration_since(Instant::now())).await,
+        };
+        ShutdownReport {
+            complete: gone && disconnected,
+            tasks_left: self.core.tasks.len(),
+            took: begun.elapsed(),
+        }
+    }
+}
+
+impl FactoryCore {
+    /// The informer of these options: a new one, or one more handle of the one that runs.
+    fn informer<K>(
+        self: &Arc<Self>,
+        resource: ResourceId,
+        form: Form,
+        options: InformerOptions,
+    ) -> Result<Informer<K>, BuildError> {
+        options.check()?;
+        let key = options.sharing_key(&resource, form);
+        let resync = options.resync;
+        let mut registry = self.registry.lock();
+        // Under the lock: `close` takes it after the token fired, so that it sees whatever is started here.
+        if self.stop.is_cancelled() {
+            return Err(Closed.into());
+        }
+        if let Some(running) = registry.informers.get(&key).and_then(Weak::upgrade) {
+            drop(registry);
+            // Those that it has already are the same: see `InformerOptions::index`.
+            options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
+            return Ok(Informer::new(running, resync));
+        }
+        let running = Arc::new(Running::new(self.start(&mut registry, resource, form, options)));
+        registry.informers.insert(key, Arc::downgrade(&running));
+        Ok(Informer::new(running, resync))
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        registry: &mut Registry,
+        resource: ResourceId,
+        form: Form,
+        options: InformerOptions,
+    ) -> Shared {
+        let targets = targets(&resource, form, &options);
+        let freshness = FreshnessCell::new(Basis::new(self.common.clone(), targets.len()));
+        let nothing = match &options.scope {
+            Scope::All => Content::unsynced(),
+            Scope::Namespaces(namespaces) => Content::unsynced_set(namespaces.iter().map(String::as_str)),
+        };
+        let store = StoreCore::new(nothing, freshness);
+        options.indexers.iter().for_each(|indexer| drop(store.add_indexer(indexer.clone())));
+        let stop = self.stop.child_token();
+        let probes = self.prober(registry, &resource);
+        let machine = self.machine_options(registry, &resource);
+        let links: Vec<Link> = targets
+            .into_iter()
+            .enumerate()
+            .map(|(part, target)| {
+                link::start(LinkParts {
+                    factory: self,
+                    part,
+                    target,
+                    store: &store,
+                    machine: machine.clone(),
+                    transform: options.transform.clone(),
+                    stop: stop.clone(),
+                    seed: registry.random.u64(..),
+                })
+            })
+            .collect();
+        let tell: Vec<_> = links.iter().map(|link| link.handle.clone()).collect();
+        let clock = self.common.clock;
+        let listener = Arc::new(move |probe: &Probe| {
+            for link in &tell {
+                link.probed(clock.at(probe.sent_at), probe.resource_version.clone());
+                if link.state().condition.is_failing() {
+                    link.retry_now();
+                }
+            }
+        });
+        let audit_in =
+            self.options.audit_interval.map(|interval| interval.mul_f64(0.9 + registry.random.f64() / 5.0));
+        Shared {
+            factory: self.clone(),
+            resource,
+            scope: options.scope,
+            probes: probes.subscribe(links[0].target.clone(), listener),
+            links,
+            store,
+            labels: options.labels,
+            fields: options.fields,
+            transform: options.transform,
+            stop,
+            audits: Mutex::default(),
+            next_audit: Mutex::new(audit_in.map(|wait| Instant::now() + wait)),
+            auditing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// The prober of a kind: versions of a group share one storage, and so one prober.
+    fn prober(&self, registry: &mut Registry, resource: &ResourceId) -> Arc<Prober> {
+        let key = (resource.group.clone(), resource.plural.clone());
+        if let Some(prober) = registry.probers.get(&key).and_then(Weak::upgrade) {
+            return prober;
+        }
+        let times = ProbeTimes { interval: self.options.probe_interval, timeout: self.options.probe_timeout };
+        let live = self.live.clone();
+        let ask = Arc::new(move |target: Target| -> Answer {
+            let live = live.clone();
+            Box::pin(async move { live.probe(&target, times.timeout).await })
+        });
+        let prober = Prober::start(times, ask, &self.tasks, &self.stop, registry.random.fork());
+        registry.probers.insert(key, Arc::downgrade(&prober));
+        prober
+    }
+
+    /// How the machine of a new list/watch behaves: what others of this kind have learned of the server is known.
+    fn machine_options(&self, registry: &Registry, resource: &ResourceId) -> MachineOptions {
+        let mut options = self.options.machine.clone();
+        let running = registry.informers.values().filter_map(Weak::upgrade);
+        let mut same = running.filter(|running| running.resource == *resource);
+        if same.any(|running| running.links.iter().any(|link| !link.handle.streams_lists())) {
+            options.initial = InitialList::Paged;
+        }
+        options
+    }
+
+    /// All informers that there are. Does not keep them running.
+    pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
+        self.registry
+            .lock()
+            .informers
+            .values()
+            .filter_map(|running| Some(running.upgrade()?.shared()))
+            .collect()
+    }
+
+    fn probers(&self) -> Vec<Arc<Prober>> {
+        self.registry.lock().probers.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A random factor from 0.9 to 1.1.
+    fn jitter(&self) -> f64 {
+        0.9 + self.registry.lock().random.f64() / 5.0
+    }
+
+    fn stats(&self) -> FactoryStats {
+        let (informers, probers) = (self.informers(), self.probers());
+        let contents: Vec<_> = informers.iter().map(|informer| informer.store.current()).collect();
+        let probes: Vec<(u64, u64)> = probers.iter().map(|prober| prober.counts()).collect();
+        FactoryStats {
+            informers: informers.len(),
+            synced: contents.iter().filter(|content| content.synced).count(),
+            objects: contents.iter().map(|content| content.objects.len()).sum(),
+            bytes: contents.iter().map(|content| content.json_bytes).sum(),
+            probers: probers.len(),
+            probes: probes.iter().map(|(sent, _)| sent).sum(),
+            probe_failures: probes.iter().map(|(_, failed)| failed).sum(),
+            tasks: self.tasks.len(),
+            transport: self.transport.stats(),
+        }
+    }
+
+    fn close(&self) {
+        self.stop.cancel();
+        self.informers().iter().for_each(|informer| informer.close());
+        self.tasks.close();
+    }
+}
+
+impl Drop for FactoryCore {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+const AUDITS_AT_ONCE: usize = 2;
+
+/// Once a second: has the machine slept, whose audit is due, what has gone.
+async fn keep_house(factory: Weak<FactoryCore>, stop: CancellationToken) {
+    while stop.run_until_cancelled(sleep(Duration::from_secs(1))).await.is_some() {
+        let Some(factory) = factory.upgrade() else { return };
+        let slept = factory.common.sleep.tick();
+        if slept >= SLEEP_WORTH_TELLING {
+            factory.slept(slept);
+        }
+        factory.begin_audits();
+        factory.forget_the_gone();
+    }
+}
+
+impl FactoryCore {
+    /// Nothing that is open is worth much now, and no age is proven: look again.
+    fn slept(&self, by: Duration) {
+        tracing::info!(?by, "the machine slept: every age is proven anew");
+        self.informers()
+            .iter()
+            .flat_map(|informer| &informer.links)
+            .for_each(|link| link.handle.suspended(by));
+        self.probers().iter().for_each(|prober| prober.nudge());
+    }
+
+    fn begin_audits(&self) {
+        let Some(interval) = self.options.audit_interval else { return };
+        let now = Instant::now();
+        for informer in self.informers() {
+            {
+                let mut next = informer.next_audit.lock();
+                if next.is_none_or(|due| due > now) {
+                    continue;
+                }
+                *next = Some(now + interval.mul_f64(self.jitter()));
+            }
+            let stop = informer.stop.clone();
+            self.tasks.spawn(async move {
+                let audit = async {
+                    // Each is a list of everything: not many at once.
+                    let _permit = informer.factory.audits.acquire().await;
+                    audit_and_heal(&informer, Instant::now() + informer.factory.options.audit_timeout).await
+                };
+                stop.run_until_cancelled(audit).await;
+            });
+        }
+    }
+
+    fn forget_the_gone(&self) {
+        let mut registry = self.registry.lock();
+        registry.informers.retain(|_, informer| informer.strong_count() > 0);
+        registry.probers.retain(|_, prober| prober.strong_count() > 0);
+    }
+}
+
+/// One target, or one for each namespace of a set.
+fn targets(resource: &ResourceId, form: Form, options: &InformerOptions) -> Vec<Target> {
+    let mut all = Target::new(&resource.group, &resource.version, &resource.plural)
+        .with_labels(&options.labels)
+        .with_fields(&options.fields);
+    all.form = form;
+    match &options.scope {
+        Scope::All => vec![all],
+        Scope::Namespaces(namespaces) => {
+            namespaces.iter().map(|namespace| all.clone().in_namespace(namespace)).collect()
+        }
+    }
+}
+
+impl fmt::Debug for InformerFactory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InformerFactory")
+            .field("informers", &self.core.informers().len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,257 @@
+//! Reads with a bound on the age, and reads of one's own writes: each within its deadline, whatever the network does.
+//!
+//! ```text
+//!  read(max_age, deadline)
+//!    1  the cache, if it is proven to be young enough                                          nanoseconds
+//!    2  a probe (shared by all who ask at once), then the cache, once it has reached the probe   one round trip
+//!    3  a list from the server, with the same selectors                                         the rest of the deadline
+//!    4  an error that says why
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
+use crate::freshness::{Basis, Freshness, PartBasis};
+use crate::informer::{Informer, Shared};
+use crate::object::{Entry, Object};
+use crate::store::{Closed, Content, Snapshot};
+
+/// What a bounded read found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Read<K> {
+    /// The content: of the store, or of a list made for this read. It knows its age.
+    pub snapshot: Snapshot<K>,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// What a bounded read of one object found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReadOne<K> {
+    /// The object; `None` if there is none.
+    pub object: Option<Object<K>>,
+    /// How old the answer was at most when it was given.
+    pub age: Duration,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// Where the answer to a bounded read came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The store.
+    Cache,
+    /// The server, asked for this read.
+    Live,
+}
+
+impl<K> Read<K> {
+    /// How old the content is.
+    pub fn freshness(&self) -> Freshness {
+        self.snapshot.freshness()
+    }
+}
+
+impl<K> Informer<K> {
+    /// Waits until the content has reached `revision`, for at most `limit`: then it holds the write that was answered with
+    /// it. In a set of namespaces, all of them have.
+    ///
+    /// # Errors
+    /// When the time is over, when the server's history began anew (the revision may never come), or at once when the
+    /// factory is shut down.
+    pub async fn wait_for(
+        &self,
+        revision: &ResourceVersion,
+        limit: Duration,
+    ) -> Result<Snapshot<K>, WaitError> {
+        let begun = Instant::now();
+        self.shared.reach(revision, begun + limit, begun).await?;
+        Ok(self.snapshot())
+    }
+
+    /// The content, at most `max_age` old when this returns, within `limit`: from the cache if it is young enough or can be
+    /// proven to be, otherwise from the server.
+    ///
+    /// # Errors
+    /// When neither could be had in time, with the reason of both; at once when the factory is shut down.
+    pub async fn read(&self, max_age: Duration, limit: Duration) -> Result<Read<K>, ReadError> {
+        let begun = Instant::now();
+        let deadline = begun + limit;
+        if self.shared.is_closed() {
+            return Err(Closed.into());
+        }
+        let read = async {
+            if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
+                return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
+            }
+            let snapshot = self.shared.list_live(deadline).await?;
+            Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
+        };
+        let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
+        result.map_err(|live| self.shared.too_old(max_age, begun, live))
+    }
+
+    /// One object, in a state at most `max_age` old when this returns, within `limit`: from the cache if it is young enough or
+    /// can be proven to be, otherwise from the server.
+    ///
+    /// # Errors
+    /// When the key is outside of the informer's namespaces, and as [`Informer::read`].
+    pub async fn read_one(
+        &self,
+        key: &ObjectKey,
+        max_age: Duration,
+        limit: Duration,
+    ) -> Result<ReadOne<K>, ReadOneError> {
+        let begun = Instant::now();
+        let deadline = begun + limit;
+        let Some(link) = self.shared.link_of(key) else {
+            return Err(ReadOneError::OutOfScope { key: key.clone() });
+        };
+        if self.shared.is_closed() {
+            return Err(ReadError::from(Closed).into());
+        }
+        let read = async {
+            if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
+                let age = snapshot.freshness().age().unwrap_or(max_age);
+                return Ok(ReadOne {
+                    object: snapshot.get(key).map(Object::cast),
+                    age,
+                    source: Source::Cache,
+                });
+            }
+            let sent_at = Instant::now();
+            let object = self.shared.factory.live.get(&link.target, key, deadline).await?;
+            // The server was asked by name: whether the informer would have it is for its selectors to say.
+            let object = object.filter(|object| self.shared.selects(object));
+            let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
+            Ok(ReadOne { object, age: sent_at.elapsed(), source: Source::Live })
+        };
+        let result = self.shared.stop.run_until_cancelled(read).await.ok_or(ReadError::from(Closed))?;
+        Ok(result.map_err(|live| self.shared.too_old(max_age, begun, live))?)
+    }
+}
+
+impl Shared {
+    /// Waits until the content has reached `revision`.
+    async fn reach(
+        &self,
+        revision: &ResourceVersion,
+        deadline: Instant,
+        begun: Instant,
+    ) -> Result<(), WaitError> {
+        let mut progress = self.store.progress();
+        let epoch = progress.borrow().epoch;
+        let settled = progress.wait_for(|progress| {
+            let there = progress.synced && progress.resource_version >= *revision;
+            there || progress.closed || progress.epoch != epoch
+        });
+        let Ok(settled) = timeout_at(deadline, settled).await else {
+            let content = self.store.current();
+            return Err(WaitError::NotReached {
+                wanted: revision.clone(),
+                reached: content.synced.then(|| content.rv.clone()),
+                waited: begun.elapsed(),
+                freshness: self.freshness().freshness(),
+            });
+        };
+        // The sender lives as long as the store.
+        let settled = settled.map_err(|_| Closed)?;
+        match (settled.closed, settled.epoch == epoch) {
+            (true, _) => Err(Closed.into()),
+            (_, false) => Err(WaitError::HistoryBroken { wanted: revision.clone() }),
+            (false, true) => Ok(()),
+        }
+    }
+
+    /// The content of the store, if it is or can be proven to be at most `max_age` old. Leaves time for a list.
+    async fn young(&self, max_age: Duration, begun: Instant, deadline: Instant) -> Option<Snapshot> {
+        let before: Snapshot = self.store.snapshot();
+        if before.freshness().is_within(max_age) {
+            return Some(before);
+        }
+        if !before.is_synced() {
+            return None;
+        }
+        let patience = deadline.saturating_duration_since(begun) / 3;
+        let proven = timeout_at(begun + patience, async {
+            let probe = self.probes.prober().probe_since(begun).await;
+            let revision = probe.result.ok()?;
+            // The server's newest revision cannot be older than what we had seen before we asked, unless its history went
+            // back: then what we have is of another history.
+            if revision < *before.resource_version() {
+                return None;
+            }
+            self.reach(&revision, deadline, begun).await.ok()?;
+            Some(probe.sent_at)
+        });
+        let sent_at = proven.await.ok()??;
+        let basis = self.freshness().basis();
+        let whole = basis.parts.iter().all(PartBasis::is_whole);
+        // Loaded after the revision was reached: it holds all that was committed before the probe was sent. The link's own
+        // proof comes a moment later, by way of its task.
+        let basis = Basis::of_one_read(self.factory.common.clone(), sent_at);
+        let after = Snapshot::of(self.store.current(), Arc::new(basis));
+        let same_history = after.epoch() == before.epoch();
+        (whole && same_history && after.freshness().is_within(max_age)).then_some(after)
+    }
+
+    /// What the server has now, by a list with the same selectors.
+    async fn list_live(&self, deadline: Instant) -> Result<Snapshot, LiveError> {
+        let sent_at = Instant::now();
+        let mut content = Content::unsynced();
+        let mut lists = Vec::with_capacity(self.links.len());
+        for link in &self.links {
+            lists.push(async move {
+                let mut objects = Vec::new();
+                let revision = self.factory.live.list(&link.target, deadline, &mut objects).await?;
+                Ok::<(ResourceVersion, Vec<RawObject>), LiveError>((revision, objects))
+            });
+        }
+        let mut lowest = None;
+        for (revision, objects) in futures::future::try_join_all(lists).await? {
+            lowest = Some(lowest.map_or(revision.clone(), |lowest: ResourceVersion| lowest.min(revision)));
+            for object in objects {
+                content.put(Entry::new(self.transform.refine(object)));
+            }
+        }
+        content.rv = lowest.unwrap_or(ResourceVersion::ZERO);
+        content.epoch = self.store.peek().epoch;
+        content.synced = true;
+        let basis = Basis::of_one_read(self.factory.common.clone(), sent_at);
+        Ok(Snapshot::of(Arc::new(content), Arc::new(basis)))
+    }
+
+    fn too_old(&self, max_age: Duration, begun: Instant, live: LiveError) -> ReadError {
+        if self.is_closed() {
+            return Closed.into();
+        }
+        ReadError::TooOld { max_age, waited: begun.elapsed(), cache: self.freshness().freshness(), live }
+    }
+
+    fn selects(&self, object: &RawObject) -> bool {
+        self.labels.matches(object) && self.fields.matches(object)
+    }
+
+    /// Waits until a part of the content has reached `revision`; false if it did not by the deadline.
+    pub(crate) async fn reach_part(
+        &self,
+        part: usize,
+        revision: &ResourceVersion,
+        deadline: Instant,
+    ) -> Result<bool, Closed> {
+        let mut progress = self.store.progress();
+        let settled =
+            progress.wait_for(|progress| progress.closed || self.store.peek().rv_of(part) >= revision);
+        match timeout_at(deadline, settled).await {
+            Ok(Ok(progress)) if !progress.closed => Ok(true),
+            Ok(_) => Err(Closed),
+            Err(_) => Ok(false),
+        }
+    }
+}
