@@ -10,7 +10,6 @@ use crate::object::Object;
 /// For each key a handler sees an unbroken story: `Added`, then any number of `Updated` whose `old` is the very object that
 /// it was handed last, then `Deleted`, and only then `Added` again. An update never spans two uids: when the object of a
 /// name was replaced by another, there is a `Deleted` and an `Added`, even if the server's watch never showed the deletion.
-#[derive(Clone)]
 #[non_exhaustive]
 pub enum Event<K = DynamicObject> {
     /// An object that the handler did not know.
@@ -89,6 +88,25 @@ impl<K> Event<K> {
             Event::Deleted { object, final_state_known, flags } => {
                 Event::Deleted { object: object.cast(), final_state_known, flags }
             }
+        }
+    }
+}
+
+// Not derived: that would ask for `K: Clone`, and the objects are shared.
+impl<K> Clone for Event<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Event::Added { object, initial, flags } => {
+                Event::Added { object: object.clone(), initial: *initial, flags: *flags }
+            }
+            Event::Updated { old, new, flags } => {
+                Event::Updated { old: old.clone(), new: new.clone(), flags: *flags }
+            }
+            Event::Deleted { object, final_state_known, flags } => Event::Deleted {
+                object: object.clone(),
+                final_state_known: *final_state_known,
+                flags: *flags,
+            },
         }
     }
 }
