@@ -1,6 +1,6 @@
 //! When the next dial of one cluster is due. Pure: no clock, no I/O.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -16,7 +16,16 @@ pub(crate) struct DialBackoff {
     closed: Option<(Instant, Arc<Death>)>,
     ever_connected: bool,
     failures: u64,
+    /// Dials that may be begun at once, and when that was so.
+    burst: u32,
+    tokens: f64,
+    counted_at: Option<Instant>,
 }
+
+/// Dials a second that a server gets in the long run even if each of them succeeds. A server that ends its connections as
+/// fast as they are made (a storm of GOAWAYs) is not made busier by that. HTTP/1.1 is exempt: there each request has a
+/// connection of its own.
+const DIALS_PER_SECOND: f64 = 4.0;
 
 /// May a dial start now?
 #[derive(Debug, PartialEq)]
@@ -26,8 +35,19 @@ pub(crate) enum Gate {
 }
 
 impl DialBackoff {
-    pub(crate) fn new(options: BackoffOptions, rng: fastrand::Rng) -> Self {
-        Self { options, rng, failing_since: None, closed: None, ever_connected: false, failures: 0 }
+    /// `burst`: so many dials are welcome at once.
+    pub(crate) fn new(options: BackoffOptions, burst: u32, rng: fastrand::Rng) -> Self {
+        Self {
+            options,
+            rng,
+            failing_since: None,
+            closed: None,
+            ever_connected: false,
+            failures: 0,
+            tokens: f64::from(burst),
+            counted_at: None,
+            burst,
+        }
     }
 
     pub(crate) fn gate(&self, now: Instant) -> Gate {
@@ -35,6 +55,20 @@ impl DialBackoff {
             Some((until, last)) if now < *until => Gate::Closed { until: *until, last: last.clone() },
             _ => Gate::Open,
         }
+    }
+
+    /// Takes the permission for one dial of a connection that many requests share; else says when to come again.
+    pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+        let passed = self.counted_at.map_or(Duration::ZERO, |at| now.duration_since(at));
+        self.tokens = (self.tokens + passed.as_secs_f64() * DIALS_PER_SECOND).min(f64::from(self.burst));
+        self.counted_at = Some(now);
+        if self.tokens < 1.0 {
+            // A little later than exact, so that rounding does not make it come too early.
+            let wait = (1.0 - self.tokens) / DIALS_PER_SECOND + 0.001;
+            return Err(now + Duration::from_secs_f64(wait));
+        }
+        self.tokens -= 1.0;
+        Ok(())
     }
 
     /// How the last dial failed, while none has succeeded since.
@@ -51,14 +85,23 @@ impl DialBackoff {
     pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<Death>) {
         self.failures += 1;
         let since = *self.failing_since.get_or_insert(started);
-        let base = match now.duration_since(since) < self.options.first_for {
-            true => self.options.first,
-            false => self.options.later,
-        };
+        let base = self.rhythm_since(since, now);
         let pause = base.mul_f64(1.0 + 0.2 * self.rng.f64());
         // Counted from the start, so that slow failures do not slow the rhythm; but never back to back.
         let until = (started + pause).max(now + pause / 4);
         self.closed = Some((until, death));
+    }
+
+    /// How often a server that does not answer may be tried at the moment.
+    pub(crate) fn rhythm(&self, now: Instant) -> Duration {
+        self.rhythm_since(self.failing_since.unwrap_or(now), now)
+    }
+
+    fn rhythm_since(&self, since: Instant, now: Instant) -> Duration {
+        match now.duration_since(since) < self.options.first_for {
+            true => self.options.first,
+            false => self.options.later,
+        }
     }
 
     /// A connection stands. Requests may use it; the stretch of failures ends only when it has been of use.
@@ -81,15 +124,13 @@ impl DialBackoff {
 
     /// Upper bound of the pause between two attempts right now, for tests.
     #[cfg(test)]
-    fn longest_pause(&self) -> std::time::Duration {
+    fn longest_pause(&self) -> Duration {
         self.options.later.mul_f64(1.2)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn refused() -> Arc<Death> {
@@ -97,7 +138,7 @@ mod tests {
     }
 
     fn backoff(seed: u64) -> DialBackoff {
-        DialBackoff::new(BackoffOptions::default(), fastrand::Rng::with_seed(seed))
+        DialBackoff::new(BackoffOptions::default(), 10, fastrand::Rng::with_seed(seed))
     }
 
     /// Times of all attempts in `span`, if each takes `each` and fails, and somebody asks every 10 ms.
@@ -136,6 +177,22 @@ mod tests {
         for pair in at.windows(2) {
             assert!(pair[1] - pair[0] >= Duration::from_millis(10_250), "{pair:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn successful_dials_are_limited_too() {
+        let mut backoff = backoff(1);
+        let begin = Instant::now();
+        let (mut now, mut dials) = (begin, 0);
+        while now < begin + Duration::from_secs(10) {
+            match backoff.take(now) {
+                Ok(()) => dials += 1,
+                Err(at) => now = at,
+            }
+        }
+        assert!((48..=51).contains(&dials), "10 at once, then 4 a second, but {dials}");
+        now += Duration::from_secs(3600);
+        assert_eq!((0..20).filter(|_| backoff.take(now).is_ok()).count(), 10);
     }
 
     #[tokio::test(start_paused = true)]

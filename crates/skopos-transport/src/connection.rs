@@ -53,6 +53,9 @@ const UNKNOWN_LIMIT: usize = usize::MAX - 1;
 const LIST_WINDOW: u32 = 2 << 20;
 const WATCH_WINDOW: u32 = 512 << 10;
 
+/// Largest frame that we offer to take: fewer and larger pieces of a long list, without much to buffer.
+const FRAME: u32 = 64 << 10;
+
 /// How long an HTTP/1.1 connection may take to be ready for its next request.
 const SETTLING: Duration = Duration::from_millis(50);
 
@@ -113,6 +116,7 @@ fn http2_builder(
         .keep_alive_timeout(options.ping_timeout)
         .keep_alive_while_idle(true)
         .initial_max_send_streams(UNKNOWN_LIMIT)
+        .max_frame_size(FRAME)
         .initial_stream_window_size(stream_window)
         .initial_connection_window_size(connection_window);
     builder

@@ -2,9 +2,12 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use futures::future;
+use futures::{
+    FutureExt,
+    future::{self, BoxFuture, Shared},
+};
 use http::{Request, Response};
-use kube::client::{Body, ConfigExt};
+use kube::client::{AuthError, Body, ConfigExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
@@ -16,16 +19,21 @@ pub(crate) struct Credentials {
     config: kube::Config,
     refresh_interval: Duration,
     current: Mutex<Current>,
-    refreshing: tokio::sync::Mutex<()>,
 }
 
 /// Takes a request and gives it back completed, as the "body" of a response, because the layers insist on one.
 type Layers = BoxCloneSyncService<Request<Body>, Response<Request<Body>>, BoxError>;
 
+/// Having credentials anew. It goes on when nobody waits any more: a plugin may ask a person to log in, and must not do so
+/// again for each request.
+type Renewal = Shared<BoxFuture<'static, Result<Layers, Death>>>;
+
 #[derive(Default)]
 struct Current {
     layers: Option<Layers>,
-    refreshed: Option<Instant>,
+    renewal: Option<Renewal>,
+    /// Begin of the last renewal.
+    renewed_at: Option<Instant>,
     refreshes: u64,
 }
 
@@ -43,12 +51,8 @@ impl Credentials {
             }
             false => Some(build(config)?),
         };
-        Ok(Self {
-            config: config.clone(),
-            refresh_interval,
-            current: Mutex::new(Current { layers, ..Current::default() }),
-            refreshing: tokio::sync::Mutex::new(()),
-        })
+        let current = Mutex::new(Current { layers, ..Current::default() });
+        Ok(Self { config: config.clone(), refresh_interval, current })
     }
 
     /// Completes a request. May read a token file or wait for a plugin; the caller bounds it.
@@ -56,34 +60,17 @@ impl Credentials {
         let layers = self.current.lock().layers.clone();
         let layers = match layers {
             Some(layers) => layers,
-            None => self.renew().await?,
+            None => self.renew(false).await?,
         };
         let completed = layers.oneshot(request).await.map_err(|e| Death::Auth(e.to_string().into()))?;
         Ok(completed.into_body())
     }
 
-    /// The server answered 401: has the credentials anew, unless that was done a moment ago. Returns whether it did.
-    pub(crate) async fn rejected(&self) -> bool {
-        let due =
-            |current: &Current| current.refreshed.is_none_or(|at| at.elapsed() >= self.refresh_interval);
-        let Ok(_only_one) = self.refreshing.try_lock() else {
-            // Somebody is at it: wait, so that the caller's next request has the result.
-            drop(self.refreshing.lock().await);
-            return false;
-        };
-        {
-            let mut current = self.current.lock();
-            if !due(&current) {
-                return false;
-            }
-            current.refreshed = Some(Instant::now());
-            current.refreshes += 1;
+    /// The server answered 401: has the credentials anew, unless that was done a moment ago.
+    pub(crate) async fn rejected(&self) {
+        if let Err(death) = self.renew(true).await {
+            tracing::warn!(%death, "cannot renew credentials, keeping the old ones");
         }
-        match self.renewed().await {
-            Ok(layers) => self.current.lock().layers = Some(layers),
-            Err(death) => tracing::warn!(%death, "cannot renew credentials, keeping the old ones"),
-        }
-        true
     }
 
     /// How often a 401 made us have credentials anew.
@@ -91,30 +78,43 @@ impl Credentials {
         self.current.lock().refreshes
     }
 
-    async fn renew(&self) -> Result<Layers, Death> {
-        let _only_one = self.refreshing.lock().await;
-        let present = self.current.lock().layers.clone();
-        if let Some(layers) = present {
-            return Ok(layers);
-        }
-        let layers = self.renewed().await?;
+    /// The result of the renewal that runs, or ran a moment ago; else of a new one.
+    async fn renew(&self, rejected: bool) -> Result<Layers, Death> {
+        let renewal = {
+            let mut current = self.current.lock();
+            let recent = current.renewed_at.is_some_and(|at| at.elapsed() < self.refresh_interval);
+            let running = current.renewal.as_ref().is_some_and(|r| r.peek().is_none());
+            match &current.renewal {
+                Some(renewal) if recent || running => renewal.clone(),
+                _ => {
+                    let renewal = renewal(self.config.clone());
+                    current.renewal = Some(renewal.clone());
+                    current.renewed_at = Some(Instant::now());
+                    current.refreshes += u64::from(rejected);
+                    renewal
+                }
+            }
+        };
+        let layers = renewal.await?;
         self.current.lock().layers = Some(layers.clone());
         Ok(layers)
     }
+}
 
-    async fn renewed(&self) -> Result<Layers, Death> {
-        let config = self.config.clone();
-        let built = tokio::task::spawn_blocking(move || build(&config)).await;
-        match built {
-            Ok(Ok(layers)) => Ok(layers),
-            Ok(Err(error)) => Err(Death::Auth(error.to_string().into())),
+/// In a thread of its own, because kube reads files and runs plugins without yielding.
+fn renewal(config: kube::Config) -> Renewal {
+    async move {
+        match tokio::task::spawn_blocking(move || build(&config)).await {
+            Ok(built) => built.map_err(|error| Death::Auth(error.to_string().into())),
             Err(panic) => Err(Death::Auth(panic.to_string().into())),
         }
     }
+    .boxed()
+    .shared()
 }
 
 fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
-    let auth = config.auth_layer().map_err(|e| ConfigError::Auth(e.to_string()))?;
+    let auth = config.auth_layer().map_err(|error| ConfigError::Auth(without_secrets(&error)))?;
     let headers = config.extra_headers_layer().map_err(|e| ConfigError::Header(e.to_string()))?;
     let give_back = tower::service_fn(|request: Request<Body>| {
         future::ready(Ok::<_, Infallible>(Response::new(request)))
@@ -126,4 +126,12 @@ fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
         .map_err(BoxError::from)
         .service(give_back);
     Ok(BoxCloneSyncService::new(layers))
+}
+
+/// What went wrong, without what a plugin printed to its standard output: that may be a token.
+pub(crate) fn without_secrets(error: &kube::Error) -> String {
+    let kube::Error::Auth(AuthError::AuthExecRun { out, .. }) = error else { return error.to_string() };
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    let stderr: String = stderr.trim().chars().take(500).collect();
+    format!("exec plugin failed with {}: {stderr}", out.status)
 }

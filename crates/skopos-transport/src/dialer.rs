@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -52,6 +53,7 @@ where
 pub struct DialAttempt {
     uri: http::Uri,
     number: u64,
+    rhythm: Duration,
     stage: Arc<AtomicUsize>,
 }
 
@@ -59,8 +61,8 @@ pub struct DialAttempt {
 const STAGES: [&str; 5] = ["start", "name resolution", "tcp", "tls", "http/2 settings"];
 
 impl DialAttempt {
-    pub(crate) fn new(uri: http::Uri, number: u64) -> Self {
-        Self { uri, number, stage: Arc::default() }
+    pub(crate) fn new(uri: http::Uri, number: u64, rhythm: Duration) -> Self {
+        Self { uri, number, rhythm, stage: Arc::default() }
     }
 
     /// The cluster's URL.
@@ -71,6 +73,11 @@ impl DialAttempt {
     /// Counts the dials of this transport, from 1.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// How often a server that does not answer may be tried again within this attempt.
+    pub fn rhythm(&self) -> Duration {
+        self.rhythm
     }
 
     /// Remembers how far the attempt has come, for the error if it gets stuck there.

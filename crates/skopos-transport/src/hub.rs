@@ -72,8 +72,17 @@ enum Step {
     Go(Lease),
     Dial(DialAttempt),
     Wait,
-    Closed { until: Instant, last: Arc<Death> },
-    Full { connections: usize },
+    Closed {
+        until: Instant,
+        last: Arc<Death>,
+    },
+    /// The server is well, but has been dialed too often lately.
+    Later {
+        until: Instant,
+    },
+    Full {
+        connections: usize,
+    },
 }
 
 impl Hub {
@@ -82,9 +91,11 @@ impl Hub {
             Some(seed) => fastrand::Rng::with_seed(seed),
             None => fastrand::Rng::new(),
         };
+        // Enough for all connections of both sides to be made anew.
+        let burst = u32::try_from(options.max_connections * 2).unwrap_or(u32::MAX);
         let state = State {
             pool: Pool::new(&options),
-            backoff: DialBackoff::new(options.backoff.clone(), rng.fork()),
+            backoff: DialBackoff::new(options.backoff.clone(), burst, rng.fork()),
             counters: Counters::default(),
             rng,
             next_id: 0,
@@ -122,6 +133,7 @@ impl Hub {
             match self.step(side, avoid) {
                 Step::Go(lease) => return Ok(lease),
                 Step::Full { connections } => return Err(Death::Exhausted { connections }.into()),
+                Step::Later { until } => again_at = Some(until),
                 Step::Closed { until, .. } if wait => again_at = Some(until),
                 Step::Closed { last, .. } if waited => return Err((*last).clone().into()),
                 Step::Closed { until, last } => return Err(Death::BackingOff { until, last }.into()),
@@ -167,8 +179,15 @@ impl Hub {
             Pick::Full { connections } => Step::Full { connections },
             Pick::Dial => match state.backoff.gate(now) {
                 Gate::Open => {
+                    if state.pool.shares_connections()
+                        && let Err(until) = state.backoff.take(now)
+                    {
+                        state.pool.dial_over(side);
+                        return Step::Later { until };
+                    }
                     state.counters.dials += 1;
-                    Step::Dial(DialAttempt::new(self.uri.clone(), state.counters.dials))
+                    let rhythm = state.backoff.rhythm(now);
+                    Step::Dial(DialAttempt::new(self.uri.clone(), state.counters.dials, rhythm))
                 }
                 Gate::Closed { until, last } => {
                     state.pool.dial_over(side);

@@ -152,6 +152,11 @@ impl<C> Pool<C> {
         &self.members
     }
 
+    /// Whether many requests share a connection, as far as known.
+    pub(crate) fn shares_connections(&self) -> bool {
+        self.protocol != Some(Protocol::Http1)
+    }
+
     pub(crate) fn dialing(&self) -> usize {
         self.dialing.iter().sum()
     }

@@ -21,10 +21,6 @@ use crate::{
 /// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// The whole round of addresses is tried again after this time without an answer. The kernel repeats a lost SYN after 1, 3
-/// and 7 seconds, so a server that comes back in between would be found late.
-const RETRY_ROUND: Duration = Duration::from_secs(1);
-
 /// Bounds the sockets of one dial.
 const MOST_SOCKETS: usize = 16;
 
@@ -86,14 +82,18 @@ impl TcpDialer {
         found.map_err(|reason| Death::Dns { host: self.host.clone(), reason })
     }
 
-    async fn tcp(&self, addresses: Vec<SocketAddr>) -> Result<(TcpStream, SocketAddr), Death> {
+    async fn tcp(
+        &self,
+        addresses: Vec<SocketAddr>,
+        rhythm: Duration,
+    ) -> Result<(TcpStream, SocketAddr), Death> {
         let connect = |address| async move {
             match TcpStream::connect(address).await {
                 Ok(stream) => Ok((stream, address)),
                 Err(error) => Err(Death::of_connect(address, &error)),
             }
         };
-        let (stream, address) = first_of(addresses, connect).await?;
+        let (stream, address) = first_of(addresses, rhythm, connect).await?;
         self.prepare(&stream).map_err(|e| Death::of_connect(address, &e))?;
         Ok((stream, address))
     }
@@ -126,7 +126,7 @@ impl Dialer for SharedTcpDialer {
             attempt.enter(Stage::Resolve);
             let addresses = dialer.resolve().await?;
             attempt.enter(Stage::Tcp);
-            let (stream, address) = dialer.tcp(addresses).await?;
+            let (stream, address) = dialer.tcp(addresses, attempt.rhythm()).await?;
             let Some((source, config)) = tls else {
                 return Ok(Dialed::new(stream, dialer.plain_protocol).with_peer(address));
             };
@@ -167,9 +167,9 @@ fn lookup(host: Arc<str>, port: u16) -> Lookup {
 }
 
 /// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`];
-/// when all are silent, all are tried again every [`RETRY_ROUND`]. Ends with the last failure when all have failed. The
-/// caller bounds it.
-async fn first_of<T, F, Fut>(addresses: Vec<SocketAddr>, connect: F) -> Result<T, Death>
+/// when all are silent, all are tried again every `rhythm`: the kernel repeats a lost SYN after 1, 3 and 7 seconds, and would
+/// find a server late that comes back in between. Ends with the last failure when all have failed. The caller bounds it.
+async fn first_of<T, F, Fut>(addresses: Vec<SocketAddr>, rhythm: Duration, connect: F) -> Result<T, Death>
 where
     F: Fn(SocketAddr) -> Fut,
     Fut: Future<Output = Result<T, Death>>,
@@ -183,7 +183,7 @@ where
             Some(address) => {
                 running.push(connect(address));
                 started += 1;
-                if queue.len() > 0 { STAGGER } else { RETRY_ROUND }
+                if queue.len() > 0 { STAGGER } else { rhythm }
             }
             None if running.is_empty() => return Err(last),
             None => {
@@ -191,7 +191,7 @@ where
                     queue = addresses.iter().copied();
                     continue;
                 }
-                RETRY_ROUND
+                rhythm
             }
         };
         let mut pause = std::pin::pin!(tokio::time::sleep(pause));
@@ -222,6 +222,8 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     fn addresses(n: u8) -> Vec<SocketAddr> {
         (1..=n).map(|i| SocketAddr::from(([10, 0, 0, i], 443))).collect()
     }
@@ -233,7 +235,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_leads_to_the_next_address_at_once() {
         let begin = Instant::now();
-        let got = first_of(addresses(3), |a| async move {
+        let got = first_of(addresses(3), SECOND, |a| async move {
             if a.ip().to_string() == "10.0.0.3" { Ok(a) } else { Err(refused(a)) }
         });
         assert_eq!(got.await.unwrap(), addresses(3)[2]);
@@ -243,7 +245,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_address_does_not_hold_up_the_next() {
         let begin = Instant::now();
-        let got = first_of(addresses(2), |a| async move {
+        let got = first_of(addresses(2), SECOND, |a| async move {
             if a.ip().to_string() == "10.0.0.1" {
                 std::future::pending::<()>().await;
             }
@@ -255,14 +257,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_refused_is_the_last_refusal() {
-        let got = first_of(addresses(2), |a| async move { Err::<(), _>(refused(a)) }).await;
+        let got = first_of(addresses(2), SECOND, |a| async move { Err::<(), _>(refused(a)) }).await;
         assert_eq!(got.unwrap_err(), refused(addresses(2)[1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_again_is_found_within_the_second() {
         let begin = Instant::now();
-        let got = first_of(addresses(1), |a| async move {
+        let got = first_of(addresses(1), SECOND, |a| async move {
             // SYNs sent in the first 3.5 seconds are lost for ever.
             if begin.elapsed() < Duration::from_millis(3_500) {
                 std::future::pending::<()>().await;
@@ -280,7 +282,7 @@ mod tests {
             started.set(started.get() + 1);
             std::future::pending::<Result<(), Death>>()
         };
-        let never = first_of(addresses(2), connect);
+        let never = first_of(addresses(2), SECOND, connect);
         assert!(tokio::time::timeout(Duration::from_secs(600), never).await.is_err());
         assert!(started.get() <= MOST_SOCKETS + 1, "{}", started.get());
     }

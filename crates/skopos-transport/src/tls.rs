@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     certificate,
+    credentials::without_secrets,
     error::{ConfigError, Death, TlsFault},
     options::TransportOptions,
 };
@@ -139,7 +140,7 @@ fn blame(error: kube::Error) -> ConfigError {
             ConfigError::CertificateAuthority(error.to_string())
         }
         kube::Error::RustlsTls(Rustls::InvalidServerName(_)) => ConfigError::ServerName(error.to_string()),
-        kube::Error::Auth(_) => ConfigError::Auth(error.to_string()),
+        kube::Error::Auth(_) => ConfigError::Auth(without_secrets(&error)),
         _ => ConfigError::ClientCertificate(error.to_string()),
     }
 }

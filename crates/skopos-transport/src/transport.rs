@@ -336,9 +336,14 @@ fn refuse(response: &Response<Incoming>, encoding_asked: bool) -> Option<Death> 
     Some(Death::UnaskedEncoding { encoding: text(encoding) })
 }
 
-/// A connection that was at rest had ended before the request came: what every client with a pool meets.
+/// A connection that was at rest had ended before the request came, or the server was just ending it: what every client
+/// with a pool meets.
 fn gone_stale(error: &TransportError, lease: &Lease) -> bool {
-    lease.used && matches!(error.death(), Death::Eof | Death::Reset(_) | Death::GoAway { .. })
+    match error.death() {
+        Death::GoAway { .. } => true,
+        Death::Eof | Death::Reset(_) => lease.used,
+        _ => false,
+    }
 }
 
 /// hyper gives an unsent request back, in the form of the protocol; the copy still has the URL.

@@ -102,7 +102,7 @@ async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
             assert_eq!(error.death().root().kind(), "refused", "{error}");
             errors += 1;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
     }
     let dials = bench.dials();
     let first_minute = dials.iter().filter(|at| **at < Duration::from_secs(60)).count();
@@ -110,7 +110,7 @@ async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
     let later = dials.len() - first_minute;
     assert!((18..=24).contains(&later), "{later} dials in the two minutes after");
     assert!(dials.windows(2).all(|w| w[1] - w[0] >= Duration::from_secs(1)), "{dials:?}");
-    assert!(errors > 100_000, "callers were answered at once: {errors}");
+    assert!(errors > 50_000, "callers were answered at once: {errors}");
     let down = transport.stats().down.unwrap();
     assert_eq!(down.attempts as usize, dials.len());
 }
@@ -195,6 +195,21 @@ async fn a_server_that_hangs_up_at_once_is_backed_off_from() {
         transport.connected(Duration::from_secs(2)).await.unwrap();
         ask(&transport, READ).await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storm_of_go_aways_does_not_become_a_storm_of_dials() {
+    let bench = Bench::new();
+    let transport = bench.transport_with(TransportOptions { max_connections: 5, ..Bench::options() });
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        // Every connection is ended after one request.
+        ask(&transport, READ).await.unwrap();
+        bench.pipes().last().unwrap().go_away();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let dials = bench.dials().len();
+    assert!((200..=255).contains(&dials), "10 at once and 4 a second, but {dials}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,6 +361,21 @@ async fn http1_has_the_same_deadlines_and_reasons() {
     assert_eq!(next(&mut body).await.unwrap().unwrap_err().death().kind(), "reset");
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(bench.pipes().iter().all(bench::Pipe::is_closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_does_not_wait_for_the_rest_of_a_body_that_nobody_wants() {
+    let bench = Bench::http1();
+    let transport = bench.transport();
+    for _ in 0..5 {
+        drop(transport.send(get("/api/v1/big")).await.unwrap());
+        drop(transport.send(get("/api/v1/loris")).await.unwrap());
+    }
+    let begin = Instant::now();
+    ask(&transport, READ).await.unwrap();
+    assert!(begin.elapsed() <= Duration::from_millis(100), "{:?}", begin.elapsed());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(bench.pipes().iter().filter(|p| !p.is_closed()).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -316,15 +316,19 @@ async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
     });
     config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
     // Building a transport runs nothing, so it cannot fail or hang on a plugin.
-    let transport = transport(config);
+    let refresh = Duration::from_millis(200);
+    let options = TransportOptions { credential_refresh_interval: refresh, ..Default::default() };
+    let transport = Transport::from_config(config, options).unwrap();
     let error = ask(&transport).await.unwrap_err();
     assert!(matches!(error.death(), Death::Auth(_)), "{error}");
+    assert!(error.to_string().contains("answer.json"), "what the plugin says: {error}");
     let credential = serde_json::json!({
         "kind": "ExecCredential",
         "apiVersion": "client.authentication.k8s.io/v1",
         "status": {"token": "from-plugin", "expirationTimestamp": "2100-01-01T00:00:00Z"},
     });
     std::fs::write(&answer, credential.to_string()).unwrap();
+    tokio::time::sleep(refresh).await;
     ask(&transport).await.unwrap();
     assert_eq!(*server.authorization.lock(), ["Bearer from-plugin"]);
 }
