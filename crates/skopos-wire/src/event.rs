@@ -247,6 +247,7 @@ mod tests {
         );
         let end = r#"{"metadata":{"resourceVersion":"7","annotations":{"a":"b","k8s.io/initial-events-end":"true"}}}"#;
         assert_eq!(bookmark(end).unwrap(), expect(true));
+        assert_eq!(bookmark(&end.replace("true", "false")).unwrap(), expect(false));
         assert!(bookmark(r#"{"metadata":{}}"#).is_err());
     }
 

@@ -200,15 +200,15 @@ fn advance_lines(
         if std::mem::take(line_start) && bytes[pos] == b'{' && nesting.depth > 0 && !nesting.in_string {
             return Ok((pos, true));
         }
-        // Servers write a frame without newlines, so that this is one search and one pass.
-        let line = memchr::memchr(b'\n', &bytes[pos..]).map_or(bytes.len(), |at| pos + at);
+        // In windows, so that a chunk full of tiny frames is not searched to its end for each of them.
+        let window = bytes.len().min(pos + WINDOW);
+        let line = memchr::memchr(b'\n', &bytes[pos..window]).map_or(window, |at| pos + at);
         let (len, done) = nesting.advance(&bytes[pos..line], max_depth).map_err(|_| ())?;
         pos += len;
         if done {
             return Ok((pos, true));
         }
-        if pos < bytes.len() {
-            // At a newline.
+        if bytes.get(pos) == Some(&b'\n') {
             if nesting.in_string {
                 return Ok((pos, true));
             }
@@ -218,6 +218,9 @@ fn advance_lines(
     }
     Ok((pos, false))
 }
+
+/// How far the end of a line is searched at once, in bytes.
+const WINDOW: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -258,6 +261,22 @@ mod tests {
                     "{stream:?} by {chunk}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn sees_newlines_wherever_they_stand_in_a_large_chunk() {
+        for len in WINDOW - 20..WINDOW + 20 {
+            let long = "x".repeat(len);
+            let stream = format!("{{\"a\":\"{long}\\n\"}}\n{{\"b\":\"{long}\n{{\"c\":[\n{{}}\n");
+            let frames = split(&stream, stream.len(), Limits::default()).unwrap();
+            let expected = [
+                format!("{{\"a\":\"{long}\\n\"}}"),
+                format!("{{\"b\":\"{long}"),
+                "{\"c\":[\n".into(),
+                "{}".into(),
+            ];
+            assert_eq!(frames, expected, "{len}");
         }
     }
 
