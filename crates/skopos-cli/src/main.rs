@@ -2,6 +2,7 @@
 mod args;
 mod cluster;
 mod columns;
+mod connect;
 mod demo;
 mod diff;
 mod discovery;
@@ -12,11 +13,15 @@ mod output;
 mod resource;
 mod signals;
 mod style;
+mod testserver;
 mod watch;
+mod world;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
 
 use crate::args::{Cli, Command};
 use crate::error::CliError;
@@ -42,10 +47,46 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), CliError> {
     match command {
-        Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "skopos", &mut std::io::stdout());
-            Ok(())
+        Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
+        // Ctrl-C is how these are meant to end.
+        Command::Testserver(args) => {
+            until_done(|stop| testserver::run(args, stop)).or_else(interruption_is_fine)
         }
-        _ => Ok(()),
+        Command::Demo(args) => {
+            let result = until_done(|stop| demo::run(args, stop)).or_else(interruption_is_fine);
+            demo::leave_terminal();
+            result
+        }
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "skopos", &mut script);
+            Ok(std::io::Write::write_all(&mut std::io::stdout(), &script)?)
+        }
+    }
+}
+
+/// Runs a command in a runtime of its own, until it ends or a signal asks it to.
+fn until_done<F, Fut>(command: F) -> Result<(), CliError>
+where
+    F: FnOnce(CancellationToken) -> Fut,
+    Fut: Future<Output = Result<(), CliError>> + Send + 'static,
+{
+    let runtime = runtime()?;
+    let result = runtime.block_on(signals::until_interrupted(command));
+    // What still blocks then (a write that nobody reads) ends with the process.
+    runtime.shutdown_background();
+    result
+}
+
+fn runtime() -> Result<Runtime, CliError> {
+    // One thread may be blocked in a write to a reader that has stopped reading; another must see the signal.
+    let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
+    Ok(Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
+}
+
+fn interruption_is_fine(error: CliError) -> Result<(), CliError> {
+    match error {
+        CliError::Interrupted(_) => Ok(()),
+        other => Err(other),
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum FaultName {
     Close,
     /// Watch streams deliver nothing more, while their connection answers PINGs
     Stall,
-    /// The server forgets its history and ends all watches: they come back to 410 Gone
+    /// The server comes back from a short outage without its history: watches meet 410 Gone
     Compact,
     /// The server goes away without a word and comes back on the same port
     Restart,
@@ -97,7 +97,7 @@ impl FaultName {
             Self::Reset => "RST: every connection is reset",
             Self::Close => "FIN: every connection is closed",
             Self::Stall => "stall: the watches fall silent, their connections stay alive",
-            Self::Compact => "compaction: history is gone and the watches end",
+            Self::Compact => "compaction: the server is away for a second and loses its history",
             Self::Restart => "restart: the server is away for two seconds",
             Self::Pause => "pause: the server stops listening",
             Self::Lag => "lag: the server answers from an older view",
@@ -108,9 +108,28 @@ impl FaultName {
         }
     }
 
+    /// What is the case while it lasts.
+    pub(crate) const fn condition(self) -> &'static str {
+        match self {
+            Self::BlackHole => "black hole",
+            Self::Stall => "streams stalled",
+            Self::Compact | Self::Restart => "away",
+            Self::Pause => "paused",
+            Self::Lag => "lagging",
+            Self::Unavailable => "answering 503",
+            other => other.label(),
+        }
+    }
+
+    /// Whether it is worth showing that it lasts.
+    pub(crate) const fn is_shown(self) -> bool {
+        !matches!(self, Self::Undecodable)
+    }
+
     /// How long it lasts by itself. `None`: it happens at one moment, or lasts until healed.
     pub(crate) const fn lasts(self) -> Option<Duration> {
         match self {
+            Self::Compact => Some(Duration::from_secs(1)),
             Self::Restart => Some(Duration::from_secs(2)),
             Self::Unavailable => Some(Duration::from_secs(5)),
             Self::Lag => Some(Duration::from_secs(10)),

@@ -1,0 +1,152 @@
+//! To a cluster: the transport, and the resource that a name means, or a line that says why not.
+use std::time::Duration;
+
+use kube::Config;
+use skopos::transport::Death;
+use skopos::{Transport, TransportError, TransportOptions};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::discovery;
+use crate::error::{CliError, chain};
+use crate::resource::{Resource, resolve};
+
+/// A cluster that somebody talks to.
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    /// Its connections
+    pub(crate) transport: Transport,
+    /// Where it is, for messages
+    pub(crate) url: String,
+    /// The namespace of its context
+    pub(crate) namespace: String,
+}
+
+impl Cluster {
+    /// The cluster of a configuration. Nothing is sent yet.
+    pub(crate) fn new(config: Config) -> Result<Self, CliError> {
+        let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let namespace = config.default_namespace.clone();
+        let transport = Transport::from_config(config, TransportOptions::default()).map_err(CliError::new)?;
+        Ok(Self { transport, url, namespace })
+    }
+
+    /// The resource that a name means.
+    ///
+    /// A server that does not answer yet is asked again until the deadline, and `waiting` is told why. What another
+    /// attempt would not change (certificates, credentials, an unknown name) fails at once.
+    pub(crate) async fn find(
+        &self,
+        name: &str,
+        deadline: Instant,
+        waiting: impl FnMut(&str) + Send,
+    ) -> Result<Resource, CliError> {
+        let known = self.discover(deadline, waiting).await?;
+        resolve(name, &known).cloned().map_err(CliError::new)
+    }
+
+    async fn discover(
+        &self,
+        deadline: Instant,
+        mut waiting: impl FnMut(&str) + Send,
+    ) -> Result<Vec<Resource>, CliError> {
+        const PAUSE: Duration = Duration::from_millis(500);
+        let client = self.transport.client(self.namespace.as_str());
+        let started = Instant::now();
+        let mut last = "no answer".to_owned();
+        loop {
+            match timeout_at(deadline, discovery::resources(&client)).await {
+                Ok(Ok(known)) => return Ok(known),
+                Ok(Err(error)) => match judge(&error) {
+                    Verdict::Hopeless(what) => return Err(CliError::new(format!("{}: {what}", self.url))),
+                    Verdict::TryAgain(why) => last = why,
+                },
+                Err(_) => {}
+            }
+            if Instant::now() + PAUSE >= deadline {
+                let waited = crate::human::seconds(started.elapsed());
+                return Err(CliError::new(format!("{} does not answer after {waited}: {last}", self.url))
+                    .hint("check that it runs and that the kubeconfig's address is right"));
+            }
+            waiting(&last);
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+/// What a failed request means for the next one.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It will fail the same way
+    Hopeless(String),
+    /// It may succeed
+    TryAgain(String),
+}
+
+fn judge(error: &kube::Error) -> Verdict {
+    if let kube::Error::Api(status) = error {
+        let message = if status.message.is_empty() { &status.reason } else { &status.message };
+        return match status.code {
+            401 => Verdict::Hopeless(format!(
+                "the credentials are not accepted (401 {message}): check the user of the kubeconfig's context"
+            )),
+            403 => Verdict::Hopeless(format!("not allowed (403): {message}")),
+            404 => Verdict::Hopeless("this is no Kubernetes API server (404 for /api)".into()),
+            code @ (429 | 500..) => Verdict::TryAgain(format!("the server answers {code}: {message}")),
+            code => Verdict::Hopeless(format!("the server answers {code}: {message}")),
+        };
+    }
+    match transport_error(error) {
+        Some(error) => {
+            let root = error.death().root();
+            match root {
+                Death::Tls(_) | Death::Auth(_) | Death::Redirected { .. } | Death::Request(_) => {
+                    Verdict::Hopeless(root.to_string())
+                }
+                Death::Protocol(_) => Verdict::Hopeless(format!("this is no Kubernetes API server ({root})")),
+                _ => Verdict::TryAgain(root.to_string()),
+            }
+        }
+        None if matches!(error, kube::Error::SerdeError(_)) => {
+            Verdict::Hopeless("this is no Kubernetes API server (its answer cannot be read)".into())
+        }
+        None => Verdict::TryAgain(chain(error)),
+    }
+}
+
+/// The transport's own error, wherever kube wrapped it.
+fn transport_error(error: &kube::Error) -> Option<&TransportError> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, message: &str) -> kube::Error {
+        kube::Error::Api(Box::new(kube::core::Status::failure(message, "").with_code(code)))
+    }
+
+    #[test]
+    fn what_cannot_get_better_fails_at_once() {
+        for code in [400, 401, 403, 404] {
+            assert!(matches!(judge(&status(code, "no")), Verdict::Hopeless(_)), "{code}");
+        }
+        for code in [429, 500, 503] {
+            assert!(matches!(judge(&status(code, "later")), Verdict::TryAgain(_)), "{code}");
+        }
+    }
+
+    #[test]
+    fn the_reason_of_the_transport_is_found() {
+        let error = TransportError::from(Death::PingTimeout);
+        let error = kube::Error::Service(Box::new(error));
+        assert_eq!(judge(&error), Verdict::TryAgain(Death::PingTimeout.to_string()));
+    }
+}

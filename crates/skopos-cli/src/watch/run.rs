@@ -1,0 +1,245 @@
+//! The command itself: an informer's handler on one side, a printer on the other.
+use std::io::{self, BufWriter};
+use std::time::Duration;
+
+use kube::core::ApiResource;
+use skopos::{
+    Condition, Event, FactoryOptions, Freshness, HandlerHandle, HandlerOptions, Informer, InformerFactory,
+    InformerOptions, RawObject, Transform,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::notices::{ViewMonitor, ViewState};
+use crate::args::{OutputFormat, WatchArgs};
+use crate::cluster;
+use crate::connect::Cluster;
+use crate::error::CliError;
+use crate::output::{Change, JsonPrinter, NamePrinter, Notice, Printer, TablePrinter, Verb, columns};
+use crate::resource::Resource;
+use crate::style::Style;
+
+/// Events between the handler and the printer; beyond them the informer's own bounded queue coalesces.
+const EVENTS_AHEAD: usize = 1024;
+/// How often the view's freshness is looked at.
+const GLANCE: Duration = Duration::from_millis(250);
+/// A shorter interruption is not told.
+const PATIENCE: Duration = Duration::from_millis(700);
+/// How long everything may take to end.
+const SHUTDOWN: Duration = Duration::from_millis(500);
+
+/// Watches until stopped.
+pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), CliError> {
+    let begun = Instant::now();
+    let deadline = begun + args.sync_timeout;
+    let cluster = Cluster::new(cluster::load(&args.cluster).await?)?;
+    let mut told = None;
+    let tell = |reason: &str| {
+        if told.as_deref() != Some(reason) {
+            told = Some(reason.to_owned());
+            let notice = Notice::Note(format!("waiting for {}: {reason}", cluster.url));
+            eprintln!("{}", super::notice_line(&notice, Style::of(&io::stderr())));
+        }
+    };
+    let Some(resource) = stop.run_until_cancelled(cluster.find(&args.resource, deadline, tell)).await else {
+        return Ok(());
+    };
+    let resource = resource?;
+    let options = informer_options(&args, &resource, &cluster.namespace)?;
+    let factory = InformerFactory::new(cluster.transport.clone(), FactoryOptions::default());
+    let informer = factory.raw(&api_resource(&resource), options).map_err(usage)?;
+    let (sender, events) = mpsc::channel(EVENTS_AHEAD);
+    let handler = add_handler(&informer, sender)?;
+    let session = Session {
+        printer: printer(&args, &resource),
+        out: BufWriter::with_capacity(64 << 10, io::stdout()),
+        watch_only: args.watch_only,
+        informer,
+        handler,
+        monitor: ViewMonitor::new(PATIENCE),
+        begun,
+        deadline,
+    };
+    let result = stop.run_until_cancelled(session.run(events)).await.unwrap_or(Ok(()));
+    factory.shutdown(SHUTDOWN).await;
+    result
+}
+
+struct Session {
+    printer: Box<dyn Printer>,
+    out: BufWriter<io::Stdout>,
+    watch_only: bool,
+    informer: Informer<RawObject>,
+    handler: HandlerHandle,
+    monitor: ViewMonitor,
+    begun: Instant,
+    deadline: Instant,
+}
+
+impl Session {
+    async fn run(mut self, mut events: mpsc::Receiver<Event<RawObject>>) -> Result<(), CliError> {
+        let mut glances = interval(GLANCE);
+        glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let handler = self.handler.clone();
+        let synced = handler.synced();
+        tokio::pin!(synced);
+        let mut is_synced = false;
+        loop {
+            tokio::select! {
+                biased;
+                event = events.recv() => {
+                    let Some(event) = event else { return Err(CliError::new("the informer ended")) };
+                    self.print(event)?;
+                    while let Ok(event) = events.try_recv() {
+                        self.print(event)?;
+                    }
+                    self.printer.settle(&mut self.out)?;
+                }
+                result = &mut synced, if !is_synced => {
+                    result.map_err(CliError::new)?;
+                    is_synced = true;
+                    let objects = self.informer.store().len() as u64;
+                    self.notice(&Notice::Synced { objects, after: self.begun.elapsed() })?;
+                }
+                _ = glances.tick() => self.glance(is_synced)?,
+            }
+        }
+    }
+
+    fn print(&mut self, event: Event<RawObject>) -> Result<(), CliError> {
+        if self.watch_only && matches!(event, Event::Added { initial: true, .. }) {
+            return Ok(());
+        }
+        Ok(self.printer.change(&mut self.out, &change(&event))?)
+    }
+
+    /// Looks at the freshness, and says what is new about it.
+    fn glance(&mut self, is_synced: bool) -> Result<(), CliError> {
+        let state = match self.informer.freshness() {
+            Freshness::NeverSynced { reason, .. } => {
+                self.check_hope()?;
+                ViewState::Stale { reason: format!("not synced yet: {reason}") }
+            }
+            Freshness::Stale { reason, .. } => ViewState::Stale { reason: reason.to_string() },
+            _ if !is_synced => return Ok(()),
+            _ => ViewState::Live,
+        };
+        let healed = match state {
+            ViewState::Live => self.healed(),
+            ViewState::Stale { .. } => String::new(),
+        };
+        match self.monitor.observe(self.begun.elapsed(), &state, &healed) {
+            Some(notice) => self.notice(&notice),
+            None => Ok(()),
+        }
+    }
+
+    /// Before the first view: fails when the time is over, and at once when waiting is in vain.
+    fn check_hope(&self) -> Result<(), CliError> {
+        let state = self.informer.state();
+        let reason = state.reason.as_deref().unwrap_or("no answer yet");
+        let resource = self.informer.resource();
+        match state.condition {
+            Condition::Forbidden => Err(CliError::new(format!("{resource}: {reason}"))
+                .hint("ask for the verbs list and watch, or name a namespace with -n")),
+            Condition::Unauthorized => Err(CliError::new(format!("{resource}: {reason}"))
+                .hint("check the user of the kubeconfig's context")),
+            Condition::NotServed | Condition::Rejected => Err(CliError::new(format!("{resource}: {reason}"))),
+            _ if Instant::now() >= self.deadline => {
+                let waited = crate::human::seconds(self.begun.elapsed());
+                Err(CliError::new(format!("{resource} not synced after {waited}: {state}"))
+                    .hint("a longer --sync-timeout waits longer"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn healed(&self) -> String {
+        let trouble = self.informer.stats().last_trouble;
+        trouble.and_then(|trouble| trouble.healed).map(|(_, how)| how.to_string()).unwrap_or_default()
+    }
+
+    fn notice(&mut self, notice: &Notice) -> Result<(), CliError> {
+        Ok(self.printer.notice(&mut self.out, &mut io::stderr(), notice)?)
+    }
+}
+
+fn add_handler(
+    informer: &Informer<RawObject>,
+    sender: mpsc::Sender<Event<RawObject>>,
+) -> Result<HandlerHandle, CliError> {
+    let forward = move |event| {
+        let sender = sender.clone();
+        async move {
+            // The printer is gone: so will be the handler.
+            let _ = sender.send(event).await;
+        }
+    };
+    informer.add_handler(forward, HandlerOptions::named("print")).map_err(CliError::new)
+}
+
+fn change(event: &Event<RawObject>) -> Change {
+    let (verb, old) = match event {
+        Event::Added { .. } => (Verb::Added, None),
+        Event::Updated { old, .. } => (Verb::Updated, Some(old.raw().bytes().clone())),
+        Event::Deleted { .. } => (Verb::Deleted, None),
+        _ => (Verb::Updated, None),
+    };
+    let object = event.object();
+    Change {
+        verb,
+        namespace: object.namespace().map(Into::into),
+        name: object.name().into(),
+        object: Some(object.raw().bytes().clone()),
+        old,
+        gap: event.flags().gap,
+    }
+}
+
+fn printer(args: &WatchArgs, resource: &Resource) -> Box<dyn Printer> {
+    let (out, err) = (Style::of(&io::stdout()), Style::of(&io::stderr()));
+    match args.output {
+        OutputFormat::Json => Box::new(JsonPrinter::new(resource)),
+        OutputFormat::Name => Box::new(NamePrinter::new(resource, err)),
+        OutputFormat::Table => {
+            let namespaces = args.all_namespaces && resource.namespaced;
+            Box::new(TablePrinter::new(columns(&resource.kind, namespaces, out, err), !args.no_headers))
+        }
+    }
+}
+
+fn informer_options(
+    args: &WatchArgs,
+    resource: &Resource,
+    default_namespace: &str,
+) -> Result<InformerOptions, CliError> {
+    let options = match &args.namespace {
+        // As in kubectl, a namespace does no harm to a resource that has none.
+        _ if args.all_namespaces || !resource.namespaced => InformerOptions::all(),
+        Some(namespace) => InformerOptions::namespace(namespace),
+        None => InformerOptions::namespace(default_namespace),
+    };
+    let mut fields: Vec<String> = args.field_selector.iter().cloned().collect();
+    fields.extend(args.name.iter().map(|name| format!("metadata.name={name}")));
+    options
+        .transform(Transform::DropManagedFields)
+        .labels(args.selector.as_deref().unwrap_or_default())
+        .map_err(|error| CliError::Usage(format!("--selector: {error}")))?
+        .fields(&fields.join(","))
+        .map_err(|error| CliError::Usage(format!("--field-selector: {error}")))
+}
+
+fn api_resource(resource: &Resource) -> ApiResource {
+    ApiResource {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        api_version: resource.api_version(),
+        kind: resource.kind.clone(),
+        plural: resource.plural.clone(),
+    }
+}
+
+fn usage(error: skopos::BuildError) -> CliError {
+    CliError::Usage(error.to_string())
+}
