@@ -136,13 +136,15 @@ impl<K> fmt::Debug for Object<K> {
 pub(crate) struct Entry(Arc<EntryInner>);
 
 struct EntryInner {
+    /// That of `raw`, one pointer nearer: look-ups compare it.
+    key: ObjectKey,
     raw: RawObject,
     typed: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Entry {
     pub(crate) fn new(raw: RawObject) -> Self {
-        Self(Arc::new(EntryInner { raw, typed: OnceLock::new() }))
+        Self(Arc::new(EntryInner { key: raw.key().clone(), raw, typed: OnceLock::new() }))
     }
 
     pub(crate) fn raw(&self) -> &RawObject {
@@ -167,7 +169,7 @@ impl Item for Entry {
     type Key = ObjectKey;
 
     fn key(&self) -> &ObjectKey {
-        self.0.raw.key()
+        &self.0.key
     }
 
     fn is_same(&self, other: &Self) -> bool {

@@ -8,8 +8,9 @@
 //!
 //! Cloning a [`Tree`] copies one pointer. A change copies the nodes on its path that somebody else still sees, and
 //! changes those in place that nobody sees (`Arc::make_mut`), so that a batch pays for each node once. A leaf keeps 32
-//! bits of hash beside each item: a look-up compares words instead of following pointers into 32 objects, and touches
-//! one object, the right one.
+//! bits of hash for each item: a look-up compares words instead of following pointers into 32 objects, and touches
+//! one object, the right one. The bounds between children are shared on their own, because most changes replace an
+//! object and leave them as they are.
 //!
 //! Nodes are merged when they become thin, but never rebalanced by borrowing: depth is uniform, occupancy is what
 //! deletions leave of it, and an empty node is taken out at once.
@@ -58,14 +59,12 @@ impl<I: Item> Tree<I> {
     pub(crate) fn from_sorted(items: Vec<I>) -> Self {
         debug_assert!(items.is_sorted_by(|a, b| a.key() < b.key()));
         let len = items.len();
-        let mut level = in_chunks(items, |items| {
-            let hashes = items.iter().map(|item| hash_of(item.key())).collect();
-            (items[0].key().clone(), Node::Leaf(Arc::new(Leaf { hashes, items })))
-        });
+        let mut level =
+            in_chunks(items, |items| (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::of(items)))));
         while level.len() > 1 {
             level = in_chunks(level, |nodes| {
                 let first = nodes[0].0.clone();
-                let bounds = nodes[1..].iter().map(|(first, _)| first.clone()).collect();
+                let bounds = Arc::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
                 let children = nodes.into_iter().map(|(_, node)| node).collect();
                 (first, Node::Inner(Arc::new(Inner { bounds, children })))
             });
@@ -129,7 +128,10 @@ impl<I: Item> Tree<I> {
             Inserted::Added => {}
             Inserted::Split(bound, right) => {
                 let left = mem::replace(&mut self.root, Node::Leaf(Arc::default()));
-                self.root = Node::Inner(Arc::new(Inner { bounds: vec![bound], children: vec![left, right] }));
+                self.root = Node::Inner(Arc::new(Inner {
+                    bounds: Arc::new(vec![bound]),
+                    children: vec![left, right],
+                }));
             }
         }
         self.len += 1;
@@ -304,16 +306,16 @@ enum Node<I: Item> {
     Inner(Arc<Inner<I>>),
 }
 
-struct Leaf<I> {
-    /// `hashes[n]` belongs to `items[n]`.
-    hashes: Vec<u32>,
+struct Leaf<I: Item> {
+    /// `hashes[n]` belongs to `items[n]`; what lies behind means nothing.
+    hashes: [u32; NODE],
     /// Sorted by key.
     items: Vec<I>,
 }
 
 struct Inner<I: Item> {
     /// `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
-    bounds: Vec<I::Key>,
+    bounds: Arc<Vec<I::Key>>,
     children: Vec<Node<I>>,
 }
 
@@ -355,15 +357,17 @@ impl<I: Item> Node<I> {
     fn absorb(&mut self, bound: I::Key, right: Node<I>) {
         match (self, right) {
             (Node::Leaf(left), Node::Leaf(right)) => {
-                let (left, right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
-                left.hashes.extend(right.hashes);
-                left.items.extend(right.items);
+                let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
+                let at = left.items.len();
+                left.hashes[at..at + right.items.len()].copy_from_slice(&right.hashes[..right.items.len()]);
+                left.items.append(&mut right.items);
             }
             (Node::Inner(left), Node::Inner(right)) => {
-                let (left, right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
-                left.bounds.push(bound);
-                left.bounds.extend(right.bounds);
-                left.children.extend(right.children);
+                let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
+                let bounds = Arc::make_mut(&mut left.bounds);
+                bounds.push(bound);
+                bounds.extend_from_slice(&right.bounds);
+                left.children.append(&mut right.children);
             }
             // Neighbours have the same depth.
             _ => debug_assert!(false, "a leaf beside an inner node"),
@@ -372,13 +376,30 @@ impl<I: Item> Node<I> {
 }
 
 impl<I: Item> Leaf<I> {
+    fn of(items: Vec<I>) -> Self {
+        let mut hashes = [0; NODE];
+        hashes.iter_mut().zip(&items).for_each(|(hash, item)| *hash = hash_of(item.key()));
+        Self { hashes, items }
+    }
+
     fn find<Q>(&self, hash: u32, key: &Q) -> Option<usize>
     where
         I::Key: Borrow<Q>,
         Q: Ord + ?Sized,
     {
-        let candidates = self.hashes.iter().enumerate().filter(|(_, h)| **h == hash);
-        candidates.map(|(at, _)| at).find(|at| self.items[*at].key().borrow() == key)
+        // All of them without a branch, which compilers turn into a few wide comparisons.
+        let mut candidates = 0u32;
+        for (at, other) in self.hashes.iter().enumerate() {
+            candidates |= u32::from(*other == hash) << at;
+        }
+        while candidates != 0 {
+            let at = candidates.trailing_zeros() as usize;
+            if self.items.get(at)?.key().borrow() == key {
+                return Some(at);
+            }
+            candidates &= candidates - 1;
+        }
+        None
     }
 
     fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
@@ -387,17 +408,24 @@ impl<I: Item> Leaf<I> {
         }
         let at = self.items.partition_point(|other| other.key() < item.key());
         if self.items.len() < NODE {
-            self.hashes.insert(at, hash);
-            self.items.insert(at, item);
+            self.put_at(at, hash, item);
             return Inserted::Added;
         }
         let cut = cut_for(at);
-        let mut right = Leaf { hashes: self.hashes.split_off(cut), items: self.items.split_off(cut) };
-        let half = if at < cut { &mut *self } else { &mut right };
-        let at = if at < cut { at } else { at - cut };
-        half.hashes.insert(at, hash);
-        half.items.insert(at, item);
+        let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
+        right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
+        if at < cut {
+            self.put_at(at, hash, item);
+        } else {
+            right.put_at(at - cut, hash, item);
+        }
         Inserted::Split(right.items[0].key().clone(), Node::Leaf(Arc::new(right)))
+    }
+
+    fn put_at(&mut self, at: usize, hash: u32, item: I) {
+        self.hashes.copy_within(at..self.items.len(), at + 1);
+        self.hashes[at] = hash;
+        self.items.insert(at, item);
     }
 
     fn remove<Q>(&mut self, hash: u32, key: &Q) -> Option<I>
@@ -406,8 +434,12 @@ impl<I: Item> Leaf<I> {
         Q: Ord + ?Sized,
     {
         let at = self.find(hash, key)?;
-        self.hashes.remove(at);
+        self.hashes.copy_within(at + 1..self.items.len(), at);
         Some(self.items.remove(at))
+    }
+
+    fn touch(&self) {
+        black_box(self.items.iter().fold(0, |sum: usize, item| sum.wrapping_add(item.touch())));
     }
 }
 
@@ -426,14 +458,15 @@ impl<I: Item> Inner<I> {
             Inserted::Split(bound, node) => (bound, node),
             done => return done,
         };
-        self.bounds.insert(child, bound);
+        let bounds = Arc::make_mut(&mut self.bounds);
+        bounds.insert(child, bound);
         self.children.insert(child + 1, node);
         if self.children.len() <= NODE {
             return Inserted::Added;
         }
         let cut = cut_for(child + 1);
-        let right = Inner { bounds: self.bounds.split_off(cut), children: self.children.split_off(cut) };
-        match self.bounds.pop() {
+        let right = Inner { bounds: Arc::new(bounds.split_off(cut)), children: self.children.split_off(cut) };
+        match bounds.pop() {
             Some(bound) => Inserted::Split(bound, Node::Inner(Arc::new(right))),
             None => Inserted::Added, // not reached: cut is at least 1
         }
@@ -450,7 +483,7 @@ impl<I: Item> Inner<I> {
             0 => {
                 self.children.remove(child);
                 if !self.bounds.is_empty() {
-                    self.bounds.remove(child.saturating_sub(1));
+                    Arc::make_mut(&mut self.bounds).remove(child.saturating_sub(1));
                 }
             }
             1..THIN => self.merge_around(child),
@@ -468,7 +501,7 @@ impl<I: Item> Inner<I> {
                 .is_some_and(|right| self.children[*left].size() + right.size() <= NODE)
         };
         if let Some(left) = pairs.into_iter().find(fits) {
-            let bound = self.bounds.remove(left);
+            let bound = Arc::make_mut(&mut self.bounds).remove(left);
             let right = self.children.remove(left + 1);
             self.children[left].absorb(bound, right);
         }
@@ -486,8 +519,14 @@ impl<I: Item> Clone for Node<I> {
 
 impl<I: Item> Clone for Leaf<I> {
     fn clone(&self) -> Self {
-        black_box(self.items.iter().fold(0, |sum: usize, item| sum.wrapping_add(item.touch())));
-        Self { hashes: self.hashes.clone(), items: self.items.clone() }
+        self.touch();
+        Self { hashes: self.hashes, items: self.items.clone() }
+    }
+}
+
+impl<I: Item> Drop for Leaf<I> {
+    fn drop(&mut self) {
+        self.touch();
     }
 }
 
@@ -497,9 +536,9 @@ impl<I: Item> Clone for Inner<I> {
     }
 }
 
-impl<I> Default for Leaf<I> {
+impl<I: Item> Default for Leaf<I> {
     fn default() -> Self {
-        Self { hashes: Vec::new(), items: Vec::new() }
+        Self { hashes: [0; NODE], items: Vec::new() }
     }
 }
 

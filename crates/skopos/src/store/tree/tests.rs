@@ -56,7 +56,7 @@ fn check_node(node: &Node<Pair>, root: bool) -> usize {
     assert!(root || node.size() > 0);
     match node {
         Node::Leaf(leaf) => {
-            assert!(leaf.items.iter().zip(&leaf.hashes).all(|(i, h)| hash_of(i.key()) == *h));
+            assert!(leaf.items.iter().zip(leaf.hashes).all(|(i, h)| hash_of(i.key()) == h));
             0
         }
         Node::Inner(inner) => {
