@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bench::{Bench, Mode, READ, WATCH, ask, get, next, post, text};
 use skopos_transport::{
-    ConnectionId, Death, Fault, RequestClass, RequestOptions, TransportOptions, WallClock,
+    ConnectionId, Death, Dialed, Fault, Protocol, RequestClass, RequestOptions, Transport, TransportOptions,
+    WallClock, dialer_fn,
 };
 use tokio::time::Instant;
 
@@ -355,4 +356,35 @@ async fn a_write_is_not_sent_twice_when_its_connection_dies() {
     });
     result.unwrap_err();
     assert_eq!(bench.requests().iter().filter(|r| r.path.ends_with("hang")).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_cut_off_in_peace_is_no_end_of_the_body() {
+    // hyper shows a RST_STREAM with NO_ERROR as the end of the body; a list cut short must not look complete.
+    let tasks = tokio_util::task::TaskTracker::new();
+    let dialer = {
+        let tasks = tasks.clone();
+        dialer_fn(move |_| {
+            let (client, server) = tokio::io::duplex(1 << 16);
+            let inner = tasks.clone();
+            tasks.spawn(async move {
+                let mut connection = h2::server::handshake(server).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let mut body = respond.send_response(http::Response::new(()), false).unwrap();
+                    body.send_data("half".into(), false).unwrap();
+                    inner.spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        body.send_reset(h2::Reason::NO_ERROR);
+                    });
+                }
+            });
+            async move { Ok(Dialed::new(client, Protocol::Http2)) }
+        })
+    };
+    let config = kube::Config::new("http://cluster.test/".parse().unwrap());
+    let transport = Transport::with_dialer(config, Bench::options(), dialer).unwrap();
+    let mut body = transport.send(get("/api/v1/pods")).await.unwrap().into_body();
+    assert_eq!(next(&mut body).await.unwrap().unwrap(), "half");
+    let error = next(&mut body).await.unwrap().unwrap_err();
+    assert_eq!(*error.death(), Death::StreamReset { code: "NO_ERROR".into() });
 }
