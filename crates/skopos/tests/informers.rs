@@ -1,0 +1,298 @@
+//! Informers from first light to shutdown, in virtual time.
+
+mod support;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use skopos::{
+    BuildError, Event, Freshness, HandlerOptions, Informer, InformerOptions, ObjectKey, Source, StaleReason,
+    Transform, sync_handler,
+};
+use skopos_testserver::{Fault, Match, TestServer};
+use support::*;
+use tokio::time::Instant;
+
+fn names(informer: &Informer<ConfigMap>) -> Vec<String> {
+    informer.snapshot().iter().map(|object| object.key().to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_light() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    assert!(matches!(maps.freshness(), Freshness::NeverSynced { .. }));
+    maps.wait_synced(secs(5)).await.unwrap();
+    assert_eq!(names(&maps), ["a/one"]);
+    assert!(maps.freshness().is_live(), "{}", maps.freshness());
+
+    let mut events = Box::pin(maps.events().unwrap());
+    assert!(matches!(events.next().await.unwrap(), Event::Added { initial: true, .. }));
+    let revision = world.create("b", "two", "2");
+    let snapshot = maps.wait_for(&revision.into(), secs(5)).await.unwrap();
+    assert_eq!(snapshot.len(), 2);
+    assert!(matches!(events.next().await.unwrap(), Event::Added { initial: false, .. }));
+    let two = maps.store().get(&ObjectKey::namespaced("b", "two")).unwrap();
+    assert_eq!(two.typed().unwrap().data.as_ref().unwrap()["value"], "2");
+    world.put("b", "two", "3");
+    match events.next().await.unwrap() {
+        Event::Updated { old, new, .. } => {
+            assert_eq!((old.label("value"), new.label("value")), (Some("2"), Some("3")))
+        }
+        other => panic!("{other:?}"),
+    }
+    world.delete("a", "one");
+    assert!(matches!(events.next().await.unwrap(), Event::Deleted { final_state_known: true, .. }));
+    assert_eq!(names(&maps), ["b/two"]);
+
+    let report = world.factory.shutdown(secs(1)).await;
+    assert!(report.complete, "{report:?}");
+    assert!(events.next().await.is_none());
+    assert!(matches!(maps.freshness(), Freshness::Stopped { .. }));
+    assert_eq!(names(&maps), ["b/two"], "the content stays readable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn informers_with_equal_options_share_and_the_last_one_ends_it() {
+    let world = world().await;
+    let first = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    let indexed = InformerOptions::all().index("value", |o| o.label("value").map(str::to_owned));
+    let second = world.factory.informer::<ConfigMap>(indexed).unwrap();
+    first.wait_synced(secs(5)).await.unwrap();
+    second.wait_synced(secs(5)).await.unwrap();
+    world.server.wait_for(|server| server.open_watches() == 1).await.unwrap();
+    assert_eq!(world.factory.stats().informers, 1);
+    let revision = world.create("a", "one", "x");
+    let snapshot = second.wait_for(&revision.into(), secs(5)).await.unwrap();
+    assert_eq!(
+        snapshot.by_index("value", "x").unwrap().count(),
+        1,
+        "an index can be added to a store that runs"
+    );
+
+    let other =
+        world.factory.informer::<ConfigMap>(InformerOptions::all().labels("value=x").unwrap()).unwrap();
+    other.wait_synced(secs(5)).await.unwrap();
+    world.server.wait_for(|server| server.open_watches() == 2).await.unwrap();
+    drop(other);
+    world.server.wait_for(|server| server.open_watches() == 1).await.unwrap();
+
+    let handler = second.add_handler(sync_handler(|_| {}), HandlerOptions::default()).unwrap();
+    let store = second.store();
+    drop((first, second));
+    let revision = world.create("a", "two", "y");
+    eventually("a handler keeps its informer running", || {
+        *store.snapshot().resource_version() >= revision.into()
+    })
+    .await;
+    handler.remove().await;
+    world.server.wait_for(|server| server.open_watches() == 0).await.unwrap();
+    assert!(matches!(store.freshness(), Freshness::Stopped { .. }));
+    eventually("only housekeeping is left", || world.factory.stats().tasks == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_namespaces_syncs_each_on_its_own() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    world.create("b", "two", "2");
+    world.create("c", "three", "3");
+    let fault = world.server.faults().inject(Fault::status(403, 0)).on(Match::any().namespace("b"));
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::namespaces(["b", "a"])).unwrap();
+    let mut events = Box::pin(maps.events().unwrap());
+    let error = maps.wait_synced(secs(10)).await.unwrap_err();
+    assert_eq!(error.who.len(), 1);
+    assert_eq!(error.who[0].namespace.as_deref(), Some("b"));
+    assert!(error.to_string().contains("configmaps in namespace b"), "{error}");
+    assert!(!error.to_string().contains('\n'));
+    assert_eq!(names(&maps), ["a/one"], "what is there can be read");
+    assert!(matches!(events.next().await.unwrap(), Event::Added { initial: true, .. }));
+    let late = maps.add_handler(sync_handler(|_| {}), HandlerOptions::default()).unwrap();
+
+    fault.heal();
+    maps.wait_synced(secs(60)).await.unwrap();
+    assert_eq!(names(&maps), ["a/one", "b/two"]);
+    let two = events.next().await.unwrap();
+    assert_eq!(two.key().to_string(), "b/two");
+    late.synced().await.unwrap();
+    eventually("the late handler has both", || late.stats().handled == 2).await;
+    let revision = world.put("a", "one", "9");
+    let snapshot = maps.wait_for(&revision.into(), PLENTY * 3).await.unwrap();
+    assert!(*snapshot.resource_version_in("a") >= revision.into());
+    assert!(maps.freshness().is_live(), "{}", maps.freshness());
+    assert_eq!(maps.states().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_dynamic_raw_and_transformed() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let meta = world.factory.metadata::<ConfigMap>(InformerOptions::all()).unwrap();
+    let resource = kube::core::ApiResource::erase::<ConfigMap>(&());
+    let dynamic = world.factory.dynamic(&resource, InformerOptions::all()).unwrap();
+    let raw =
+        world.factory.raw(&resource, InformerOptions::all().transform(Transform::DropManagedFields)).unwrap();
+    world.factory.wait_synced().await.unwrap();
+    assert_eq!(world.factory.stats().informers, 3);
+    let key = ObjectKey::namespaced("a", "one");
+    let object = meta.store().get(&key).unwrap();
+    assert!(object.raw().to_value()["data"].is_null());
+    assert_eq!(object.typed().unwrap().metadata.name.as_deref(), Some("one"));
+    assert_eq!(dynamic.store().get(&key).unwrap().typed().unwrap().data["data"]["value"], "1");
+    assert!(raw.store().get(&key).unwrap().raw().to_value()["metadata"]["managedFields"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_that_make_no_sense_are_refused() {
+    let world = world().await;
+    let refused = |options| world.factory.informer::<ConfigMap>(options).unwrap_err();
+    assert!(matches!(refused(InformerOptions::namespaces(Vec::<String>::new())), BuildError::NoNamespaces));
+    assert!(matches!(refused(InformerOptions::namespace("a/../b")), BuildError::InvalidNamespace { .. }));
+    let nodes = world.factory.informer::<Node>(InformerOptions::namespace("a")).unwrap_err();
+    assert!(matches!(nodes, BuildError::ClusterScoped { .. }), "{nodes}");
+    assert!(InformerOptions::all().labels("a==b==c").is_err());
+    world.factory.shutdown(secs(1)).await;
+    assert!(matches!(refused(InformerOptions::all()), BuildError::Closed(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_age_is_proven_by_probes() {
+    let world = world().await;
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    for _ in 0..30 {
+        tokio::time::sleep(secs(10)).await;
+        let freshness = maps.freshness();
+        assert!(freshness.is_within(secs(36)), "{freshness}");
+    }
+    assert_eq!(
+        world.requests("watch", "configmaps"),
+        world.factory.stats().informers,
+        "one watch all the time"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_are_as_fresh_as_asked_or_say_why_not() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    let read = maps.read(secs(30), secs(1)).await.unwrap();
+    assert_eq!(read.source, Source::Cache);
+    let probes = world.factory.stats().probes;
+
+    // Fresher than the cache is: one probe, for all who ask at once.
+    tokio::time::sleep(secs(2)).await;
+    let reads = futures::future::join_all((0..20).map(|_| maps.read(secs(0), secs(3)))).await;
+    // An age of nothing cannot be had from a cache: the answer takes some time to come.
+    assert!(reads.iter().all(|read| read.is_err() || read.as_ref().unwrap().snapshot.len() == 1));
+    tokio::time::sleep(secs(2)).await;
+    let reads = futures::future::join_all((0..20).map(|_| maps.read(secs(1), secs(3)))).await;
+    assert!(reads.iter().all(|read| read.as_ref().unwrap().source == Source::Cache));
+    assert!(world.factory.stats().probes <= probes + 3, "{}", world.factory.stats().probes);
+
+    // The stream is stalled: the cache cannot catch up, so the server is asked.
+    let stall = world.server.faults().inject(Fault::Stall).on(Match::watch());
+    world.put("a", "one", "2");
+    tokio::time::sleep(secs(2)).await;
+    let read = maps.read(secs(1), secs(3)).await.unwrap();
+    assert_eq!(read.source, Source::Live);
+    assert_eq!(read.snapshot.iter().next().unwrap().label("value"), Some("2"));
+    assert!(read.freshness().is_within(secs(1)));
+    let one = maps.read_one(&ObjectKey::namespaced("a", "one"), secs(1), secs(3)).await.unwrap();
+    assert_eq!((one.source, one.object.unwrap().label("value")), (Source::Live, Some("2")));
+    stall.heal();
+
+    // Nothing answers: an error in time, which says why.
+    let dead = world.server.faults().inject(Fault::WithholdHeaders).everywhere();
+    let begun = Instant::now();
+    let error = maps.read(secs(0), secs(2)).await.unwrap_err();
+    assert!(begun.elapsed() <= secs(2) + std::time::Duration::from_millis(50), "{:?}", begun.elapsed());
+    assert!(error.to_string().contains("within 2.0s"), "{error}");
+    dead.heal();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_finds_a_lost_event_and_heals_it() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    world.create("a", "two", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    world.server.wait_for(|server| server.open_watches() == 1).await.unwrap();
+    assert!(maps.audit(secs(5)).await.unwrap().is_clean());
+
+    let lost = world.server.faults().inject(Fault::DropEvents).on(Match::watch());
+    world.put("a", "one", "2");
+    world.delete("a", "two");
+    world.create("a", "three", "1");
+    tokio::time::sleep(secs(1)).await;
+    lost.heal();
+    let revision = world.create("a", "four", "1");
+    maps.wait_for(&revision.into(), secs(5)).await.unwrap();
+    assert_eq!(names(&maps), ["a/four", "a/one", "a/two"], "the loss went unnoticed");
+    assert!(maps.freshness().is_live());
+
+    let mut events = Box::pin(maps.events().unwrap());
+    for _ in 0..3 {
+        events.next().await.unwrap();
+    }
+    let report = maps.audit(secs(5)).await.unwrap();
+    assert_eq!(report.differences, 3, "{report}");
+    let freshness = maps.freshness();
+    assert!(
+        matches!(freshness.reason(), Some(StaleReason::AuditMismatch { .. } | StaleReason::Link(_))),
+        "{freshness}"
+    );
+    for _ in 0..3 {
+        let event = events.next().await.unwrap();
+        assert!(event.flags().gap, "{event:?}");
+    }
+    assert_eq!(names(&maps), ["a/four", "a/one", "a/three"]);
+    eventually("live again", || maps.freshness().is_live()).await;
+    assert!(maps.audit(secs(5)).await.unwrap().is_clean());
+    assert_eq!(maps.stats().audits.mismatches, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_periodic_audit_heals_without_being_asked() {
+    let options = skopos::FactoryOptions { audit_interval: Some(secs(600)), ..quiet() };
+    let world = world_with(TestServer::builder(), options).await;
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    world.server.wait_for(|server| server.open_watches() == 1).await.unwrap();
+    let lost = world.server.faults().inject(Fault::DropEvents).on(Match::watch());
+    world.create("a", "lost", "1");
+    tokio::time::sleep(secs(1)).await;
+    lost.heal();
+    let revision = world.create("a", "seen", "1");
+    maps.wait_for(&revision.into(), secs(5)).await.unwrap();
+    assert_eq!(names(&maps), ["a/seen"]);
+    tokio::time::sleep(secs(665)).await;
+    assert_eq!(names(&maps), ["a/lost", "a/seen"]);
+    assert!(maps.freshness().is_live());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_slept_trusts_no_age() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    let slept = Arc::new(AtomicI64::new(0));
+    let clock = {
+        let slept = slept.clone();
+        skopos::SleepClock::from_fn(move || slept.load(Ordering::SeqCst).into())
+    };
+    let world =
+        world_with(TestServer::builder(), skopos::FactoryOptions { sleep_clock: clock, ..quiet() }).await;
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    tokio::time::sleep(secs(40)).await;
+    assert!(maps.freshness().is_live());
+    slept.store(3_600_000_000_000, Ordering::SeqCst);
+    let freshness = maps.freshness();
+    assert!(matches!(freshness.reason(), Some(StaleReason::ClockSuspended { .. })), "{freshness}");
+    assert!(freshness.age().unwrap() >= secs(3600));
+    tokio::time::sleep(secs(5)).await;
+    assert!(maps.freshness().is_within(secs(5)), "looked again at once: {}", maps.freshness());
+}
