@@ -1,0 +1,37 @@
+//! A real API server over TLS that goes and comes back on the same port.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
+
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, api::ListParams, api::WatchParams, config::KubeConfigOptions};
+use skopos_testserver::{How, TestServer};
+use skopos_transport::{Transport, TransportOptions};
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn a_plain_kube_client_finds_a_restarted_server_within_two_seconds() {
+    let server = TestServer::builder().tls(true).start().await.unwrap();
+    let kubeconfig = serde_saphyr::from_str(&server.kubeconfig()).unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let transport = Transport::from_config(config, TransportOptions::default()).unwrap();
+    let maps: Api<ConfigMap> = Api::all(transport.client("default"));
+    for round in 0..10 {
+        let how = if round % 2 == 0 { How::Rst } else { How::Fin };
+        let list = maps.list(&ListParams::default()).await.unwrap();
+        let version = list.metadata.resource_version.unwrap();
+        let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
+        server.restart(how).await.unwrap();
+        let back = Instant::now();
+        while let Ok(Some(_)) = events.try_next().await {}
+        transport.connected(Duration::from_secs(2)).await.unwrap();
+        maps.list(&ListParams::default()).await.unwrap();
+        assert!(back.elapsed() <= Duration::from_secs(2), "round {round}: {:?}", back.elapsed());
+    }
+    assert!(transport.stats().connections.len() <= 2, "{:?}", transport.stats());
+    assert!(transport.shutdown(Duration::from_secs(1)).await);
+    server.stop().await;
+}
