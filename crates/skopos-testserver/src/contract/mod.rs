@@ -29,7 +29,7 @@ mod watch_body;
 
 use std::time::Duration;
 
-pub(crate) use self::form::Form;
+pub(crate) use self::form::{Form, Purpose};
 pub(crate) use self::get::get;
 pub(crate) use self::list::list;
 pub(crate) use self::selection::Selection;

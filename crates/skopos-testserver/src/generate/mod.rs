@@ -129,7 +129,6 @@ struct Facts {
     pod_ip: String,
     host_ip: String,
     token: String,
-    checksum: String,
     container_id: String,
     image_id: String,
 }
@@ -178,7 +177,6 @@ impl Facts {
             pod_ip: format!("10.{}.{}.{}", node % 250, index / 250 % 250, index % 250 + 1),
             host_ip: format!("172.16.{}.{}", node / 250, node % 250 + 1),
             token: format!("kube-api-access-{}", random_text(&mut own, SAFE, 5)),
-            checksum: random_text(&mut shared, HEX, 64),
             container_id: random_text(&mut own, HEX, 64),
             image_id: random_text(&mut shared, HEX, 64),
         }
@@ -215,7 +213,6 @@ impl Facts {
             "PODIP" => &self.pod_ip,
             "HOSTIP" => &self.host_ip,
             "TOKEN" => &self.token,
-            "CHECKSUM" => &self.checksum,
             "CONTAINERID" => &self.container_id,
             "IMAGEID" => &self.image_id,
             "NODE" => return out.push_str(&format!("node-{:03}", self.node)),

@@ -252,6 +252,7 @@ impl TestServerBuilder {
             activity,
             lifecycle: Lifecycle::new(self.workloads),
         };
+        crate::write::create_system_namespaces(&state)?;
         for object in self.objects {
             crate::write::create_object(&state, object)?;
         }

@@ -52,7 +52,7 @@ impl TestServer {
     /// # Errors
     /// As the API server answers.
     pub fn delete(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Value, Status> {
-        write::delete_object(self.state(), &*self.resource_type(resource)?, namespace, name)
+        write::delete_object(self.state(), &self.resource_type(resource)?, namespace, name)
     }
 
     /// Reads an object.

@@ -254,7 +254,7 @@ fn joined(items: impl IntoIterator<Item = String>, otherwise: &str) -> Value {
 }
 
 /// A label selector of a map of labels, or of a `LabelSelector`, as kubectl prints it.
-fn printed_selector(selector: &Value) -> String {
+pub(crate) fn printed_selector(selector: &Value) -> String {
     let equal = |labels: &Value| -> Vec<String> {
         let labels = labels.as_object().into_iter().flatten();
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect()

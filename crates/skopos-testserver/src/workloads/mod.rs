@@ -1,22 +1,18 @@
-//! A small loop that gives workloads their pods.
+//! What happens by itself in a cluster: deleted pods and namespaces go in time, and (if wanted) workloads get their pods.
+
+mod lifecycle;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::lifecycle::Lifecycle;
 use crate::state::ServerState;
 
 /// Runs until `stop` is cancelled.
-pub(crate) async fn run(_: Arc<ServerState>, stop: CancellationToken) {
-    stop.cancelled().await;
-}
-
-/// What is to go in time.
-#[derive(Debug)]
-pub(crate) struct Lifecycle;
-
-impl Lifecycle {
-    pub(crate) fn new(_workloads: bool) -> Self {
-        Self
+pub(crate) async fn run(state: Arc<ServerState>, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = lifecycle::run(&state) => {}
     }
 }

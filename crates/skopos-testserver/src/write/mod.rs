@@ -1,63 +1,183 @@
-//! Everything that writes.
+//! Everything that changes objects: create, update, patch, delete, and the subresources, with what an API server does on
+//! the way.
+//!
+//! ```text
+//!  request ─▶ options, body ─▶ Writer ─▶ defaults, checks, generation, managedFields ─▶ storage
+//!                                 ▲
+//!  TestServer's own calls ────────┤
+//!  workloads ─────────────────────┘
+//! ```
 
-use bytes::Bytes;
-use http::HeaderMap;
-use serde_json::Value;
-use skopos_wire::Status;
+mod body;
+mod crds;
+mod create;
+mod defaults;
+mod delete;
+mod http;
+mod metadata;
+mod modify;
+mod options;
+mod pods;
+mod scale;
+mod validate;
 
-use crate::request::{RequestInfo, RequestTarget};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skopos_wire::{GroupResource, Status};
+
+pub(crate) use self::delete::Deletion;
+pub(crate) use self::http::handle;
+pub(crate) use self::modify::Part;
+pub(crate) use self::options::{DeleteOptions, WriteOptions};
 use crate::resources::ResourceType;
-use crate::serve::respond::Response;
 use crate::state::ServerState;
-use crate::storage::{Draft, ResourceKey, storage_key};
+use crate::storage::{BadObject, ResourceKey, Stored, storage_key};
 
-/// Answers a request that writes, or reads a subresource other than `status`.
-pub(crate) async fn handle(
-    _: &ServerState,
-    _: &RequestInfo,
-    _: &RequestTarget,
-    _: &HeaderMap,
-    _: Bytes,
-) -> Result<Response, Status> {
-    Err(Status::internal_error("not served yet"))
+/// Writes objects the way the API server does. Cheap to make.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer<'a> {
+    state: &'a ServerState,
 }
 
-/// Creates an object as a POST does.
+/// Which object is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) resource: Arc<ResourceType>,
+    pub(crate) storage: ResourceKey,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+/// An object as a write left it.
+#[derive(Clone, Debug)]
+pub(crate) enum Written {
+    /// It is stored.
+    Stored(Arc<Stored>),
+    /// It would be like this: the write was a dry run.
+    Dry(Value),
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(state: &'a ServerState) -> Self {
+        Self { state }
+    }
+}
+
+impl Place {
+    pub(crate) fn new(resource: &Arc<ResourceType>, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            resource: resource.clone(),
+            storage: ResourceKey::from(&**resource),
+            namespace: namespace.filter(|_| resource.namespaced).map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The place of an object that is stored.
+    pub(crate) fn of(resource: &Arc<ResourceType>, stored: &Stored) -> Self {
+        Self::new(resource, stored.namespace(), stored.name())
+    }
+
+    pub(crate) fn key(&self) -> String {
+        storage_key(self.namespace.as_deref(), &self.name)
+    }
+
+    fn group_resource(&self) -> GroupResource<'_> {
+        GroupResource::new(&self.resource.group, &self.resource.plural)
+    }
+
+    fn not_found(&self) -> Status {
+        Status::not_found(self.group_resource(), &self.name)
+    }
+}
+
+impl Written {
+    /// The object as a tree.
+    pub(crate) fn to_value(&self) -> Value {
+        match self {
+            Self::Stored(stored) => stored.to_value(),
+            Self::Dry(value) => value.clone(),
+        }
+    }
+}
+
+/// An object that the storage does not take: everything is checked before, so this is a request that makes no sense.
+fn unstorable(error: &BadObject) -> Status {
+    Status::bad_request(error.to_string())
+}
+
+/// Creates an object, as a POST does.
+///
+/// # Errors
+/// As the API server answers.
 pub(crate) fn create_object(state: &ServerState, object: Value) -> Result<Value, Status> {
-    put(state, object, true)
+    let place = place_of(state, &object)?;
+    // A generated name is not known yet.
+    let place = Place { name: String::new(), ..place };
+    Ok(Writer::new(state).create(&place, object, &WriteOptions::trusted(TEST))?.to_value())
 }
 
-/// Replaces an object as a PUT does.
+/// Replaces an object with its status, as a PUT does.
+///
+/// # Errors
+/// As the API server answers.
 pub(crate) fn update_object(state: &ServerState, object: Value) -> Result<Value, Status> {
-    put(state, object, false)
+    let place = place_of(state, &object)?;
+    Ok(Writer::new(state).update(&place, Part::Whole, object, &WriteOptions::trusted(TEST))?.to_value())
 }
 
-/// Applies an object as a server-side apply with force does.
+/// Applies an object with its status, as a server-side apply with force does.
+///
+/// # Errors
+/// As the API server answers.
 pub(crate) fn apply_object(state: &ServerState, object: Value) -> Result<Value, Status> {
-    put(state, object, false)
+    let place = place_of(state, &object)?;
+    let options = WriteOptions::trusted(TEST).forced();
+    let (written, _) = Writer::new(state).apply(&place, Part::Whole, object, &options)?;
+    Ok(written.to_value())
 }
 
-/// Deletes an object as a DELETE without grace does.
+/// Deletes an object, as a DELETE without grace does; gives its last state.
+///
+/// # Errors
+/// As the API server answers.
 pub(crate) fn delete_object(
     state: &ServerState,
-    resource: &ResourceType,
+    resource: &Arc<ResourceType>,
     namespace: Option<&str>,
     name: &str,
 ) -> Result<Value, Status> {
-    let gone = state.storage.delete(&ResourceKey::from(resource), &storage_key(namespace, name), None);
-    gone.map(|o| o.to_value()).map_err(|e| Status::internal_error(e))
+    let place = Place::new(resource, namespace, name);
+    match Writer::new(state).delete(&place, &DeleteOptions::now())? {
+        Deletion::Gone(object) | Deletion::Pending(object) | Deletion::Dry(object) => Ok(object.to_value()),
+    }
 }
 
-fn put(state: &ServerState, mut object: Value, new: bool) -> Result<Value, Status> {
-    let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-    let resource = state.registry.by_kind(&text("apiVersion"), &text("kind"));
-    let resource = resource.ok_or_else(Status::resource_not_served)?;
-    if object["metadata"]["uid"].is_null() {
-        object["metadata"]["uid"] = uuid::Uuid::new_v4().to_string().into();
+/// Creates the namespaces that every cluster has.
+///
+/// # Errors
+/// None, in a new server.
+pub(crate) fn create_system_namespaces(state: &ServerState) -> Result<(), Status> {
+    for name in ["default", "kube-system", "kube-public"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        create_object(state, namespace)?;
     }
-    let draft = Draft::from_value(&object).map_err(|e| Status::bad_request(e.to_string()))?;
-    let key = ResourceKey::from(&*resource);
-    let stored =
-        if new { state.storage.create(&key, draft) } else { state.storage.update(&key, draft, None) };
-    stored.map(|o| o.to_value()).map_err(|e| Status::internal_error(e))
+    Ok(())
 }
+
+/// The name under which the test's own writes appear in `managedFields`.
+const TEST: &str = "skopos-testserver";
+
+/// Where an object belongs, by its own account.
+fn place_of(state: &ServerState, object: &Value) -> Result<Place, Status> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let resource = state.registry.by_kind(&api_version, &kind).ok_or_else(Status::resource_not_served)?;
+    let (namespace, name) = (text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+    let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
+    Ok(Place::new(&resource, Some(&namespace), &name))
+}
+
+#[cfg(test)]
+mod tests;

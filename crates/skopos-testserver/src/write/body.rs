@@ -1,0 +1,113 @@
+//! Request bodies: JSON or YAML, and what must be true of an object before anything is done with it.
+
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde_json::Value;
+use skopos_wire::Status;
+
+use super::Place;
+use crate::resources::ResourceType;
+
+/// What the server can read.
+const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+
+/// The media type of a request's body, without parameters; JSON if nothing is said.
+pub(super) fn content_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match value.split(';').next().unwrap_or_default().trim() {
+        "" | "*/*" => "application/json",
+        media_type => media_type,
+    }
+}
+
+/// Reads an object.
+///
+/// # Errors
+/// 415 for other media types (protobuf, CBOR), 400 for what is not an object.
+pub(super) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
+    let value = match content_type(headers) {
+        "application/json" => json(body)?,
+        "application/yaml" => yaml(body)?,
+        _ => return Err(Status::unsupported_media_type(&ACCEPTED)),
+    };
+    if value.is_object() { Ok(value) } else { Err(Status::bad_request("the body is not a JSON object")) }
+}
+
+pub(super) fn json(body: &[u8]) -> Result<Value, Status> {
+    serde_json::from_slice(body).map_err(|e| Status::bad_request(format!("error decoding body: {e}")))
+}
+
+/// YAML; JSON is YAML too, and far more common here.
+pub(super) fn yaml(body: &[u8]) -> Result<Value, Status> {
+    match serde_json::from_slice(body) {
+        Ok(value) => Ok(value),
+        Err(_) => serde_saphyr::from_slice(body)
+            .map_err(|e| Status::bad_request(format!("error decoding YAML: {e}"))),
+    }
+}
+
+/// Checks that an object is of the kind and at the place that the request names, and fills in what it leaves out.
+///
+/// # Errors
+/// 400 where they differ.
+pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
+    check_kind(object, &place.resource)?;
+    let metadata = &mut object["metadata"];
+    if metadata.is_null() {
+        *metadata = Value::Object(serde_json::Map::new());
+    }
+    let Some(metadata) = metadata.as_object_mut() else {
+        return Err(Status::bad_request("metadata is not an object"));
+    };
+    let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+    match &place.namespace {
+        Some(namespace) if given.is_empty() || given == namespace => {
+            metadata.insert("namespace".into(), namespace.as_str().into());
+        }
+        Some(_) => {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        None if given.is_empty() => {
+            metadata.remove("namespace");
+        }
+        None => return Err(Status::bad_request("namespace not allowed on this type")),
+    }
+    let given = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
+    if place.name.is_empty() || given == place.name {
+        return Ok(());
+    }
+    if given.is_empty() {
+        metadata.insert("name".into(), place.name.as_str().into());
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({})",
+        place.name
+    )))
+}
+
+fn check_kind(object: &mut Value, resource: &ResourceType) -> Result<(), Status> {
+    let expected = resource.api_version();
+    match object["apiVersion"].as_str() {
+        None | Some("") => object["apiVersion"] = expected.into(),
+        Some(given) if given != expected => {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({given}) does not match the expected API version ({expected})"
+            )));
+        }
+        Some(_) => {}
+    }
+    match object["kind"].as_str() {
+        None | Some("") => object["kind"] = resource.kind.as_str().into(),
+        Some(given) if given != resource.kind => {
+            return Err(Status::bad_request(format!(
+                "{given} in version {:?} cannot be handled as a {}: no kind {:?} is registered for this resource",
+                resource.version, resource.kind, resource.kind
+            )));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}

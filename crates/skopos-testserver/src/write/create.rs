@@ -1,0 +1,157 @@
+//! Creating objects.
+
+use serde_json::{Value, json};
+use skopos_wire::{FieldError, GroupResource, Status, StatusCause, StatusReason};
+
+use super::options::WriteOptions;
+use super::{Place, Writer, Written, body, crds, defaults, metadata, unstorable, validate};
+use crate::patch::managed::{Managers, Operation};
+use crate::storage::{Draft, WriteError};
+
+/// How often a generated name that is taken is replaced by another (as in Kubernetes).
+const NAME_ATTEMPTS: usize = 8;
+
+impl Writer<'_> {
+    /// Creates an object. The place's name may be empty: then the object names itself.
+    ///
+    /// # Errors
+    /// As the API server: 400, 403, 404 (namespace), 409, 422.
+    pub(crate) fn create(
+        &self,
+        place: &Place,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        body::settle(&mut object, place)?;
+        if object["metadata"]["resourceVersion"].as_str().is_some_and(|rv| !rv.is_empty()) && !options.trusted
+        {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Status::failure(500, StatusReason::default(), message));
+        }
+        let sent = object.clone();
+        self.create_with(place, object, options, |managers, object| {
+            let manager = metadata::manager(&options.manager, Operation::Update, &place.resource, None);
+            *managers = metadata::managers_before(None, &sent);
+            metadata::record(managers, &manager, None, object, &place.resource);
+        })
+    }
+
+    /// Creates an object that is settled already; `own` records who wrote it.
+    pub(super) fn create_with(
+        &self,
+        place: &Place,
+        mut object: Value,
+        options: &WriteOptions,
+        own: impl Fn(&mut Managers, &Value),
+    ) -> Result<Written, Status> {
+        let resource = &place.resource;
+        self.check_namespace(place, options)?;
+        if !options.trusted && resource.subresource("status").is_some() {
+            if let Some(map) = object.as_object_mut() {
+                map.remove("status");
+            }
+        }
+        metadata::stamp_new(self.state, resource, &mut object);
+        defaults::on_create(self.state, resource, &mut object);
+        let prefix = match (object["metadata"]["name"].as_str(), object["metadata"]["generateName"].as_str())
+        {
+            (Some(name), _) if !name.is_empty() => None,
+            (_, Some(prefix)) if !prefix.is_empty() => Some(prefix.to_owned()),
+            _ => {
+                let error = FieldError::required("metadata.name", "name or generateName is required");
+                return Err(Status::invalid(&resource.group, &resource.kind, "", &[error]));
+            }
+        };
+        for attempt in 1.. {
+            if let Some(prefix) = &prefix {
+                object["metadata"]["name"] = metadata::generated_name(self.state, prefix).into();
+            }
+            validate::object(resource, &object, None)?;
+            let mut managers = Managers::default();
+            own(&mut managers, &object);
+            metadata::write_managers(&mut object, &managers, &self.state.clock.now_text());
+            match self.store_new(place, &object, options) {
+                Err(WriteFailure::Taken) if prefix.is_some() && attempt < NAME_ATTEMPTS => {}
+                Err(WriteFailure::Taken) => return Err(taken(place, &object, prefix.is_some())),
+                Err(WriteFailure::Other(status)) => return Err(status),
+                Ok(written) => return Ok(written),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    fn store_new(
+        &self,
+        place: &Place,
+        object: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, WriteFailure> {
+        let mut stored = object.clone();
+        if place.resource.version != place.resource.storage_version {
+            stored["apiVersion"] =
+                crate::resources::group_version(&place.resource.group, &place.resource.storage_version)
+                    .into();
+        }
+        let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::Other(unstorable(&e)))?;
+        if options.dry_run {
+            let exists = self.state.storage.get(&place.storage, &draft.key()).is_some();
+            return if exists { Err(WriteFailure::Taken) } else { Ok(Written::Dry(object.clone())) };
+        }
+        let definition = crds::parse(&place.resource, object).map_err(WriteFailure::Other)?;
+        match self.state.storage.create(&place.storage, draft) {
+            Ok(stored) => {
+                definition.register(self.state);
+                Ok(Written::Stored(stored))
+            }
+            Err(WriteError::AlreadyExists) => Err(WriteFailure::Taken),
+            Err(other) => Err(WriteFailure::Other(Status::internal_error(other))),
+        }
+    }
+
+    /// Objects can only be created in a namespace that is there, and not on its way out.
+    fn check_namespace(&self, place: &Place, options: &WriteOptions) -> Result<(), Status> {
+        let Some(name) = &place.namespace else { return Ok(()) };
+        let Some(namespaces) = self.state.registry.resolve("", "v1", "namespaces") else { return Ok(()) };
+        let namespace = Place::new(&namespaces, None, name);
+        let Some(stored) = self.state.storage.get(&namespace.storage, name) else {
+            if !options.trusted {
+                return Err(namespace.not_found());
+            }
+            // Two writers may do so at once: then one of them finds it there.
+            return match self.create(&namespace, json!({"metadata": {"name": name}}), options) {
+                Err(status) if status.reason != StatusReason::AlreadyExists => Err(status),
+                _ => Ok(()),
+            };
+        };
+        if options.trusted || stored.to_value()["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(());
+        }
+        let mut status = Status::forbidden(
+            GroupResource::new(&place.resource.group, &place.resource.plural),
+            &place.name,
+            format!("unable to create new content in namespace {name} because it is being terminated"),
+        );
+        if let Some(details) = &mut status.details {
+            details.causes.push(StatusCause {
+                reason: "NamespaceTerminating".into(),
+                message: format!("namespace {name} is being terminated"),
+                field: "metadata.namespace".into(),
+            });
+        }
+        Err(status)
+    }
+}
+
+enum WriteFailure {
+    Taken,
+    Other(Status),
+}
+
+fn taken(place: &Place, object: &Value, generated: bool) -> Status {
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    if generated {
+        Status::generate_name_conflict(place.group_resource(), name, 1)
+    } else {
+        Status::already_exists(place.group_resource(), name)
+    }
+}

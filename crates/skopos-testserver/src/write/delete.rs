@@ -1,0 +1,211 @@
+//! Deleting objects: at once, after their grace period, or once their finalizers are done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use skopos_wire::Status;
+
+use super::options::{DeleteOptions, Propagation};
+use super::{Place, Writer, crds, metadata, unstorable};
+use crate::storage::{Draft, Scope, Stored, WriteError};
+
+/// What a deletion led to.
+#[derive(Clone, Debug)]
+pub(crate) enum Deletion {
+    /// The object is gone; this was its last state.
+    Gone(Arc<Stored>),
+    /// It stays until its finalizers or its grace period are over.
+    Pending(Arc<Stored>),
+    /// A dry run: this is what would have been deleted.
+    Dry(Arc<Stored>),
+}
+
+/// The namespaces that cannot be deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// What a pod has to end if neither it nor the deletion says otherwise.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+impl Writer<'_> {
+    /// Deletes an object.
+    ///
+    /// # Errors
+    /// 403, 404, 409.
+    pub(crate) fn delete(&self, place: &Place, options: &DeleteOptions) -> Result<Deletion, Status> {
+        let is_namespace = place.resource.group.is_empty() && place.resource.plural == "namespaces";
+        if is_namespace && IMMORTAL.contains(&place.name.as_str()) {
+            let problem = "this namespace may not be deleted";
+            return Err(Status::forbidden(place.group_resource(), &place.name, problem));
+        }
+        loop {
+            let current =
+                self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+            let object = current.to_value();
+            check_preconditions(place, &object, options)?;
+            if options.dry_run {
+                return Ok(Deletion::Dry(current));
+            }
+            let attempt = match self.plan(place, &object, options) {
+                Plan::Now => self.remove(place, &current),
+                Plan::Mark(marked) => self.mark(place, &marked, current.revision()),
+                Plan::Wait => Ok(Deletion::Pending(current)),
+            };
+            match attempt {
+                Err(WriteError::Conflict { .. }) => {}
+                Err(_) => return Err(place.not_found()),
+                Ok(deletion) => {
+                    if matches!(deletion, Deletion::Gone(_)) {
+                        self.after_removal(place, &object);
+                    }
+                    return Ok(deletion);
+                }
+            }
+        }
+    }
+
+    /// Removes an object whatever holds it.
+    pub(crate) fn remove_now(&self, place: &Place) {
+        if let Ok(stored) = self.state.storage.delete(&place.storage, &place.key(), None) {
+            self.after_removal(place, &stored.to_value());
+        }
+    }
+
+    /// What is to be done with an object that is to go.
+    fn plan(&self, place: &Place, object: &Value, options: &DeleteOptions) -> Plan {
+        let is = |plural: &str| place.resource.group.is_empty() && place.resource.plural == plural;
+        let grace = if is("pods") { pod_grace(object, options) } else { 0 };
+        let mut marked = object.clone();
+        let meta = metadata::metadata_mut(&mut marked);
+        let mut finalizers: Vec<Value> =
+            meta.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+        if self.state.lifecycle.collects_garbage() {
+            // The collector does the rest and takes the finalizer off again.
+            let finalizer = match options.propagation {
+                Propagation::Background => None,
+                Propagation::Foreground => Some("foregroundDeletion"),
+                Propagation::Orphan => Some("orphan"),
+            };
+            finalizers
+                .extend(finalizer.filter(|f| !finalizers.iter().any(|have| have == f)).map(Value::from));
+        }
+        if finalizers.is_empty() && grace == 0 && !is("namespaces") {
+            return Plan::Now;
+        }
+        let earlier = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
+        let marked_before = meta.get("deletionTimestamp").is_some();
+        if marked_before && earlier.is_none_or(|earlier| grace >= earlier) {
+            return Plan::Wait;
+        }
+        let at = self.state.clock.now().checked_add(SignedDuration::from_secs(grace));
+        let at = at.unwrap_or_else(|_| self.state.clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        meta.insert("deletionTimestamp".into(), at.into());
+        meta.insert("deletionGracePeriodSeconds".into(), json!(grace));
+        if !finalizers.is_empty() {
+            meta.insert("finalizers".into(), finalizers.into());
+        }
+        if let (false, Some(generation)) = (marked_before, meta.get("generation").and_then(Value::as_i64)) {
+            meta.insert("generation".into(), json!(generation + 1));
+        }
+        if is("namespaces") {
+            marked["status"]["phase"] = "Terminating".into();
+        }
+        Plan::Mark(Box::new(marked))
+    }
+
+    fn mark(&self, place: &Place, marked: &Value, expected: u64) -> Result<Deletion, WriteError> {
+        let draft = Draft::from_value(marked).map_err(|_| WriteError::NotFound)?;
+        let stored = self.state.storage.update(&place.storage, draft, Some(expected))?;
+        let grace = marked["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or(0);
+        let is_namespace = place.resource.group.is_empty() && place.resource.plural == "namespaces";
+        if grace > 0 || is_namespace {
+            self.state.lifecycle.expect(place.clone(), stored.uid(), Duration::from_secs(grace));
+        }
+        Ok(Deletion::Pending(stored))
+    }
+
+    fn remove(&self, place: &Place, current: &Stored) -> Result<Deletion, WriteError> {
+        Ok(Deletion::Gone(self.state.storage.delete(
+            &place.storage,
+            &place.key(),
+            Some(current.revision()),
+        )?))
+    }
+
+    /// What goes with an object.
+    fn after_removal(&self, place: &Place, object: &Value) {
+        if let Ok(definition) = crds::parse(&place.resource, object) {
+            if let Some(resource) = definition.unregister(self.state) {
+                let key = crate::storage::ResourceKey::from(&*resource);
+                let (objects, _) = self.state.storage.list(&key, Scope::default());
+                for object in objects {
+                    // Its finalizers do not count any more.
+                    let _ = self.state.storage.delete(&key, object.key(), None);
+                }
+                self.state.storage.drop_resource(&key);
+            }
+        }
+    }
+
+    /// Ends the grace period of an object that is being deleted; it goes if no finalizer holds it.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub(crate) fn end_grace(&self, place: &Place, uid: &str) -> Result<(), Status> {
+        loop {
+            let current =
+                self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+            let mut object = current.to_value();
+            if current.uid() != uid || object["metadata"]["deletionTimestamp"].is_null() {
+                return Ok(());
+            }
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+            let held = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
+            let draft = Draft::from_value(&object).map_err(|e| unstorable(&e))?;
+            let expected = Some(current.revision());
+            let attempt = if held {
+                self.state.storage.update(&place.storage, draft, expected)
+            } else {
+                self.state.storage.delete_as(&place.storage, draft, expected)
+            };
+            match attempt {
+                Err(WriteError::Conflict { .. }) => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+enum Plan {
+    Now,
+    Mark(Box<Value>),
+    Wait,
+}
+
+/// A pod that no node runs goes at once; others are given time.
+fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
+    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if ended || pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty) {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
+    options.grace_period_seconds.or(own).unwrap_or(DEFAULT_GRACE_SECONDS).max(0)
+}
+
+fn check_preconditions(place: &Place, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != text("uid")) {
+        return Err(Status::uid_precondition(place.group_resource(), &place.name, wanted, text("uid")));
+    }
+    let version = options.resource_version.as_deref().filter(|wanted| *wanted != text("resourceVersion"));
+    if let Some(wanted) = version {
+        let found = text("resourceVersion");
+        return Err(Status::resource_version_precondition(
+            place.group_resource(),
+            &place.name,
+            wanted,
+            found,
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! Requests that write, taken apart, and answered.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+use skopos_wire::{Status, StatusDetails};
+
+use super::modify::refuse_unknown;
+use super::options::UnknownFields;
+use super::{DeleteOptions, Deletion, Part, Place, WriteOptions, Writer, Written, body};
+use crate::contract::{Form, Purpose, Selection};
+use crate::openapi;
+use crate::patch::{self, PatchKind, Shape};
+use crate::request::{RequestInfo, RequestTarget, RequestVerb};
+use crate::serve::respond::{self, Response};
+use crate::state::ServerState;
+use crate::storage::Scope;
+
+/// Answers a request that writes, or reads a subresource other than `status`.
+pub(crate) async fn handle(
+    state: &ServerState,
+    info: &RequestInfo,
+    target: &RequestTarget,
+    headers: &HeaderMap,
+    body: Bytes,
+) -> Result<Response, Status> {
+    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let request = Request {
+        state,
+        writer: Writer::new(state),
+        info,
+        target,
+        headers,
+        body,
+        place: Place {
+            resource: target.resource.clone(),
+            storage: target.storage.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone().unwrap_or_default(),
+        },
+        options: WriteOptions::of_request(&info.query, agent)?,
+    };
+    request.answer()
+}
+
+struct Request<'a> {
+    state: &'a ServerState,
+    writer: Writer<'a>,
+    info: &'a RequestInfo,
+    target: &'a RequestTarget,
+    headers: &'a HeaderMap,
+    body: Bytes,
+    place: Place,
+    options: WriteOptions,
+}
+
+impl Request<'_> {
+    fn answer(&self) -> Result<Response, Status> {
+        let named = self.target.name.is_some();
+        let homeless = self.place.resource.namespaced && self.place.namespace.is_none();
+        let sub = self.target.subresource.as_deref();
+        if sub.is_some_and(|sub| sub != "finalize" && self.place.resource.subresource(sub).is_none()) {
+            return Err(Status::resource_not_served());
+        }
+        match (self.info.verb, sub) {
+            (RequestVerb::Create, None) if !named && !homeless => self.create(),
+            (RequestVerb::Update, None) if named => self.update(Part::Main),
+            (RequestVerb::Patch, None) if named => self.patch(Part::Main),
+            (RequestVerb::Delete, None) => self.delete(),
+            (RequestVerb::DeleteCollection, None) if !homeless => self.delete_collection(),
+            (RequestVerb::Update, Some("status")) => self.update(Part::Status),
+            (RequestVerb::Patch, Some("status")) => self.patch(Part::Status),
+            (RequestVerb::Update, Some("finalize")) => self.update(Part::Main),
+            (RequestVerb::Get, Some("scale")) => {
+                Ok(respond::json(StatusCode::OK, &self.writer.scale(&self.place)?))
+            }
+            (RequestVerb::Update, Some("scale")) => self.scale(self.json()?),
+            (RequestVerb::Patch, Some("scale")) => self.patch_scale(),
+            (RequestVerb::Get, Some("log")) => {
+                Ok(respond::text(StatusCode::OK, self.writer.log(&self.place)?))
+            }
+            (RequestVerb::Create, Some("eviction")) => {
+                let options = DeleteOptions::of_request(&self.info.query, None)?;
+                self.writer.evict(&self.place, &self.json()?, options)?;
+                Ok(done(StatusCode::CREATED, StatusDetails::default()))
+            }
+            (RequestVerb::Create, Some("binding")) => {
+                self.writer.bind(&self.place, &self.json()?, &self.options)?;
+                Ok(done(StatusCode::CREATED, StatusDetails::default()))
+            }
+            (RequestVerb::Create, Some("token")) => {
+                Ok(respond::json(StatusCode::CREATED, &self.writer.token(&self.place, &self.json()?)?))
+            }
+            (verb, _) => Err(Status::method_not_allowed(self.place.group_resource(), verb.as_str())),
+        }
+    }
+
+    fn create(&self) -> Result<Response, Status> {
+        let object = self.json()?;
+        if self.place.resource.kind == "Binding" && self.place.resource.group.is_empty() {
+            let pods =
+                self.state.registry.resolve("", "v1", "pods").ok_or_else(Status::resource_not_served)?;
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let pod = Place::new(&pods, self.place.namespace.as_deref(), name);
+            self.writer.bind(&pod, &object, &self.options)?;
+            return Ok(done(StatusCode::CREATED, StatusDetails::default()));
+        }
+        let warnings = self.check_fields(&object)?;
+        let written = self.writer.create(&self.place, object, &self.options)?;
+        Ok(warned(self.written(StatusCode::CREATED, &written)?, &warnings))
+    }
+
+    fn update(&self, part: Part) -> Result<Response, Status> {
+        let object = self.json()?;
+        let warnings = self.check_fields(&object)?;
+        let written = self.writer.update(&self.place, part, object, &self.options)?;
+        Ok(warned(self.written(StatusCode::OK, &written)?, &warnings))
+    }
+
+    fn patch(&self, part: Part) -> Result<Response, Status> {
+        match self.patch_kind()? {
+            PatchKind::Apply => {
+                let config = body::yaml(&self.body)?;
+                let (written, created) = self.writer.apply(&self.place, part, config, &self.options)?;
+                self.written(if created { StatusCode::CREATED } else { StatusCode::OK }, &written)
+            }
+            kind => {
+                let change = body::json(&self.body)?;
+                let written = self.writer.patch(&self.place, part, kind, &change, &self.options)?;
+                self.written(StatusCode::OK, &written)
+            }
+        }
+    }
+
+    fn patch_kind(&self) -> Result<PatchKind, Status> {
+        const BUILTIN: [&str; 4] = [
+            "application/json-patch+json",
+            "application/merge-patch+json",
+            "application/strategic-merge-patch+json",
+            "application/apply-patch+yaml",
+        ];
+        const CUSTOM: [&str; 3] =
+            ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+        let custom = self.place.resource.custom;
+        match PatchKind::of_content_type(body::content_type(self.headers)) {
+            Some(PatchKind::Strategic) if custom => Err(Status::unsupported_media_type(&CUSTOM)),
+            Some(kind) => Ok(kind),
+            None => Err(Status::unsupported_media_type(if custom { &CUSTOM } else { &BUILTIN })),
+        }
+    }
+
+    fn delete(&self) -> Result<Response, Status> {
+        let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
+        let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
+        match self.writer.delete(&self.place, &options)? {
+            Deletion::Gone(object) | Deletion::Dry(object) => {
+                let details = StatusDetails {
+                    name: self.place.name.clone(),
+                    group: self.place.resource.group.clone(),
+                    kind: self.place.resource.plural.clone(),
+                    uid: object.uid().to_owned(),
+                    ..StatusDetails::default()
+                };
+                Ok(done(StatusCode::OK, details))
+            }
+            Deletion::Pending(object) => self.written(StatusCode::OK, &Written::Stored(object)),
+        }
+    }
+
+    fn delete_collection(&self) -> Result<Response, Status> {
+        let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
+        let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
+        let selection = Selection::of(&self.info.query, self.target)?;
+        let (objects, _) = self.state.storage.list(&self.target.storage, Scope::of(selection.namespace()));
+        let mut deleted = Vec::new();
+        for object in objects.iter().filter(|object| selection.matches(object)) {
+            let place = Place::of(&self.place.resource, object);
+            match self.writer.delete(&place, &options) {
+                Ok(Deletion::Gone(object) | Deletion::Pending(object) | Deletion::Dry(object)) => {
+                    deleted.push(object.to_value());
+                }
+                // Somebody else was faster, or it may not go.
+                Err(status) if matches!(status.code, 403 | 404) => {}
+                Err(status) => return Err(status),
+            }
+        }
+        let list = json!({
+            "kind": self.place.resource.list_kind,
+            "apiVersion": self.place.resource.api_version(),
+            "metadata": {"resourceVersion": self.state.storage.revision().to_string()},
+            "items": deleted,
+        });
+        Ok(respond::json(StatusCode::OK, &list))
+    }
+
+    fn patch_scale(&self) -> Result<Response, Status> {
+        let kind = self.patch_kind()?;
+        let mut scale = self.writer.scale(&self.place)?;
+        let change = if kind == PatchKind::Apply { body::yaml(&self.body)? } else { body::json(&self.body)? };
+        let names_version = change["metadata"].get("resourceVersion").is_some();
+        scale = patch::patch(kind, &scale, &change, Shape::builtin())
+            .map_err(|error| super::modify::patch_status(&self.place, &error))?;
+        if !names_version {
+            // A patch is of the newest state.
+            scale["metadata"]["resourceVersion"] = Value::Null;
+        }
+        self.scale(scale)
+    }
+
+    fn scale(&self, scale: Value) -> Result<Response, Status> {
+        Ok(respond::json(StatusCode::OK, &self.writer.set_scale(&self.place, &scale, &self.options)?))
+    }
+
+    fn json(&self) -> Result<Value, Status> {
+        body::object(self.headers, &self.body)
+    }
+
+    /// Warnings about fields that the kind does not have; refuses them if the client wants that.
+    fn check_fields(&self, object: &Value) -> Result<Vec<String>, Status> {
+        match self.options.unknown_fields {
+            UnknownFields::Ignore => Ok(Vec::new()),
+            UnknownFields::Refuse => refuse_unknown(&self.place, object, &[]).map(|()| Vec::new()),
+            UnknownFields::Warn => Ok(openapi::unknown_fields(&self.place.resource, object)),
+        }
+    }
+
+    /// The object in the form that the client wants.
+    fn written(&self, code: StatusCode, written: &Written) -> Result<Response, Status> {
+        let now = self.state.clock.now();
+        let form = Form::negotiate(self.headers, &self.info.query, self.target, Purpose::One, now)?;
+        Ok(match written {
+            Written::Stored(object) => respond::json_bytes(code, form.object(object)),
+            Written::Dry(object) => respond::json(code, object),
+        })
+    }
+}
+
+fn done(code: StatusCode, details: StatusDetails) -> Response {
+    let mut status = Status::success(details);
+    if code != StatusCode::OK {
+        status.code = code.as_u16();
+    }
+    respond::json(code, &status)
+}
+
+fn warned(mut response: Response, unknown: &[String]) -> Response {
+    for path in unknown {
+        let warning = format!("299 - \"unknown field \\\"{path}\\\"\"");
+        if let Ok(value) = HeaderValue::from_str(&warning) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    response
+}

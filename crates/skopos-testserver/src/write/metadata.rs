@@ -1,0 +1,167 @@
+//! The parts of an object that the server itself writes.
+
+use serde_json::{Map, Value, json};
+
+use crate::patch::Shape;
+use crate::patch::managed::{self, Manager, Managers, Operation};
+use crate::resources::ResourceType;
+use crate::state::ServerState;
+
+/// The fields of metadata that a client's update cannot change.
+const SERVERS_OWN: [&str; 6] =
+    ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
+
+/// Kinds that are not custom and have a generation nevertheless.
+const WITH_GENERATION: [&str; 14] = [
+    "CronJob",
+    "CustomResourceDefinition",
+    "DaemonSet",
+    "Deployment",
+    "Ingress",
+    "Job",
+    "MutatingWebhookConfiguration",
+    "NetworkPolicy",
+    "Pod",
+    "PodDisruptionBudget",
+    "PriorityClass",
+    "ReplicaSet",
+    "StatefulSet",
+    "ValidatingWebhookConfiguration",
+];
+
+/// Gives a new object its identity.
+pub(super) fn stamp_new(state: &ServerState, resource: &ResourceType, object: &mut Value) {
+    let uid = uuid::Builder::from_random_bytes(state.rng.lock().u128(..).to_le_bytes()).into_uuid();
+    let metadata = metadata_mut(object);
+    for field in
+        ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink"]
+    {
+        metadata.remove(field);
+    }
+    metadata.insert("uid".into(), uid.to_string().into());
+    metadata.insert("creationTimestamp".into(), state.clock.now_text().into());
+    if resource.custom || WITH_GENERATION.contains(&resource.kind.as_str()) {
+        metadata.insert("generation".into(), json!(1));
+    }
+}
+
+/// Carries over what the server wrote into the object's earlier state.
+pub(super) fn carry_over(old: &Value, new: &mut Value) {
+    let metadata = metadata_mut(new);
+    for field in SERVERS_OWN {
+        match old["metadata"].get(field) {
+            Some(value) => metadata.insert(field.to_owned(), value.clone()),
+            None => metadata.remove(field),
+        };
+    }
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty = match metadata.get(field) {
+            Some(Value::Object(map)) => map.is_empty(),
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Null) => true,
+            _ => false,
+        };
+        if empty {
+            metadata.remove(field);
+        }
+    }
+}
+
+/// Counts a change of the wanted state.
+pub(super) fn bump_generation(old: &Value, new: &mut Value) {
+    let Some(generation) = old["metadata"]["generation"].as_i64() else { return };
+    let wanted = |object: &Value| -> Map<String, Value> {
+        let fields = object.as_object().into_iter().flatten();
+        let wanted = fields
+            .filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status" | "apiVersion" | "kind"));
+        wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    if wanted(old) != wanted(new) {
+        metadata_mut(new).insert("generation".into(), json!(generation + 1));
+    }
+}
+
+/// A name for an object that has only a prefix.
+pub(super) fn generated_name(state: &ServerState, prefix: &str) -> String {
+    // As in Kubernetes: 63 characters in all, five of them random, none a vowel.
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut rng = state.rng.lock();
+    let cut = prefix.char_indices().nth(58).map_or(prefix.len(), |(at, _)| at);
+    let random = (0..5).map(|_| LETTERS[rng.usize(..LETTERS.len())] as char);
+    prefix[..cut].chars().chain(random).collect()
+}
+
+/// Who owned which field before a write: as the client sent it back, or as it is stored.
+///
+/// A client may edit `managedFields`; an empty entry clears them.
+pub(super) fn managers_before(old: Option<&Value>, new: &Value) -> Managers {
+    match &new["metadata"]["managedFields"] {
+        Value::Array(sent) if !sent.is_empty() => Managers::from_json(&new["metadata"]["managedFields"]),
+        _ => old.map(|old| Managers::from_json(&old["metadata"]["managedFields"])).unwrap_or_default(),
+    }
+}
+
+/// Records a write other than apply.
+pub(super) fn record(
+    managers: &mut Managers,
+    manager: &Manager,
+    old: Option<&Value>,
+    new: &Value,
+    resource: &ResourceType,
+) {
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        metadata_mut(&mut object).remove("managedFields");
+        object
+    };
+    managed::record(managers, manager, old.map(bare).as_ref(), &bare(new), Shape::root(resource));
+}
+
+pub(super) fn write_managers(object: &mut Value, managers: &Managers, now: &str) {
+    let entries = managers.to_json(now);
+    let metadata = metadata_mut(object);
+    if entries.as_array().is_some_and(Vec::is_empty) {
+        metadata.remove("managedFields");
+    } else {
+        metadata.insert("managedFields".into(), entries);
+    }
+}
+
+/// The manager of a write.
+pub(super) fn manager(
+    name: &str,
+    operation: Operation,
+    resource: &ResourceType,
+    subresource: Option<&str>,
+) -> Manager {
+    Manager::new(name, operation, &resource.api_version(), subresource)
+}
+
+/// Whether two states of an object differ in nothing that counts: not in versions, nor in the times of managers.
+pub(super) fn same(old: &Value, new: &Value) -> bool {
+    let bare = |object: &Value| {
+        let mut object = object.clone();
+        let metadata = metadata_mut(&mut object);
+        metadata.remove("resourceVersion");
+        for entry in metadata.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
+            entry["time"] = Value::Null;
+        }
+        object
+    };
+    bare(old) == bare(new)
+}
+
+/// The object's metadata; an object without gets an empty one.
+pub(super) fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let metadata = &mut object["metadata"];
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    match metadata {
+        Value::Object(map) => map,
+        _ => unreachable!("made an object above"),
+    }
+}

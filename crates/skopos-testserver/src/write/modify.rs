@@ -1,0 +1,355 @@
+//! Changing objects that exist: update, patch and apply share all but the question of what the client wants.
+
+use serde_json::Value;
+use skopos_wire::{FieldError, Status, StatusCause};
+
+use super::options::{UnknownFields, WriteOptions};
+use super::{Place, Writer, Written, body, crds, defaults, metadata, unstorable, validate};
+use crate::openapi;
+use crate::patch::apply::{self, Conflict};
+use crate::patch::managed::{Managers, Operation};
+use crate::patch::{self, PatchError, PatchKind, Shape};
+use crate::storage::{Draft, WriteError};
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The object, without its status if that is a subresource.
+    Main,
+    /// The status.
+    Status,
+    /// Everything: the server's own writes.
+    Whole,
+    /// The replica count, by the scale subresource.
+    Scale,
+}
+
+impl Part {
+    /// The name by which `managedFields` knows it.
+    fn subresource(self) -> Option<&'static str> {
+        match self {
+            Self::Main | Self::Whole => None,
+            Self::Status => Some("status"),
+            Self::Scale => Some("scale"),
+        }
+    }
+}
+
+impl Writer<'_> {
+    /// Replaces an object, or a part of it.
+    ///
+    /// # Errors
+    /// As the API server: 400, 404, 409, 422.
+    pub(crate) fn update(
+        &self,
+        place: &Place,
+        part: Part,
+        object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let mut object = object;
+        body::settle(&mut object, place)?;
+        self.modify_object(place, part, options, |_| Ok(object.clone()))
+    }
+
+    /// Applies a JSON, merge or strategic patch.
+    ///
+    /// # Errors
+    /// As the API server: 400, 404, 409, 415, 422.
+    pub(crate) fn patch(
+        &self,
+        place: &Place,
+        part: Part,
+        kind: PatchKind,
+        change: &Value,
+        options: &WriteOptions,
+    ) -> Result<Written, Status> {
+        let shape = Shape::root(&place.resource);
+        self.modify_object(place, part, options, |old| {
+            let mut new = patch::patch(kind, old, change, shape).map_err(|e| patch_status(place, &e))?;
+            if options.unknown_fields == UnknownFields::Refuse {
+                let before = openapi::unknown_fields(&place.resource, old);
+                refuse_unknown(place, &new, &before)?;
+            }
+            body::settle(&mut new, place)?;
+            Ok(new)
+        })
+    }
+
+    /// Server-side apply; creates the object if it is not there. Says whether it did.
+    ///
+    /// # Errors
+    /// As the API server: 400, 404, 409 with the conflicts, 422.
+    pub(crate) fn apply(
+        &self,
+        place: &Place,
+        part: Part,
+        config: Value,
+        options: &WriteOptions,
+    ) -> Result<(Written, bool), Status> {
+        let mut config = config;
+        body::settle(&mut config, place)?;
+        if config["metadata"].get("managedFields").is_some_and(|m| m.as_array().is_none_or(|m| !m.is_empty()))
+        {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        if !options.manager_named {
+            let error = FieldError::required("fieldManager", "is required for apply patch");
+            return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
+        }
+        if options.unknown_fields == UnknownFields::Refuse {
+            refuse_unknown(place, &config, &[])?;
+        }
+        let resource = &place.resource;
+        let manager = metadata::manager(&options.manager, Operation::Apply, resource, part.subresource());
+        let version = config["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned();
+        let config = only_part(resource.subresource("status").is_some(), part, config);
+        let shape = Shape::root(resource);
+        if self.state.storage.get(&place.storage, &place.key()).is_none()
+            && part != Part::Status
+            && version.is_empty()
+        {
+            let mut managers = Managers::default();
+            let bare = bare(&config);
+            apply::apply(None, &bare, &mut managers, &manager, options.force, shape)
+                .map_err(|e| patch_status(place, &e))?;
+            let created = self.create_with(place, config.clone(), options, |m, _| *m = managers.clone());
+            match created {
+                Err(status) if status.code == 409 => {}
+                other => return other.map(|written| (written, true)),
+            }
+        }
+        let written = self.modify_with(place, part, options, |old| {
+            let mut managers = Managers::from_json(&old["metadata"]["managedFields"]);
+            let live = bare(old);
+            let mut new =
+                apply::apply(Some(&live), &bare(&config), &mut managers, &manager, options.force, shape)
+                    .map_err(|e| patch_status(place, &e))?;
+            new["metadata"]["resourceVersion"] = version.clone().into();
+            Ok((new, Some(managers)))
+        })?;
+        Ok((written, false))
+    }
+
+    /// Changes an object as `edit` says.
+    ///
+    /// # Errors
+    /// What `edit` says, and as for [`Writer::update`].
+    pub(crate) fn modify_object(
+        &self,
+        place: &Place,
+        part: Part,
+        options: &WriteOptions,
+        edit: impl Fn(&Value) -> Result<Value, Status>,
+    ) -> Result<Written, Status> {
+        self.modify_with(place, part, options, |old| Ok((edit(old)?, None)))
+    }
+
+    /// Changes an object as `edit` says; again on the newest state when somebody else was faster and the client did not
+    /// demand a version. `edit` may decide on the managers itself.
+    fn modify_with(
+        &self,
+        place: &Place,
+        part: Part,
+        options: &WriteOptions,
+        edit: impl Fn(&Value) -> Result<(Value, Option<Managers>), Status>,
+    ) -> Result<Written, Status> {
+        let resource = &place.resource;
+        loop {
+            let current =
+                self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+            let mut old = current.to_value();
+            old["apiVersion"] = resource.api_version().into();
+            let (wanted, managers) = edit(&old)?;
+            check_preconditions(place, &old, &wanted)?;
+            let mut new = self.settled(place, part, options, &old, &wanted);
+            validate::object(resource, &new, Some(&old))?;
+
+            let managers = managers.unwrap_or_else(|| {
+                let mut managers = metadata::managers_before(Some(&old), &wanted);
+                let manager =
+                    metadata::manager(&options.manager, Operation::Update, resource, part.subresource());
+                metadata::record(&mut managers, &manager, Some(&old), &new, resource);
+                managers
+            });
+            metadata::write_managers(&mut new, &managers, &self.state.clock.now_text());
+            if metadata::same(&old, &new) {
+                return Ok(Written::Stored(current));
+            }
+            if options.dry_run {
+                return Ok(Written::Dry(new));
+            }
+            match self.store(place, &new, current.revision()) {
+                Err(WriteError::Conflict { .. }) => {}
+                Err(_) => return Err(place.not_found()),
+                Ok(written) => return written,
+            }
+        }
+    }
+
+    /// The object as it would be stored: what the client may write from what it wants, the rest as it was.
+    fn settled(
+        &self,
+        place: &Place,
+        part: Part,
+        options: &WriteOptions,
+        old: &Value,
+        wanted: &Value,
+    ) -> Value {
+        let has_status = place.resource.subresource("status").is_some();
+        let mut new = match part {
+            Part::Status => {
+                let mut new = old.clone();
+                replace_field(&mut new, wanted, "status");
+                new
+            }
+            Part::Main if has_status && !options.trusted => {
+                let mut new = wanted.clone();
+                replace_field(&mut new, old, "status");
+                new
+            }
+            Part::Main | Part::Whole | Part::Scale => wanted.clone(),
+        };
+        metadata::carry_over(old, &mut new);
+        defaults::on_update(&place.resource, old, &mut new);
+        metadata::bump_generation(old, &mut new);
+        metadata::metadata_mut(&mut new)
+            .insert("resourceVersion".into(), old["metadata"]["resourceVersion"].clone());
+        new
+    }
+
+    /// Stores a changed object; one that is being deleted and has nothing left to wait for goes.
+    fn store(
+        &self,
+        place: &Place,
+        new: &Value,
+        expected: u64,
+    ) -> Result<Result<Written, Status>, WriteError> {
+        let mut stored = new.clone();
+        stored["apiVersion"] =
+            crate::resources::group_version(&place.resource.group, &place.resource.storage_version).into();
+        let draft = match Draft::from_value(&stored) {
+            Ok(draft) => draft,
+            Err(error) => return Ok(Err(unstorable(&error))),
+        };
+        let definition = match crds::parse(&place.resource, new) {
+            Ok(definition) => definition,
+            Err(status) => return Ok(Err(status)),
+        };
+        let metadata = &new["metadata"];
+        let deleted = !metadata["deletionTimestamp"].is_null();
+        let waits = metadata["finalizers"].as_array().is_some_and(|f| !f.is_empty())
+            || metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0
+            || place.resource.group.is_empty() && place.resource.plural == "namespaces";
+        let stored = if deleted && !waits {
+            self.state.storage.delete_as(&place.storage, draft, Some(expected))?
+        } else {
+            let stored = self.state.storage.update(&place.storage, draft, Some(expected))?;
+            definition.register(self.state);
+            stored
+        };
+        Ok(Ok(Written::Stored(stored)))
+    }
+}
+
+/// Refuses fields that the kind does not have, except those that were there before.
+pub(super) fn refuse_unknown(place: &Place, object: &Value, before: &[String]) -> Result<(), Status> {
+    let unknown: Vec<String> = openapi::unknown_fields(&place.resource, object)
+        .into_iter()
+        .filter(|path| !before.contains(path))
+        .map(|path| format!("unknown field {path:?}"))
+        .collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let (kind, version) = (&place.resource.kind, &place.resource.version);
+    Err(Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
+        unknown.join(", ")
+    )))
+}
+
+/// The status for a patch that does not apply.
+pub(super) fn patch_status(place: &Place, error: &PatchError) -> Status {
+    match error {
+        PatchError::Malformed(message) => Status::bad_request(message),
+        PatchError::Unprocessable(message) => {
+            let mut status = Status::failure(
+                422,
+                skopos_wire::StatusReason::Invalid,
+                "the server rejected our request due to an error in our request",
+            )
+            .with_details(skopos_wire::StatusDetails {
+                name: place.name.clone(),
+                group: place.resource.group.clone(),
+                kind: place.resource.plural.clone(),
+                ..Default::default()
+            });
+            if let Some(details) = &mut status.details {
+                details.causes.push(StatusCause { message: message.clone(), ..StatusCause::default() });
+            }
+            status
+        }
+        PatchError::Conflict(conflicts) => {
+            let cause = |conflict: &Conflict| StatusCause {
+                reason: "FieldManagerConflict".into(),
+                message: format!("conflict with {}", conflict.manager),
+                field: conflict.path.clone(),
+            };
+            Status::apply_conflict(error.to_string(), conflicts.iter().map(cause).collect())
+        }
+    }
+}
+
+fn check_preconditions(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
+    let text =
+        |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let (wanted_uid, uid) = (text(wanted, "uid"), text(old, "uid"));
+    if !wanted_uid.is_empty() && wanted_uid != uid {
+        return Err(Status::uid_precondition(place.group_resource(), &place.name, &wanted_uid, &uid));
+    }
+    let version = text(wanted, "resourceVersion");
+    if matches!(version.as_str(), "" | "0") {
+        return Ok(());
+    }
+    if version.parse::<u64>().is_err() {
+        let error = FieldError::invalid("metadata.resourceVersion", &version, "must be an integer");
+        return Err(Status::invalid(&place.resource.group, &place.resource.kind, &place.name, &[error]));
+    }
+    if version == text(old, "resourceVersion") {
+        return Ok(());
+    }
+    Err(Status::modified(place.group_resource(), &place.name))
+}
+
+/// Leaves of an applied object only what the part is about.
+fn only_part(has_status: bool, part: Part, mut config: Value) -> Value {
+    let Some(map) = config.as_object_mut() else { return config };
+    match part {
+        Part::Main if has_status => {
+            map.remove("status");
+        }
+        Part::Status => {
+            map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+            if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.retain(|field, _| matches!(field.as_str(), "name" | "namespace"));
+            }
+        }
+        _ => {}
+    }
+    config
+}
+
+fn bare(object: &Value) -> Value {
+    let mut object = object.clone();
+    metadata::metadata_mut(&mut object).remove("managedFields");
+    object
+}
+
+fn replace_field(target: &mut Value, source: &Value, field: &str) {
+    let Some(target) = target.as_object_mut() else { return };
+    match source.get(field) {
+        Some(value) => target.insert(field.to_owned(), value.clone()),
+        None => target.remove(field),
+    };
+}

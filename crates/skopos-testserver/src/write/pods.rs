@@ -1,0 +1,119 @@
+//! The subresources of pods and service accounts: eviction, binding, log, token.
+
+use serde_json::{Value, json};
+use skopos_wire::{GroupResource, LabelSelector, Status, StatusCause};
+
+use super::modify::Part;
+use super::options::{DeleteOptions, WriteOptions};
+use super::{Place, Writer};
+use crate::storage::{ResourceKey, Scope};
+
+impl Writer<'_> {
+    /// Deletes a pod, unless a PodDisruptionBudget forbids it.
+    ///
+    /// # Errors
+    /// 404, 409, 429.
+    pub(crate) fn evict(
+        &self,
+        place: &Place,
+        eviction: &Value,
+        options: DeleteOptions,
+    ) -> Result<(), Status> {
+        let pod = self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+        let budgets = ResourceKey::new("policy", "poddisruptionbudgets");
+        let (budgets, _) = self.state.storage.list(&budgets, Scope::of(place.namespace.as_deref()));
+        for budget in budgets {
+            let budget = budget.to_value();
+            let selector = crate::table::printed_selector(&budget["spec"]["selector"]);
+            let matches = LabelSelector::parse(&selector).is_ok_and(|selector| selector.matches(&*pod));
+            // A budget that nobody has computed yet allows everything here: there is no controller for it.
+            if matches && budget["status"]["disruptionsAllowed"] == 0 {
+                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                let mut status = Status::too_many_requests(message, 0);
+                if let Some(details) = &mut status.details {
+                    let name = budget["metadata"]["name"].as_str().unwrap_or_default();
+                    details.causes.push(StatusCause {
+                        reason: "DisruptionBudget".into(),
+                        message: format!("The disruption budget {name} does not allow it now"),
+                        field: String::new(),
+                    });
+                }
+                return Err(status);
+            }
+        }
+        let options = match eviction.get("deleteOptions") {
+            Some(body) => options.with_body(body)?,
+            None => options,
+        };
+        self.delete(place, &options).map(drop)
+    }
+
+    /// Puts a pod on a node.
+    ///
+    /// # Errors
+    /// 404; 409 if it is on another node already.
+    pub(crate) fn bind(&self, place: &Place, binding: &Value, options: &WriteOptions) -> Result<(), Status> {
+        let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
+        let now = self.state.clock.now_text();
+        let bound = self.modify_object(place, Part::Whole, options, |old| {
+            let there = old["spec"]["nodeName"].as_str().unwrap_or_default();
+            if !there.is_empty() {
+                let resource = GroupResource::new("", "pods/binding");
+                let problem = format!("pod {} is already assigned to node {there:?}", place.name);
+                return Err(Status::conflict(resource, &place.name, problem));
+            }
+            let mut new = old.clone();
+            new["spec"]["nodeName"] = node.as_str().into();
+            let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+            match new["status"]["conditions"].as_array_mut() {
+                Some(conditions) => {
+                    conditions.retain(|c| c["type"] != "PodScheduled");
+                    conditions.push(condition);
+                }
+                None => new["status"]["conditions"] = json!([condition]),
+            }
+            Ok(new)
+        });
+        bound.map(drop)
+    }
+
+    /// A few made-up lines.
+    ///
+    /// # Errors
+    /// 404; 400 while the pod does not run.
+    pub(crate) fn log(&self, place: &Place) -> Result<String, Status> {
+        let pod =
+            self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?.to_value();
+        if pod["status"]["phase"] == "Pending" {
+            let container = pod["spec"]["containers"][0]["name"].as_str().unwrap_or_default();
+            let message = format!(
+                "container {container:?} in pod {:?} is waiting to start: ContainerCreating",
+                place.name
+            );
+            return Err(Status::bad_request(message));
+        }
+        Ok(format!(
+            "{} started\n{} is a pod of a test server: there is no more to say\n",
+            place.name, place.name
+        ))
+    }
+
+    /// A token for a service account, which nothing checks.
+    ///
+    /// # Errors
+    /// 404.
+    pub(crate) fn token(&self, place: &Place, request: &Value) -> Result<Value, Status> {
+        self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
+        let expires = self.state.clock.now().checked_add(jiff::SignedDuration::from_secs(seconds));
+        let expires = expires.unwrap_or_else(|_| self.state.clock.now());
+        let mut answer = request.clone();
+        answer["kind"] = "TokenRequest".into();
+        answer["apiVersion"] = "authentication.k8s.io/v1".into();
+        answer["status"] = json!({
+            "token": format!("skopos-test-{:016x}", self.state.rng.lock().u64(..)),
+            "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        });
+        Ok(answer)
+    }
+}

@@ -1,0 +1,98 @@
+//! The scale subresource: an `autoscaling/v1` Scale in front of the fields that hold the numbers.
+
+use serde_json::{Value, json};
+use skopos_wire::Status;
+
+use super::modify::Part;
+use super::options::WriteOptions;
+use super::{Place, Writer, Written};
+use crate::resources::{ScalePaths, Subresource};
+use crate::table::JsonPath;
+
+impl Writer<'_> {
+    /// The Scale of an object.
+    ///
+    /// # Errors
+    /// 404.
+    pub(crate) fn scale(&self, place: &Place) -> Result<Value, Status> {
+        let paths = paths(place)?;
+        let current =
+            self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
+        Ok(scale_of(&current.to_value(), paths))
+    }
+
+    /// Sets the replica count that a Scale says.
+    ///
+    /// # Errors
+    /// As the API server: 400, 404, 409, 422.
+    pub(crate) fn set_scale(
+        &self,
+        place: &Place,
+        scale: &Value,
+        options: &WriteOptions,
+    ) -> Result<Value, Status> {
+        let paths = paths(place)?;
+        let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+        let version = scale["metadata"]["resourceVersion"].clone();
+        let uid = scale["metadata"]["uid"].clone();
+        let written = self.modify_object(place, Part::Scale, options, |old| {
+            let mut new = old.clone();
+            let pointer = paths.spec_replicas.replace('.', "/");
+            set(&mut new, &pointer, json!(replicas));
+            new["metadata"]["resourceVersion"] = version.clone();
+            if !uid.is_null() {
+                new["metadata"]["uid"] = uid.clone();
+            }
+            Ok(new)
+        })?;
+        Ok(scale_of(&Written::to_value(&written), paths))
+    }
+}
+
+fn paths(place: &Place) -> Result<&ScalePaths, Status> {
+    match place.resource.subresource("scale") {
+        Some(Subresource::Scale(paths)) => Ok(paths),
+        _ => Err(Status::resource_not_served()),
+    }
+}
+
+fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
+    let at = |path: &str| JsonPath::parse(path).and_then(|path| path.first(object).cloned());
+    let metadata = &object["metadata"];
+    let mut status = json!({"replicas": at(&paths.status_replicas).and_then(|v| v.as_i64()).unwrap_or(0)});
+    let selector = paths.selector.as_deref().and_then(at);
+    match selector {
+        Some(Value::String(text)) => status["selector"] = text.into(),
+        Some(selector) if selector.is_object() => {
+            status["selector"] = crate::table::printed_selector(&selector).into();
+        }
+        _ => {}
+    }
+    let mut scale = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "creationTimestamp": metadata["creationTimestamp"],
+        },
+        "spec": {"replicas": at(&paths.spec_replicas).and_then(|v| v.as_i64()).unwrap_or(0)},
+        "status": status,
+    });
+    if let Some(namespace) = metadata.get("namespace") {
+        scale["metadata"]["namespace"] = namespace.clone();
+    }
+    scale
+}
+
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    for step in pointer.split('/').skip(1) {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        at = &mut at[step];
+    }
+    *at = value;
+}
