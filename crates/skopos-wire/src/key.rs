@@ -68,6 +68,12 @@ impl ObjectKey {
         self.parts().1
     }
 
+    /// The key as bytes whose order is the order of keys and whose equality is theirs: for maps of their own making. Not
+    /// for display.
+    pub fn sort_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     fn parts(&self) -> (&str, &str) {
         self.0.split_once(SEPARATOR).unwrap_or(("", &self.0))
     }

@@ -10,22 +10,28 @@
 //! changes those in place that nobody sees (`Arc::make_mut`), so that a batch pays for each node once. A leaf keeps 32
 //! bits of hash for each item: a look-up compares words instead of following pointers into 32 objects, and touches
 //! one object, the right one. The bounds between children are shared on their own, because most changes replace an
-//! object and leave them as they are.
+//! object and leave them as they are; `bounds` says how they are searched.
 //!
 //! Nodes are merged when they become thin, but never rebalanced by borrowing: depth is uniform, occupancy is what
 //! deletions leave of it, and an empty node is taken out at once.
 
-use std::borrow::Borrow;
-use std::hash::{Hash, Hasher};
+mod bounds;
+mod bytes;
+
 use std::hint::black_box;
 use std::mem;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bounds::Bounds;
+use bytes::hash_of;
+
+pub(crate) use bytes::Bytes;
+
 /// What a tree holds: something that knows its own key.
 pub(crate) trait Item: Clone {
     /// The key, which gives the order. It must not change while the item is in a tree.
-    type Key: Ord + Hash + Clone;
+    type Key: Bytes + Ord + Clone;
 
     /// The key of this item.
     fn key(&self) -> &Self::Key;
@@ -64,7 +70,8 @@ impl<I: Item> Tree<I> {
         while level.len() > 1 {
             level = in_chunks(level, |nodes| {
                 let first = nodes[0].0.clone();
-                let bounds = Arc::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
+                let bounds =
+                    Arc::new(Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect()));
                 let children = nodes.into_iter().map(|(_, node)| node).collect();
                 (first, Node::Inner(Arc::new(Inner { bounds, children })))
             });
@@ -81,11 +88,7 @@ impl<I: Item> Tree<I> {
     }
 
     /// The item of this key.
-    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&I>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
-    {
+    pub(crate) fn get<Q: Bytes + ?Sized>(&self, key: &Q) -> Option<&I> {
         let hash = hash_of(key);
         let mut node = &self.root;
         loop {
@@ -97,11 +100,7 @@ impl<I: Item> Tree<I> {
     }
 
     /// The item of this key, to be changed in place; its key must stay the same. Copies what snapshots share.
-    pub(crate) fn get_mut<Q>(&mut self, key: &Q) -> Option<&mut I>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
-    {
+    pub(crate) fn get_mut<Q: Bytes + ?Sized>(&mut self, key: &Q) -> Option<&mut I> {
         self.get(key)?;
         let hash = hash_of(key);
         let mut node = &mut self.root;
@@ -129,7 +128,7 @@ impl<I: Item> Tree<I> {
             Inserted::Split(bound, right) => {
                 let left = mem::replace(&mut self.root, Node::Leaf(Arc::default()));
                 self.root = Node::Inner(Arc::new(Inner {
-                    bounds: Arc::new(vec![bound]),
+                    bounds: Arc::new(Bounds::new(vec![bound])),
                     children: vec![left, right],
                 }));
             }
@@ -139,11 +138,7 @@ impl<I: Item> Tree<I> {
     }
 
     /// Takes the item of this key out.
-    pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<I>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + Hash + ?Sized,
-    {
+    pub(crate) fn remove<Q: Bytes + ?Sized>(&mut self, key: &Q) -> Option<I> {
         // A key that is not there must not cost a copied path.
         self.get(key)?;
         let removed = self.root.remove(hash_of(key), key)?;
@@ -315,7 +310,7 @@ struct Leaf<I: Item> {
 
 struct Inner<I: Item> {
     /// `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
-    bounds: Arc<Vec<I::Key>>,
+    bounds: Arc<Bounds<I::Key>>,
     children: Vec<Node<I>>,
 }
 
@@ -342,11 +337,7 @@ impl<I: Item> Node<I> {
         }
     }
 
-    fn remove<Q>(&mut self, hash: u32, key: &Q) -> Option<I>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
+    fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
         match self {
             Node::Leaf(leaf) => Arc::make_mut(leaf).remove(hash, key),
             Node::Inner(inner) => Arc::make_mut(inner).remove(hash, key),
@@ -364,9 +355,8 @@ impl<I: Item> Node<I> {
             }
             (Node::Inner(left), Node::Inner(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
-                let bounds = Arc::make_mut(&mut left.bounds);
-                bounds.push(bound);
-                bounds.extend_from_slice(&right.bounds);
+                let right_bounds = Arc::unwrap_or_clone(right.bounds);
+                Arc::make_mut(&mut left.bounds).append(bound, right_bounds);
                 left.children.append(&mut right.children);
             }
             // Neighbours have the same depth.
@@ -382,11 +372,7 @@ impl<I: Item> Leaf<I> {
         Self { hashes, items }
     }
 
-    fn find<Q>(&self, hash: u32, key: &Q) -> Option<usize>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
+    fn find<Q: Bytes + ?Sized>(&self, hash: u32, key: &Q) -> Option<usize> {
         // All of them without a branch, which compilers turn into a few wide comparisons.
         let mut candidates = 0u32;
         for (at, other) in self.hashes.iter().enumerate() {
@@ -394,7 +380,7 @@ impl<I: Item> Leaf<I> {
         }
         while candidates != 0 {
             let at = candidates.trailing_zeros() as usize;
-            if self.items.get(at)?.key().borrow() == key {
+            if self.items.get(at)?.key().bytes() == key.bytes() {
                 return Some(at);
             }
             candidates &= candidates - 1;
@@ -428,11 +414,7 @@ impl<I: Item> Leaf<I> {
         self.items.insert(at, item);
     }
 
-    fn remove<Q>(&mut self, hash: u32, key: &Q) -> Option<I>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
+    fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
         let at = self.find(hash, key)?;
         self.hashes.copy_within(at + 1..self.items.len(), at);
         Some(self.items.remove(at))
@@ -444,12 +426,8 @@ impl<I: Item> Leaf<I> {
 }
 
 impl<I: Item> Inner<I> {
-    fn child_of<Q>(&self, key: &Q) -> usize
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
-        self.bounds.partition_point(|bound| bound.borrow() <= key)
+    fn child_of<Q: Bytes + ?Sized>(&self, key: &Q) -> usize {
+        self.bounds.child_of(key)
     }
 
     fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
@@ -465,24 +443,21 @@ impl<I: Item> Inner<I> {
             return Inserted::Added;
         }
         let cut = cut_for(child + 1);
-        let right = Inner { bounds: Arc::new(bounds.split_off(cut)), children: self.children.split_off(cut) };
-        match bounds.pop() {
+        let (between, right) = bounds.split_off(cut);
+        let right = Inner { bounds: Arc::new(right), children: self.children.split_off(cut) };
+        match between {
             Some(bound) => Inserted::Split(bound, Node::Inner(Arc::new(right))),
             None => Inserted::Added, // not reached: cut is at least 1
         }
     }
 
-    fn remove<Q>(&mut self, hash: u32, key: &Q) -> Option<I>
-    where
-        I::Key: Borrow<Q>,
-        Q: Ord + ?Sized,
-    {
+    fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
         let child = self.child_of(key);
         let removed = self.children[child].remove(hash, key)?;
         match self.children[child].size() {
             0 => {
                 self.children.remove(child);
-                if !self.bounds.is_empty() {
+                if self.bounds.len() > 0 {
                     Arc::make_mut(&mut self.bounds).remove(child.saturating_sub(1));
                 }
             }
@@ -566,44 +541,6 @@ fn in_chunks<T, R>(items: Vec<T>, mut make: impl FnMut(Vec<T>) -> R) -> Vec<R> {
             return made;
         }
         made.push(make(chunk));
-    }
-}
-
-/// A fast hash that only has to tell apart the few dozen keys of a leaf. Keys that collide on purpose cost a comparison
-/// each, no more.
-fn hash_of<Q: Hash + ?Sized>(key: &Q) -> u32 {
-    let mut hasher = WordHasher(0);
-    key.hash(&mut hasher);
-    (hasher.0 >> 32) as u32
-}
-
-struct WordHasher(u64);
-
-impl Hasher for WordHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        let mut words = bytes.chunks_exact(8);
-        for word in &mut words {
-            self.mix(u64::from_le_bytes(word.try_into().unwrap_or_default()));
-        }
-        let mut last = [0; 8];
-        last[..words.remainder().len()].copy_from_slice(words.remainder());
-        self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
-    }
-
-    fn write_u8(&mut self, byte: u8) {
-        self.mix(byte.into());
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-impl WordHasher {
-    fn mix(&mut self, word: u64) {
-        // Multiplying by an odd number with well spread bits moves what differs into the upper half.
-        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 ^= self.0 >> 29;
     }
 }
 

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug, PartialEq)]
-struct Pair(u16, Arc<u32>);
+struct Pair(Arc<str>, Arc<u32>);
 
 impl Item for Pair {
-    type Key = u16;
-    fn key(&self) -> &u16 {
+    type Key = Arc<str>;
+    fn key(&self) -> &Arc<str> {
         &self.0
     }
     fn is_same(&self, other: &Self) -> bool {
@@ -40,13 +40,29 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..1500)
 }
 
-fn pair(key: u16, value: u32) -> Pair {
-    Pair(key, Arc::new(value))
+/// Names that begin alike for shorter and longer than what nodes share, that are prefixes of each other, and that end with
+/// NULs.
+fn name(key: u16) -> Arc<str> {
+    let (kind, n) = (key % 5, key / 5);
+    match kind {
+        0 => format!("ns\0deployment-{n:04}"),
+        1 => format!("ns\0{}{n:03}", "long-".repeat(11)),
+        2 => format!("ns\0deployment-{}", "\0".repeat(usize::from(n))),
+        3 => "a".repeat(usize::from(n)),
+        _ => format!("{n}"),
+    }
+    .into()
 }
 
-fn check(tree: &Tree<Pair>, model: &BTreeMap<u16, u32>) {
+fn pair(key: u16, value: u32) -> Pair {
+    Pair(name(key), Arc::new(value))
+}
+
+type Model = BTreeMap<Arc<str>, u32>;
+
+fn check(tree: &Tree<Pair>, model: &Model) {
     assert_eq!(tree.len(), model.len());
-    assert!(tree.iter().map(|p| (p.0, *p.1)).eq(model.iter().map(|(k, v)| (*k, *v))));
+    assert!(tree.iter().map(|p| (&p.0, *p.1)).eq(model.iter().map(|(k, v)| (k, *v))));
     check_node(&tree.root, true);
 }
 
@@ -75,26 +91,26 @@ proptest! {
     #[test]
     fn behaves_as_a_sorted_map_and_never_changes_a_held_copy(steps in steps()) {
         let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
-        let mut held: Vec<(Tree<Pair>, BTreeMap<u16, u32>)> = Vec::new();
+        let mut held: Vec<(Tree<Pair>, Model)> = Vec::new();
         for step in steps {
             match step {
                 Step::Insert(k, v) => {
-                    prop_assert_eq!(tree.insert(pair(k, v)).map(|p| *p.1), model.insert(k, v));
+                    prop_assert_eq!(tree.insert(pair(k, v)).map(|p| *p.1), model.insert(name(k), v));
                 }
                 Step::Remove(k) => {
-                    prop_assert_eq!(tree.remove(&k).map(|p| *p.1), model.remove(&k));
+                    prop_assert_eq!(tree.remove(&name(k)).map(|p| *p.1), model.remove(&name(k)));
                 }
                 Step::RemoveRange(k, n) => for k in k..k + n {
-                    prop_assert_eq!(tree.remove(&k).map(|p| *p.1), model.remove(&k));
+                    prop_assert_eq!(tree.remove(&name(k)).map(|p| *p.1), model.remove(&name(k)));
                 },
                 Step::Touch(k) => {
-                    prop_assert_eq!(tree.get(&k).map(|p| *p.1), model.get(&k).copied());
-                    if let Some(p) = tree.get_mut(&k) {
+                    prop_assert_eq!(tree.get(&name(k)).map(|p| *p.1), model.get(&name(k)).copied());
+                    if let Some(p) = tree.get_mut(&name(k)) {
                         p.1 = Arc::new(7);
-                        model.insert(k, 7);
+                        model.insert(name(k), 7);
                     }
-                    let from = tree.seek(|other| *other < k).map(|p| p.0);
-                    prop_assert!(from.eq(model.range(k..).map(|(k, _)| *k)));
+                    let from = tree.seek(|other| *other < name(k)).map(|p| &p.0);
+                    prop_assert!(from.eq(model.range(name(k)..).map(|(k, _)| k)));
                 }
                 Step::Hold => held.push((tree.clone(), model.clone())),
                 Step::Rebuild => tree = Tree::from_sorted(tree.iter().cloned().collect()),
@@ -109,30 +125,25 @@ proptest! {
 }
 
 /// Applying the differences to the old gives the new, also when the walk is broken off and taken up again.
-fn check_diff(
-    old: &Tree<Pair>,
-    old_model: &BTreeMap<u16, u32>,
-    new: &Tree<Pair>,
-    new_model: &BTreeMap<u16, u32>,
-) {
+fn check_diff(old: &Tree<Pair>, old_model: &Model, new: &Tree<Pair>, new_model: &Model) {
     let mut patched = old_model.clone();
     let mut after = None;
     loop {
         let mut seen = 0;
-        let behind = after;
+        let behind = after.clone();
         let walk = diff(old, new, behind.as_ref(), |a, b| {
             if seen == 7 {
                 return ControlFlow::Break(());
             }
             seen += 1;
-            after = a.or(b).map(|p| p.0);
+            after = a.or(b).map(|p| p.0.clone());
             match (a, b) {
                 (Some(a), Some(b)) => {
                     assert_eq!(a.0, b.0);
-                    assert_eq!(patched.insert(b.0, *b.1), Some(*a.1));
+                    assert_eq!(patched.insert(b.0.clone(), *b.1), Some(*a.1));
                 }
                 (Some(a), None) => assert_eq!(patched.remove(&a.0), Some(*a.1)),
-                (None, Some(b)) => assert_eq!(patched.insert(b.0, *b.1), None),
+                (None, Some(b)) => assert_eq!(patched.insert(b.0.clone(), *b.1), None),
                 (None, None) => unreachable!(),
             }
             ControlFlow::Continue(())
@@ -148,7 +159,7 @@ fn check_diff(
 fn names_that_count_up_fill_their_leaves() {
     let mut tree = Tree::new();
     for key in 0..3200 {
-        tree.insert(pair(key, 0));
+        tree.insert(Pair(format!("pod-{key:04}").into(), Arc::new(0)));
     }
     let mut leaves = 0;
     let mut iter = tree.iter();
@@ -161,9 +172,9 @@ fn names_that_count_up_fill_their_leaves() {
 
 #[test]
 fn a_change_shares_all_but_its_path() {
-    let before = Tree::from_sorted((0..3000).map(|k| pair(k, 0)).collect());
+    let before = Tree::from_sorted((0..3000).map(|k| pair(k * 5, 0)).collect());
     let mut after = before.clone();
-    after.insert(pair(1500, 1));
+    after.insert(pair(1500 * 5, 1));
     let mut compared = 0;
     let _ = diff(&before, &after, None, |_, _| {
         compared += 1;

@@ -1,0 +1,107 @@
+//! The bounds between the children of an inner node, arranged so that finding a child reads few cache lines.
+//!
+//! The keys of one node begin alike (`namespace-013 NUL deployment-00…`). What they share is kept once, and of what
+//! follows the first eight bytes as one number: finding the child compares numbers that lie side by side. Only bounds whose
+//! number equals that of the key asked for are looked up where they lie in memory.
+
+use super::bytes::Bytes;
+
+/// Sorted keys. See the module's documentation.
+#[derive(Clone)]
+pub(super) struct Bounds<K> {
+    keys: Vec<K>,
+    /// `heads[n]` is what follows the shared prefix in `keys[n]`.
+    heads: Vec<u64>,
+    /// The first `shared` bytes are those that all keys begin with.
+    prefix: [u8; PREFIX],
+    shared: usize,
+}
+
+/// Longer prefixes are shared in part; then more keys have equal heads, and are compared in full.
+const PREFIX: usize = 48;
+
+impl<K: Bytes> Bounds<K> {
+    pub(super) fn new(keys: Vec<K>) -> Self {
+        let mut bounds = Self { keys, heads: Vec::new(), prefix: [0; PREFIX], shared: 0 };
+        bounds.arrange();
+        bounds
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// How many bounds are not greater than the key, which is the position of the child that the key belongs to.
+    pub(super) fn child_of<Q: Bytes + ?Sized>(&self, key: &Q) -> usize {
+        let bytes = key.bytes();
+        let prefix = &self.prefix[..self.shared];
+        let start = &bytes[..bytes.len().min(self.shared)];
+        if start != prefix {
+            // The key lies before all bounds or behind all, and a key that is a prefix of a bound lies before it.
+            return if start < prefix { 0 } else { self.keys.len() };
+        }
+        let head = head_of(bytes, self.shared);
+        let smaller = self.heads.partition_point(|other| *other < head);
+        let equal = self.heads[smaller..].partition_point(|other| *other == head);
+        smaller + self.keys[smaller..smaller + equal].partition_point(|bound| bound.bytes() <= bytes)
+    }
+
+    /// How many bounds are `before`, which holds for a prefix of the keys.
+    pub(super) fn partition_point(&self, before: impl Fn(&K) -> bool) -> usize {
+        self.keys.partition_point(before)
+    }
+
+    pub(super) fn insert(&mut self, at: usize, key: K) {
+        self.keys.insert(at, key);
+        self.arrange();
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> K {
+        let key = self.keys.remove(at);
+        self.arrange();
+        key
+    }
+
+    /// Takes the bounds from `at` on out, as the bounds of a right neighbour, and returns the one between the two.
+    pub(super) fn split_off(&mut self, at: usize) -> (Option<K>, Self) {
+        let right = Self::new(self.keys.split_off(at));
+        let between = self.keys.pop();
+        self.arrange();
+        (between, right)
+    }
+
+    /// Takes in the bounds of the right neighbour, behind the one between the two.
+    pub(super) fn append(&mut self, between: K, right: Self) {
+        self.keys.push(between);
+        self.keys.extend(right.keys);
+        self.arrange();
+    }
+
+    fn arrange(&mut self) {
+        let (first, last) = match self.keys.as_slice() {
+            [] => (&[][..], &[][..]),
+            [first, .., last] => (first.bytes(), last.bytes()),
+            [only] => (only.bytes(), only.bytes()),
+        };
+        // Sorted, so that what the first and the last share is shared by all.
+        self.shared = first.iter().zip(last).take(PREFIX).take_while(|(a, b)| a == b).count();
+        self.prefix[..self.shared].copy_from_slice(&first[..self.shared]);
+        let shared = self.shared;
+        self.heads.clear();
+        self.heads.extend(self.keys.iter().map(|key| head_of(key.bytes(), shared)));
+    }
+}
+
+/// The eight bytes behind the first `skip`, as a number that is ordered as they are. A shorter key is filled up with
+/// zeros, so that equal numbers do not mean equal bytes.
+fn head_of(bytes: &[u8], skip: usize) -> u64 {
+    let rest = bytes.get(skip..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(head)
+        }
+    }
+}
