@@ -195,7 +195,13 @@ impl Waiting {
         self.segments.push_back(Segment::Difference(difference));
     }
 
-    fn merge_into_last_difference(&mut self, after: &Arc<Content>, gap: bool, initial: bool, completes: bool) {
+    fn merge_into_last_difference(
+        &mut self,
+        after: &Arc<Content>,
+        gap: bool,
+        initial: bool,
+        completes: bool,
+    ) {
         while let Some(segment) = self.segments.back_mut() {
             match segment {
                 Segment::Event(_) => {

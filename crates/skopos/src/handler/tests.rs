@@ -64,7 +64,7 @@ impl Log {
             Event::Added { .. } => "added",
             Event::Updated { .. } => "updated",
             Event::Deleted { .. } => "deleted",
-            };
+        };
         let EventFlags { gap, coalesced, resync } = event.flags();
         let flags = [(gap, " gap"), (coalesced, " coalesced"), (resync, " resync")];
         let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
@@ -101,7 +101,10 @@ async fn a_late_handler_gets_what_is_there_and_then_what_follows() {
     bench.update("a", [6, 7]);
     apply(&mut bench.writer, [deleted("b", "u-b", 8), put("c", "u-c", 9)], 9);
     let told = log.has(6).await;
-    assert_eq!(told, ["initial a@5", "initial b@2", "updated a@6", "updated a@7", "deleted b@8", "added c@9"]);
+    assert_eq!(
+        told,
+        ["initial a@5", "initial b@2", "updated a@6", "updated a@7", "deleted b@8", "added c@9"]
+    );
     assert!(handle.has_synced());
     assert_eq!(handle.stats().last_resource_version, Some(9.into()));
 }
@@ -300,7 +303,8 @@ async fn stopping_ends_all_and_nothing_can_be_added_then() {
     for handle in handles {
         timeout(Duration::from_secs(1), handle.remove()).await.unwrap();
     }
-    let none = add::<Untyped, _>(&bench.core, log.handler(), HandlerOptions::default(), &bench.tasks, &bench.stop);
+    let none =
+        add::<Untyped, _>(&bench.core, log.handler(), HandlerOptions::default(), &bench.tasks, &bench.stop);
     assert!(none.is_err());
     let open = CancellationToken::new();
     let none = add::<Untyped, _>(&bench.core, log.handler(), HandlerOptions::default(), &bench.tasks, &open);
@@ -383,7 +387,8 @@ async fn handlers_come_and_go_while_the_writer_works() {
                     assert!(!seen.1, "called after its removal");
                     seen.0 += 1;
                 });
-                let handle = add(&core, handler, HandlerOptions::default().capacity(4), &tasks, &stop).unwrap();
+                let handle =
+                    add(&core, handler, HandlerOptions::default().capacity(4), &tasks, &stop).unwrap();
                 tokio::task::yield_now().await;
                 handle.remove().await;
                 calls.lock().1 = true;

@@ -265,7 +265,8 @@ impl Content {
             None => self.rv = rv.clone(),
             Some(part) => {
                 part.rv = rv.clone();
-                self.rv = self.parts.iter().map(|part| &part.rv).min().cloned().unwrap_or(ResourceVersion::ZERO);
+                self.rv =
+                    self.parts.iter().map(|part| &part.rv).min().cloned().unwrap_or(ResourceVersion::ZERO);
             }
         }
     }

@@ -160,7 +160,11 @@ fn after_a_rollback_the_same_rv_may_be_another_content() {
 fn a_list_with_changes_and_unreadable_objects_in_it() {
     let (core, mut writer) = store();
     let reader: Store = core.into();
-    list(&mut writer, [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2), object("ns", "c", "u3", 3)], commit(5, 0, false));
+    list(
+        &mut writer,
+        [object("ns", "a", "u1", 1), object("ns", "b", "u2", 2), object("ns", "c", "u3", 3)],
+        commit(5, 0, false),
+    );
     writer.begin_replace();
     writer.stage(object("ns", "b", "u2", 6));
     writer.stage(object("ns", "d", "u4", 4));
@@ -183,8 +187,13 @@ fn indexes_follow_and_leave_no_empty_values() {
     let (core, mut writer) = store();
     let reader: Store = core.into();
     reader.add_indexer(Indexer::by_label("app")).unwrap();
-    list(&mut writer, [object("n1", "xa", "u1", 1), object("n2", "xb", "u2", 2), object("n1", "ya", "u3", 3)], commit(5, 0, false));
-    let letters = Indexer::new("letters", |o: &Object| o.name().chars().map(String::from).collect::<Vec<_>>());
+    list(
+        &mut writer,
+        [object("n1", "xa", "u1", 1), object("n2", "xb", "u2", 2), object("n1", "ya", "u3", 3)],
+        commit(5, 0, false),
+    );
+    let letters =
+        Indexer::new("letters", |o: &Object| o.name().chars().map(String::from).collect::<Vec<_>>());
     reader.add_indexer(letters).unwrap();
     assert!(reader.add_indexer(Indexer::by_label("app")).is_err());
     let held = reader.snapshot();
@@ -194,7 +203,9 @@ fn indexes_follow_and_leave_no_empty_values() {
     assert_eq!(found(&held, "label:app", "x"), ["n1/xa", "n2/xb"]);
     assert_eq!(found(&held, "letters", "a"), ["n1/xa", "n1/ya"]);
     apply(&mut writer, [Change::Gone("n1/ya".parse().unwrap())], 6);
-    let values = |snapshot: &Snapshot| snapshot.index_values("letters").unwrap().map(|(v, n)| format!("{v}{n}")).collect::<Vec<_>>();
+    let values = |snapshot: &Snapshot| {
+        snapshot.index_values("letters").unwrap().map(|(v, n)| format!("{v}{n}")).collect::<Vec<_>>()
+    };
     assert_eq!(values(&reader.snapshot()), ["a1", "b1", "x2"]);
     assert_eq!(values(&held), ["a2", "b1", "x2", "y1"]);
     let unknown = held.by_index("lable:app", "x").err().unwrap();
@@ -219,7 +230,9 @@ fn an_indexer_that_panics_only_loses_its_own_values() {
 fn pages_namespaces_and_selections_are_in_order() {
     let (core, mut writer) = store();
     let reader: Store = core.into();
-    let objects = ["b", "a", "a-b"].into_iter().flat_map(|ns| (0..70).map(move |n| object(ns, &format!("o{n:02}"), "u", n)));
+    let objects = ["b", "a", "a-b"]
+        .into_iter()
+        .flat_map(|ns| (0..70).map(move |n| object(ns, &format!("o{n:02}"), "u", n)));
     list(&mut writer, objects, commit(100, 0, false));
     let snapshot = reader.snapshot();
     assert_eq!(snapshot.namespaces().collect::<Vec<_>>(), ["a", "a-b", "b"]);
@@ -354,7 +367,10 @@ impl Handler {
         let (old, new) = match &event {
             Event::Added { object, initial, .. } => {
                 assert!(!self.view.contains_key(&key), "{event:?} of a known key");
-                assert!(!initial || !self.started || flags != EventFlags::default(), "{event:?} after the beginning");
+                assert!(
+                    !initial || !self.started || flags != EventFlags::default(),
+                    "{event:?} after the beginning"
+                );
                 (None, Some(object.entry().clone()))
             }
             Event::Updated { old, new, .. } => {
@@ -549,7 +565,10 @@ fn check(snapshot: &Snapshot, expected: &State) {
     assert_eq!(snapshot.json_bytes(), snapshot.iter().map(|o| o.raw().bytes().len() as u64).sum::<u64>());
     for parity in ["0", "1"] {
         let by_index = snapshot.by_index("label:parity", parity).unwrap().map(|o| o.key().clone());
-        assert!(by_index.eq(snapshot.iter().filter(|o| o.label("parity") == Some(parity)).map(|o| o.key().clone())));
+        assert!(
+            by_index
+                .eq(snapshot.iter().filter(|o| o.label("parity") == Some(parity)).map(|o| o.key().clone()))
+        );
     }
 }
 
@@ -611,7 +630,8 @@ fn an_unchanged_relist_tells_nothing() {
     assert_eq!(drain(&queue).len(), 300);
     list(&mut writer, objects(), commit(500, 0, true));
     assert!(drain(&queue).is_empty());
-    let walk: ControlFlow<()> = super::super::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
+    let walk: ControlFlow<()> =
+        super::super::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
     assert!(walk.is_break());
 }
 
@@ -633,7 +653,9 @@ fn readers_see_whole_batches_while_the_writer_works() {
                     assert!(rv >= last);
                     last = rv;
                     assert_eq!(snapshot.iter().filter(|o| *o.resource_version() == rv.into()).count(), 200);
-                    assert!(reader.get(&"ns/o100".parse().unwrap()).unwrap().resource_version() >= &rv.into());
+                    assert!(
+                        reader.get(&"ns/o100".parse().unwrap()).unwrap().resource_version() >= &rv.into()
+                    );
                 }
             });
         }
