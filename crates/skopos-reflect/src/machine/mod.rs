@@ -148,8 +148,8 @@ enum Addressee {
 
 /// A burst of streams opened again at once: a server that is restarted ten times in a row shall be followed each time.
 const PROMPT_BURST: u32 = 10;
-/// In the long run, six streams a minute.
-const PROMPT_REFILL: Duration = Duration::from_secs(10);
+/// In the long run three streams a minute, beside those that the backoff allows.
+const PROMPT_REFILL: Duration = Duration::from_secs(20);
 /// The first list, one again at once, and one for luck.
 const LIST_BURST: u32 = 3;
 /// In the long run, two lists a minute.
@@ -508,3 +508,6 @@ impl Machine {
         span.mul_f64(self.rng.f64())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@
 //! waiting for ever (kubernetes#140890). So the end has a deadline, after which an ordinary list is made and streams are
 //! not tried again.
 
-use skopos_wire::{BrokenFrame, WatchEvent};
+use skopos_wire::{BrokenFrame, ObjectKey, WatchEvent};
 
 use super::listing::Gathered;
 use super::*;
@@ -19,6 +19,8 @@ pub(super) struct Streaming {
     /// When the end is overdue.
     pub(super) patience: Time,
     gathered: Gathered,
+    /// The last key in the order of the list.
+    furthest: Option<ObjectKey>,
     /// The end has to come by then, whatever else does.
     latest: Time,
     /// How long the stream may go on as a watch.
@@ -50,6 +52,7 @@ impl Machine {
             // Until there are headers, it is an ordinary list as to patience.
             patience: self.now + self.options.list_patience,
             gathered: Gathered::new(self.now),
+            furthest: None,
             latest: self.now + self.options.list_patience + self.options.initial_events_patience * WHOLE,
             timeout,
             plan,
@@ -82,9 +85,14 @@ impl Machine {
             }
             match event {
                 Ok(WatchEvent::Added(object)) => {
-                    // Only these are the list making progress: changes may go on for ever.
-                    streaming.patience =
-                        (self.now + self.options.initial_events_patience).min(streaming.latest);
+                    // The initial events come in the order of the keys, and only they are the list making progress:
+                    // additions and other changes may go on for ever.
+                    if streaming.furthest.as_ref().is_none_or(|furthest| comes_after(object.key(), furthest))
+                    {
+                        streaming.furthest = Some(object.key().clone());
+                        streaming.patience =
+                            (self.now + self.options.initial_events_patience).min(streaming.latest);
+                    }
                     sink.stage(object);
                 }
                 Ok(WatchEvent::Modified(object)) => sink.stage(object),
@@ -178,4 +186,12 @@ impl Machine {
         self.link_changed = true;
         self.start_list(ListPlan { avoid: None, ..streaming.plan });
     }
+}
+
+/// Whether a key comes after another in the server's order: that of etcd's keys, `namespace/name` as one string.
+fn comes_after(key: &ObjectKey, other: &ObjectKey) -> bool {
+    fn path(key: &ObjectKey) -> impl Iterator<Item = u8> + '_ {
+        key.namespace().unwrap_or_default().bytes().chain([b'/']).chain(key.name().bytes())
+    }
+    path(key).gt(path(other))
 }

@@ -33,7 +33,7 @@ const GOOD_LIFE: Duration = Duration::from_secs(10);
 /// A stream that stands so long without a word has recovered.
 const SETTLED: Duration = Duration::from_secs(5);
 /// How long a stream that brought news waits at most before it is opened again.
-const LIVELY_DELAY: Duration = Duration::from_secs(10);
+const LIVELY_DELAY: Duration = Duration::from_secs(20);
 /// So many answers in a row that our RV is in the future are believed.
 const TOO_LARGE_ATTEMPTS: u32 = 4;
 
@@ -265,8 +265,10 @@ impl Machine {
         let progressed = watching.progressed;
         let alive = opened_at.is_some() && (progressed || watching.after_outage || verdict.is_some());
         self.cancel_look();
-        if good || (alive && self.prompt.take(self.now)) {
+        if good {
             self.backoff.reset();
+        }
+        if good || (alive && self.prompt.take(self.now)) {
             let spread =
                 if verdict.is_some() { Duration::from_millis(500) } else { Duration::from_millis(100) };
             let until = self.now + self.up_to(spread);

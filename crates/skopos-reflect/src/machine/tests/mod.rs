@@ -1,0 +1,13 @@
+//! The machine against a model of a server, in virtual time.
+
+mod properties;
+mod recorder;
+mod scenarios;
+mod server;
+mod world;
+
+use std::time::Duration;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

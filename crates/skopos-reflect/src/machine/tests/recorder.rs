@@ -1,0 +1,139 @@
+//! A sink that checks the order of calls, and keeps what it was given.
+
+use std::collections::BTreeSet;
+
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+
+use super::server::Content;
+use crate::{Change, Commit, Condition, LinkState, ReplaceCause, Sink, Time};
+
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    pub(super) content: Content,
+    pub(super) rv: Option<u64>,
+    pub(super) epoch: u64,
+    pub(super) fresh: Option<Time>,
+    pub(super) commits: Vec<Commit>,
+    pub(super) batches: usize,
+    pub(super) conditions: Vec<Condition>,
+    /// Whether what readers see has changed.
+    pub(super) stepped: bool,
+    staged: Option<(Content, BTreeSet<String>)>,
+    stopped: bool,
+    /// Everything that was delivered in this epoch: (key, rv, deletion).
+    delivered: BTreeSet<(String, u64, bool)>,
+}
+
+impl Recorder {
+    pub(super) fn causes(&self) -> Vec<ReplaceCause> {
+        self.commits.iter().map(|commit| commit.cause).collect()
+    }
+
+    pub(super) fn is_staging(&self) -> bool {
+        self.staged.is_some()
+    }
+
+    fn step(&mut self, rv: &ResourceVersion) {
+        assert!(!self.stopped && self.staged.is_none());
+        let rv = rv.as_u64().unwrap();
+        assert!(self.rv.is_none_or(|before| before <= rv), "RVs never go back inside an epoch");
+        self.rv = Some(rv);
+        self.stepped = true;
+    }
+}
+
+fn entry(object: &RawObject) -> (String, (u64, u64)) {
+    (object.name().to_owned(), (object.uid().parse().unwrap(), object.resource_version().as_u64().unwrap()))
+}
+
+impl Sink for Recorder {
+    fn begin_replace(&mut self) {
+        assert!(!self.stopped && self.staged.is_none(), "one list at a time");
+        self.staged = Some(Default::default());
+    }
+
+    fn stage(&mut self, object: RawObject) {
+        let (name, value) = entry(&object);
+        self.staged.as_mut().expect("begun").0.insert(name, value);
+    }
+
+    fn unstage(&mut self, key: &ObjectKey) {
+        self.staged.as_mut().expect("begun").0.remove(key.name());
+    }
+
+    fn stage_unreadable(&mut self, key: &ObjectKey) {
+        self.staged.as_mut().expect("begun").1.insert(key.name().to_owned());
+    }
+
+    fn commit_replace(&mut self, commit: Commit) {
+        let (mut content, unreadable) = self.staged.take().expect("begun");
+        for name in unreadable {
+            if let Some(old) = self.content.get(&name) {
+                content.insert(name, *old);
+            }
+        }
+        self.content = content;
+        assert_eq!(commit.gap, self.rv.is_some());
+        assert!(commit.epoch >= self.epoch);
+        if commit.epoch > self.epoch {
+            self.epoch = commit.epoch;
+            self.rv = None;
+            self.fresh = None;
+            self.delivered.clear();
+        }
+        self.step(&commit.resource_version);
+        self.commits.push(commit);
+    }
+
+    fn abort_replace(&mut self) {
+        assert!(self.staged.take().is_some(), "only what was begun can be aborted");
+    }
+
+    fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
+        assert!(!changes.is_empty());
+        self.batches += 1;
+        let mut last = self.rv.expect("a list came before");
+        for change in changes.drain(..) {
+            let (name, value, rv, deletion) = match &change {
+                Change::Put(object) => {
+                    let (name, value) = entry(object);
+                    (name, Some(value), value.1, false)
+                }
+                Change::Deleted(object) => {
+                    let (name, value) = entry(object);
+                    (name, None, value.1, true)
+                }
+                Change::Gone(key) => (key.name().to_owned(), None, resource_version.as_u64().unwrap(), true),
+            };
+            assert!(rv >= last, "in the order of the log");
+            last = rv;
+            assert!(self.delivered.insert((name.clone(), rv, deletion)), "{name}@{rv} was delivered twice");
+            match value {
+                Some(value) => self.content.insert(name, value),
+                None => self.content.remove(&name),
+            };
+        }
+        self.step(resource_version);
+    }
+
+    fn advance(&mut self, resource_version: &ResourceVersion) {
+        let before = self.rv;
+        self.step(resource_version);
+        assert_ne!(before, self.rv, "an advance advances");
+    }
+
+    fn fresh_as_of(&mut self, at: Time) {
+        assert!(!self.stopped);
+        assert!(self.fresh.is_none_or(|fresh| at > fresh));
+        self.fresh = Some(at);
+    }
+
+    fn state(&mut self, state: &LinkState) {
+        assert!(!self.stopped, "nothing comes after the end");
+        self.stopped = state.condition == Condition::Stopped;
+        assert!(!self.stopped || self.staged.is_none(), "nothing stays half done");
+        if self.conditions.last() != Some(&state.condition) {
+            self.conditions.push(state.condition.clone());
+        }
+    }
+}

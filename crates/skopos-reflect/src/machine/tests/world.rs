@@ -1,0 +1,592 @@
+//! Machine, server and network, in steps of 100 ms of virtual time. After each step the invariants are checked.
+
+use std::time::Duration;
+
+use skopos_wire::{BrokenFrame, Limits, ObjectKey, RawObject, Status, WatchEvent};
+
+use super::recorder::Recorder;
+use super::server::{Content, Entry, Kind, Server, object};
+use crate::machine::*;
+
+/// What is wrong with the network or the server, for all requests, from when it is set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Fault {
+    None,
+    /// No connection can be made, and those that stand are cut.
+    Down,
+    /// An HTTP status to all requests, or only to watches, with a Retry-After. Streams that stand go on.
+    Answer {
+        code: u16,
+        retry_after: u64,
+        watches_only: bool,
+    },
+    /// Requests are never answered.
+    Silence,
+    /// Watches are opened and ended at once, cleanly.
+    CloseAtOnce,
+    /// Watches are opened and cut at once.
+    CutAtOnce,
+    /// Watches are cut after each event.
+    CutAfterEvent,
+    /// The streams that stand when it is set bring nothing any more; later ones work.
+    Stall,
+    /// No stream brings anything, not even a second look.
+    StallAll,
+    /// No bookmarks, and events come.
+    NoBookmarks,
+    /// Streamed lists do not end.
+    NoEndBookmark,
+    /// Streamed lists are refused with 422.
+    NoStreams,
+    /// 410 to every watch, as status or as event.
+    Gone {
+        event: bool,
+    },
+    /// "Too large resource version" to every watch.
+    TooLarge,
+    /// List bodies are cut in the middle.
+    CutLists,
+    /// Every continue token is expired.
+    ExpiredTokens,
+    /// Lists come from this many changes ago, once each.
+    Regress {
+        changes: usize,
+        times: u32,
+    },
+    /// Old events are sent again.
+    Replays,
+    /// Every second frame is garbage on its first delivery.
+    Garbage,
+    /// Every frame is garbage.
+    AllGarbage,
+    /// Streams are cut at random.
+    Flaky,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    List,
+    Page,
+    Stream,
+    Watch,
+    Look,
+    Get,
+}
+
+/// A request under way.
+#[derive(Debug)]
+struct Wire {
+    id: RequestId,
+    asked: Asked,
+    action: Action,
+    answer_at: Time,
+    opened: bool,
+    /// Events up to here were sent.
+    cursor: u64,
+    /// A list's snapshot.
+    snapshot: u64,
+    ends_at: Time,
+    bookmark_at: Time,
+    stalled: bool,
+    initial_sent: bool,
+    last_bookmark_sent: bool,
+}
+
+pub(super) struct World {
+    pub(super) machine: Machine,
+    pub(super) sink: Recorder,
+    pub(super) server: Server,
+    pub(super) now: Time,
+    pub(super) fault: Fault,
+    pub(super) rng: fastrand::Rng,
+    /// What was asked when, connections that could not be made excluded.
+    pub(super) asked: Vec<(Time, Asked)>,
+    /// Lists that began to be answered.
+    pub(super) served_lists: Vec<Time>,
+    pub(super) writes_every: Option<Duration>,
+    pub(super) probes_every: Option<Duration>,
+    pub(super) page_size: usize,
+    wires: Vec<Wire>,
+    next_write: Time,
+    next_probe: Time,
+    /// The server's RV at each step, for the check of proven ages.
+    rvs: Vec<(Time, u64)>,
+    garbled: Vec<u64>,
+    /// The last content that was right, and where: most checks go on from there.
+    folded: (usize, u64, Content),
+}
+
+const STEP: Duration = Duration::from_millis(100);
+
+impl World {
+    pub(super) fn new(seed: u64, options: MachineOptions) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut server = Server::new();
+        for _ in 0..20 {
+            server.write(&mut rng);
+        }
+        World {
+            machine: Machine::new(options, seed, Time::ORIGIN),
+            sink: Recorder::default(),
+            server,
+            now: Time::ORIGIN,
+            fault: Fault::None,
+            rng,
+            asked: Vec::new(),
+            served_lists: Vec::new(),
+            writes_every: Some(Duration::from_secs(1)),
+            probes_every: Some(Duration::from_secs(30)),
+            page_size: 3,
+            wires: Vec::new(),
+            next_write: Time::ORIGIN,
+            next_probe: Time::ORIGIN,
+            rvs: Vec::new(),
+            garbled: Vec::new(),
+            folded: (0, 0, Content::new()),
+        }
+    }
+
+    pub(super) fn synced(seed: u64, options: MachineOptions) -> Self {
+        let mut world = World::new(seed, options);
+        world.run(Duration::from_secs(3));
+        assert!(world.is_equal(), "synced within 3 s");
+        assert_eq!(world.machine.state().condition, Condition::Watching);
+        world
+    }
+
+    pub(super) fn set(&mut self, fault: Fault) {
+        self.fault = fault;
+        match fault {
+            Fault::Stall => self.wires.iter_mut().for_each(|wire| wire.stalled = true),
+            Fault::Down => self.cut_all(),
+            _ => {}
+        }
+    }
+
+    pub(super) fn cut_all(&mut self) {
+        for wire in std::mem::take(&mut self.wires) {
+            self.give(Input::Failed { id: wire.id, failure: lost() });
+        }
+    }
+
+    pub(super) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// Runs until the condition holds; how long that took.
+    pub(super) fn until(&mut self, limit: Duration, mut holds: impl FnMut(&World) -> bool) -> Duration {
+        let begun = self.now;
+        while !holds(self) {
+            assert!(self.now.since(begun) < limit, "not within {limit:?}: {:?}", self.machine.state());
+            self.step();
+        }
+        self.now.since(begun)
+    }
+
+    pub(super) fn is_equal(&self) -> bool {
+        self.sink.content == *self.server.newest() && !self.sink.is_staging()
+    }
+
+    pub(super) fn give(&mut self, input: Input) {
+        self.machine.handle(self.now, input, &mut self.sink);
+        self.check();
+        while let Some(action) = self.machine.poll_action() {
+            self.act(action);
+        }
+    }
+
+    /// How many requests in the worst minute from `since` on.
+    pub(super) fn worst_minute(times: impl Iterator<Item = Time> + Clone) -> usize {
+        times
+            .clone()
+            .map(|start| {
+                times.clone().filter(|at| *at >= start && at.since(start) < Duration::from_secs(60)).count()
+            })
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn step(&mut self) {
+        self.now = self.now + STEP;
+        if self.writes_every.is_some() && self.now >= self.next_write {
+            self.next_write = self.now + self.writes_every.unwrap_or_default();
+            self.server.write(&mut self.rng);
+        }
+        self.rvs.push((self.now, self.server.rv));
+        while self.machine.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.give(Input::Timeout);
+        }
+        let up = !matches!(self.fault, Fault::Down | Fault::Silence);
+        if let Some(every) = self.probes_every
+            && self.now >= self.next_probe
+        {
+            self.next_probe = self.now + every;
+            if up {
+                let resource_version = self.server.rv.into();
+                self.give(Input::Probed { sent_at: self.now, resource_version });
+            }
+        }
+        let ids: Vec<_> = self.wires.iter().map(|wire| wire.id).collect();
+        for id in ids {
+            if let Some(index) = self.wires.iter().position(|wire| wire.id == id) {
+                let wire = self.wires.swap_remove(index);
+                self.serve(wire);
+            }
+        }
+    }
+
+    /// The invariants that hold after every input.
+    fn check(&mut self) {
+        if !std::mem::take(&mut self.sink.stepped) {
+            return;
+        }
+        let rv = self.sink.rv.expect("stepped");
+        assert_eq!(self.machine.resource_version().and_then(|rv| rv.as_u64()), Some(rv));
+        let degraded = self.machine.broken.degradation().is_some();
+        let matches = |mut right: Content, log: &[Entry], ours: &Content| {
+            let mut ours = ours.clone();
+            if degraded {
+                for entry in log.iter().filter(|entry| entry.poisoned || entry.rotten) {
+                    right.remove(&entry.name);
+                    ours.remove(&entry.name);
+                }
+            }
+            ours == right
+        };
+        let present = self.fold(rv);
+        let equal = matches(present, &self.server.log, &self.sink.content)
+            || self
+                .server
+                .past
+                .iter()
+                .rev()
+                .any(|log| matches(Server::content_at(log, rv), log, &self.sink.content));
+        assert!(
+            equal,
+            "what is seen at {rv} was never so:\n{:?}\n{:?}",
+            self.sink.content,
+            Server::content_at(&self.server.log, rv)
+        );
+        if let Some(fresh) = self.sink.fresh
+            && self.server.past.is_empty()
+        {
+            let known = self.rvs.partition_point(|(at, _)| *at <= fresh);
+            let then = known.checked_sub(1).map_or(0, |last| self.rvs[last].1);
+            let committed = self.server.log.partition_point(|entry| entry.rv <= then);
+            let last = committed.checked_sub(1).map_or(0, |last| self.server.log[last].rv);
+            assert!(rv >= last, "content of {rv} was called as fresh as {fresh}, when {last} was committed");
+        }
+    }
+
+    /// The server's content at an RV.
+    fn fold(&mut self, rv: u64) -> Content {
+        if self.folded.0 != self.server.past.len() || self.folded.1 > rv {
+            self.folded = (self.server.past.len(), 0, Content::new());
+        }
+        let (_, from, content) = &mut self.folded;
+        let begin = self.server.log.partition_point(|entry| entry.rv <= *from);
+        Server::fold(content, &self.server.log[begin..], rv);
+        *from = rv;
+        content.clone()
+    }
+
+    fn act(&mut self, action: Action) {
+        let asked = match &action {
+            Action::Cancel { id } => return self.wires.retain(|wire| wire.id != *id),
+            Action::List(request) if request.continue_token.is_some() => Asked::Page,
+            Action::List(_) => Asked::List,
+            Action::Watch(WatchRequest { second_look: true, .. }) => Asked::Look,
+            Action::Watch(WatchRequest { start: WatchStart::InitialEvents, .. }) => Asked::Stream,
+            Action::Watch(WatchRequest { start: WatchStart::After(rv), .. }) => {
+                assert_eq!(
+                    rv.as_u64(),
+                    self.sink.rv.or(rv.as_u64()),
+                    "a watch goes on where the content stands"
+                );
+                Asked::Watch
+            }
+            Action::Get(_) => Asked::Get,
+        };
+        if self.fault != Fault::Down {
+            self.asked.push((self.now, asked));
+        }
+        let timeout = match &action {
+            Action::Watch(request) => request.timeout,
+            _ => Duration::from_secs(1000),
+        };
+        self.wires.push(Wire {
+            id: action.id(),
+            asked,
+            action,
+            answer_at: self.now + STEP * self.rng.u32(1..4),
+            opened: false,
+            cursor: 0,
+            snapshot: 0,
+            ends_at: self.now + timeout,
+            bookmark_at: self.now + Duration::from_secs(self.rng.u64(55..65)),
+            stalled: false,
+            initial_sent: false,
+            last_bookmark_sent: false,
+        });
+        assert!(self.wires.len() <= 2, "one request and one second look");
+    }
+
+    /// Answers a request, or goes on answering it.
+    fn serve(&mut self, wire: Wire) {
+        if wire.answer_at > self.now || self.fault == Fault::Silence && !wire.opened {
+            return self.wires.push(wire);
+        }
+        if !wire.opened && self.refuse(&wire) {
+            return;
+        }
+        match wire.asked {
+            Asked::List | Asked::Page => self.serve_list(wire),
+            Asked::Get => self.serve_get(&wire),
+            Asked::Stream | Asked::Watch | Asked::Look => self.serve_watch(wire),
+        }
+    }
+
+    fn refuse(&mut self, wire: &Wire) -> bool {
+        let watch = matches!(wire.asked, Asked::Watch | Asked::Look);
+        let answer = |code: u16, status: Option<Status>, retry_after: u64| Failure::Answer {
+            code,
+            status: status.map(Box::new),
+            retry_after: (retry_after > 0).then(|| Duration::from_secs(retry_after)),
+        };
+        let failure = match self.fault {
+            Fault::Down => Failure::Connection {
+                trouble: Trouble::CannotConnect,
+                reason: "connection refused".into(),
+                retry_at: None,
+            },
+            Fault::Answer { code, retry_after, watches_only } if watch || !watches_only => {
+                answer(code, None, retry_after)
+            }
+            Fault::NoStreams if wire.asked == Asked::Stream => answer(422, None, 0),
+            Fault::Gone { event: false } if watch => answer(410, None, 0),
+            Fault::TooLarge if watch => answer(504, Some(too_large()), 0),
+            Fault::ExpiredTokens if wire.asked == Asked::Page => answer(410, None, 0),
+            _ if self.is_of_another_history(wire) => answer(410, None, 0),
+            _ => return false,
+        };
+        self.give(Input::Failed { id: wire.id, failure });
+        true
+    }
+
+    /// Whether it asks for the next page of a list that was begun before history was rolled back.
+    fn is_of_another_history(&self, wire: &Wire) -> bool {
+        let Action::List(ListRequest { continue_token: Some(token), .. }) = &wire.action else {
+            return false;
+        };
+        token.split('/').nth(2) != Some(&self.server.past.len().to_string())
+    }
+
+    fn serve_list(&mut self, mut wire: Wire) {
+        let id = wire.id;
+        let Action::List(request) = &wire.action else { unreachable!() };
+        let (snapshot, start) = match &request.continue_token {
+            None => (self.server.rv, String::new()),
+            Some(token) => {
+                let mut parts = token.split('/');
+                (parts.next().unwrap().parse().unwrap(), parts.next().unwrap().to_owned())
+            }
+        };
+        wire.snapshot = snapshot;
+        if let Fault::Regress { changes, times } = self.fault
+            && start.is_empty()
+        {
+            let index = self.server.log.len().saturating_sub(changes);
+            wire.snapshot = self.server.log[index].rv;
+            self.fault = if times > 1 { Fault::Regress { changes, times: times - 1 } } else { Fault::None };
+        }
+        if wire.asked == Asked::List {
+            self.served_lists.push(self.now);
+        }
+        self.give(Input::Opened { id });
+        let all: Vec<(String, (u64, u64))> = Server::content_at(&self.server.log, wire.snapshot)
+            .into_iter()
+            .filter(|(name, _)| *name > start)
+            .collect();
+        let limit = if request.limit.is_some() { self.page_size } else { usize::MAX };
+        let page: Vec<_> = all.iter().take(limit).cloned().collect();
+        let items = page.iter().map(|(name, (uid, rv))| self.item(name, *uid, *rv)).collect();
+        self.give(Input::Items { id, items });
+        if self.fault == Fault::CutLists {
+            return self.give(Input::Failed { id, failure: lost() });
+        }
+        let token = (all.len() > page.len())
+            .then(|| format!("{}/{}/{}", wire.snapshot, page[page.len() - 1].0, self.server.past.len()));
+        self.give(Input::ListEnd {
+            id,
+            resource_version: Some(wire.snapshot.into()),
+            continue_token: token.map(Into::into),
+        });
+    }
+
+    fn item(&self, name: &str, uid: u64, rv: u64) -> Result<RawObject, BrokenItem> {
+        if self.server.last(name, rv).is_some_and(|entry| entry.rotten) {
+            return Err(BrokenItem { key: Some(ObjectKey::namespaced("ns", name)), reason: "rotten".into() });
+        }
+        Ok(object(name, uid, rv))
+    }
+
+    fn serve_get(&mut self, wire: &Wire) {
+        let Action::Get(request) = &wire.action else { unreachable!() };
+        let name = request.key.name();
+        let object = match self.server.content().get(name) {
+            None => Ok(None),
+            Some((uid, rv)) => self.item(name, *uid, *rv).map(Some),
+        };
+        self.give(Input::Got { id: wire.id, object });
+    }
+
+    fn serve_watch(&mut self, mut wire: Wire) {
+        let id = wire.id;
+        if !wire.opened {
+            wire.opened = true;
+            if let Action::Watch(WatchRequest { start: WatchStart::After(rv), .. }) = &wire.action {
+                wire.cursor = rv.as_u64().unwrap();
+            }
+            if wire.asked == Asked::Stream {
+                self.served_lists.push(self.now);
+            }
+            self.wires.push(wire);
+            self.give(Input::Opened { id });
+            return;
+        }
+        if wire.stalled || self.fault == Fault::StallAll {
+            return self.wires.push(wire);
+        }
+        let mut frames = Vec::new();
+        if wire.asked == Asked::Stream && !wire.initial_sent {
+            wire.initial_sent = true;
+            wire.cursor = self.server.rv;
+            for (name, (uid, rv)) in self.server.content() {
+                frames.push(match self.item(&name, uid, rv) {
+                    Ok(object) => Ok(WatchEvent::Added(object)),
+                    Err(_) => Err(broken(&name, rv)),
+                });
+            }
+            if self.fault != Fault::NoEndBookmark {
+                frames.push(Ok(WatchEvent::Bookmark {
+                    resource_version: wire.cursor.into(),
+                    initial_events_end: true,
+                }));
+            }
+        }
+        if wire.asked != Asked::Stream || wire.initial_sent {
+            let too_old = wire.cursor < self.server.compacted;
+            let gone = self.fault == Fault::Gone { event: true } && wire.asked != Asked::Stream;
+            if too_old || gone {
+                frames.push(Ok(WatchEvent::Error(Box::new(expired()))));
+                return self.give(Input::Events { id, events: frames });
+            }
+        }
+        let replay = self.fault == Fault::Replays && self.rng.u32(0..5) == 0;
+        let from = if replay { wire.cursor.saturating_sub(9) } else { wire.cursor };
+        let begin = self.server.log.partition_point(|entry| entry.rv <= from);
+        let entries: Vec<Entry> = self.server.log[begin..].to_vec();
+        let any = !entries.is_empty();
+        for entry in entries {
+            let garbage = match self.fault {
+                Fault::Garbage => entry.rv % 2 == 0 && !self.garbled.contains(&entry.rv),
+                Fault::AllGarbage => true,
+                _ => false,
+            };
+            if garbage {
+                self.garbled.push(entry.rv);
+                frames.push(Err(nonsense()));
+            } else if entry.poisoned {
+                frames.push(Err(broken_kind(&entry)));
+            } else {
+                frames.push(Ok(event(&entry)));
+            }
+            wire.cursor = wire.cursor.max(entry.rv);
+        }
+        let bookmarks = !matches!(self.fault, Fault::NoBookmarks | Fault::NoEndBookmark);
+        let last_one = !wire.last_bookmark_sent && wire.ends_at.since(self.now) <= Duration::from_secs(2);
+        if bookmarks && (self.now >= wire.bookmark_at || last_one) {
+            wire.bookmark_at = self.now + Duration::from_secs(60);
+            wire.last_bookmark_sent |= last_one;
+            wire.cursor = wire.cursor.max(self.server.rv);
+            frames.push(Ok(WatchEvent::Bookmark {
+                resource_version: self.server.rv.into(),
+                initial_events_end: false,
+            }));
+        }
+        let cut = match self.fault {
+            Fault::CutAtOnce => true,
+            Fault::CutAfterEvent => any,
+            Fault::Flaky => self.rng.u32(0..30) == 0,
+            _ => false,
+        };
+        let closed = self.now >= wire.ends_at || self.fault == Fault::CloseAtOnce;
+        if !cut && !closed {
+            self.wires.push(wire);
+        }
+        if !frames.is_empty() && self.fault != Fault::CloseAtOnce && self.fault != Fault::CutAtOnce {
+            self.give(Input::Events { id, events: frames });
+        }
+        if cut {
+            self.give(Input::Failed { id, failure: lost() });
+        } else if closed {
+            self.give(Input::Closed { id });
+        }
+    }
+
+    pub(super) fn content(&self) -> Content {
+        self.sink.content.clone()
+    }
+}
+
+fn event(entry: &Entry) -> WatchEvent {
+    let object = object(&entry.name, entry.uid, entry.rv);
+    match entry.kind {
+        Kind::Added => WatchEvent::Added(object),
+        Kind::Modified => WatchEvent::Modified(object),
+        Kind::Deleted => WatchEvent::Deleted(object),
+    }
+}
+
+fn lost() -> Failure {
+    Failure::Connection { trouble: Trouble::Lost, reason: "connection reset".into(), retry_at: None }
+}
+
+fn nonsense() -> BrokenFrame {
+    WatchEvent::parse("garbage".into(), &Limits::default()).unwrap_err()
+}
+
+fn broken(name: &str, rv: u64) -> BrokenFrame {
+    BrokenFrame {
+        key: Some(ObjectKey::namespaced("ns", name)),
+        resource_version: Some(rv.into()),
+        event_type: Some("ADDED".into()),
+        ..nonsense()
+    }
+}
+
+fn broken_kind(entry: &Entry) -> BrokenFrame {
+    let event_type = match entry.kind {
+        Kind::Added => "ADDED",
+        Kind::Modified => "MODIFIED",
+        Kind::Deleted => "DELETED",
+    };
+    BrokenFrame { event_type: Some(event_type.into()), ..broken(&entry.name, entry.rv) }
+}
+
+fn expired() -> Status {
+    Status::from_slice(
+        br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#,
+    )
+    .unwrap()
+}
+
+fn too_large() -> Status {
+    Status::from_slice(
+        br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 9, current: 8","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#,
+    )
+    .unwrap()
+}
