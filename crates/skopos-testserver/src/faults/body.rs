@@ -179,6 +179,9 @@ impl FaultyBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         self.changes.register(cx.waker());
         loop {
+            if self.ended && self.ready.is_empty() {
+                return Poll::Ready(None);
+            }
             let rules = match self.verdict(cx) {
                 Verdict::Stall => return Poll::Pending,
                 Verdict::End => return Poll::Ready(None),
@@ -207,9 +210,6 @@ impl FaultyBody {
                     self.ready.push_front(piece);
                 }
                 return Poll::Ready(Some(Ok(part)));
-            }
-            if self.ended {
-                return Poll::Ready(None);
             }
             match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
                 Some(Ok(frame)) => {
