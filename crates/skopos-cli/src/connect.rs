@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::discovery;
 use crate::error::{CliError, chain};
+use crate::reason::plain;
 use crate::resource::{Resource, resolve};
 
 /// A cluster that somebody talks to.
@@ -103,7 +104,7 @@ fn judge(error: &kube::Error) -> Verdict {
                     Verdict::Hopeless(root.to_string())
                 }
                 Death::Protocol(_) => Verdict::Hopeless(format!("this is no Kubernetes API server ({root})")),
-                _ => Verdict::TryAgain(root.to_string()),
+                _ => Verdict::TryAgain(plain(&root.to_string())),
             }
         }
         None if matches!(error, kube::Error::SerdeError(_)) => {

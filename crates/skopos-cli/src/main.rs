@@ -10,6 +10,7 @@ mod error;
 mod human;
 mod log;
 mod output;
+mod reason;
 mod resource;
 mod signals;
 mod style;

@@ -132,7 +132,7 @@ impl FaultName {
             Self::Compact => Some(Duration::from_secs(1)),
             Self::Restart => Some(Duration::from_secs(2)),
             Self::Unavailable => Some(Duration::from_secs(5)),
-            Self::Lag => Some(Duration::from_secs(10)),
+            Self::Lag => Some(Duration::from_secs(20)),
             _ => None,
         }
     }

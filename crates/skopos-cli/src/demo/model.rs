@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::FaultName;
 use crate::human;
+use crate::reason;
 
 /// What is known at one moment. Times count from the start of the demo.
 #[derive(Debug, Clone, Default)]
@@ -106,10 +107,14 @@ pub(crate) struct Entry {
 }
 
 /// The titles of a row's cells and its trouble.
-pub(crate) const TITLES: [&str; 7] = ["KIND", "OBJECTS", "RV", "AGE", "STATE", "EVENTS/S", "LAST TROUBLE"];
+pub(crate) const TITLES: [&str; 7] = ["KIND", "OBJECTS", "RV", "AGE ≤", "STATE", "EVENTS/S", "LAST TROUBLE"];
 
 /// Over how long events per second are measured.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
+/// How long the same trouble of several kinds is gathered into one line.
+const GATHERING: Duration = Duration::from_millis(300);
+/// How long those that are well again wait for the others, to be told in one line.
+const CONVALESCENCE: Duration = Duration::from_secs(2);
 /// Lines of the log that are kept.
 const LOG_LENGTH: usize = 500;
 
@@ -119,6 +124,10 @@ pub(crate) struct Model {
     now: Sample,
     history: BTreeMap<String, VecDeque<(Duration, u64)>>,
     seen: BTreeMap<String, Seen>,
+    /// Troubles that are not told yet, by what they have in common
+    troubles: BTreeMap<String, Group>,
+    /// Healings that are not told yet, by how they came about
+    healings: BTreeMap<String, Group>,
     inflicted: Option<Inflicted>,
     log: VecDeque<Entry>,
     logged: u64,
@@ -132,6 +141,38 @@ struct Seen {
     trouble: Option<(Duration, String)>,
     /// Its end was told too
     healed: bool,
+}
+
+/// Kinds to which the same happened at about the same time.
+#[derive(Debug)]
+struct Group {
+    /// When the first was noticed
+    since: Duration,
+    /// What happened, in the words of the first
+    what: String,
+    /// To whom, and when
+    members: Vec<(String, Duration)>,
+}
+
+impl Group {
+    fn new(since: Duration) -> Self {
+        Self { since, what: String::new(), members: Vec::new() }
+    }
+
+    fn add(&mut self, kind: &KindSample, what: &str, at: Duration) {
+        if self.members.is_empty() {
+            self.what = what.into();
+        }
+        self.members.push((kind.kind.clone(), at));
+    }
+
+    fn first(&self) -> Duration {
+        self.members.iter().map(|(_, at)| *at).min().unwrap_or(self.since)
+    }
+
+    fn last(&self) -> Duration {
+        self.members.iter().map(|(_, at)| *at).max().unwrap_or(self.since)
+    }
 }
 
 #[derive(Debug)]
@@ -151,15 +192,10 @@ impl Model {
                 history.pop_front();
             }
         }
-        let troubles = self.new_troubles(&sample);
-        let healings = self.new_healings(&sample);
+        self.note_troubles(&sample);
         self.now = sample;
-        for (what, kinds) in troubles {
-            self.tell_trouble(&what, &kinds);
-        }
-        for (how, kinds) in healings {
-            self.tell_healing(&how, &kinds);
-        }
+        self.tell_troubles();
+        self.tell_healings();
         if !self.synced && self.all_live() {
             self.synced = true;
             let objects: u64 = self.now.kinds.iter().map(|kind| kind.objects).sum();
@@ -248,12 +284,14 @@ impl Model {
             Health::Live { age } => (human::seconds(*age), "live".to_owned(), Mood::Good),
             Health::Stale { reason, age } => {
                 let age = age.map_or("unknown".into(), human::seconds);
-                (age, format!("stale: {}", human::one_line(reason, 40)), Mood::Bad)
+                (age, format!("stale: {}", human::one_line(reason::brief(reason), 24)), Mood::Bad)
             }
             Health::Syncing { reason } if reason.is_empty() => ("-".into(), "syncing".into(), Mood::Waiting),
-            Health::Syncing { reason } => {
-                ("-".into(), format!("syncing: {}", human::one_line(reason, 40)), Mood::Waiting)
-            }
+            Health::Syncing { reason } => (
+                "-".into(),
+                format!("syncing: {}", human::one_line(reason::brief(reason), 24)),
+                Mood::Waiting,
+            ),
             Health::Stopped => ("-".into(), "stopped".into(), Mood::Waiting),
         };
         let trouble = match &kind.trouble {
@@ -261,10 +299,11 @@ impl Model {
             Some(Trouble { at, what, healed: Some((end, how)) }) => {
                 let took = human::seconds(end.saturating_sub(*at));
                 let ago = human::age(self.now.at.saturating_sub(*end));
-                format!("{what}; {how} in {took}, {ago} ago")
+                let (what, how) = (reason::brief(what), reason::brief(how));
+                format!("{ago} ago: {what}; after {took} {how}")
             }
             Some(Trouble { at, what, healed: None }) => {
-                format!("{what}, for {}", human::seconds(self.now.at.saturating_sub(*at)))
+                format!("for {}: {what}", human::seconds(self.now.at.saturating_sub(*at)))
             }
         };
         let rate = format!("{:.1}", self.rate(&kind.kind));
@@ -279,71 +318,84 @@ impl Model {
         if seconds == 0.0 { 0.0 } else { to.saturating_sub(*from) as f64 / seconds }
     }
 
-    /// Troubles that were not told yet, and who has them.
-    fn new_troubles(&mut self, sample: &Sample) -> BTreeMap<String, Vec<String>> {
-        let mut news: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    /// Notes troubles and healings that are new, so that those of several kinds can be told in one line.
+    fn note_troubles(&mut self, sample: &Sample) {
         for kind in &sample.kinds {
             let Some(trouble) = &kind.trouble else { continue };
             let seen = self.seen.entry(kind.kind.clone()).or_default();
-            let identity = (trouble.at, trouble.what.clone());
-            if seen.trouble.as_ref() != Some(&identity) {
+            let common = reason::brief(&trouble.what).to_owned();
+            let identity = (trouble.at, common.clone());
+            let is_new = seen.trouble.as_ref() != Some(&identity);
+            if is_new {
+                let same = seen.trouble.as_ref().is_some_and(|(at, _)| *at == trouble.at);
+                // A trouble that turned into another one (closed, then refused) began when it turned.
+                let at = if same { sample.at } else { trouble.at };
                 *seen = Seen { trouble: Some(identity), healed: false };
-                news.entry(trouble.what.clone()).or_default().push(kind.kind.clone());
+                self.troubles.entry(common).or_insert_with(|| Group::new(sample.at)).add(
+                    kind,
+                    &trouble.what,
+                    at,
+                );
             }
-        }
-        news
-    }
-
-    /// Troubles whose end was not told yet, and whose they were.
-    fn new_healings(&mut self, sample: &Sample) -> BTreeMap<String, Vec<String>> {
-        let mut news: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for kind in &sample.kinds {
-            let Some(Trouble { healed: Some((_, how)), .. }) = &kind.trouble else { continue };
-            let seen = self.seen.entry(kind.kind.clone()).or_default();
-            if !seen.healed {
+            if let (Some((end, how)), false) = (&trouble.healed, seen.healed) {
                 seen.healed = true;
-                news.entry(how.clone()).or_default().push(kind.kind.clone());
+                self.healings
+                    .entry(how.clone())
+                    .or_insert_with(|| Group::new(sample.at))
+                    .add(kind, how, *end);
             }
         }
-        news
     }
 
-    fn tell_trouble(&mut self, what: &str, kinds: &[String]) {
-        let at = self.earliest(kinds, |trouble| Some(trouble.at));
-        let after = self
-            .since_fault(at, |inflicted| inflicted.at)
-            .map_or(String::new(), |took| format!(" (detected {} after the fault)", human::seconds(took)));
-        let text = format!("{}: {what}{after}", self.names(kinds));
-        self.write(Entry { at, text, mood: Mood::Bad });
+    /// Tells of troubles, a moment after they came up first.
+    fn tell_troubles(&mut self) {
+        for (common, group) in self.ripe(|model| &mut model.troubles, GATHERING) {
+            let after =
+                self.since_fault(group.first(), |inflicted| inflicted.at).map_or(String::new(), |took| {
+                    format!(" (detected {} after the fault)", human::seconds(took))
+                });
+            let what = if group.members.len() == 1 { &group.what } else { &common };
+            let text = format!("{}: {what}{after}", self.names(&group.members));
+            self.write(Entry { at: group.first(), text, mood: Mood::Bad });
+        }
     }
 
-    fn tell_healing(&mut self, how: &str, kinds: &[String]) {
-        let end = self.latest_end(kinds);
-        let began = self.earliest(kinds, |trouble| Some(trouble.at));
-        let from = self
-            .since_fault(end, |inflicted| inflicted.over.unwrap_or(inflicted.at))
-            .map(|took| (took, self.inflicted.as_ref().is_some_and(|inflicted| inflicted.over.is_some())));
-        let took = match from {
-            Some((took, true)) => format!("{} after the fault was over", human::seconds(took)),
-            Some((took, false)) => format!("{} after the fault", human::seconds(took)),
-            None => format!("after {}", human::seconds(end.saturating_sub(began))),
-        };
-        let text = format!("{}: {how}, live {took}", self.names(kinds));
-        self.write(Entry { at: end, text, mood: Mood::Good });
+    /// Tells of healings, once all are well or those who are have waited long enough for the others.
+    fn tell_healings(&mut self) {
+        let patience = if self.all_live() { Duration::ZERO } else { CONVALESCENCE };
+        if !self.troubles.is_empty() {
+            // What is healed already must have been told first.
+            return;
+        }
+        for (how, group) in self.ripe(|model| &mut model.healings, patience) {
+            let end = group.last();
+            let over =
+                self.inflicted.as_ref().and_then(|inflicted| inflicted.over).filter(|over| *over <= end);
+            let took = self.since_fault(end, |inflicted| over.unwrap_or(inflicted.at));
+            let text = match took {
+                Some(took) => {
+                    let since = if over.is_some() { "after the fault was over" } else { "after the fault" };
+                    format!(
+                        "{}: live again {} {since}: {how}",
+                        self.names(&group.members),
+                        human::seconds(took)
+                    )
+                }
+                None => format!("{}: live again: {how}", self.names(&group.members)),
+            };
+            self.write(Entry { at: end, text, mood: Mood::Good });
+        }
     }
 
-    fn earliest(&self, kinds: &[String], time: impl Fn(&Trouble) -> Option<Duration>) -> Duration {
-        self.troubles_of(kinds).filter_map(time).min().unwrap_or(self.now.at)
-    }
-
-    fn latest_end(&self, kinds: &[String]) -> Duration {
-        let ends = self.troubles_of(kinds).filter_map(|trouble| trouble.healed.as_ref().map(|(end, _)| *end));
-        ends.max().unwrap_or(self.now.at)
-    }
-
-    fn troubles_of(&self, kinds: &[String]) -> impl Iterator<Item = &Trouble> {
-        let of_these = self.now.kinds.iter().filter(move |kind| kinds.contains(&kind.kind));
-        of_these.filter_map(|kind| kind.trouble.as_ref())
+    /// Takes out the groups that have gathered long enough.
+    fn ripe(
+        &mut self,
+        groups: impl Fn(&mut Self) -> &mut BTreeMap<String, Group>,
+        patience: Duration,
+    ) -> Vec<(String, Group)> {
+        let now = self.now.at;
+        let ripe = |_: &String, group: &mut Group| now.saturating_sub(group.since) >= patience;
+        groups(self).extract_if(.., ripe).collect()
     }
 
     /// How long after the last inflicted fault something happened, if it may be due to it.
@@ -354,8 +406,9 @@ impl Model {
         (took <= RELATED).then_some(took)
     }
 
-    fn names(&self, kinds: &[String]) -> String {
-        match kinds {
+    fn names(&self, members: &[(String, Duration)]) -> String {
+        let kinds: Vec<&str> = members.iter().map(|(kind, _)| kind.as_str()).collect();
+        match kinds.as_slice() {
             all if all.len() == self.now.kinds.len() && all.len() > 1 => format!("all {} kinds", all.len()),
             [first, second, rest @ ..] if rest.len() > 1 => {
                 format!("{first}, {second} and {} more", rest.len())
@@ -419,8 +472,9 @@ mod tests {
             vec![kind("pods", 0, Some(trouble.clone())), kind("nodes", 0, Some(trouble.clone()))]
         };
         model.observe(sample(1200, both(&trouble)));
+        model.observe(sample(1500, both(&trouble)));
         assert!(!model.all_live());
-        let healed = Trouble { healed: Some((at(1500), "watch resumed".into())), ..trouble };
+        let healed = Trouble { healed: Some((at(1550), "watch resumed".into())), ..trouble };
         model.observe(sample(1600, both(&healed)));
         model.observe(sample(1700, both(&healed)));
         assert!(model.all_healed_since(at(1000)));
@@ -431,7 +485,7 @@ mod tests {
                 "everything synced: 6 objects",
                 "RST: every connection is reset",
                 "all 2 kinds: connection reset (detected 100ms after the fault)",
-                "all 2 kinds: watch resumed, live 500ms after the fault",
+                "all 2 kinds: live again 550ms after the fault: watch resumed",
             ]
         );
     }
@@ -443,10 +497,45 @@ mod tests {
         model.fault_over(at(9000), "resumed");
         let healed =
             Trouble { at: at(10), what: "refused".into(), healed: Some((at(9400), "watch resumed".into())) };
-        model.observe(sample(9500, vec![kind("pods", 0, Some(healed)), kind("nodes", 0, None)]));
-        assert!(
-            texts(&model).contains(&"pods: watch resumed, live 400ms after the fault was over".to_owned())
-        );
+        let kinds = vec![kind("pods", 0, Some(healed)), kind("nodes", 0, None)];
+        model.observe(sample(9500, kinds.clone()));
+        model.observe(sample(9900, kinds));
+        let told = "pods: live again 400ms after the fault was over: watch resumed".to_owned();
+        assert!(texts(&model).contains(&told), "{:?}", texts(&model));
+    }
+
+    #[test]
+    fn the_same_trouble_of_several_kinds_is_one_line() {
+        let mut model = Model::default();
+        let healthy = || kind("nodes", 0, None);
+        model.observe(sample(0, vec![kind("pods", 0, None), kind("leases", 0, None), healthy()]));
+        let stalled = |millis: u64, rv: u64| Trouble {
+            at: at(millis),
+            what: format!("stalled: it never brought {rv}"),
+            healed: None,
+        };
+        model.observe(sample(
+            100,
+            vec![kind("pods", 0, Some(stalled(90, 7))), kind("leases", 0, None), healthy()],
+        ));
+        let both = || {
+            vec![kind("pods", 0, Some(stalled(90, 7))), kind("leases", 0, Some(stalled(190, 9))), healthy()]
+        };
+        model.observe(sample(200, both()));
+        model.observe(sample(400, both()));
+        model.observe(sample(500, both()));
+        assert_eq!(texts(&model)[1..], ["pods, leases: stalled".to_owned()]);
+    }
+
+    #[test]
+    fn a_trouble_that_changes_is_told_anew() {
+        let mut model = Model::default();
+        let trouble = |what: &str| Some(Trouble { at: at(50), what: what.into(), healed: None });
+        model.observe(sample(100, vec![kind("pods", 0, trouble("closed"))]));
+        model.observe(sample(500, vec![kind("pods", 0, trouble("refused: again"))]));
+        model.observe(sample(900, vec![kind("pods", 0, trouble("refused: and again"))]));
+        model.observe(sample(1300, vec![kind("pods", 0, trouble("refused: and again"))]));
+        assert_eq!(texts(&model), ["pods: closed", "pods: refused: again"]);
     }
 
     #[test]
@@ -455,10 +544,11 @@ mod tests {
         model.observe(sample(0, vec![kind("pods", 0, None)]));
         let over =
             Trouble { at: at(100), what: "closed".into(), healed: Some((at(140), "watch resumed".into())) };
-        model.observe(sample(250, vec![kind("pods", 0, Some(over))]));
+        model.observe(sample(250, vec![kind("pods", 0, Some(over.clone()))]));
+        model.observe(sample(650, vec![kind("pods", 0, Some(over))]));
         assert_eq!(
             texts(&model)[1..],
-            ["pods: closed".to_owned(), "pods: watch resumed, live after 40ms".to_owned()]
+            ["pods: closed".to_owned(), "pods: live again: watch resumed".to_owned()]
         );
     }
 
@@ -470,7 +560,7 @@ mod tests {
         model.observe(sample(4000, vec![kind("pods", 100, Some(trouble))]));
         let rows = model.rows();
         assert_eq!(rows[0].cells, ["pods", "3", "42", "2.0s", "stale: refused", "25.0"].map(String::from));
-        assert_eq!(rows[0].trouble, "refused, for 3.0s");
+        assert_eq!(rows[0].trouble, "for 3.0s: refused");
         assert_eq!(rows[0].mood, Mood::Bad);
     }
 

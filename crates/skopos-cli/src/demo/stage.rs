@@ -14,6 +14,7 @@ use super::FaultName;
 use super::model::{Health, KindSample, Sample, ServerSample, Trouble};
 use crate::connect::Cluster;
 use crate::error::CliError;
+use crate::reason;
 use crate::testserver::start_error;
 use crate::world::{Pace, World};
 
@@ -309,7 +310,7 @@ fn kind_sample(stats: &InformerStats, origin: Instant) -> KindSample {
         health: health(&stats.freshness),
         trouble: stats.last_trouble.as_ref().map(|trouble| Trouble {
             at: since(trouble.began),
-            what: trouble.reason.to_string(),
+            what: reason::plain(&trouble.reason),
             healed: trouble.healed.as_ref().map(|(at, how)| (since(*at), how.to_string())),
         }),
     }
@@ -318,8 +319,8 @@ fn kind_sample(stats: &InformerStats, origin: Instant) -> KindSample {
 fn health(freshness: &Freshness) -> Health {
     match freshness {
         Freshness::Live { age } => Health::Live { age: *age },
-        Freshness::Stale { age, reason, .. } => Health::Stale { reason: reason.to_string(), age: *age },
-        Freshness::NeverSynced { reason, .. } => Health::Syncing { reason: reason.to_string() },
+        Freshness::Stale { age, reason, .. } => Health::Stale { reason: reason::of_stale(reason), age: *age },
+        Freshness::NeverSynced { reason, .. } => Health::Syncing { reason: reason::of_stale(reason) },
         Freshness::Stopped { .. } => Health::Stopped,
     }
 }

@@ -40,8 +40,8 @@ mod tests {
         assert_eq!(
             table(&model),
             [
-                "KIND   OBJECTS   RV     AGE    STATE   EVENTS/S   LAST TROUBLE",
-                "pods   300       1234   1.0s   live    0.0"
+                "KIND   OBJECTS   RV     AGE ≤   STATE   EVENTS/S   LAST TROUBLE",
+                "pods   300       1234   1.0s    live    0.0"
             ]
         );
     }

@@ -169,7 +169,9 @@ mod tests {
         let mut model = Model::default();
         model.inflict(at(1000), FaultName::Reset);
         let server = ServerSample { connections: 2, rv: "1240".into(), paused: false, broken: None };
-        model.observe(Sample { at: at(4000), kinds: vec![live, stale], server });
+        let sample = Sample { at: at(4000), kinds: vec![live, stale], server };
+        model.observe(sample.clone());
+        model.observe(Sample { at: at(4400), ..sample });
         model
     }
 
@@ -188,10 +190,10 @@ mod tests {
             "https://127.0.0.1:7  RV 1240  2 connections",
             "kubectl --kubeconfig /tmp/k get pods",
             "LAST TROUBLE",
-            "connection reset; watch resumed in 200ms, 2s ago",
+            "3s ago: connection reset; after 200ms watch resumed",
             "stale: no answer",
             "RST: every connection is reset",
-            "detected 100ms after the fault",
+            "configmaps: no answer (detected 1.0s after the fault)",
             "q\u{a0}quit",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

@@ -17,6 +17,7 @@ use crate::cluster;
 use crate::connect::Cluster;
 use crate::error::CliError;
 use crate::output::{Change, JsonPrinter, NamePrinter, Notice, Printer, TablePrinter, Verb, columns};
+use crate::reason;
 use crate::resource::Resource;
 use crate::style::Style;
 
@@ -119,9 +120,9 @@ impl Session {
         let state = match self.informer.freshness() {
             Freshness::NeverSynced { reason, .. } => {
                 self.check_hope()?;
-                ViewState::Stale { reason: format!("not synced yet: {reason}") }
+                ViewState::Stale { reason: format!("not synced yet: {}", reason::of_stale(&reason)) }
             }
-            Freshness::Stale { reason, .. } => ViewState::Stale { reason: reason.to_string() },
+            Freshness::Stale { reason, .. } => ViewState::Stale { reason: reason::of_stale(&reason) },
             _ if !is_synced => return Ok(()),
             _ => ViewState::Live,
         };
@@ -138,7 +139,7 @@ impl Session {
     /// Before the first view: fails when the time is over, and at once when waiting is in vain.
     fn check_hope(&self) -> Result<(), CliError> {
         let state = self.informer.state();
-        let reason = state.reason.as_deref().unwrap_or("no answer yet");
+        let reason = state.reason.as_deref().map_or("no answer yet".into(), reason::plain);
         let resource = self.informer.resource();
         match state.condition {
             Condition::Forbidden => Err(CliError::new(format!("{resource}: {reason}"))
@@ -148,7 +149,7 @@ impl Session {
             Condition::NotServed | Condition::Rejected => Err(CliError::new(format!("{resource}: {reason}"))),
             _ if Instant::now() >= self.deadline => {
                 let waited = crate::human::seconds(self.begun.elapsed());
-                Err(CliError::new(format!("{resource} not synced after {waited}: {state}"))
+                Err(CliError::new(format!("{resource} not synced after {waited}: {reason}"))
                     .hint("a longer --sync-timeout waits longer"))
             }
             _ => Ok(()),

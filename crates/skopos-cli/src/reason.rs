@@ -1,0 +1,55 @@
+//! Reasons in words that stay the same while the matter does: no countdowns, no numbers of attempts.
+use skopos::StaleReason;
+
+/// Why content is stale.
+pub(crate) fn of_stale(reason: &StaleReason) -> String {
+    match reason {
+        StaleReason::Link(state) => match &state.reason {
+            Some(reason) => format!("{}: {}", state.condition, plain(reason)),
+            None => state.condition.to_string(),
+        },
+        other => plain(&other.to_string()),
+    }
+}
+
+/// A reason without what changes from one attempt to the next, and without what only programmers read.
+///
+/// `not connected, next attempt in 886 ms; last: refused (os error 111)` becomes `refused`.
+pub(crate) fn plain(reason: &str) -> String {
+    let reason = reason.rsplit_once("; last: ").map_or(reason, |(_, last)| last);
+    match (reason.find(" (os error "), reason.ends_with(')')) {
+        (Some(at), true) => reason[..at].to_owned(),
+        _ => reason.to_owned(),
+    }
+}
+
+/// The reason's first clause: what many have in common who have the same trouble.
+pub(crate) fn brief(reason: &str) -> &str {
+    match reason.split_once(": ") {
+        Some((first, _)) if !first.is_empty() => first,
+        _ => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn countdowns_and_codes_are_left_out() {
+        assert_eq!(
+            plain(
+                "not connected, next attempt in 886 ms; last: connection refused by [::1]:1: no (os error 111)"
+            ),
+            "connection refused by [::1]:1: no"
+        );
+        assert_eq!(plain("no answer (yet)"), "no answer (yet)");
+    }
+
+    #[test]
+    fn the_first_clause_is_what_is_common() {
+        assert_eq!(brief("the stream is stalled: it never brought 484"), "the stream is stalled");
+        assert_eq!(brief("connection refused by [::1]:1: no"), "connection refused by [::1]:1");
+        assert_eq!(brief("closed"), "closed");
+    }
+}
