@@ -174,7 +174,7 @@ impl<K> Informer<K> {
 }
 
 /// How many events of [`Informer::events`] wait in the channel, beyond those in the handler's queue.
-const EVENTS_AHEAD: usize = 64;
+pub(crate) const EVENTS_AHEAD: usize = 64;
 
 /// A handler that keeps its informer running.
 struct Keeping<H> {
@@ -188,7 +188,8 @@ impl<K, H: EventHandler<K>> EventHandler<K> for Keeping<H> {
     }
 }
 
-struct RemoveOnDrop(HandlerHandle);
+/// Ends a handler when it is dropped.
+pub(crate) struct RemoveOnDrop(pub(crate) HandlerHandle);
 
 impl Drop for RemoveOnDrop {
     fn drop(&mut self) {

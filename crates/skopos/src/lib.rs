@@ -5,6 +5,8 @@
 //!               (skopos-reflect)             └─▶ queue ─▶ handler        each in its own task
 //! ```
 
+#[cfg(feature = "kube-runtime")]
+mod adapters;
 mod audit;
 mod error;
 mod factory;
@@ -23,6 +25,8 @@ mod store;
 #[cfg(test)]
 mod testing;
 
+#[cfg(feature = "kube-runtime")]
+pub use adapters::KubeStore;
 pub use audit::{AuditReport, Difference, DifferenceKind};
 pub use error::{
     AuditError, BuildError, LiveError, NotSynced, ReadError, ReadOneError, RefusalError, Unsynced, WaitError,
@@ -40,7 +44,8 @@ pub use read::{Read, ReadOne, Source};
 pub use sleep::SleepClock;
 pub use stats::{AuditStats, FactoryStats, Healed, InformerStats, LinkStats, Trouble};
 pub use store::{
-    Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats, UnknownIndex,
+    Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
+    UnknownIndex,
 };
 
 #[doc(no_inline)]
@@ -48,9 +53,11 @@ pub use skopos_reflect::{
     Condition, Degradation, Form, InitialList, LinkState, MachineOptions, MachineStats, ReplaceCause, Target,
 };
 #[doc(no_inline)]
-pub use skopos_transport::{self as transport, ConfigError, Transport, TransportError, TransportOptions, TransportStats};
+pub use skopos_transport::{
+    self as transport, ConfigError, Transport, TransportError, TransportOptions, TransportStats,
+};
 #[doc(no_inline)]
 pub use skopos_wire::{
-    self as wire, DecodeError, FieldSelector, LabelSelector, Limits, ObjectKey, ParseError, RawObject, ResourceVersion,
-    Status,
+    self as wire, DecodeError, FieldSelector, LabelSelector, Limits, ObjectKey, ParseError, RawObject,
+    ResourceVersion, Status,
 };
