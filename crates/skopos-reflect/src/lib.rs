@@ -11,16 +11,18 @@
 mod driver;
 mod machine;
 mod probe;
+mod raw_watch;
 mod sink;
 mod target;
 mod time;
 
 pub use driver::{Driver, DriverHandle, DriverOptions};
 pub use machine::{
-    Action, BrokenItem, Condition, Degradation, Failure, GetRequest, InitialList, Input, LinkState,
+    Action, BrokenItem, Condition, Content, Degradation, Failure, GetRequest, InitialList, Input, LinkState,
     ListRequest, Machine, MachineOptions, MachineStats, RequestId, Resume, Trouble, WatchRequest, WatchStart,
 };
 pub use probe::{ProbeError, probe};
+pub use raw_watch::{InvalidStart, RawWatch, RawWatchBuilder, RawWatchItem};
 pub use sink::{Change, Commit, ReplaceCause, Sink};
 pub use target::{Form, Target};
 pub use time::{Clock, Time};

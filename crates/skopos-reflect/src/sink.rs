@@ -1,4 +1,4 @@
-use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion, WatchEvent};
 
 use crate::{LinkState, Time};
 
@@ -69,6 +69,14 @@ pub trait Sink: Send {
     /// The age of the content at time `t` is then at most `t - at`. Nothing else proves an age (I10): neither a live
     /// connection nor a bookmark says anything about a server that lags behind.
     fn fresh_as_of(&mut self, at: Time);
+
+    /// An event that is among the changes of the next [`apply`](Sink::apply), as the server sent it. For those who need to
+    /// know whether the server said `ADDED` or `MODIFIED`; by default nothing is done with it.
+    fn event(&mut self, _event: &WatchEvent) {}
+
+    /// A change of this key could not be decoded and is passed over: what the store has of it is older than
+    /// `resource_version`. The link's condition says so too; by default nothing more is done.
+    fn passed_over(&mut self, _key: &ObjectKey, _resource_version: &ResourceVersion) {}
 
     /// How the link stands. Called when the condition, the number of attempts or the reason has changed.
     fn state(&mut self, state: &LinkState);

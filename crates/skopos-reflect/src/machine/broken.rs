@@ -92,7 +92,7 @@ impl Suspect {
 
 impl Machine {
     /// Whether a broken frame has to end the stream. If not, it is dealt with.
-    pub(super) fn stops_stream(&mut self, frame: &BrokenFrame) -> bool {
+    pub(super) fn stops_stream(&mut self, frame: &BrokenFrame, sink: &mut dyn Sink) -> bool {
         self.stats.undecodable += 1;
         let (Some(key), Some(resource_version), Some(position)) =
             (&frame.key, &frame.resource_version, &mut self.position)
@@ -106,6 +106,7 @@ impl Machine {
         let set_aside = self.broken.keys.contains(key);
         if set_aside {
             position.applied(key, resource_version, self.now);
+            sink.passed_over(key, resource_version);
         }
         !set_aside
     }
@@ -217,6 +218,7 @@ impl Machine {
         if let Some(position) = &mut self.position {
             position.applied(&key, resource_version, self.now);
         }
+        sink.passed_over(&key, resource_version);
         self.broken.keys.insert(key);
         self.flush(before, sink);
         self.start_watch(None, false);

@@ -113,7 +113,10 @@ impl Machine {
             begun: false,
             patience: self.now,
             gathered: Gathered::new(self.now),
-            limit: self.options.page_size.filter(|_| self.pages_work),
+            limit: match self.options.content {
+                Content::Objects => self.options.page_size.filter(|_| self.pages_work),
+                Content::Changes => Some(1),
+            },
             token: None,
             resource_version: None,
             page_failures: 0,
@@ -153,6 +156,9 @@ impl Machine {
             return;
         }
         listing.patience = self.now + self.options.list_patience;
+        if self.options.content == Content::Changes {
+            return;
+        }
         for item in items {
             match item {
                 Ok(object) => sink.stage(object),
@@ -186,7 +192,8 @@ impl Machine {
                 Verdict::new(Meaning::Expired, "the pages of the list belong to different resourceVersions");
             return self.on_list_failed(verdict, sink);
         }
-        let token = continue_token.filter(|token| !token.is_empty());
+        let whole = self.options.content == Content::Objects;
+        let token = continue_token.filter(|token| whole && !token.is_empty());
         let state = std::mem::replace(
             &mut self.state,
             State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },

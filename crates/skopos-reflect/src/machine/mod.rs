@@ -25,7 +25,7 @@ pub use self::input::{
     Action, BrokenItem, Failure, GetRequest, Input, ListRequest, RequestId, Trouble, WatchRequest, WatchStart,
 };
 pub use self::link::{Condition, Degradation, LinkState};
-pub use self::options::{InitialList, MachineOptions, Resume};
+pub use self::options::{Content, InitialList, MachineOptions, Resume};
 pub use self::stats::MachineStats;
 
 use self::backoff::{Backoff, Bucket};
@@ -193,7 +193,7 @@ impl Machine {
             outage: false,
             too_large: 0,
             hinted_at: None,
-            streams_lists: options.initial == InitialList::Streamed,
+            streams_lists: options.initial == InitialList::Streamed && options.content == Content::Objects,
             pages_work: true,
             changes: Vec::new(),
             options,

@@ -5,6 +5,8 @@ use skopos_wire::ResourceVersion;
 /// How a [`Machine`](super::Machine) behaves. The defaults are the bounds that the crate's documentation promises.
 #[derive(Clone, Debug)]
 pub struct MachineOptions {
+    /// Whether the sink is given objects, or changes only.
+    pub content: Content,
     /// How to get the whole content.
     pub initial: InitialList,
     /// Objects per page of a list; 500 as in client-go and kubectl. `None`: everything in one answer.
@@ -55,6 +57,17 @@ pub enum InitialList {
     Paged,
 }
 
+/// What the sink is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Content {
+    /// All objects, then their changes.
+    #[default]
+    Objects,
+    /// Changes only: where a list is due, the RV to go on from is read with a list of one object, which is not staged.
+    Changes,
+}
+
 /// Content that is already in the sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
@@ -67,6 +80,7 @@ pub struct Resume {
 impl Default for MachineOptions {
     fn default() -> Self {
         MachineOptions {
+            content: Content::default(),
             initial: InitialList::default(),
             page_size: Some(500),
             resume: None,

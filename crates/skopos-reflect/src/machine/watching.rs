@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use skopos_wire::{BrokenFrame, RawObject, WatchEvent};
+use skopos_wire::{BrokenFrame, WatchEvent};
 
 use super::position::Admission;
 use super::*;
@@ -119,7 +119,7 @@ impl Machine {
         let before = self.resource_version().cloned();
         let mut end = None;
         for event in events {
-            if let ControlFlow::Break(last) = self.on_event(event) {
+            if let ControlFlow::Break(last) = self.on_event(event, sink) {
                 end = Some(last);
                 break;
             }
@@ -138,10 +138,11 @@ impl Machine {
         }
     }
 
-    fn on_event(&mut self, event: Result<WatchEvent, BrokenFrame>) -> ControlFlow<Last> {
+    fn on_event(&mut self, event: Result<WatchEvent, BrokenFrame>, sink: &mut dyn Sink) -> ControlFlow<Last> {
         match event {
-            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => self.admit(object, Change::Put),
-            Ok(WatchEvent::Deleted(object)) => self.admit(object, Change::Deleted),
+            Ok(event @ (WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => {
+                self.admit(event, sink);
+            }
             Ok(WatchEvent::Bookmark { resource_version, .. }) => {
                 self.stats.bookmarks += 1;
                 if let Some(position) = &mut self.position {
@@ -154,7 +155,7 @@ impl Machine {
                 return ControlFlow::Break(Last::Error(Verdict::of_event(&status)));
             }
             Err(frame) => {
-                if self.stops_stream(&frame) {
+                if self.stops_stream(&frame, sink) {
                     return ControlFlow::Break(Last::Broken(Box::new(frame)));
                 }
             }
@@ -162,14 +163,20 @@ impl Machine {
         ControlFlow::Continue(())
     }
 
-    fn admit(&mut self, object: RawObject, change: fn(RawObject) -> Change) {
+    fn admit(&mut self, event: WatchEvent, sink: &mut dyn Sink) {
         let (Some(position), State::Watching(watching)) = (&mut self.position, &self.state) else { return };
+        let Some(object) = event.object() else { return };
         match position.admit(object.key(), object.resource_version()) {
             Admission::New => {
                 position.applied(object.key(), object.resource_version(), self.now);
                 self.stats.changes += 1;
                 self.broken.readable(object.key());
-                self.changes.push(change(object));
+                sink.event(&event);
+                self.changes.extend(match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(Change::Put(object)),
+                    WatchEvent::Deleted(object) => Some(Change::Deleted(object)),
+                    WatchEvent::Bookmark { .. } | WatchEvent::Error(_) => None,
+                });
                 self.progressed();
             }
             Admission::Duplicate if *object.resource_version() > watching.started_after => {

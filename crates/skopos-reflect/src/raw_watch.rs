@@ -1,0 +1,331 @@
+//! A watch for people who want just events.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use skopos_transport::Transport;
+use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion, WatchEvent};
+
+use crate::driver::{Wiring, sleep_until};
+use crate::{
+    Change, Clock, Commit, Content, Input, LinkState, Machine, MachineOptions, ProbeError, ReplaceCause,
+    Resume, Sink, Target, Time, probe,
+};
+
+/// A watch that does not end: a [`Stream`] of events, which goes on after whatever ends a connection or a request, and
+/// which says so when it had to skip something.
+///
+/// ```no_run
+/// # use futures::StreamExt as _;
+/// # use skopos_reflect::{RawWatch, RawWatchItem, Target};
+/// # async fn f(transport: skopos_transport::Transport) {
+/// let mut watch = RawWatch::builder(transport, Target::new("", "v1", "pods")).from_now();
+/// while let Some(item) = watch.next().await {
+///     match item {
+///         RawWatchItem::Event(event) => println!("{event:?}"),
+///         RawWatchItem::Skipped { reason, .. } => println!("some changes are unknown: {reason:?}"),
+///         RawWatchItem::Unreadable { key, .. } => println!("a change of {key} is unknown"),
+///         _ => {}
+///     }
+/// }
+/// // Only here when the transport was shut down.
+/// # }
+/// ```
+///
+/// It is the same state machine that keeps a store, without the store: it resumes at its last RV, drops what it has
+/// delivered before, notices stalled streams and rolled back history (by a probe each half minute), and backs off.
+///
+/// Nothing is read while nobody polls it, so a slow consumer is a slow watcher to the server, which may end the stream
+/// for it; the watch then goes on where it was, or skips if the server has forgotten that.
+pub struct RawWatch {
+    items: BoxStream<'static, RawWatchItem>,
+}
+
+/// Where a [`RawWatch`] begins, and how it behaves.
+#[derive(Debug)]
+pub struct RawWatchBuilder {
+    transport: Transport,
+    target: Target,
+    limits: Limits,
+    seed: Option<u64>,
+    probe_interval: Duration,
+}
+
+/// What a [`RawWatch`] gives.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RawWatchItem {
+    /// A change, or a bookmark: everything up to its RV has been delivered. Never an error: those are dealt with.
+    Event(WatchEvent),
+    /// The changes between two RVs are unknown: the server had forgotten them, or its history was broken.
+    Skipped {
+        /// The last RV that was delivered.
+        since: ResourceVersion,
+        /// Events go on after this RV. Lower than `since` if history was rolled back.
+        to: ResourceVersion,
+        /// Why.
+        reason: ReplaceCause,
+    },
+    /// One change of this object could not be decoded, also not by reading the object.
+    Unreadable {
+        /// The object.
+        key: ObjectKey,
+        /// The RV of the change.
+        resource_version: ResourceVersion,
+    },
+    /// An object was deleted, and its last state could not be decoded.
+    Gone {
+        /// The object.
+        key: ObjectKey,
+        /// The RV of the deletion.
+        resource_version: ResourceVersion,
+    },
+}
+
+/// An RV that no watch can begin after. The caller is at fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a watch cannot begin after resourceVersion {text:?}: it means \"any\"; use from_now(), or the RV of a list"
+)]
+pub struct InvalidStart {
+    text: String,
+}
+
+// === impl RawWatch ===
+
+impl RawWatch {
+    /// A watch of what the target covers.
+    pub fn builder(transport: Transport, target: Target) -> RawWatchBuilder {
+        RawWatchBuilder {
+            transport,
+            target,
+            limits: Limits::default(),
+            seed: None,
+            probe_interval: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Stream for RawWatch {
+    type Item = RawWatchItem;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<RawWatchItem>> {
+        self.items.as_mut().poll_next(cx)
+    }
+}
+
+impl fmt::Debug for RawWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawWatch").finish_non_exhaustive()
+    }
+}
+
+// === impl RawWatchBuilder ===
+
+impl RawWatchBuilder {
+    /// Caps on what is accepted from the server.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Seeds every random choice, for repeatable tests.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// How often the collection's RV is read, to notice a stream that is silent for a bad reason. Default 30 s.
+    #[must_use]
+    pub fn probe_interval(mut self, interval: Duration) -> Self {
+        self.probe_interval = interval;
+        self
+    }
+
+    /// Events after this RV.
+    ///
+    /// # Errors
+    /// If it is not the RV of anything: `""`, `"0"`, or no decimal integer.
+    pub fn from(self, resource_version: &str) -> Result<RawWatch, InvalidStart> {
+        match resource_version.parse::<ResourceVersion>() {
+            Ok(resource_version) if !resource_version.is_zero() => Ok(self.build(Some(resource_version))),
+            _ => Err(InvalidStart { text: resource_version.to_owned() }),
+        }
+    }
+
+    /// Events from about now on. The first item is a bookmark that says after which RV.
+    pub fn from_now(self) -> RawWatch {
+        self.build(None)
+    }
+
+    fn build(self, start: Option<ResourceVersion>) -> RawWatch {
+        let clock = Clock::new();
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
+        let options = MachineOptions {
+            content: Content::Changes,
+            resume: start.clone().map(|resource_version| Resume { resource_version, epoch: 0 }),
+            ..MachineOptions::default()
+        };
+        let run = Run {
+            machine: Machine::new(options, seed, clock.now()),
+            wiring: Wiring::new(self.transport.clone(), self.target.clone(), self.limits, clock),
+            queue: Queue { items: VecDeque::new(), last: start, announced: false },
+            prober: Prober {
+                transport: self.transport,
+                target: self.target,
+                clock,
+                interval: self.probe_interval,
+                rng: fastrand::Rng::with_seed(seed),
+                next: clock.now() + self.probe_interval,
+                probing: None,
+            },
+            clock,
+        };
+        RawWatch { items: Box::pin(stream::unfold(run, Run::next)) }
+    }
+}
+
+/// A machine that runs while it is polled.
+struct Run {
+    machine: Machine,
+    wiring: Wiring,
+    queue: Queue,
+    prober: Prober,
+    clock: Clock,
+}
+
+impl Run {
+    async fn next(mut self) -> Option<(RawWatchItem, Self)> {
+        loop {
+            if let Some(item) = self.queue.items.pop_front() {
+                return Some((item, self));
+            }
+            if self.machine.is_stopped() {
+                return None;
+            }
+            let input = tokio::select! {
+                biased;
+                () = sleep_until(&self.clock, self.machine.poll_timeout()) => Input::Timeout,
+                input = self.prober.next() => input,
+                input = self.wiring.next() => input,
+            };
+            self.machine.handle(self.clock.now(), input, &mut self.queue);
+            while let Some(action) = self.machine.poll_action() {
+                self.wiring.act(action);
+            }
+        }
+    }
+}
+
+/// Reads the collection's RV now and then.
+struct Prober {
+    transport: Transport,
+    target: Target,
+    clock: Clock,
+    interval: Duration,
+    rng: fastrand::Rng,
+    next: Time,
+    probing: Option<(Time, BoxFuture<'static, Result<ResourceVersion, ProbeError>>)>,
+}
+
+/// A probe that takes longer proves little.
+const PROBE_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Prober {
+    /// The next probe that succeeds. Cancel safe.
+    async fn next(&mut self) -> Input {
+        loop {
+            if let Some((sent_at, probing)) = &mut self.probing {
+                let sent_at = *sent_at;
+                let found = probing.await;
+                self.probing = None;
+                self.next = self.clock.now() + self.interval.mul_f64(0.9 + 0.2 * self.rng.f64());
+                if let Ok(resource_version) = found {
+                    return Input::Probed { sent_at, resource_version };
+                }
+            }
+            sleep_until(&self.clock, Some(self.next)).await;
+            let (transport, target) = (self.transport.clone(), self.target.clone());
+            let probing = async move { probe(&transport, &target, PROBE_DEADLINE).await };
+            self.probing = Some((self.clock.now(), Box::pin(probing)));
+        }
+    }
+}
+
+/// The sink: a queue of what was learned. At most one batch stands in it, because nothing is read before it is empty.
+struct Queue {
+    items: VecDeque<RawWatchItem>,
+    last: Option<ResourceVersion>,
+    /// Whether the events of the coming batch are in the queue already.
+    announced: bool,
+}
+
+impl Queue {
+    fn bookmark(&mut self, resource_version: &ResourceVersion) {
+        let resource_version = resource_version.clone();
+        self.items.push_back(RawWatchItem::Event(WatchEvent::Bookmark {
+            resource_version,
+            initial_events_end: false,
+        }));
+    }
+}
+
+impl Sink for Queue {
+    fn begin_replace(&mut self) {}
+
+    fn stage(&mut self, _object: RawObject) {}
+
+    fn unstage(&mut self, _key: &ObjectKey) {}
+
+    fn stage_unreadable(&mut self, _key: &ObjectKey) {}
+
+    fn abort_replace(&mut self) {}
+
+    fn fresh_as_of(&mut self, _at: Time) {}
+
+    fn state(&mut self, _state: &LinkState) {}
+
+    fn commit_replace(&mut self, commit: Commit) {
+        let to = commit.resource_version;
+        match self.last.replace(to.clone()) {
+            Some(since) => self.items.push_back(RawWatchItem::Skipped { since, to, reason: commit.cause }),
+            None => self.bookmark(&to),
+        }
+    }
+
+    fn event(&mut self, event: &WatchEvent) {
+        self.announced = true;
+        self.items.push_back(RawWatchItem::Event(event.clone()));
+    }
+
+    fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
+        self.last = Some(resource_version.clone());
+        if std::mem::take(&mut self.announced) {
+            return;
+        }
+        // A change that was found out by other means than an event.
+        self.items.extend(changes.drain(..).map(|change| match change {
+            Change::Put(object) => RawWatchItem::Event(WatchEvent::Modified(object)),
+            Change::Deleted(object) => RawWatchItem::Event(WatchEvent::Deleted(object)),
+            Change::Gone(key) => RawWatchItem::Gone { key, resource_version: resource_version.clone() },
+        }));
+    }
+
+    fn advance(&mut self, resource_version: &ResourceVersion) {
+        self.last = Some(resource_version.clone());
+        self.bookmark(resource_version);
+    }
+
+    fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+        let (key, resource_version) = (key.clone(), resource_version.clone());
+        self.items.push_back(RawWatchItem::Unreadable { key, resource_version });
+    }
+}
