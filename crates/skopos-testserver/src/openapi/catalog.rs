@@ -22,6 +22,8 @@ pub(crate) struct Definition {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
+    /// Its number in protobuf, behind those of the messages around it that JSON has no name for; empty if not known.
+    pub(crate) number: Vec<u64>,
     pub(crate) r#type: FieldType,
     pub(crate) description: &'static str,
 }
@@ -51,12 +53,21 @@ pub(crate) fn definition_name(resource: &ResourceType) -> String {
         let reversed: Vec<&str> = resource.group.rsplit('.').collect();
         return format!("{}.{}.{}", reversed.join("."), resource.version, resource.kind);
     }
-    let package = match resource.group.as_str() {
+    builtin_name(&resource.group, &resource.version, &resource.kind)
+}
+
+/// The full name of the definition of a built-in kind.
+pub(crate) fn builtin_name(group: &str, version: &str, kind: &str) -> String {
+    let package = match group {
+        // Every group has its own name for these options.
+        _ if kind == "DeleteOptions" => {
+            return "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions".to_owned();
+        }
         "" => "io.k8s.api.core".to_owned(),
         "apiextensions.k8s.io" => "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions".to_owned(),
         group => format!("io.k8s.api.{}", group.split('.').next().unwrap_or_default()),
     };
-    format!("{package}.{}.{}", resource.version, resource.kind)
+    format!("{package}.{version}.{kind}")
 }
 
 impl Catalog {
@@ -83,8 +94,10 @@ impl Catalog {
                     definitions.insert(current.clone(), Definition { description, fields: Vec::new() });
                 }
                 Some((name, r#type)) => {
+                    let (name, number) = name.split_once('@').unwrap_or((name, ""));
                     let field = Field {
                         name: name.trim_end_matches('!'),
+                        number: number.split('.').filter_map(|n| n.parse().ok()).collect(),
                         required: name.ends_with('!'),
                         r#type: FieldType::parse(r#type, package, &packages),
                         description,
@@ -168,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn all_stored_kinds_are_described() {
-        for resource in Registry::builtin().all().iter().filter(|r| r.verbs.len() > 1) {
+    fn all_kinds_are_described() {
+        for resource in Registry::builtin().all().iter() {
             assert!(catalog().get(&definition_name(resource)).is_some(), "{resource}");
         }
         let spec = catalog().get("io.k8s.api.core.v1.PodSpec").unwrap();

@@ -4,6 +4,7 @@
 
 mod catalog;
 mod document;
+mod protobuf;
 mod strict;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use skopos_wire::Status;
 
 use self::document::Dialect;
+pub(crate) use self::protobuf::{PROTOBUF, to_json};
 pub(crate) use self::strict::unknown_fields;
 use crate::request::RequestInfo;
 use crate::resources::ResourceType;

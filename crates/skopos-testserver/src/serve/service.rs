@@ -14,6 +14,7 @@ use super::respond::{self, BodyError, Response};
 use super::router;
 use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
+use crate::openapi;
 use crate::request::{RequestInfo, RequestVerb};
 use crate::state::ServerState;
 
@@ -99,7 +100,7 @@ async fn respond(
         let user = state.auth.check(info, parts, facts)?;
         let body = match parts.method {
             Method::GET | Method::HEAD => Bytes::new(),
-            _ => read(body).await?,
+            _ => openapi::to_json(&parts.headers, read(body).await?)?,
         };
         if let Some(target) = &info.target
             && let Some(review) = state.auth.review(info, target, &user, &body)

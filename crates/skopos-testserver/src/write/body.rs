@@ -6,10 +6,11 @@ use serde_json::Value;
 use skopos_wire::Status;
 
 use super::Place;
+use crate::openapi::PROTOBUF;
 use crate::resources::ResourceType;
 
 /// What the server can read.
-const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
 
 /// The media type of a request's body, without parameters; JSON if nothing is said.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
@@ -23,10 +24,11 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
 /// Reads an object.
 ///
 /// # Errors
-/// 415 for other media types (protobuf, CBOR), 400 for what is not an object.
+/// 415 for other media types (such as CBOR), 400 for what is not an object.
 pub(super) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
     let value = match content_type(headers) {
-        "application/json" => json(body)?,
+        // Protobuf was turned into JSON when the body was read.
+        "application/json" | PROTOBUF => json(body)?,
         "application/yaml" => yaml(body)?,
         _ => return Err(Status::unsupported_media_type(&ACCEPTED)),
     };

@@ -1,0 +1,317 @@
+//! Request bodies in protobuf, turned into JSON: `kubectl create deployment` and typed clients in Go send them.
+//!
+//! Only the fields of the catalog are read; others, and kinds that it does not describe, are left out.
+
+use bytes::Bytes;
+use http::{HeaderMap, header};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use skopos_wire::Status;
+
+use super::catalog::{Definition, Field, FieldType, builtin_name, catalog};
+use crate::resources::split_api_version;
+
+/// The media type of Kubernetes' protobuf.
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// What such a body begins with.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// The body as JSON if the headers say that it is protobuf; else as it is.
+///
+/// # Errors
+/// 400 if it cannot be read.
+pub(crate) fn to_json(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Status> {
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if body.is_empty() || !content_type.starts_with(PROTOBUF) {
+        return Ok(body);
+    }
+    let object = decode(&body)
+        .ok_or_else(|| Status::bad_request("the body is not protobuf of a kind that is known"))?;
+    Ok(Bytes::from(object.to_string()))
+}
+
+/// Reads the envelope (`runtime.Unknown`) and the object in it.
+fn decode(body: &[u8]) -> Option<Value> {
+    let envelope = Message::read(body.strip_prefix(MAGIC)?)?;
+    let type_meta = Message::read(envelope.bytes(1)?)?;
+    let api_version = std::str::from_utf8(type_meta.bytes(1)?).ok()?;
+    let kind = std::str::from_utf8(type_meta.bytes(2)?).ok()?;
+    let (group, version) = split_api_version(api_version);
+    let definition = catalog().get(&builtin_name(group, version, kind))?;
+    let mut object = Map::new();
+    object.insert("apiVersion".into(), api_version.into());
+    object.insert("kind".into(), kind.into());
+    fill(&mut object, definition, &[], &Message::read(envelope.bytes(2).unwrap_or_default())?)?;
+    Some(Value::Object(object))
+}
+
+/// Adds the fields of a message whose numbers begin with `prefix`.
+fn fill(
+    object: &mut Map<String, Value>,
+    definition: &Definition,
+    prefix: &[u64],
+    message: &Message<'_>,
+) -> Option<()> {
+    for (number, values) in message.by_number() {
+        let mut path = prefix.to_vec();
+        path.push(number);
+        if let Some(field) = definition.fields.iter().find(|field| field.number == path) {
+            if let Some(value) = field_value(field, &values)? {
+                object.insert(field.name.to_owned(), value);
+            }
+        } else if definition.fields.iter().any(|field| field.number.starts_with(&path)) {
+            for value in values {
+                fill(object, definition, &path, &Message::read(value.bytes()?)?)?;
+            }
+        }
+    }
+    Some(())
+}
+
+/// The value of a field; the inner `None` if it is not set, as far as protobuf tells.
+fn field_value(field: &Field, values: &[Wire<'_>]) -> Option<Option<Value>> {
+    match &field.r#type {
+        FieldType::List(item) => {
+            let mut items = Vec::new();
+            for value in values {
+                items.extend(single(item, value)?);
+            }
+            Some(Some(Value::Array(items)))
+        }
+        FieldType::Map(inner) => {
+            let mut map = Map::new();
+            for value in values {
+                let entry = Message::read(value.bytes()?)?;
+                let key = String::from_utf8(entry.bytes(1).unwrap_or_default().to_vec()).ok()?;
+                let value = entry.last(2).map_or(Some(None), |value| single(inner, &value))?;
+                map.insert(key, value.unwrap_or_else(|| Value::from("")));
+            }
+            Some(Some(Value::Object(map)))
+        }
+        r#type => {
+            let value = single(r#type, values.last()?)?;
+            // Fields that are not pointers in Go are sent even when they are not set.
+            let unset = match &value {
+                Some(Value::String(text)) => text.is_empty(),
+                Some(Value::Bool(false)) | Some(Value::Number(_))
+                    if !MEANT_WHEN_ZERO.contains(&field.name) =>
+                {
+                    value.as_ref().is_some_and(|v| v == false || v.as_f64() == Some(0.0))
+                }
+                _ => false,
+            };
+            Some(value.filter(|_| !unset))
+        }
+    }
+}
+
+/// The fields in which zero or false is something else than nothing.
+const MEANT_WHEN_ZERO: [&str; 26] = [
+    "activeDeadlineSeconds",
+    "allowPrivilegeEscalation",
+    "automountServiceAccountToken",
+    "backoffLimit",
+    "blockOwnerDeletion",
+    "completions",
+    "controller",
+    "defaultMode",
+    "enableServiceLinks",
+    "failedJobsHistoryLimit",
+    "fsGroup",
+    "gracePeriodSeconds",
+    "immutable",
+    "mode",
+    "parallelism",
+    "privileged",
+    "readOnlyRootFilesystem",
+    "replicas",
+    "revisionHistoryLimit",
+    "runAsGroup",
+    "runAsNonRoot",
+    "runAsUser",
+    "successfulJobsHistoryLimit",
+    "suspend",
+    "terminationGracePeriodSeconds",
+    "ttlSecondsAfterFinished",
+];
+
+/// One value of a type; the inner `None` for a time that is not set.
+fn single(r#type: &FieldType, wire: &Wire<'_>) -> Option<Option<Value>> {
+    use base64::Engine as _;
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok().map(Value::from);
+    let value = match r#type {
+        FieldType::Definition(name) => {
+            let mut object = Map::new();
+            fill(&mut object, catalog().get(name)?, &[], &Message::read(wire.bytes()?)?)?;
+            Value::Object(object)
+        }
+        FieldType::Simple("integer") => Value::from(wire.integer()?),
+        FieldType::Simple("boolean") => Value::from(wire.integer()? != 0),
+        FieldType::Simple("number") => Value::from(f64::from_bits(wire.integer()?.cast_unsigned())),
+        FieldType::Simple("bytes") => base64::engine::general_purpose::STANDARD.encode(wire.bytes()?).into(),
+        FieldType::Simple("quantity") => text(Message::read(wire.bytes()?)?.bytes(1).unwrap_or_default())?,
+        FieldType::Simple(kind @ ("time" | "microtime")) => {
+            let time = Message::read(wire.bytes()?)?;
+            let number = |field: u64| time.last(field).and_then(|value| value.integer()).unwrap_or(0);
+            let (seconds, nanos) = (number(1), i32::try_from(number(2)).ok()?);
+            if (seconds, nanos) == (0, 0) {
+                return Some(None);
+            }
+            let format = if *kind == "time" { "%Y-%m-%dT%H:%M:%SZ" } else { "%Y-%m-%dT%H:%M:%S.%6fZ" };
+            Timestamp::new(seconds, nanos).ok()?.strftime(format).to_string().into()
+        }
+        FieldType::Simple("intstr") => {
+            let message = Message::read(wire.bytes()?)?;
+            match message.last(1).and_then(|kind| kind.integer()) {
+                Some(1) => text(message.bytes(3).unwrap_or_default())?,
+                _ => message.last(2).and_then(|number| number.integer()).unwrap_or(0).into(),
+            }
+        }
+        // JSON inside of protobuf.
+        FieldType::Simple("any") => {
+            let json = Message::read(wire.bytes()?)?;
+            serde_json::from_slice(json.bytes(1).unwrap_or(b"null")).unwrap_or(Value::Null)
+        }
+        FieldType::Simple(_) => text(wire.bytes()?)?,
+        FieldType::List(_) | FieldType::Map(_) => return None,
+    };
+    Some(Some(value))
+}
+
+/// The fields of a message, in the order of the bytes.
+struct Message<'a>(Vec<(u64, Wire<'a>)>);
+
+#[derive(Clone, Copy)]
+enum Wire<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Message<'a> {
+    fn read(mut bytes: &'a [u8]) -> Option<Self> {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let tag = varint(&mut bytes)?;
+            let value = match tag & 7 {
+                0 => Wire::Number(varint(&mut bytes)?),
+                1 => Wire::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
+                2 => {
+                    let length = usize::try_from(varint(&mut bytes)?).ok()?;
+                    Wire::Bytes(take(&mut bytes, length)?)
+                }
+                5 => Wire::Number(u32::from_le_bytes(take(&mut bytes, 4)?.try_into().ok()?).into()),
+                _ => return None,
+            };
+            fields.push((tag >> 3, value));
+        }
+        Some(Self(fields))
+    }
+
+    fn last(&self, number: u64) -> Option<Wire<'a>> {
+        self.0.iter().rev().find(|(n, _)| *n == number).map(|(_, value)| *value)
+    }
+
+    fn bytes(&self, number: u64) -> Option<&'a [u8]> {
+        self.last(number)?.bytes()
+    }
+
+    fn by_number(&self) -> std::collections::BTreeMap<u64, Vec<Wire<'a>>> {
+        let mut grouped = std::collections::BTreeMap::<u64, Vec<Wire<'a>>>::new();
+        for (number, value) in &self.0 {
+            grouped.entry(*number).or_default().push(*value);
+        }
+        grouped
+    }
+}
+
+impl<'a> Wire<'a> {
+    fn bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Number(_) => None,
+        }
+    }
+
+    fn integer(self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(number.cast_signed()),
+            Self::Bytes(_) => None,
+        }
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (head, tail) = bytes.split_at_checked(length)?;
+    *bytes = tail;
+    Some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A field that holds bytes.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2, content.len() as u8];
+        bytes.extend_from_slice(content);
+        bytes
+    }
+
+    fn decoded(body: Vec<u8>) -> Result<Value, Status> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+        to_json(&headers, body.into()).map(|json| serde_json::from_slice(&json).unwrap())
+    }
+
+    #[test]
+    fn an_object_is_read_by_the_numbers_of_its_fields() {
+        let label = [field(1, b"app"), field(2, b"web")].concat();
+        let metadata = [field(1, b"web"), field(3, b""), field(8, b""), field(11, &label)].concat();
+        let port = [field(2, b"TCP"), vec![3 << 3, 80], field(4, &[1 << 3, 1, 3 << 3 | 2, 1, b'x'])].concat();
+        let service = [field(1, &metadata), field(2, &field(1, &port))].concat();
+        let type_meta = [field(1, b"v1"), field(2, b"Service")].concat();
+        let body = [MAGIC.to_vec(), field(1, &type_meta), field(2, &service)].concat();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "labels": {"app": "web"}},
+            "spec": {"ports": [{"protocol": "TCP", "port": 80, "targetPort": "x"}]},
+        });
+        assert_eq!(decoded(body), Ok(expected));
+    }
+
+    #[test]
+    fn messages_without_a_name_in_json_are_opened() {
+        // A volume holds its source in a message of its own.
+        let volume = [field(1, b"v"), field(2, &field(6, &field(1, b"s")))].concat();
+        let pod = field(2, &field(1, &volume));
+        let type_meta = [field(1, b"v1"), field(2, b"Pod")].concat();
+        let body = [MAGIC.to_vec(), field(1, &type_meta), field(2, &pod)].concat();
+        let pod = decoded(body).unwrap();
+        assert_eq!(pod["spec"]["volumes"], json!([{"name": "v", "secret": {"secretName": "s"}}]));
+    }
+
+    #[test]
+    fn rubbish_is_refused() {
+        for body in [b"rubbish".to_vec(), MAGIC.to_vec(), [MAGIC, &[0xff; 12]].concat()] {
+            assert_eq!(decoded(body).unwrap_err().code, 400);
+        }
+    }
+}
