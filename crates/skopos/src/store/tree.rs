@@ -9,8 +9,7 @@
 //! Cloning a [`Tree`] copies one pointer. A change copies the nodes on its path that somebody else still sees, and
 //! changes those in place that nobody sees (`Arc::make_mut`), so that a batch pays for each node once. A leaf keeps 32
 //! bits of hash for each item: a look-up compares words instead of following pointers into 32 objects, and touches
-//! one object, the right one. The bounds between children are shared on their own, because most changes replace an
-//! object and leave them as they are; `bounds` says how they are searched.
+//! one object, the right one. How the way down to the leaf is found is said in `bounds`.
 //!
 //! Nodes are merged when they become thin, but never rebalanced by borrowing: depth is uniform, occupancy is what
 //! deletions leave of it, and an empty node is taken out at once.
@@ -70,8 +69,7 @@ impl<I: Item> Tree<I> {
         while level.len() > 1 {
             level = in_chunks(level, |nodes| {
                 let first = nodes[0].0.clone();
-                let bounds =
-                    Arc::new(Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect()));
+                let bounds = Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
                 let children = nodes.into_iter().map(|(_, node)| node).collect();
                 (first, Node::Inner(Arc::new(Inner { bounds, children })))
             });
@@ -128,7 +126,7 @@ impl<I: Item> Tree<I> {
             Inserted::Split(bound, right) => {
                 let left = mem::replace(&mut self.root, Node::Leaf(Arc::default()));
                 self.root = Node::Inner(Arc::new(Inner {
-                    bounds: Arc::new(Bounds::new(vec![bound])),
+                    bounds: Bounds::new(vec![bound]),
                     children: vec![left, right],
                 }));
             }
@@ -310,7 +308,7 @@ struct Leaf<I: Item> {
 
 struct Inner<I: Item> {
     /// `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
-    bounds: Arc<Bounds<I::Key>>,
+    bounds: Bounds<I::Key>,
     children: Vec<Node<I>>,
 }
 
@@ -355,8 +353,7 @@ impl<I: Item> Node<I> {
             }
             (Node::Inner(left), Node::Inner(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
-                let right_bounds = Arc::unwrap_or_clone(right.bounds);
-                Arc::make_mut(&mut left.bounds).append(bound, right_bounds);
+                left.bounds.append(bound, right.bounds);
                 left.children.append(&mut right.children);
             }
             // Neighbours have the same depth.
@@ -436,15 +433,14 @@ impl<I: Item> Inner<I> {
             Inserted::Split(bound, node) => (bound, node),
             done => return done,
         };
-        let bounds = Arc::make_mut(&mut self.bounds);
-        bounds.insert(child, bound);
+        self.bounds.insert(child, bound);
         self.children.insert(child + 1, node);
         if self.children.len() <= NODE {
             return Inserted::Added;
         }
         let cut = cut_for(child + 1);
-        let (between, right) = bounds.split_off(cut);
-        let right = Inner { bounds: Arc::new(right), children: self.children.split_off(cut) };
+        let (between, right) = self.bounds.split_off(cut);
+        let right = Inner { bounds: right, children: self.children.split_off(cut) };
         match between {
             Some(bound) => Inserted::Split(bound, Node::Inner(Arc::new(right))),
             None => Inserted::Added, // not reached: cut is at least 1
@@ -458,7 +454,7 @@ impl<I: Item> Inner<I> {
             0 => {
                 self.children.remove(child);
                 if self.bounds.len() > 0 {
-                    Arc::make_mut(&mut self.bounds).remove(child.saturating_sub(1));
+                    self.bounds.remove(child.saturating_sub(1));
                 }
             }
             1..THIN => self.merge_around(child),
@@ -476,7 +472,7 @@ impl<I: Item> Inner<I> {
                 .is_some_and(|right| self.children[*left].size() + right.size() <= NODE)
         };
         if let Some(left) = pairs.into_iter().find(fits) {
-            let bound = Arc::make_mut(&mut self.bounds).remove(left);
+            let bound = self.bounds.remove(left);
             let right = self.children.remove(left + 1);
             self.children[left].absorb(bound, right);
         }

@@ -1,28 +1,33 @@
 //! The bounds between the children of an inner node, arranged so that finding a child reads few cache lines.
 //!
 //! The keys of one node begin alike (`namespace-013 NUL deployment-00…`). What they share is kept once, and of what
-//! follows the first eight bytes as one number: finding the child compares numbers that lie side by side. Only bounds whose
-//! number equals that of the key asked for are looked up where they lie in memory.
+//! follows the first eight bytes as one number, all of that within the node: finding the child compares numbers that lie
+//! side by side and are fetched together. Only bounds whose number equals that of the key asked for are looked up where
+//! they lie in memory. The keys themselves are shared on their own, because most changes leave them as they are.
 
+use std::sync::Arc;
+
+use super::NODE;
 use super::bytes::Bytes;
 
-/// Sorted keys. See the module's documentation.
+/// Sorted keys, at most [`NODE`]. See the module's documentation.
 #[derive(Clone)]
 pub(super) struct Bounds<K> {
-    keys: Vec<K>,
-    /// `heads[n]` is what follows the shared prefix in `keys[n]`.
-    heads: Vec<u64>,
+    keys: Arc<Vec<K>>,
     /// The first `shared` bytes are those that all keys begin with.
     prefix: [u8; PREFIX],
     shared: usize,
+    /// `heads[n]` is what follows the shared prefix in `keys[n]`; behind them the greatest number.
+    heads: [u64; NODE],
 }
 
 /// Longer prefixes are shared in part; then more keys have equal heads, and are compared in full.
-const PREFIX: usize = 48;
+const PREFIX: usize = 40;
 
-impl<K: Bytes> Bounds<K> {
+impl<K: Bytes + Clone> Bounds<K> {
     pub(super) fn new(keys: Vec<K>) -> Self {
-        let mut bounds = Self { keys, heads: Vec::new(), prefix: [0; PREFIX], shared: 0 };
+        let mut bounds =
+            Self { keys: Arc::new(keys), prefix: [0; PREFIX], shared: 0, heads: [u64::MAX; NODE] };
         bounds.arrange();
         bounds
     }
@@ -41,9 +46,14 @@ impl<K: Bytes> Bounds<K> {
             return if start < prefix { 0 } else { self.keys.len() };
         }
         let head = head_of(bytes, self.shared);
-        let smaller = self.heads.partition_point(|other| *other < head);
-        let equal = self.heads[smaller..].partition_point(|other| *other == head);
-        smaller + self.keys[smaller..smaller + equal].partition_point(|bound| bound.bytes() <= bytes)
+        let count = |test: fn(&u64, &u64) -> bool| {
+            self.heads.iter().map(|other| usize::from(test(other, &head))).sum()
+        };
+        let (smaller, equal): (usize, usize) = (count(u64::lt), count(u64::eq));
+        if equal == 0 {
+            return smaller;
+        }
+        smaller + self.keys[smaller..].iter().take_while(|bound| bound.bytes() <= bytes).count()
     }
 
     /// How many bounds are `before`, which holds for a prefix of the keys.
@@ -52,28 +62,30 @@ impl<K: Bytes> Bounds<K> {
     }
 
     pub(super) fn insert(&mut self, at: usize, key: K) {
-        self.keys.insert(at, key);
+        Arc::make_mut(&mut self.keys).insert(at, key);
         self.arrange();
     }
 
     pub(super) fn remove(&mut self, at: usize) -> K {
-        let key = self.keys.remove(at);
+        let key = Arc::make_mut(&mut self.keys).remove(at);
         self.arrange();
         key
     }
 
     /// Takes the bounds from `at` on out, as the bounds of a right neighbour, and returns the one between the two.
     pub(super) fn split_off(&mut self, at: usize) -> (Option<K>, Self) {
-        let right = Self::new(self.keys.split_off(at));
-        let between = self.keys.pop();
+        let keys = Arc::make_mut(&mut self.keys);
+        let right = Self::new(keys.split_off(at));
+        let between = keys.pop();
         self.arrange();
         (between, right)
     }
 
     /// Takes in the bounds of the right neighbour, behind the one between the two.
     pub(super) fn append(&mut self, between: K, right: Self) {
-        self.keys.push(between);
-        self.keys.extend(right.keys);
+        let keys = Arc::make_mut(&mut self.keys);
+        keys.push(between);
+        keys.extend(Arc::unwrap_or_clone(right.keys));
         self.arrange();
     }
 
@@ -86,9 +98,10 @@ impl<K: Bytes> Bounds<K> {
         // Sorted, so that what the first and the last share is shared by all.
         self.shared = first.iter().zip(last).take(PREFIX).take_while(|(a, b)| a == b).count();
         self.prefix[..self.shared].copy_from_slice(&first[..self.shared]);
-        let shared = self.shared;
-        self.heads.clear();
-        self.heads.extend(self.keys.iter().map(|key| head_of(key.bytes(), shared)));
+        self.heads = [u64::MAX; NODE];
+        for (head, key) in self.heads.iter_mut().zip(&*self.keys) {
+            *head = head_of(key.bytes(), self.shared);
+        }
     }
 }
 
