@@ -25,9 +25,4 @@ impl Clock {
     pub(crate) fn now_text(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
-
-    /// Now with microseconds, as Leases and Events have it.
-    pub(crate) fn now_micro_text(&self) -> String {
-        self.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-    }
 }

@@ -32,6 +32,11 @@
 //! All times follow tokio's clock. Over [`TestServer::connect`], which gives connections in memory, a whole day passes in
 //! a moment under `#[tokio::test(start_paused = true)]`.
 
+#![allow(
+    clippy::result_large_err,
+    reason = "a Status is what the API answers; it is made once for a request that failed"
+)]
+
 mod auth;
 mod clock;
 mod contract;

@@ -192,7 +192,7 @@ impl Query {
 
 /// Decodes `%XX`, and `+` where it stands for a blank. What is no valid escape stays as it is.
 fn percent_decode(text: &str, plus_is_blank: bool) -> Cow<'_, str> {
-    if !text.contains('%') && !(plus_is_blank && text.contains('+')) {
+    if !(text.contains('%') || plus_is_blank && text.contains('+')) {
         return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();

@@ -1,5 +1,7 @@
 //! Every fault does what it says, and ends when it is healed.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::time::Duration;
@@ -7,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use serde_json::json;
-use skopos_testserver::{Connections, Damage, Direction, Fault, How, Match, Outcome, Status, TestServer, User};
+use skopos_testserver::{
+    Connections, Damage, Direction, Fault, How, Match, Outcome, Status, TestServer, User,
+};
 use support::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Instant, timeout};
@@ -31,7 +35,8 @@ async fn watch_now(server: &TestServer) -> Watch {
 #[tokio::test(start_paused = true)]
 async fn any_status_with_retry_after_so_many_times() {
     let server = with_maps(&["a"]).await;
-    let fault = server.faults().inject(Fault::status(503, 7)).on(Match::list().resource("configmaps")).times(2);
+    let fault =
+        server.faults().inject(Fault::status(503, 7)).on(Match::list().resource("configmaps")).times(2);
     for _ in 0..2 {
         let answer = get(&server, MAPS).await;
         answer.failed(503, "ServiceUnavailable", "Service Unavailable");
@@ -39,7 +44,13 @@ async fn any_status_with_retry_after_so_many_times() {
     }
     assert_eq!(get(&server, MAPS).await.code, 200);
     fault.wait_hits(2).await;
-    for (code, reason) in [(401, "Unauthorized"), (403, "Forbidden"), (429, "TooManyRequests"), (500, "InternalError"), (504, "Timeout")] {
+    for (code, reason) in [
+        (401, "Unauthorized"),
+        (403, "Forbidden"),
+        (429, "TooManyRequests"),
+        (500, "InternalError"),
+        (504, "Timeout"),
+    ] {
         let _fault = server.faults().inject(Fault::status(code, 0)).everywhere();
         assert_eq!(get(&server, MAPS).await.json()["reason"], reason);
     }
@@ -85,7 +96,10 @@ async fn redirects_and_answers_of_proxies() {
     };
     let _fault = server.faults().inject(html).everywhere();
     let answer = get(&server, MAPS).await;
-    assert_eq!((answer.code, &answer.headers["content-type"], &answer.body[..]), (502, &"text/html".parse().unwrap(), &b"<html>"[..]));
+    assert_eq!(
+        (answer.code, &answer.headers["content-type"], &answer.body[..]),
+        (502, &"text/html".parse().unwrap(), &b"<html>"[..])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +255,10 @@ async fn bookmarks_and_events_are_withheld_or_repeated() {
     for name in ["d", "e"] {
         server.create(config_map(name)).unwrap();
     }
-    assert_eq!([stream.short().await, stream.short().await, stream.short().await], ["ADDED d", "ADDED e", "ADDED d"]);
+    assert_eq!(
+        [stream.short().await, stream.short().await, stream.short().await],
+        ["ADDED d", "ADDED e", "ADDED d"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +276,11 @@ async fn hostile_bodies_never_end_or_are_enormous() {
     let server = with_maps(&[]).await;
     for matching in [Match::list(), Match::watch()] {
         let _fault = server.faults().inject(Fault::EndlessLine).on(matching.clone());
-        let path = if format!("{matching:?}").contains("Watch") { format!("{MAPS}?watch=1") } else { MAPS.to_owned() };
+        let path = if format!("{matching:?}").contains("Watch") {
+            format!("{MAPS}?watch=1")
+        } else {
+            MAPS.to_owned()
+        };
         let mut client = Client::open(&server).await;
         let mut body = client.send(Method::GET, &path, &[], Bytes::new()).await.unwrap().into_body();
         let mut size = 0;
@@ -273,7 +294,8 @@ async fn hostile_bodies_never_end_or_are_enormous() {
     let fault = server.faults().inject(Fault::GiantObject { bytes: 5 << 20 }).everywhere();
     let list = get(&server, MAPS).await;
     assert!(list.body.len() > 5 << 20 && names(&list.json()) == ["giant"]);
-    let event: serde_json::Value = serde_json::from_slice(&get(&server, &format!("{MAPS}?watch=1")).await.body).unwrap();
+    let event: serde_json::Value =
+        serde_json::from_slice(&get(&server, &format!("{MAPS}?watch=1")).await.body).unwrap();
     assert_eq!(event["object"]["metadata"]["name"], "giant");
     fault.heal();
     let fault = server.faults().inject(Fault::GzipBomb { bytes: 50 << 20 }).everywhere();
@@ -286,7 +308,8 @@ async fn hostile_bodies_never_end_or_are_enormous() {
     fault.heal();
     let _fault = server.faults().inject(Fault::TruncatedGzip).everywhere();
     let answer = get(&server, MAPS).await;
-    let unpacked = std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&answer.body[..]), &mut Vec::new());
+    let unpacked =
+        std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&answer.body[..]), &mut Vec::new());
     assert!(unpacked.is_err());
 }
 
@@ -393,7 +416,9 @@ async fn over_tcp_a_paused_server_refuses_a_reset_resets_and_the_port_stays() {
 }
 
 /// HTTP/2 with prior knowledge, over memory.
-async fn http2(server: &TestServer) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
+async fn http2(
+    server: &TestServer,
+) -> (h2::client::SendRequest<Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
     let (sender, connection) = h2::client::handshake(server.connect().unwrap()).await.unwrap();
     #[expect(clippy::disallowed_methods, reason = "the handle is kept")]
     let task = tokio::spawn(connection);
@@ -420,7 +445,8 @@ async fn stream_limits_resets_and_goaway_on_http2() {
     assert!(body.data().await.unwrap().unwrap_err().is_reset(), "RST_STREAM");
     reset.heal();
 
-    let (response, _) = sender.send_request(h2_get(&format!("{MAPS}?watch=1&timeoutSeconds=5")), true).unwrap();
+    let (response, _) =
+        sender.send_request(h2_get(&format!("{MAPS}?watch=1&timeoutSeconds=5")), true).unwrap();
     let mut body = response.await.unwrap().into_body();
     assert_eq!(server.faults().go_away(), 1);
     body.data().await.unwrap().unwrap();

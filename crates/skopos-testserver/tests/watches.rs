@@ -1,5 +1,7 @@
 //! The WATCH half of the contract, rule by rule.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod support;
 
 use std::time::Duration;

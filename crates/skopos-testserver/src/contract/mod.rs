@@ -65,6 +65,3 @@ impl Default for ContractOptions {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

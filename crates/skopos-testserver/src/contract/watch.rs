@@ -52,7 +52,7 @@ pub(super) enum Start {
     /// What follows a revision.
     After(u64),
     /// An ERROR event, and the end.
-    Error(Status),
+    Error(Box<Status>),
 }
 
 async fn start(state: &ServerState, target: &RequestTarget, options: &WatchOptions, view: &View) -> Start {
@@ -60,7 +60,7 @@ async fn start(state: &ServerState, target: &RequestTarget, options: &WatchOptio
     let patience = state.contract.freshness_wait;
     let fresh = |seen: Result<u64, Status>| match seen {
         Ok(revision) => Start::State { revision, end_bookmark: options.bookmarks },
-        Err(status) => Start::Error(status),
+        Err(status) => Start::Error(Box::new(status)),
     };
     match options.version {
         // W3
@@ -74,7 +74,7 @@ async fn start(state: &ServerState, target: &RequestTarget, options: &WatchOptio
             let oldest = storage.oldest_start(&target.storage);
             match version < oldest {
                 // W5
-                true => Start::Error(Status::too_old_resource_version(version, oldest)),
+                true => Start::Error(Box::new(Status::too_old_resource_version(version, oldest))),
                 false => Start::After(version),
             }
         }

@@ -54,7 +54,7 @@ pub(super) struct WatchStart {
 
 #[derive(Debug)]
 enum Phase {
-    Error(Status),
+    Error(Box<Status>),
     /// The state, in key order.
     State {
         objects: VecDeque<Arc<Stored>>,
@@ -105,7 +105,7 @@ impl WatchBody {
                     Ok(objects) => (Phase::State { objects: objects.into(), end_bookmark }, revision),
                     Err(compacted) => {
                         let status = Status::too_old_resource_version(revision, compacted.oldest);
-                        (Phase::Error(status), 0)
+                        (Phase::Error(Box::new(status)), 0)
                     }
                 }
             }
@@ -201,7 +201,7 @@ impl WatchBody {
                 match self.storage.events(&self.resource, self.cursor, self.view.limit(), BATCH) {
                     Tail::Events { events, through } => (events, through),
                     // W10: too far behind for the window.
-                    Tail::Lost { .. } => {
+                    Tail::Lost => {
                         self.phase = Phase::End;
                         return None;
                     }

@@ -254,6 +254,3 @@ impl Faults {
         self.shared.bodies.lock().iter().for_each(|waker| waker.wake());
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -78,7 +78,13 @@ pub enum StartError {
     Certificate(Box<dyn std::error::Error + Send + Sync>),
     /// An object that the server was to start with is not accepted.
     #[error("cannot start with that object: {0}")]
-    Object(#[from] skopos_wire::Status),
+    Object(Box<skopos_wire::Status>),
+}
+
+impl From<skopos_wire::Status> for StartError {
+    fn from(status: skopos_wire::Status) -> Self {
+        Self::Object(Box::new(status))
+    }
 }
 
 // === impl TestServer ===

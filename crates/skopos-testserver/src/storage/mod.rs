@@ -91,7 +91,7 @@ pub(crate) enum Tail {
     /// The events, and the revision up to which nothing is missing.
     Events { events: Vec<Arc<Event>>, through: u64 },
     /// The window no longer reaches back to the cursor.
-    Lost { oldest_start: u64 },
+    Lost,
 }
 
 /// The store. Clones share it.
@@ -385,7 +385,7 @@ impl Storage {
             return Tail::Events { events: Vec::new(), through: after.max(until) };
         };
         if after < table.oldest_start() {
-            return Tail::Lost { oldest_start: table.oldest_start() };
+            return Tail::Lost;
         }
         let events: Vec<_> = table.events(after, until, max).cloned().collect();
         let through = match events.last() {
@@ -403,11 +403,6 @@ impl Storage {
     /// The oldest revision from which a watch of the resource may start.
     pub(crate) fn oldest_start(&self, resource: &ResourceKey) -> u64 {
         self.shared.inner.read().tables.get(resource).map_or(0, Table::oldest_start)
-    }
-
-    /// Wakes all watchers of all resources, after something other than an event changed what they see.
-    pub(crate) fn wake_all(&self) {
-        self.shared.hubs.read().values().for_each(|hub| hub.wake_all());
     }
 
     /// Ends all watches without an ERROR event, as a server does that relists or shuts down.
@@ -516,10 +511,6 @@ impl From<&ResourceType> for ResourceKey {
 // === impl Scope ===
 
 impl<'a> Scope<'a> {
-    pub(crate) fn all() -> Self {
-        Self::default()
-    }
-
     /// One namespace, or all if there is none.
     pub(crate) fn of(namespace: Option<&'a str>) -> Self {
         Self { namespace }

@@ -58,14 +58,6 @@ pub(crate) enum BadObject {
 // === impl EventType ===
 
 impl EventType {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
-    }
-
     /// What stands before the object in a watch frame.
     pub(crate) fn frame_head(self) -> &'static [u8] {
         match self {
@@ -122,10 +114,6 @@ impl Stored {
 
     pub(crate) fn uid(&self) -> &str {
         &self.uid
-    }
-
-    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.labels.iter().map(|(k, v)| (&**k, &**v))
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
@@ -215,10 +203,6 @@ impl Draft {
         }
         tail.push(b'}');
         Ok(Self { head, tail, rest_at, namespace, name, uid, labels })
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {

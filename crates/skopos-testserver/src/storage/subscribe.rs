@@ -61,17 +61,12 @@ impl Hub {
         let count = self.events.fetch_add(1, Ordering::AcqRel) + 1;
         for slot in self.slots.read().iter() {
             let behind = count.saturating_sub(slot.taken.load(Ordering::Acquire));
-            if behind > limits.watch_buffer && slot.stuck_for(now) > limits.watch_patience {
-                if !slot.closed.swap(true, Ordering::AcqRel) {
-                    self.evicted.fetch_add(1, Ordering::Relaxed);
-                }
+            let slow = behind > limits.watch_buffer && slot.stuck_for(now) > limits.watch_patience;
+            if slow && !slot.closed.swap(true, Ordering::AcqRel) {
+                self.evicted.fetch_add(1, Ordering::Relaxed);
             }
             slot.waker.wake();
         }
-    }
-
-    pub(super) fn wake_all(&self) {
-        self.slots.read().iter().for_each(|slot| slot.waker.wake());
     }
 
     pub(super) fn close_all(&self) {

@@ -159,11 +159,6 @@ impl Event {
     pub(super) fn new(kind: EventType, object: Arc<Stored>, previous: Option<Arc<Stored>>) -> Self {
         Self { revision: object.revision(), kind, object, previous, at: Instant::now() }
     }
-
-    /// When it happened.
-    pub(crate) fn at(&self) -> Instant {
-        self.at
-    }
 }
 
 fn at(chain: &Chain, revision: u64) -> Option<&Arc<Stored>> {
