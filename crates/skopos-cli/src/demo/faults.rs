@@ -100,7 +100,7 @@ impl FaultName {
             Self::Compact => "compaction: the server is away for a second and loses its history",
             Self::Restart => "restart: the server is away for two seconds",
             Self::Pause => "pause: the server stops listening",
-            Self::Lag => "lag: the server answers from an older view",
+            Self::Lag => "lag: the server answers from an older view; see the ages grow",
             Self::Rollback => "rollback: the server's history goes back, as after a restore",
             Self::Undecodable => "undecodable: a watch delivers a broken object",
             Self::Unavailable => "503: every request is refused",

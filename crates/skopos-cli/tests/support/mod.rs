@@ -1,0 +1,164 @@
+//! The built binary, run as people and scripts run it.
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+/// How long any expected thing may take, on a machine that is busy with other tests.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The command, in an environment without kubeconfig.
+pub fn skopos() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skopos"));
+    for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "SKOPOS_LOG"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", "/nonexistent").stdin(Stdio::null());
+    command
+}
+
+/// Runs it to its end.
+pub fn run(args: &[&str]) -> Output {
+    skopos().args(args).output().expect("the binary runs")
+}
+
+/// Runs it to its end, which must be a failure, and returns its one line on standard error.
+pub fn failure(args: &[&str]) -> String {
+    let output = run(args);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(output.stdout.is_empty(), "{}", text(&output.stdout));
+    let lines: Vec<&str> = stderr.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(lines.len(), 1, "{stderr}");
+    assert!(lines[0].starts_with("error: "), "{stderr}");
+    lines[0].to_owned()
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A running `skopos`, whose output is read line by line. Killed when dropped.
+pub struct Running {
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+    /// Held, so that a reader of standard input sees no end
+    _stdin: Option<ChildStdin>,
+}
+
+impl Running {
+    pub fn start(args: &[&str]) -> Self {
+        Self::of(skopos().args(args))
+    }
+
+    pub fn of(command: &mut Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let out = lines(child.stdout.take().expect("piped"));
+        let err = lines(child.stderr.take().expect("piped"));
+        let stdin = child.stdin.take();
+        Self { child, out, err, _stdin: stdin }
+    }
+
+    /// The next line of standard output that satisfies the predicate; those before it are skipped.
+    pub fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        next(&self.out, wanted, "standard output")
+    }
+
+    /// The next line of standard error that satisfies the predicate.
+    pub fn error_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+        next(&self.err, wanted, "standard error")
+    }
+
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
+        assert!(status.success());
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                return status;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "still running after {limit:?}");
+            // The output ends when the process does; a line more or less does not matter here.
+            let _ = self.out.recv_timeout(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A `skopos testserver` with a kubeconfig in a directory of its own.
+pub struct Server {
+    pub process: Running,
+    pub kubeconfig: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Server {
+    pub fn start(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let kubeconfig = dir.path().join("kubeconfig");
+        let mut command = skopos();
+        command.arg("testserver").args(args).arg("--kubeconfig-out").arg(&kubeconfig);
+        let process = Running::of(&mut command);
+        process.line(|line| line.starts_with("kubeconfig: "));
+        Self { process, kubeconfig, _dir: dir }
+    }
+
+    pub fn kubeconfig(&self) -> &str {
+        utf8(&self.kubeconfig)
+    }
+
+    /// `skopos watch` on it.
+    pub fn watch(&self, args: &[&str]) -> Running {
+        Running::of(skopos().arg("watch").args(args).args(["--kubeconfig", self.kubeconfig()]))
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> String {
+        let text = std::fs::read_to_string(&self.kubeconfig).expect("a kubeconfig");
+        let (_, rest) = text.split_once("127.0.0.1:").expect("an address");
+        rest.chars().take_while(char::is_ascii_digit).collect()
+    }
+}
+
+pub fn utf8(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+    // Far more than any test reads; a test that stops reading on purpose does not use this.
+    let (sender, receiver) = sync_channel(100_000);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn next(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool, name: &str) -> String {
+    let mut seen = Vec::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) if wanted(&line) => return line,
+            Ok(line) => seen.push(line),
+            Err(RecvTimeoutError::Timeout) => panic!("not on {name} in time; it had:\n{}", seen.join("\n")),
+            Err(RecvTimeoutError::Disconnected) => panic!("{name} ended; it had:\n{}", seen.join("\n")),
+        }
+    }
+}
