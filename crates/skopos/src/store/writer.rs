@@ -1,7 +1,6 @@
 //! The writing end of a store: what the list/watch link says becomes content and changes.
 
 use std::collections::btree_map::{self, BTreeMap};
-use std::mem;
 use std::sync::Arc;
 
 use skopos_reflect::{Change, Commit, LinkState, Sink, Time};
@@ -29,6 +28,7 @@ pub(crate) trait LinkObserver: Send {
 ///
 /// * an object of another uid under the same name is a deletion and an addition;
 /// * a state that the store already has, or a newer one of, is dropped and counted;
+/// * an object of a namespace that this writer is not for is left out, for it is another writer's;
 /// * a list is put beside the old content and takes its place in one step. An object of the same uid and RV keeps its old
 ///   memory and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
 pub(crate) struct StoreWriter {
@@ -54,7 +54,9 @@ impl Sink for StoreWriter {
     }
 
     fn stage(&mut self, object: RawObject) {
-        if let Some(staging) = &mut self.staging {
+        if let Some(staging) = &mut self.staging
+            && staging.base.is_of(self.part, object.key())
+        {
             staging.stage(object);
         }
     }
@@ -89,7 +91,11 @@ impl Sink for StoreWriter {
         self.core.update(&mut self.events, |content, stats, events| {
             let reached = content.rv_of(part).clone();
             let mut batch = Batch { seen: reached.clone(), reached, content, stats, events };
-            changes.drain(..).for_each(|change| batch.apply(change));
+            for change in changes.drain(..) {
+                if batch.content.is_of(part, change.key()) {
+                    batch.apply(change);
+                }
+            }
             advance(content, part, resource_version);
             Update::Changes
         });
@@ -233,31 +239,18 @@ impl Staging {
         self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
     }
 
-    /// Turns the content into what was staged.
+    /// Turns the content, or one part of it, into what was staged.
     fn commit(self, content: &mut Content, part: usize, stats: &mut StoreStats, commit: &Commit) {
         let same_epoch = content.epoch_of(part) == commit.epoch;
-        let parts = content.parts.clone();
-        // What lies outside of the part that was listed stays as it is.
-        let stays = |key: &ObjectKey| {
-            let inside = parts.get(part).is_none_or(|part| key.namespace() == Some(&part.namespace));
-            commit.nameless > 0 || !inside
-        };
-        let old = mem::take(&mut content.objects);
-        let mut new = Vec::with_capacity(self.items.len());
-        let mut known = old.iter().peekable();
-        let settled = self.settle();
-        let mut merge = Merge { content, stats, new: &mut new };
-        for listed in settled {
-            while let Some(before) = known.next_if(|known| known.key() < listed.key()) {
-                merge.unlisted(before, stays(before.key()));
-            }
-            match known.next_if(|known| known.key() == listed.key()) {
-                Some(before) => merge.known(before, listed, same_epoch),
-                None => merge.added(listed),
-            }
+        let old = content.objects.clone();
+        let namespace = content.parts.get(part).map(|part| part.namespace.clone());
+        let listed = self.settle();
+        let mut merge = Merge { content, stats, same_epoch, keeps_unlisted: commit.nameless > 0 };
+        if old.len() == 0 {
+            merge.first(listed);
+        } else {
+            merge.merge(&old, listed, namespace.as_deref());
         }
-        known.for_each(|before| merge.unlisted(before, stays(before.key())));
-        content.objects = Tree::from_sorted(new);
         content.set_listed(part, &commit.resource_version, commit.epoch);
         stats.lists += 1;
     }
@@ -300,34 +293,54 @@ impl Staged {
     }
 }
 
-/// The merge of the old objects and the listed ones, both in order.
+/// The merge of the listed objects into the content. Only what differs is touched, so that content before and after
+/// share the rest.
 struct Merge<'a> {
     content: &'a mut Content,
     stats: &'a mut StoreStats,
-    new: &'a mut Vec<Entry>,
+    same_epoch: bool,
+    keeps_unlisted: bool,
 }
 
 impl Merge<'_> {
-    fn added(&mut self, listed: Entry) {
-        self.stats.added += 1;
-        self.content.account(None, Some(&listed));
-        self.new.push(listed);
+    /// The listed objects become the content of an empty store.
+    fn first(&mut self, listed: Vec<Entry>) {
+        self.stats.added += listed.len() as u64;
+        listed.iter().for_each(|entry| self.content.account(None, Some(entry)));
+        self.content.objects = Tree::from_sorted(listed);
     }
 
-    fn unlisted(&mut self, before: &Entry, keep: bool) {
-        if keep {
-            self.new.push(before.clone());
-        } else {
+    /// The listed objects take the place of the old ones, or of those of one namespace. Both are in order.
+    fn merge(&mut self, old: &Tree<Entry>, listed: Vec<Entry>, namespace: Option<&str>) {
+        let old = old.seek(|key| namespace.is_some_and(|namespace| key.namespace() < Some(namespace)));
+        let old = old.take_while(|entry| namespace.is_none() || entry.key().namespace() == namespace);
+        let mut old = old.peekable();
+        for listed in listed {
+            while let Some(before) = old.next_if(|old| old.key() < listed.key()) {
+                self.unlisted(before);
+            }
+            match old.next_if(|old| old.key() == listed.key()) {
+                Some(before) => self.known(before, listed),
+                None => {
+                    self.stats.added += 1;
+                    self.content.put(listed);
+                }
+            }
+        }
+        old.for_each(|before| self.unlisted(before));
+    }
+
+    fn unlisted(&mut self, before: &Entry) {
+        if !self.keeps_unlisted {
             self.stats.deleted += 1;
-            self.content.account(Some(before), None);
+            self.content.take(before.key());
         }
     }
 
-    fn known(&mut self, before: &Entry, listed: Entry, same_epoch: bool) {
+    fn known(&mut self, before: &Entry, listed: Entry) {
         // After a rollback the same RV may stand for another content.
-        if before.is_same(&listed) || (same_epoch && before.is_same_version(&listed)) {
+        if before.is_same(&listed) || (self.same_epoch && before.is_same_version(&listed)) {
             self.stats.kept += 1;
-            self.new.push(before.clone());
             return;
         }
         if before.uid() == listed.uid() {
@@ -337,8 +350,7 @@ impl Merge<'_> {
             self.stats.deleted += 1;
             self.stats.added += 1;
         }
-        self.content.account(Some(before), Some(&listed));
-        self.new.push(listed);
+        self.content.put(listed);
     }
 }
 

@@ -5,10 +5,11 @@ use futures::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
+use crate::freshness::FreshnessCell;
 use crate::handler::{Queue, Taken, Walk};
 use crate::object::Object;
 use crate::store::{Digest, Indexer, Snapshot, Store};
-use crate::testing::{apply, cases, commit, deleted, list, object, put, snapshot, store};
+use crate::testing::{Unobserved, apply, cases, commit, deleted, list, object, put, snapshot, store};
 
 fn names(snapshot: &Snapshot) -> Vec<String> {
     snapshot.iter().map(|o| format!("{}@{}", o.name(), o.resource_version())).collect()
@@ -180,6 +181,36 @@ fn a_list_with_changes_and_unreadable_objects_in_it() {
     writer.begin_replace();
     writer.commit_replace(Commit { nameless: 2, ..commit(9, 0, true) });
     assert_eq!(names(&reader.snapshot()), ["a@1", "b@7", "e@4"]);
+}
+
+#[test]
+fn the_namespaces_of_a_set_are_listed_each_for_itself() {
+    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::for_tests());
+    let mut writers = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
+    let keys = || snapshot(&core).iter().map(|o| o.key().to_string()).collect::<Vec<_>>();
+    let queue = Arc::new(Queue::new(10));
+    core.subscribe(&queue).unwrap();
+    list(&mut writers[1], [object("b", "x", "u1", 1), object("b", "y", "u2", 2)], commit(9, 0, false));
+    assert!(!snapshot(&core).is_synced());
+    // What is not of its namespace is none of a writer's business.
+    list(&mut writers[0], [object("a", "x", "u3", 3), object("b", "x", "u9", 9)], commit(7, 0, false));
+    assert_eq!((keys(), snapshot(&core).is_synced()), (vec!["a/x".into(), "b/x".into(), "b/y".into()], true));
+    assert_eq!(*snapshot(&core).resource_version(), 7.into());
+    drain(&queue);
+    list(&mut writers[1], [object("b", "y", "u2", 2)], commit(12, 0, true));
+    apply(
+        &mut writers[0],
+        [Change::Put(object("b", "y", "u2", 13)), Change::Put(object("a", "z", "u4", 8))],
+        13,
+    );
+    assert_eq!(keys(), ["a/x", "a/z", "b/y"]);
+    assert_eq!(
+        drain(&queue),
+        [
+            "Deleted(Object(b/x uid=u1 rv=1), final_state_known=false, gap)",
+            "Added(Object(a/z uid=u4 rv=8), initial=false)",
+        ]
+    );
 }
 
 #[test]
