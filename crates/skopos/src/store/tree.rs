@@ -65,9 +65,9 @@ impl<I: Item> Tree<I> {
         debug_assert!(items.is_sorted_by(|a, b| a.key() < b.key()));
         let len = items.len();
         let mut level =
-            in_chunks(items, |items| (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::of(items)))));
+            in_chunks(items, NODE, |items| (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::of(items)))));
         while level.len() > 1 {
-            level = in_chunks(level, |nodes| {
+            level = in_chunks(level, FANOUT, |nodes| {
                 let first = nodes[0].0.clone();
                 let bounds = Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
                 let children = nodes.into_iter().map(|(_, node)| node).collect();
@@ -328,6 +328,14 @@ impl<I: Item> Node<I> {
         }
     }
 
+    /// The most that a node of this kind may have.
+    fn most(&self) -> usize {
+        match self {
+            Node::Leaf(_) => NODE,
+            Node::Inner(_) => FANOUT,
+        }
+    }
+
     fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
         match self {
             Node::Leaf(leaf) => Arc::make_mut(leaf).insert(hash, item),
@@ -394,7 +402,7 @@ impl<I: Item> Leaf<I> {
             self.put_at(at, hash, item);
             return Inserted::Added;
         }
-        let cut = cut_for(at);
+        let cut = cut_for(at, NODE);
         let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
         right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
         if at < cut {
@@ -435,10 +443,10 @@ impl<I: Item> Inner<I> {
         };
         self.bounds.insert(child, bound);
         self.children.insert(child + 1, node);
-        if self.children.len() <= NODE {
+        if self.children.len() <= FANOUT {
             return Inserted::Added;
         }
-        let cut = cut_for(child + 1);
+        let cut = cut_for(child + 1, FANOUT);
         let (between, right) = self.bounds.split_off(cut);
         let right = Inner { bounds: right, children: self.children.split_off(cut) };
         match between {
@@ -469,7 +477,7 @@ impl<I: Item> Inner<I> {
         let fits = |left: &usize| {
             self.children
                 .get(left + 1)
-                .is_some_and(|right| self.children[*left].size() + right.size() <= NODE)
+                .is_some_and(|right| self.children[*left].size() + right.size() <= right.most())
         };
         if let Some(left) = pairs.into_iter().find(fits) {
             let bound = self.bounds.remove(left);
@@ -513,26 +521,27 @@ impl<I: Item> Default for Leaf<I> {
     }
 }
 
-/// The most items of a leaf and children of an inner node. Larger nodes make look-ups shorter, and the copies that a
-/// change leaves behind longer.
+/// The most items of a leaf. More make the tree lower, and the copy that a change leaves behind larger.
 const NODE: usize = 32;
+/// The most children of an inner node. Higher, because look-ups pay for every level.
+const FANOUT: usize = 64;
 /// A node with fewer is merged with a neighbour.
 const THIN: usize = NODE / 4;
-/// How full a node is built from sorted items: room for a few more before it splits.
-const PACKED: usize = NODE * 7 / 8;
 
 /// Where a full node splits when something was put in at `at`: in the middle, except that whoever appends in order
 /// (names that count up) leaves full nodes behind.
-fn cut_for(at: usize) -> usize {
-    if at >= NODE { NODE } else { NODE / 2 }
+fn cut_for(at: usize, full: usize) -> usize {
+    if at >= full { full } else { full / 2 }
 }
 
-fn in_chunks<T, R>(items: Vec<T>, mut make: impl FnMut(Vec<T>) -> R) -> Vec<R> {
-    let mut made = Vec::with_capacity(items.len().div_ceil(PACKED));
+/// Packs items into nodes of which `full` is the most, leaving room for a few more before they split.
+fn in_chunks<T, R>(items: Vec<T>, full: usize, mut make: impl FnMut(Vec<T>) -> R) -> Vec<R> {
+    let packed = full * 7 / 8;
+    let mut made = Vec::with_capacity(items.len().div_ceil(packed));
     let mut items = items.into_iter();
     loop {
-        let mut chunk = Vec::with_capacity(items.len().min(PACKED));
-        chunk.extend(items.by_ref().take(PACKED));
+        let mut chunk = Vec::with_capacity(items.len().min(packed));
+        chunk.extend(items.by_ref().take(packed));
         if chunk.is_empty() {
             return made;
         }

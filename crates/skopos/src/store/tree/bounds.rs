@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use super::NODE;
+use super::FANOUT;
 use super::bytes::Bytes;
 
-/// Sorted keys, at most [`NODE`]. See the module's documentation.
+/// Sorted keys, fewer than [`FANOUT`], or as many for a moment. See the module's documentation.
 #[derive(Clone)]
 pub(super) struct Bounds<K> {
     keys: Arc<Vec<K>>,
@@ -18,7 +18,7 @@ pub(super) struct Bounds<K> {
     prefix: [u8; PREFIX],
     shared: usize,
     /// `heads[n]` is what follows the shared prefix in `keys[n]`; behind them the greatest number.
-    heads: [u64; NODE],
+    heads: [u64; FANOUT],
 }
 
 /// Longer prefixes are shared in part; then more keys have equal heads, and are compared in full.
@@ -27,7 +27,7 @@ const PREFIX: usize = 40;
 impl<K: Bytes + Clone> Bounds<K> {
     pub(super) fn new(keys: Vec<K>) -> Self {
         let mut bounds =
-            Self { keys: Arc::new(keys), prefix: [0; PREFIX], shared: 0, heads: [u64::MAX; NODE] };
+            Self { keys: Arc::new(keys), prefix: [0; PREFIX], shared: 0, heads: [u64::MAX; FANOUT] };
         bounds.arrange();
         bounds
     }
@@ -98,7 +98,7 @@ impl<K: Bytes + Clone> Bounds<K> {
         // Sorted, so that what the first and the last share is shared by all.
         self.shared = first.iter().zip(last).take(PREFIX).take_while(|(a, b)| a == b).count();
         self.prefix[..self.shared].copy_from_slice(&first[..self.shared]);
-        self.heads = [u64::MAX; NODE];
+        self.heads = [u64::MAX; FANOUT];
         for (head, key) in self.heads.iter_mut().zip(&*self.keys) {
             *head = head_of(key.bytes(), self.shared);
         }

@@ -68,7 +68,7 @@ fn check(tree: &Tree<Pair>, model: &Model) {
 
 /// Every node within its bounds, and of one depth; returns the depth.
 fn check_node(node: &Node<Pair>, root: bool) -> usize {
-    assert!(node.size() <= NODE);
+    assert!(node.size() <= node.most());
     assert!(root || node.size() > 0);
     match node {
         Node::Leaf(leaf) => {
