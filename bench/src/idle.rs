@@ -28,7 +28,10 @@ pub(crate) async fn run(informers: usize) -> Result<()> {
     println!("  tasks        {:.2} per informer", (tasks() - tasks_before) as f64 / informers as f64);
     let kib = after.resident_kib.saturating_sub(before.resident_kib);
     println!("  memory       {:.1} KiB per informer", kib as f64 / informers as f64);
-    println!("  CPU          {:.0} µs per informer until synced", (after.cpu_us - before.cpu_us) as f64 / informers as f64);
+    println!(
+        "  CPU          {:.0} µs per informer until synced",
+        (after.cpu_us - before.cpu_us) as f64 / informers as f64
+    );
     println!("  {:?}", transport.stats());
     factory.shutdown(Duration::from_secs(2)).await;
     server.stop().await

@@ -71,7 +71,9 @@ fn main() -> anyhow::Result<()> {
         Command::Run(options) => runtime.block_on(run::run(&options)),
         Command::Serve { pods, kubeconfig_out } => runtime.block_on(serve::serve(pods, &kubeconfig_out)),
         Command::Client { peer, kubeconfig } => runtime.block_on(client::run(peer, &kubeconfig)),
-        Command::Snapshot { objects, reads, events } => runtime.block_on(snapshot::run(objects, reads, events)),
+        Command::Snapshot { objects, reads, events } => {
+            runtime.block_on(snapshot::run(objects, reads, events))
+        }
         Command::Idle { informers } => runtime.block_on(idle::run(informers)),
     }
 }

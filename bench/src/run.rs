@@ -90,7 +90,8 @@ fn figures(peer: Peer, pods: usize, synced: &Report, done: &Report) -> Figures {
 
 fn medians(pods: usize, rounds: &[(Peer, Figures)]) -> Vec<Figures> {
     let of = |peer: Peer, figure: fn(&Figures) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().filter(|(p, _)| *p == peer).map(|(_, f)| figure(f)).collect();
+        let mut values: Vec<f64> =
+            rounds.iter().filter(|(p, _)| *p == peer).map(|(_, f)| figure(f)).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::Pod;
-use skopos::{FactoryOptions, InformerFactory, InformerOptions, ObjectKey, Store, Transport, TransportOptions};
+use skopos::{
+    FactoryOptions, InformerFactory, InformerOptions, ObjectKey, Store, Transport, TransportOptions,
+};
 use tokio::time::Instant;
 
 use crate::run::Server;
@@ -35,7 +37,8 @@ fn time_reads(what: &str, store: &Store<Pod>, reads: usize) -> Result<()> {
     let (first, started) = (revision(store)?, Instant::now());
     let snapshots = timed(reads, |_| drop(std::hint::black_box(store.snapshot())));
     // A stride that is prime to the number of keys visits all of them in an order that no cache likes.
-    let gets = timed(reads, |n| drop(std::hint::black_box(store.get(&keys[n.wrapping_mul(7_919) % keys.len()]))));
+    let gets =
+        timed(reads, |n| drop(std::hint::black_box(store.get(&keys[n.wrapping_mul(7_919) % keys.len()]))));
     let rate = (revision(store)? - first) as f64 / started.elapsed().as_secs_f64();
     println!("{what:>10}: snapshot {snapshots}; get {gets}; {rate:.0} events/s applied meanwhile");
     Ok(())

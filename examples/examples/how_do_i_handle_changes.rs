@@ -17,9 +17,16 @@ async fn main() -> anyhow::Result<()> {
 
     let handler = deployments.add_handler(
         sync_handler(|event: Event<Deployment>| match event {
-            Event::Added { object, initial, .. } => println!("added    {} (initial: {initial})", object.key()),
+            Event::Added { object, initial, .. } => {
+                println!("added    {} (initial: {initial})", object.key())
+            }
             Event::Updated { old, new, .. } => {
-                println!("updated  {} RV {} -> {}", new.key(), old.resource_version(), new.resource_version());
+                println!(
+                    "updated  {} RV {} -> {}",
+                    new.key(),
+                    old.resource_version(),
+                    new.resource_version()
+                );
             }
             Event::Deleted { object, final_state_known, .. } => {
                 println!("deleted  {} (final state known: {final_state_known})", object.key());

@@ -19,13 +19,18 @@ async fn main() -> anyhow::Result<()> {
 
     // Writes go through an ordinary kube client, here on the informers' own connections.
     let client = cluster.factory.transport().client("default");
-    let map: ConfigMap = serde_json::from_value(serde_json::json!({"metadata": {"generateName": "mine-"}, "data": {"a": "1"}}))?;
+    let map: ConfigMap = serde_json::from_value(
+        serde_json::json!({"metadata": {"generateName": "mine-"}, "data": {"a": "1"}}),
+    )?;
     let written = Api::<ConfigMap>::default_namespaced(client).create(&PostParams::default(), &map).await?;
 
     let revision = written.metadata.resource_version.unwrap_or_default().parse()?;
     let snapshot = maps.wait_for(&revision, Duration::from_secs(10)).await?;
     let name = written.metadata.name.unwrap_or_default();
-    println!("{:?}", snapshot.get(&ObjectKey::namespaced("default", &name)).map(|found| found.key().to_string()));
+    println!(
+        "{:?}",
+        snapshot.get(&ObjectKey::namespaced("default", &name)).map(|found| found.key().to_string())
+    );
     cluster.factory.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

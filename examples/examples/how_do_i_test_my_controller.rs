@@ -28,7 +28,8 @@ async fn main() -> Result<()> {
     server.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "default"}}))?;
     assert!(is_it_there(client.clone()).await?);
 
-    let fault = server.faults().inject(Fault::status(503, 0)).on(Match::get().resource("configmaps")).times(1);
+    let fault =
+        server.faults().inject(Fault::status(503, 0)).on(Match::get().resource("configmaps")).times(1);
     assert!(is_it_there(client.clone()).await.is_err());
     drop(fault);
     println!("the controller was asked {} times", server.requests().len());

@@ -33,6 +33,9 @@ async fn main() -> anyhow::Result<()> {
 
     let report = cluster.factory.shutdown(Duration::from_secs(1)).await;
     println!("{report:?}");
-    println!("after it: {}", pods.wait_synced(Duration::from_secs(1)).await.err().map_or("ok".into(), |e| e.to_string()));
+    println!(
+        "after it: {}",
+        pods.wait_synced(Duration::from_secs(1)).await.err().map_or("ok".into(), |e| e.to_string())
+    );
     Ok(())
 }

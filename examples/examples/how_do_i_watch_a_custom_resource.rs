@@ -30,7 +30,8 @@ async fn main() -> anyhow::Result<()> {
             "metadata": {"name": "first", "namespace": "default"}, "spec": {"size": 3},
         }))?;
     }
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.dev", "v1", "Widget"), "widgets");
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.dev", "v1", "Widget"), "widgets");
 
     let widgets = cluster.factory.dynamic(&resource, InformerOptions::all())?;
     widgets.wait_synced(Duration::from_secs(30)).await?;

@@ -28,7 +28,11 @@ async fn main() -> anyhow::Result<()> {
     if let Some(server) = &cluster.server {
         server.pause().await;
         let error = pods.read(Duration::ZERO, Duration::from_secs(2)).await.err();
-        println!("without the server: {}; a read of age 0 says: {}", pods.freshness(), error.map_or("ok".into(), |e| e.to_string()));
+        println!(
+            "without the server: {}; a read of age 0 says: {}",
+            pods.freshness(),
+            error.map_or("ok".into(), |e| e.to_string())
+        );
     }
     cluster.factory.shutdown(Duration::from_secs(1)).await;
     Ok(())

@@ -1,2 +1,47 @@
-//! Chores.
-fn main() {}
+//! The project's own chores: `cargo xtask help` lists them.
+
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+
+/// Chores of the Skopos repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", version)]
+enum Chore {
+    /// Measure Skopos and kube-rs side by side (needs Linux, some minutes, and a quiet machine).
+    Bench {
+        /// What to measure and its options, see `cargo xtask bench -- --help`; nothing: `run`.
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Write docs/detection.md anew from a test run.
+    Tables,
+    /// Everything that has to pass before a change lands.
+    Ci,
+}
+
+fn main() -> Result<()> {
+    match Chore::parse() {
+        Chore::Bench { arguments } => bench(arguments),
+        Chore::Tables => {
+            run(cargo().args(["test", "-p", "skopos", "--test", "detection"]).env("SKOPOS_WRITE_TABLES", "1"))
+        }
+        Chore::Ci => run(&mut Command::new(".ci/run")),
+    }
+}
+
+fn bench(arguments: Vec<String>) -> Result<()> {
+    let arguments = if arguments.is_empty() { vec!["run".to_owned()] } else { arguments };
+    run(cargo().args(["run", "--release", "--package", "skopos-bench", "--"]).args(arguments))
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    ensure!(status.success(), "{command:?} ended with {status}");
+    Ok(())
+}

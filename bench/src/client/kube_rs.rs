@@ -12,7 +12,8 @@ use crate::usage::Usage;
 
 pub(super) async fn run(config: kube::Config, streaming: bool, before: Usage) -> Result<()> {
     let api: Api<Pod> = Api::all(Client::try_from(config)?);
-    let options = if streaming { watcher::Config::default().streaming_lists() } else { watcher::Config::default() };
+    let options =
+        if streaming { watcher::Config::default().streaming_lists() } else { watcher::Config::default() };
     let (_store, writer) = reflector::store();
     let stream = reflector(writer, watcher(api, options).default_backoff());
     futures::pin_mut!(stream);

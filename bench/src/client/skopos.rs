@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
 use skopos::{
-    Event, FactoryOptions, HandlerOptions, InformerFactory, InformerOptions, Transport, TransportOptions, sync_handler,
+    Event, FactoryOptions, HandlerOptions, InformerFactory, InformerOptions, Transport, TransportOptions,
+    sync_handler,
 };
 use tokio::sync::Notify;
 
@@ -40,7 +41,10 @@ struct Seen {
     last: Notify,
 }
 
-fn counting(typed: bool, seen: Arc<Seen>) -> skopos::SyncHandler<impl Fn(Event<Pod>) + Send + Sync + 'static> {
+fn counting(
+    typed: bool,
+    seen: Arc<Seen>,
+) -> skopos::SyncHandler<impl Fn(Event<Pod>) + Send + Sync + 'static> {
     sync_handler(move |event: Event<Pod>| {
         if typed {
             let pod = event.object().decode().expect("a generated pod is a pod");
