@@ -74,6 +74,7 @@ impl<K> Object<K> {
         self.entry.into()
     }
 
+    #[cfg(test)]
     pub(crate) fn entry(&self) -> &Entry {
         &self.entry
     }

@@ -18,8 +18,10 @@ use crate::object::{Entry, Object};
 #[derive(Clone)]
 pub struct Indexer {
     name: Arc<str>,
-    values: Arc<dyn Fn(&Entry) -> Vec<String> + Send + Sync>,
+    values: Arc<ValuesOf>,
 }
+
+type ValuesOf = dyn Fn(&Entry) -> Vec<String> + Send + Sync;
 
 impl Indexer {
     /// An index of this name over the values that the function gives.

@@ -178,12 +178,24 @@ impl<K> fmt::Debug for Snapshot<K> {
 }
 
 /// Some objects of a snapshot in key order, and where the next ones begin.
-#[derive(Clone, Debug)]
 pub struct Page<K> {
     /// The objects of this page.
     pub objects: Vec<Object<K>>,
     /// What to give as `after` for the next page; `None` if this is the last one.
     pub next: Option<ObjectKey>,
+}
+
+// Neither is derived: that would ask for `K: Clone` and `K: Debug`, and there is no `K` in it.
+impl<K> Clone for Page<K> {
+    fn clone(&self) -> Self {
+        Self { objects: self.objects.clone(), next: self.next.clone() }
+    }
+}
+
+impl<K> fmt::Debug for Page<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("objects", &self.objects).field("next", &self.next).finish()
+    }
 }
 
 /// Iterates over objects of a snapshot in key order.
