@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(20);
 pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result<(), CliError> {
     let builder = TestServer::builder().tls(args.tls).port(args.port).workloads(args.workloads);
     let server = builder.start().await.map_err(start_error)?;
-    let world = World::of_pods(&server, args.objects).map_err(CliError::new)?;
+    let world = World::of_pods(&server, args.objects)?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig_out, &server)?;
     introduce(&server, kubeconfig.path(), &args.objects)?;
     stop.run_until_cancelled(churn(&server, world, args.churn)).await;

@@ -2,7 +2,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_testserver::{PodGenerator, Status, TestServer};
+use skopos_testserver::{PodGenerator, TestServer};
+
+use crate::error::CliError;
 
 /// Some objects of a test server that keep changing.
 #[derive(Debug)]
@@ -26,20 +28,20 @@ const REMEMBERED: usize = 5000;
 
 impl World {
     /// Realistic pods, in several namespaces.
-    pub(crate) fn of_pods(server: &TestServer, pods: u32) -> Result<Self, Status> {
+    pub(crate) fn of_pods(server: &TestServer, pods: u32) -> Result<Self, CliError> {
         let pods = pods as usize;
         server.load_pods(pods);
         let namespace = match pods > REMEMBERED {
             true => PodGenerator::new(0).namespace_names().next(),
             false => None,
         };
-        let (listed, _) = server.list("pods", namespace.as_deref())?;
+        let (listed, _) = server.list("pods", namespace.as_deref()).map_err(CliError::new)?;
         let things = listed.iter().take(REMEMBERED).map(|pod| Thing::of("pods", pod)).collect();
         Ok(Self { things, rng: fastrand::Rng::new(), serial: 0 })
     }
 
     /// A small cluster: nodes and their leases, deployments with pods of their own, configuration, and many pods.
-    pub(crate) fn of_cluster(server: &TestServer, pods: u32) -> Result<Self, Status> {
+    pub(crate) fn of_cluster(server: &TestServer, pods: u32) -> Result<Self, CliError> {
         const NODES: usize = 6;
         const DEPLOYMENTS: [&str; 8] =
             ["cart", "catalog", "checkout", "gateway", "mailer", "orders", "search", "web"];
@@ -104,8 +106,8 @@ impl World {
         Some(index)
     }
 
-    fn create(&mut self, server: &TestServer, resource: &'static str, object: Value) -> Result<(), Status> {
-        let created = server.create(object)?;
+    fn create(&mut self, server: &TestServer, resource: &'static str, object: Value) -> Result<(), CliError> {
+        let created = server.create(object).map_err(CliError::new)?;
         self.things.push(Thing::of(resource, &created));
         Ok(())
     }
@@ -171,9 +173,9 @@ fn successor(pod: &Value, serial: u64) -> Value {
 }
 
 /// Creates an object unless it is there.
-fn ensure(server: &TestServer, object: Value) -> Result<(), Status> {
+fn ensure(server: &TestServer, object: Value) -> Result<(), CliError> {
     match server.create(object) {
-        Err(status) if status.code != 409 => Err(status),
+        Err(status) if status.code != 409 => Err(CliError::new(status)),
         _ => Ok(()),
     }
 }

@@ -394,8 +394,10 @@ impl Model {
         patience: Duration,
     ) -> Vec<(String, Group)> {
         let now = self.now.at;
-        let ripe = |_: &String, group: &mut Group| now.saturating_sub(group.since) >= patience;
-        groups(self).extract_if(.., ripe).collect()
+        let groups = groups(self);
+        let ripe = groups.iter().filter(|(_, group)| now.saturating_sub(group.since) >= patience);
+        let names: Vec<String> = ripe.map(|(name, _)| name.clone()).collect();
+        names.iter().filter_map(|name| groups.remove_entry(name)).collect()
     }
 
     /// How long after the last inflicted fault something happened, if it may be due to it.

@@ -6,7 +6,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
-use skopos::{Freshness, Informer, InformerFactory, InformerOptions, InformerStats, RawObject, Transform};
+use skopos::{
+    FactoryOptions, Freshness, Informer, InformerFactory, InformerOptions, InformerStats, MachineOptions,
+    RawObject, Transform,
+};
 use skopos_testserver::{Connections, Damage, Direction, Fault, FaultGuard, How, Lag, Match, TestServer};
 use tokio::time::Instant;
 
@@ -69,7 +72,7 @@ impl Stage {
     pub(crate) async fn set(options: StageOptions) -> Result<Self, CliError> {
         let server =
             TestServer::builder().tls(options.tls).workloads(true).start().await.map_err(start_error)?;
-        let world = World::of_cluster(&server, options.pods).map_err(CliError::new)?;
+        let world = World::of_cluster(&server, options.pods)?;
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).map_err(CliError::new)?;
         let options_of_kube = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options_of_kube).await;
@@ -293,10 +296,10 @@ fn kinds() -> [ApiResource; 5] {
 
 /// The defaults, but for an audience that does not want to wait: ages are proven every 5 s instead of 30 s, and a watch
 /// that falls silent is suspected accordingly sooner.
-fn factory_options() -> skopos::FactoryOptions {
-    let mut options = skopos::FactoryOptions::default();
-    options.probe_interval = Duration::from_secs(5);
-    options.machine.probe_grace = Duration::from_secs(3);
+fn factory_options() -> FactoryOptions {
+    let machine = MachineOptions { probe_grace: Duration::from_secs(3), ..MachineOptions::default() };
+    let mut options = FactoryOptions::default();
+    (options.probe_interval, options.machine) = (Duration::from_secs(5), machine);
     options
 }
 

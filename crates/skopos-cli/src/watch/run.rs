@@ -244,3 +244,84 @@ fn api_resource(resource: &Resource) -> ApiResource {
 fn usage(error: skopos::BuildError) -> CliError {
     CliError::Usage(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use skopos_testserver::{Fault, Match, TestServer, TestServerBuilder};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    /// The line that `skopos watch pods` ends with, against a server whose kubeconfig is changed in this way.
+    async fn line(server: &TestServer, flags: &str, change: impl Fn(String) -> String) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, change(server.kubeconfig())).unwrap();
+        let command = format!("skopos watch pods {flags} --kubeconfig {}", path.display());
+        let Command::Watch(args) = Cli::parse_from(command.split_whitespace()).command else { panic!() };
+        let error = run(args, CancellationToken::new()).await.unwrap_err();
+        assert_eq!(error.exit_code(), std::process::ExitCode::from(1));
+        error.line().unwrap().replace(&server.url(), "URL")
+    }
+
+    async fn start(builder: TestServerBuilder) -> TestServer {
+        builder.start().await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_expired_certificate_fails_at_once_and_is_named() {
+        let server = start(TestServer::builder().expired_certificate()).await;
+        let line = line(&server, "", |kubeconfig| kubeconfig).await;
+        assert!(line.starts_with("error: URL: TLS: server certificate outside its validity"), "{line}");
+    }
+
+    #[tokio::test]
+    async fn an_untrusted_certificate_fails_at_once_and_is_named() {
+        let (server, other) =
+            (start(TestServer::builder().tls(true)).await, start(TestServer::builder().tls(true)).await);
+        let line = line(&server, "", |_| other.kubeconfig().replace(&other.url(), &server.url())).await;
+        assert!(line.starts_with("error: URL: TLS: server certificate not trusted"), "{line}");
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_not_taken_for_one_with_it() {
+        let server = start(TestServer::builder()).await;
+        let line = line(&server, "", |kubeconfig| kubeconfig.replace("http://", "https://")).await;
+        assert!(line.contains(": TLS: "), "{line}");
+    }
+
+    #[tokio::test]
+    async fn wrong_credentials_fail_at_once() {
+        let server = start(TestServer::builder().token("right")).await;
+        let line = line(&server, "", |kubeconfig| kubeconfig.replace("right", "wrong")).await;
+        assert!(
+            line.contains("the credentials are not accepted") && line.contains("kubeconfig's context"),
+            "{line}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_forbidden_resource_fails_at_once_with_the_servers_words() {
+        let server = start(TestServer::builder()).await;
+        let _forbidden = server.auth().forbid(Match::any().resource("pods"));
+        let line = line(&server, "-A", |kubeconfig| kubeconfig).await;
+        assert!(line.starts_with("error: pods: ") && line.contains("forbidden"), "{line}");
+    }
+
+    #[tokio::test]
+    async fn a_list_that_never_comes_ends_with_the_reason() {
+        let server = start(TestServer::builder()).await;
+        let _failing = server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
+        let line = line(&server, "--sync-timeout 700ms", |kubeconfig| kubeconfig).await;
+        assert!(line.starts_with("error: pods not synced after ") && line.contains("503"), "{line}");
+    }
+
+    #[tokio::test]
+    async fn headers_that_never_come_are_bounded() {
+        let server = start(TestServer::builder()).await;
+        let _silent = server.faults().inject(Fault::WithholdHeaders).everywhere();
+        let line = line(&server, "--sync-timeout 500ms", |kubeconfig| kubeconfig).await;
+        assert!(line.starts_with("error: URL does not answer after "), "{line}");
+    }
+}

@@ -1,7 +1,5 @@
 //! Help, versions, usage and the errors that need no cluster.
-mod support;
-
-use support::{failure, run, skopos, text, utf8};
+use super::support::{failure, run, skopos, text, utf8};
 
 #[test]
 fn help_and_version_go_to_standard_output() {

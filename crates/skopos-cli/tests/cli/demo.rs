@@ -1,9 +1,7 @@
 //! `skopos demo` as scripts see it, and its second command.
-mod support;
-
 use std::time::Duration;
 
-use support::{Running, run, skopos, text};
+use super::support::{Running, run, skopos, text};
 
 #[test]
 fn once_reports_and_exits_with_0() {

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 /// How long any expected thing may take, on a machine that is busy with other tests.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The command, in an environment without kubeconfig.
-pub fn skopos() -> Command {
+pub(crate) fn skopos() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_skopos"));
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "SKOPOS_LOG"] {
         command.env_remove(name);
@@ -19,12 +19,12 @@ pub fn skopos() -> Command {
 }
 
 /// Runs it to its end.
-pub fn run(args: &[&str]) -> Output {
+pub(crate) fn run(args: &[&str]) -> Output {
     skopos().args(args).output().expect("the binary runs")
 }
 
 /// Runs it to its end, which must be a failure, and returns its one line on standard error.
-pub fn failure(args: &[&str]) -> String {
+pub(crate) fn failure(args: &[&str]) -> String {
     let output = run(args);
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -35,12 +35,12 @@ pub fn failure(args: &[&str]) -> String {
     lines[0].to_owned()
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A running `skopos`, whose output is read line by line. Killed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
@@ -49,11 +49,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(args: &[&str]) -> Self {
-        Self::of(skopos().args(args))
-    }
-
-    pub fn of(command: &mut Command) -> Self {
+    pub(crate) fn of(command: &mut Command) -> Self {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let out = lines(child.stdout.take().expect("piped"));
@@ -63,23 +59,23 @@ impl Running {
     }
 
     /// The next line of standard output that satisfies the predicate; those before it are skipped.
-    pub fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn line(&self, wanted: impl Fn(&str) -> bool) -> String {
         next(&self.out, wanted, "standard output")
     }
 
     /// The next line of standard error that satisfies the predicate.
-    pub fn error_line(&self, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn error_line(&self, wanted: impl Fn(&str) -> bool) -> String {
         next(&self.err, wanted, "standard error")
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
         assert!(status.success());
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+    pub(crate) fn wait(&mut self, limit: Duration) -> ExitStatus {
         let deadline = tokio::time::Instant::now() + limit;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
@@ -100,14 +96,14 @@ impl Drop for Running {
 }
 
 /// A `skopos testserver` with a kubeconfig in a directory of its own.
-pub struct Server {
-    pub process: Running,
-    pub kubeconfig: PathBuf,
+pub(crate) struct Server {
+    pub(crate) process: Running,
+    pub(crate) kubeconfig: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Server {
-    pub fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let kubeconfig = dir.path().join("kubeconfig");
         let mut command = skopos();
@@ -117,24 +113,24 @@ impl Server {
         Self { process, kubeconfig, _dir: dir }
     }
 
-    pub fn kubeconfig(&self) -> &str {
+    pub(crate) fn kubeconfig(&self) -> &str {
         utf8(&self.kubeconfig)
     }
 
     /// `skopos watch` on it.
-    pub fn watch(&self, args: &[&str]) -> Running {
+    pub(crate) fn watch(&self, args: &[&str]) -> Running {
         Running::of(skopos().arg("watch").args(args).args(["--kubeconfig", self.kubeconfig()]))
     }
 
     /// The port it listens on.
-    pub fn port(&self) -> String {
+    pub(crate) fn port(&self) -> String {
         let text = std::fs::read_to_string(&self.kubeconfig).expect("a kubeconfig");
         let (_, rest) = text.split_once("127.0.0.1:").expect("an address");
         rest.chars().take_while(char::is_ascii_digit).collect()
     }
 }
 
-pub fn utf8(path: &Path) -> &str {
+pub(crate) fn utf8(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 

@@ -1,0 +1,5 @@
+//! The command as people and scripts run it.
+mod demo;
+mod support;
+mod surface;
+mod watch;
