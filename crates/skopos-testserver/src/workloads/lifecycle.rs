@@ -36,6 +36,11 @@ impl Lifecycle {
         Self { workloads, expected: Mutex::default(), changed: Notify::new() }
     }
 
+    /// Whether workloads get their pods.
+    pub(super) fn runs_workloads(&self) -> bool {
+        self.workloads
+    }
+
     /// Whether dependents are deleted with their owners.
     pub(crate) fn collects_garbage(&self) -> bool {
         self.workloads

@@ -1,6 +1,22 @@
-//! What happens by itself in a cluster: deleted pods and namespaces go in time, and (if wanted) workloads get their pods.
+//! What happens by itself in a cluster: deleted pods and namespaces go in time, and (if wanted) workloads get their
+//! pods, pods get a node and turn ready, and dependents go with their owners.
+//!
+//! ```text
+//!  Deployment ─▶ ReplicaSet ─┐
+//!  StatefulSet ──────────────┼─▶ Pod ─▶ on a node ─▶ Running, Ready (or Succeeded)
+//!  Job ──────────────────────┘
+//! ```
 
+mod cluster;
+mod controllers;
+mod deployment;
+mod garbage;
+mod job;
 mod lifecycle;
+mod node;
+mod pod;
+mod replica_set;
+mod stateful_set;
 
 use std::sync::Arc;
 
@@ -11,8 +27,16 @@ use crate::state::ServerState;
 
 /// Runs until `stop` is cancelled.
 pub(crate) async fn run(state: Arc<ServerState>, stop: CancellationToken) {
+    let controllers = async {
+        if state.lifecycle.runs_workloads() {
+            controllers::run(&state).await;
+        }
+    };
     tokio::select! {
         () = stop.cancelled() => {}
-        () = lifecycle::run(&state) => {}
+        ((), ()) = async { tokio::join!(lifecycle::run(&state), controllers) } => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,7 +127,7 @@ fn pod(object: &mut Value, at: &str) {
             set(container, "/resources", json!({}));
             set(container, "/terminationMessagePath", json!("/dev/termination-log"));
             set(container, "/terminationMessagePolicy", json!("File"));
-            for port in container["ports"].as_array_mut().into_iter().flatten() {
+            for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
                 set(port, "/protocol", json!("TCP"));
             }
         }
@@ -145,7 +145,7 @@ fn service(object: &mut Value) {
         set(object, "/spec/ipFamilies", json!(["IPv4"]));
         set(object, "/spec/ipFamilyPolicy", json!("SingleStack"));
     }
-    for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+    for port in object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
         set(port, "/protocol", json!("TCP"));
         let number = port["port"].clone();
         set(port, "/targetPort", number);
@@ -164,7 +164,7 @@ fn give_cluster_ip(state: &ServerState, object: &mut Value) {
     let address = object["spec"]["clusterIP"].clone();
     set(object, "/spec/clusterIPs", json!([address]));
     if matches!(object["spec"]["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
-        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        for port in object.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
             let node_port = state.rng.lock().u16(30000..32768);
             set(port, "/nodePort", json!(node_port));
         }

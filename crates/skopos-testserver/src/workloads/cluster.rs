@@ -1,0 +1,167 @@
+//! The cluster as a controller sees it: objects as trees, found by owner.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skopos_wire::Status;
+
+use crate::resources::ResourceType;
+use crate::state::ServerState;
+use crate::storage::{ResourceKey, Scope, Stored};
+use crate::write::{DeleteOptions, Part, Place, WriteOptions, Writer};
+
+/// Who writes what controllers write.
+const MANAGER: &str = "kube-controller-manager";
+
+/// A controller's hands and eyes.
+#[derive(Clone, Copy)]
+pub(super) struct Cluster<'a> {
+    pub(super) state: &'a ServerState,
+}
+
+impl<'a> Cluster<'a> {
+    /// The resource of a built-in kind.
+    pub(super) fn resource(self, group: &str, plural: &str) -> Option<Arc<ResourceType>> {
+        self.state.registry.resolve(group, "v1", plural)
+    }
+
+    pub(super) fn get(self, resource: &ResourceType, key: &str) -> Option<Value> {
+        self.state.storage.get(&ResourceKey::from(resource), key).map(|stored| stored.to_value())
+    }
+
+    /// The objects of a namespace that `owner` controls. Only those with the labels of `selector` are looked at, since
+    /// labels are known without reading the whole object.
+    pub(super) fn controlled(self, resource: &ResourceType, owner: &Value, selector: &Value) -> Vec<Value> {
+        let namespace = owner["metadata"]["namespace"].as_str();
+        let (objects, _) = self.state.storage.list(&ResourceKey::from(resource), Scope::of(namespace));
+        let labels = &selector["matchLabels"];
+        let labelled = |stored: &Stored| {
+            let mut labels = labels.as_object().into_iter().flatten();
+            labels.all(|(key, value)| stored.label(key) == value.as_str())
+        };
+        let objects = objects.iter().filter(|stored| labelled(stored)).map(|stored| stored.to_value());
+        objects
+            .filter(|object| controller_of(object).is_some_and(|c| c["uid"] == owner["metadata"]["uid"]))
+            .collect()
+    }
+
+    /// Creates an object that `owner` controls.
+    pub(super) fn create(
+        self,
+        resource: &Arc<ResourceType>,
+        owner: &Value,
+        mut object: Value,
+    ) -> Result<Value, Status> {
+        let namespace = owner["metadata"]["namespace"].as_str();
+        object["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }]);
+        // The name is in the object, or made from its prefix.
+        let place = Place::new(resource, namespace, "");
+        Ok(Writer::new(self.state).create(&place, object, &WriteOptions::trusted(MANAGER))?.to_value())
+    }
+
+    /// Changes an object; nothing happens if it is gone.
+    pub(super) fn edit(self, resource: &Arc<ResourceType>, object: &Value, edit: impl Fn(&mut Value)) {
+        self.write(resource, object, Part::Whole, edit);
+    }
+
+    /// Changes the status of an object; nothing happens if it is gone.
+    pub(super) fn set_status(self, resource: &Arc<ResourceType>, object: &Value, status: &Value) {
+        self.write(resource, object, Part::Status, |object| object["status"] = status.clone());
+    }
+
+    fn write(self, resource: &Arc<ResourceType>, object: &Value, part: Part, edit: impl Fn(&mut Value)) {
+        let place = place(resource, object);
+        let written =
+            Writer::new(self.state).modify_object(&place, part, &WriteOptions::trusted(MANAGER), |old| {
+                let mut new = old.clone();
+                edit(&mut new);
+                Ok(new)
+            });
+        // A missing object is no news: its deletion is an event of its own.
+        if let Err(status) = written.filter_missing() {
+            tracing::warn!(%status, object = %place.key(), "a controller's write was refused");
+        }
+    }
+
+    /// Deletes an object, as controllers do: with its grace period.
+    pub(super) fn delete(self, resource: &Arc<ResourceType>, object: &Value) {
+        let _ = Writer::new(self.state).delete(&place(resource, object), &DeleteOptions::default());
+    }
+
+    pub(super) fn now(self) -> String {
+        self.state.clock.now_text()
+    }
+}
+
+/// Errors that are not about a missing object.
+trait FilterMissing {
+    fn filter_missing(self) -> Result<(), Status>;
+}
+
+impl<T> FilterMissing for Result<T, Status> {
+    fn filter_missing(self) -> Result<(), Status> {
+        match self {
+            Err(status) if status.code != 404 => Err(status),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The reference to the controller of an object.
+pub(super) fn controller_of(object: &Value) -> Option<&Value> {
+    object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
+}
+
+pub(super) fn place(resource: &Arc<ResourceType>, object: &Value) -> Place {
+    let metadata = &object["metadata"];
+    Place::new(resource, metadata["namespace"].as_str(), metadata["name"].as_str().unwrap_or_default())
+}
+
+/// Whether an object is being deleted.
+pub(super) fn terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// Whether a pod counts for its owner: neither ended nor on its way out.
+pub(super) fn active(pod: &Value) -> bool {
+    !terminating(pod) && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+pub(super) fn ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|c| c["type"] == "Ready" && c["status"] == "True"))
+}
+
+/// A pod made from the template of `owner`, without a name.
+pub(super) fn pod_of_template(owner: &Value) -> Value {
+    let template = &owner["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": template["spec"]});
+    for field in ["labels", "annotations"] {
+        if let Some(value) = template["metadata"].get(field) {
+            pod["metadata"][field] = value.clone();
+        }
+    }
+    pod
+}
+
+/// A short text that is the same for the same template.
+pub(super) fn template_hash(template: &Value) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    // FNV-1a: stable over versions of Rust, unlike the standard library's hashes.
+    let mut hash = template.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mut text = String::new();
+    for _ in 0..10 {
+        text.push(LETTERS[(hash % LETTERS.len() as u64) as usize] as char);
+        hash /= LETTERS.len() as u64;
+    }
+    text
+}

@@ -1,0 +1,232 @@
+//! Deployments: one ReplicaSet for each template they ever had, and pods moved from the old ones to the new one.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, template_hash, terminating};
+use crate::resources::ResourceType;
+
+const REVISION: &str = "deployment.kubernetes.io/revision";
+const HASH: &str = "pod-template-hash";
+
+/// Brings a deployment one step closer to what it wants.
+pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
+    let (Some(deployments), Some(sets)) =
+        (cluster.resource("apps", "deployments"), cluster.resource("apps", "replicasets"))
+    else {
+        return;
+    };
+    let Some(deployment) = cluster.get(&deployments, key).filter(|d| !terminating(d)) else { return };
+    let selector = &deployment["spec"]["selector"];
+    if selector["matchLabels"].as_object().is_none_or(serde_json::Map::is_empty) {
+        return;
+    }
+    let hash = template_hash(&deployment["spec"]["template"]);
+    let owned = cluster.controlled(&sets, &deployment, selector);
+    let (new, old): (Vec<Value>, Vec<Value>) =
+        owned.into_iter().partition(|set| set["metadata"]["labels"][HASH] == hash.as_str());
+    let new = match new.into_iter().next() {
+        Some(new) => adopt_revision(cluster, &sets, new, &old),
+        None if deployment["spec"]["paused"] == true => None,
+        None => create_set(cluster, &sets, &deployment, &hash, &old),
+    };
+    if let Some(new) = &new {
+        let revision = &new["metadata"]["annotations"][REVISION];
+        if deployment["metadata"]["annotations"][REVISION] != *revision {
+            cluster.edit(&deployments, &deployment, |d| {
+                d["metadata"]["annotations"][REVISION] = revision.clone()
+            });
+        }
+        scale(cluster, &sets, &deployment, new, &old);
+        drop_history(cluster, &sets, &deployment, &old);
+    }
+    // The writes above are events, which lead here again; so this is about the state before them.
+    cluster.set_status(&deployments, &deployment, &status(cluster, &deployment, new.as_ref(), &old));
+}
+
+/// A template that comes back gets a new revision.
+fn adopt_revision(
+    cluster: Cluster<'_>,
+    sets: &Arc<ResourceType>,
+    new: Value,
+    old: &[Value],
+) -> Option<Value> {
+    let newest = old.iter().map(revision).max().unwrap_or(0);
+    if revision(&new) > newest {
+        return Some(new);
+    }
+    let mut renewed = new;
+    renewed["metadata"]["annotations"][REVISION] = (newest + 1).to_string().into();
+    let revision = renewed["metadata"]["annotations"][REVISION].clone();
+    cluster.edit(sets, &renewed, |set| set["metadata"]["annotations"][REVISION] = revision.clone());
+    Some(renewed)
+}
+
+fn revision(set: &Value) -> u64 {
+    set["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn create_set(
+    cluster: Cluster<'_>,
+    sets: &Arc<ResourceType>,
+    deployment: &Value,
+    hash: &str,
+    old: &[Value],
+) -> Option<Value> {
+    let name = deployment["metadata"]["name"].as_str()?;
+    let mut template = deployment["spec"]["template"].clone();
+    template["metadata"]["labels"][HASH] = hash.into();
+    let mut selector = deployment["spec"]["selector"].clone();
+    selector["matchLabels"][HASH] = hash.into();
+    let revision = old.iter().map(revision).max().unwrap_or(0) + 1;
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": format!("{name}-{hash}"),
+            "labels": template["metadata"]["labels"],
+            "annotations": {REVISION: revision.to_string()},
+        },
+        "spec": {"replicas": 0, "selector": selector, "template": template},
+    });
+    cluster.create(sets, deployment, set).inspect_err(|status| tracing::warn!(%status, "no ReplicaSet")).ok()
+}
+
+/// Grows the new set as far as the surge allows, and shrinks the old ones as far as availability allows.
+fn scale(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, new: &Value, old: &[Value]) {
+    let wanted = number(&deployment["spec"]["replicas"]);
+    let strategy = &deployment["spec"]["strategy"];
+    let old_total: i64 = old.iter().map(|set| number(&set["spec"]["replicas"])).sum();
+    let old_pods: i64 = old.iter().map(|set| number(&set["status"]["replicas"])).sum();
+    let (surge, missing) = match strategy["type"].as_str() {
+        Some("Recreate") => {
+            for set in old {
+                set_replicas(cluster, sets, set, 0);
+            }
+            let target = if old_pods == 0 { wanted } else { number(&new["spec"]["replicas"]).min(wanted) };
+            set_replicas(cluster, sets, new, target);
+            return;
+        }
+        _ => {
+            let rolling = &strategy["rollingUpdate"];
+            let surge = share(&rolling["maxSurge"], wanted, true);
+            let missing = share(&rolling["maxUnavailable"], wanted, false);
+            // Both zero would never get anywhere.
+            (surge, if surge == 0 { missing.max(1) } else { missing })
+        }
+    };
+    let room = (wanted + surge - old_total).max(0);
+    let target = wanted.min(room).max(number(&new["spec"]["replicas"]).min(wanted));
+    set_replicas(cluster, sets, new, target);
+
+    // Counted by what the sets want, since that is known at once; what they have follows.
+    let not_there = target - number(&new["status"]["availableReplicas"]).min(target);
+    let mut spare = (old_total + target - (wanted - missing) - not_there).max(0);
+    for set in old {
+        let replicas = number(&set["spec"]["replicas"]);
+        let fewer = spare.min(replicas);
+        spare -= fewer;
+        set_replicas(cluster, sets, set, replicas - fewer);
+    }
+}
+
+fn set_replicas(cluster: Cluster<'_>, sets: &Arc<ResourceType>, set: &Value, replicas: i64) {
+    if number(&set["spec"]["replicas"]) != replicas {
+        cluster.edit(sets, set, |set| set["spec"]["replicas"] = replicas.into());
+    }
+}
+
+/// Old sets without pods are kept for going back, but not all of them.
+fn drop_history(cluster: Cluster<'_>, sets: &Arc<ResourceType>, deployment: &Value, old: &[Value]) {
+    let limit = deployment["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10) as usize;
+    let empty =
+        |set: &&Value| number(&set["spec"]["replicas"]) == 0 && number(&set["status"]["replicas"]) == 0;
+    let mut empty: Vec<&Value> = old.iter().filter(empty).collect();
+    empty.sort_by_key(|set| revision(set));
+    let surplus = empty.len().saturating_sub(limit);
+    for set in &empty[..surplus] {
+        cluster.delete(sets, set);
+    }
+}
+
+fn status(cluster: Cluster<'_>, deployment: &Value, new: Option<&Value>, old: &[Value]) -> Value {
+    let sum = |field: &str| -> i64 { old.iter().chain(new).map(|set| number(&set["status"][field])).sum() };
+    let wanted = number(&deployment["spec"]["replicas"]);
+    let updated = new.map_or(0, |new| number(&new["status"]["replicas"]));
+    let (replicas, available) = (sum("replicas"), sum("availableReplicas"));
+    let missing = share(&deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"], wanted, false);
+    let enough = available >= wanted - missing;
+    let done = updated == wanted && replicas == wanted && available == wanted;
+    let available_condition = if enough {
+        ("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.".to_owned())
+    } else {
+        (
+            "Available",
+            "False",
+            "MinimumReplicasUnavailable",
+            "Deployment does not have minimum availability.".to_owned(),
+        )
+    };
+    let set = new.map_or("", |new| new["metadata"]["name"].as_str().unwrap_or_default());
+    let progressing = if done {
+        let message = format!("ReplicaSet \"{set}\" has successfully progressed.");
+        ("Progressing", "True", "NewReplicaSetAvailable", message)
+    } else {
+        ("Progressing", "True", "ReplicaSetUpdated", format!("ReplicaSet \"{set}\" is progressing."))
+    };
+    let mut status = json!({
+        "observedGeneration": deployment["metadata"]["generation"],
+        "conditions": [
+            condition(cluster, deployment, available_condition),
+            condition(cluster, deployment, progressing),
+        ],
+    });
+    for (field, count) in [
+        ("replicas", replicas),
+        ("updatedReplicas", updated),
+        ("readyReplicas", sum("readyReplicas")),
+        ("availableReplicas", available),
+        ("unavailableReplicas", (wanted - available).max(0)),
+    ] {
+        if count > 0 {
+            status[field] = count.into();
+        }
+    }
+    status
+}
+
+/// A condition that keeps its times as long as it stays the same.
+fn condition(
+    cluster: Cluster<'_>,
+    object: &Value,
+    (kind, status, reason, message): (&str, &str, &str, String),
+) -> Value {
+    let earlier = object["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == kind);
+    let now = Value::from(cluster.now());
+    let (changed, updated) = match earlier {
+        Some(c) if c["status"] == status => {
+            let same = c["reason"] == reason && c["message"] == message.as_str();
+            (c["lastTransitionTime"].clone(), if same { c["lastUpdateTime"].clone() } else { now })
+        }
+        _ => (now.clone(), now),
+    };
+    json!({"type": kind, "status": status, "reason": reason, "message": message,
+           "lastTransitionTime": changed, "lastUpdateTime": updated})
+}
+
+/// A number, or a percentage of `total` rounded up or down.
+fn share(value: &Value, total: i64, up: bool) -> i64 {
+    match value {
+        Value::Number(number) => number.as_i64().unwrap_or(0),
+        Value::String(text) => {
+            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
+            if up { (total * percent + 99) / 100 } else { total * percent / 100 }
+        }
+        _ => 0,
+    }
+}
+
+fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
+}

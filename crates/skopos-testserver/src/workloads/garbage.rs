@@ -1,0 +1,120 @@
+//! Dependents go with their owners: after them, before them (foreground), or not at all (orphan).
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::cluster::{Cluster, terminating};
+use super::controllers::contains;
+use crate::resources::{ResourceType, split_api_version};
+use crate::storage::{ResourceKey, Scope};
+
+/// How often an object is looked at that waits for its dependents to go.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Deletes the dependents of an owner that is gone.
+pub(super) fn collect(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) {
+    for (resource, object) in dependents(cluster, uid, namespace) {
+        if has_other_owner(cluster, &object, uid) {
+            forget_owner(cluster, &resource, &object, uid);
+        } else if !terminating(&object) {
+            cluster.delete(&resource, &object);
+        }
+    }
+}
+
+/// Deletes or releases the dependents of an object that is to go after that; says when to look again.
+pub(super) fn settle(cluster: Cluster<'_>, (group, plural): &(String, String), key: &str) -> Option<Instant> {
+    let all = cluster.state.registry.all();
+    let resource = all.iter().find(|r| r.group == *group && r.plural == *plural)?;
+    let object = cluster.get(resource, key).filter(terminating)?;
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let namespace = object["metadata"]["namespace"].as_str();
+    let has = |finalizer: &str| {
+        object["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|f| f == finalizer))
+    };
+    let dependents = dependents(cluster, uid, namespace);
+    if has("orphan") {
+        for (resource, object) in &dependents {
+            forget_owner(cluster, resource, object, uid);
+        }
+        take_finalizer(cluster, resource, &object, "orphan");
+        return None;
+    }
+    if !has("foregroundDeletion") {
+        return None;
+    }
+    if dependents.is_empty() {
+        take_finalizer(cluster, resource, &object, "foregroundDeletion");
+        return None;
+    }
+    for (resource, object) in dependents.iter().filter(|(_, object)| !terminating(object)) {
+        cluster.delete(resource, object);
+    }
+    Some(Instant::now() + RETRY)
+}
+
+type Found = (std::sync::Arc<ResourceType>, Value);
+
+/// All objects that name `uid` as an owner.
+fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    let all = cluster.state.registry.all();
+    let mut seen = std::collections::BTreeSet::new();
+    for resource in all.iter().filter(|r| namespace.is_none() || r.namespaced) {
+        let key = ResourceKey::from(&**resource);
+        if !seen.insert(key.clone()) {
+            continue;
+        }
+        let (objects, _) = cluster.state.storage.list(&key, Scope::of(namespace));
+        // Most objects do not name it at all, which is quickly seen.
+        for object in objects.iter().filter(|object| contains(object.json_slice(), uid.as_bytes())) {
+            let object = object.to_value();
+            if owners(&object).any(|owner| owner["uid"] == uid) {
+                found.push((resource.clone(), object));
+            }
+        }
+    }
+    found
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+}
+
+/// Whether an owner other than `uid` is there.
+fn has_other_owner(cluster: Cluster<'_>, object: &Value, uid: &str) -> bool {
+    owners(object).filter(|owner| owner["uid"] != uid).any(|owner| {
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let (group, _) = split_api_version(text("apiVersion"));
+        let Some(resource) = cluster.state.registry.by_group_kind(group, text("kind")) else { return false };
+        let key = match object["metadata"]["namespace"].as_str().filter(|_| resource.namespaced) {
+            Some(namespace) => format!("{namespace}/{}", text("name")),
+            None => text("name").to_owned(),
+        };
+        let stored = cluster.state.storage.get(&ResourceKey::from(&*resource), &key);
+        stored.is_some_and(|stored| stored.uid() == text("uid"))
+    })
+}
+
+fn forget_owner(cluster: Cluster<'_>, resource: &std::sync::Arc<ResourceType>, object: &Value, uid: &str) {
+    cluster.edit(resource, object, |object| {
+        if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+            owners.retain(|owner| owner["uid"] != uid);
+        }
+    });
+}
+
+fn take_finalizer(
+    cluster: Cluster<'_>,
+    resource: &std::sync::Arc<ResourceType>,
+    object: &Value,
+    finalizer: &str,
+) {
+    cluster.edit(resource, object, |object| {
+        if let Some(finalizers) = object["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|f| f != finalizer);
+        }
+    });
+}

@@ -1,0 +1,56 @@
+//! ReplicaSets: as many pods as they want.
+
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, active, pod_of_template, ready, terminating};
+
+/// Creates or deletes pods, and counts them.
+pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
+    let (Some(sets), Some(pods)) = (cluster.resource("apps", "replicasets"), cluster.resource("", "pods"))
+    else {
+        return;
+    };
+    let Some(set) = cluster.get(&sets, key).filter(|set| !terminating(set)) else { return };
+    let selector = &set["spec"]["selector"];
+    let mut active: Vec<Value> =
+        cluster.controlled(&pods, &set, selector).into_iter().filter(active).collect();
+    let wanted = set["spec"]["replicas"].as_u64().unwrap_or(1) as usize;
+    for _ in active.len()..wanted {
+        let mut pod = pod_of_template(&set);
+        pod["metadata"]["generateName"] =
+            format!("{}-", set["metadata"]["name"].as_str().unwrap_or_default()).into();
+        match cluster.create(&pods, &set, pod) {
+            Ok(pod) => active.push(pod),
+            Err(status) => {
+                tracing::warn!(%status, set = key, "no pod");
+                break;
+            }
+        }
+    }
+    if active.len() > wanted {
+        // Those that are not ready go first, then the youngest.
+        active.sort_by_key(|pod| {
+            (!ready(pod), pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned))
+        });
+        let surplus = active.len() - wanted;
+        active.sort_by_key(|pod| !ready(pod));
+        for pod in active.drain(..).rev().take(surplus).collect::<Vec<_>>() {
+            cluster.delete(&pods, &pod);
+        }
+        // The deletions lead here again, with the right numbers.
+        return;
+    }
+    let ready = active.iter().filter(|pod| ready(pod)).count();
+    let mut status = json!({
+        "replicas": active.len(),
+        "observedGeneration": set["metadata"]["generation"],
+    });
+    if !active.is_empty() {
+        status["fullyLabeledReplicas"] = active.len().into();
+    }
+    if ready > 0 {
+        status["readyReplicas"] = ready.into();
+        status["availableReplicas"] = ready.into();
+    }
+    cluster.set_status(&sets, &set, &status);
+}
