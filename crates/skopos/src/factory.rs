@@ -284,6 +284,7 @@ impl FactoryCore {
                     part,
                     target,
                     store: &store,
+                    prober: probes.clone(),
                     machine: machine.clone(),
                     transform: options.transform.clone(),
                     stop: stop.clone(),
@@ -330,7 +331,7 @@ impl FactoryCore {
         let live = self.live.clone();
         let ask = Arc::new(move |target: Target| -> Answer {
             let live = live.clone();
-            Box::pin(async move { live.probe(&target, times.timeout).await })
+            Box::pin(async move { live.probe(&target, times.timeout + GRACE).await })
         });
         let prober = Prober::start(times, ask, &self.tasks, &self.stop, registry.random.fork());
         registry.probers.insert(key, Arc::downgrade(&prober));
@@ -396,6 +397,10 @@ impl Drop for FactoryCore {
         self.stop.cancel();
     }
 }
+
+/// So much later than the transport's own deadline for probes, which takes a silent connection out of use, as a caller's
+/// deadline does not.
+const GRACE: Duration = Duration::from_millis(500);
 
 const AUDITS_AT_ONCE: usize = 2;
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::factory::FactoryCore;
 use crate::freshness::FreshnessCell;
 use crate::options::Transform;
+use crate::prober::Prober;
 use crate::stats::TroubleLog;
 use crate::store::{LinkObserver, StoreCore, StoreWriter};
 
@@ -28,6 +29,7 @@ pub(crate) struct LinkParts<'a> {
     pub(crate) part: usize,
     pub(crate) target: Target,
     pub(crate) store: &'a Arc<StoreCore>,
+    pub(crate) prober: Arc<Prober>,
     pub(crate) machine: MachineOptions,
     pub(crate) transform: Transform,
     pub(crate) stop: CancellationToken,
@@ -36,14 +38,15 @@ pub(crate) struct LinkParts<'a> {
 
 /// Starts one list/watch in a task of the factory.
 pub(crate) fn start(parts: LinkParts<'_>) -> Link {
-    let LinkParts { factory, part, target, store, machine, transform, stop, seed } = parts;
+    let LinkParts { factory, part, target, store, prober, machine, transform, stop, seed } = parts;
     let troubles = Arc::new(TroubleLog::default());
     let (cell, clock) = (store.freshness().clone(), factory.common.clock);
     let limits = factory.options.limits.clone();
     let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
     let driver = Driver::new(factory.transport.clone(), target.clone(), options);
     let handle = driver.handle();
-    let observer = Observer { part, cell: cell.clone(), clock, troubles: troubles.clone() };
+    let observer =
+        Observer { part, cell: cell.clone(), clock, troubles: troubles.clone(), prober, was_down: false };
     let writer = StoreWriter::new(store.clone(), part, observer);
     let intake = Intake { part, writer, cell, troubles: troubles.clone(), transform };
     factory.tasks.spawn(async move {
@@ -58,6 +61,9 @@ struct Observer {
     cell: Arc<FreshnessCell>,
     clock: Clock,
     troubles: Arc<TroubleLog>,
+    prober: Arc<Prober>,
+    /// The link has failed since it last stood.
+    was_down: bool,
 }
 
 impl LinkObserver for Observer {
@@ -67,6 +73,12 @@ impl LinkObserver for Observer {
 
     fn state(&mut self, state: &LinkState) {
         self.troubles.state(state);
+        self.was_down |= state.condition.is_failing();
+        if self.was_down && state.condition.is_watching() {
+            self.was_down = false;
+            // What was proven may be long ago, and only a probe proves more.
+            self.prober.nudge();
+        }
         let state = Arc::new(state.clone());
         self.cell.update(self.part, |part| part.link = state.clone());
     }

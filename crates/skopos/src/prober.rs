@@ -49,6 +49,13 @@ pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<ResourceVersion, Liv
 /// Who is told of successful probes. Must not block.
 pub(crate) type Listener = Arc<dyn Fn(&Probe) + Send + Sync>;
 
+/// Many links that recover at once need not each have a probe of their own.
+const JUST_NOW: Duration = Duration::from_secs(1);
+
+/// A probe that failed is tried again after twice the first, and at last after the second: not so often as to be a burden to
+/// a server in trouble.
+const AFTER_FAILURE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
 /// When to probe.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeTimes {
@@ -124,9 +131,10 @@ impl Prober {
         }
     }
 
-    /// Asks for a probe now, and waits for nothing.
+    /// Asks for a probe now, unless there was one just now, and waits for nothing.
     pub(crate) fn nudge(&self) {
-        self.core.want(Instant::now());
+        let now = Instant::now();
+        self.core.want(now.checked_sub(JUST_NOW).unwrap_or(now));
     }
 
     /// How many probes were sent, and how many of them failed.
@@ -162,6 +170,7 @@ impl Core {
         // A first list has just proven the age; many kinds started at once shall not probe at once.
         let mut next = Instant::now() + self.times.interval.mul_f64(0.5 + random.f64() / 2.0);
         let mut scope = 0;
+        let mut after_failure = AFTER_FAILURE.0;
         loop {
             if !self.is_wanted() {
                 tokio::select! {
@@ -174,7 +183,10 @@ impl Core {
                 }
             }
             self.probe(&mut scope).await;
-            next = Instant::now() + self.times.interval.mul_f64(0.9 + random.f64() / 5.0);
+            let failed = self.last.borrow().as_ref().is_some_and(|outcome| outcome.result.is_err());
+            after_failure = if failed { (after_failure * 2).min(AFTER_FAILURE.1) } else { AFTER_FAILURE.0 };
+            let interval = if failed { self.times.interval.min(after_failure) } else { self.times.interval };
+            next = Instant::now() + interval.mul_f64(0.9 + random.f64() / 5.0);
         }
     }
 
@@ -194,7 +206,7 @@ impl Core {
             let target = targets[*scope % targets.len()].clone();
             let sent_at = Instant::now();
             self.sent.fetch_add(1, Ordering::Relaxed);
-            let waited = self.times.timeout;
+            let waited = self.times.timeout + Duration::from_secs(1);
             let result =
                 timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
             let refused = result.as_ref().is_err_and(LiveError::is_forbidden);
@@ -365,6 +377,6 @@ mod tests {
         let begun = Instant::now();
         let outcome = running.prober.probe_since(begun).await;
         assert!(matches!(outcome.result, Err(LiveError::Deadline { .. })));
-        assert_eq!(begun.elapsed(), TIMES.timeout);
+        assert_eq!(begun.elapsed(), TIMES.timeout + Duration::from_secs(1));
     }
 }
