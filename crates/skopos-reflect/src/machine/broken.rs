@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   broken frame ─▶ watch again at the same RV, on another connection (perhaps the bytes were damaged on their way)
-//!   the same one again ─▶ key and RV are known? ─no──▶ list everything, once; what is broken there too is set aside
+//!   the same one again ─▶ key and RV are known? ─no, and a third time──▶ list everything; what is broken there is set aside
 //!                              │
 //!                             yes
 //!                              ├─ a deletion ──▶ the key is gone, at that RV
@@ -43,6 +43,8 @@ pub(super) struct Suspect {
     reason: Arc<str>,
     /// Where we stood.
     stood_at: Option<ResourceVersion>,
+    /// How often it came in a row.
+    times: u32,
     /// How often the object could not be read.
     failed_reads: u32,
 }
@@ -55,6 +57,10 @@ pub(super) struct Resolving {
     suspect: Suspect,
 }
 
+/// A frame that names its object is believed to be broken when it comes a second time...
+const NAMED_TIMES: u32 = 2;
+/// ... and one that does not, a third time: it can only be got past by a list, which costs more.
+const NAMELESS_TIMES: u32 = 3;
 /// After so many failed reads of the object, everything is listed.
 const READ_ATTEMPTS: u32 = 3;
 
@@ -80,9 +86,12 @@ impl Broken {
 }
 
 impl Suspect {
+    fn is_named(&self) -> bool {
+        self.key.is_some() && self.resource_version.is_some()
+    }
+
     fn is_same_as(&self, other: &Suspect) -> bool {
-        let named = self.key.is_some() && self.resource_version.is_some();
-        if named {
+        if self.is_named() {
             self.key == other.key && self.resource_version == other.resource_version
         } else {
             self.stood_at == other.stood_at
@@ -120,6 +129,7 @@ impl Machine {
                 deletion: frame.event_type.as_deref() == Some("DELETED"),
                 reason: frame.to_string().into(),
                 stood_at: self.resource_version().cloned(),
+                times: 1,
                 failed_reads: 0,
             },
             sink,
@@ -135,20 +145,23 @@ impl Machine {
                 deletion: false,
                 reason: verdict.reason,
                 stood_at: self.resource_version().cloned(),
+                times: 1,
                 failed_reads: 0,
             },
             sink,
         );
     }
 
-    fn on_suspect(&mut self, suspect: Suspect, sink: &mut dyn Sink) {
-        let again = self.broken.suspect.as_ref().is_some_and(|last| last.is_same_as(&suspect));
-        if !again {
+    fn on_suspect(&mut self, mut suspect: Suspect, sink: &mut dyn Sink) {
+        if let Some(last) = self.broken.suspect.take().filter(|last| last.is_same_as(&suspect)) {
+            suspect.times = last.times.saturating_add(1);
+        }
+        let believed_after = if suspect.is_named() { NAMED_TIMES } else { NAMELESS_TIMES };
+        if suspect.times < believed_after {
             let verdict = Verdict::new(Meaning::Malformed, suspect.reason.clone());
             self.broken.suspect = Some(suspect);
             return self.wait_to_watch(verdict, sink);
         }
-        self.broken.suspect = None;
         let (Some(key), Some(resource_version)) = (suspect.key.clone(), suspect.resource_version.clone())
         else {
             return self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);

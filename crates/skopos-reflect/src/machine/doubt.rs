@@ -122,10 +122,12 @@ impl Machine {
         sink: &mut dyn Sink,
     ) {
         // The server answers: if we only wait because it did not, that may be over.
-        if matches!(
+        // It costs a token like any other early attempt: a probe that succeeds says little about why streams do not stand.
+        let failing = matches!(
             self.link.condition,
             Condition::Unreachable | Condition::Retrying | Condition::ServerError
-        ) {
+        );
+        if failing && matches!(self.state, State::Waiting { .. }) && self.prompt.take(self.now) {
             self.try_early();
         }
         let Some(position) = &self.position else { return };

@@ -16,6 +16,8 @@ pub(super) struct Position {
     keys_here: Vec<ObjectKey>,
     /// Whether everything at this RV is known to have been applied (it came from a list or a bookmark).
     complete: bool,
+    /// Since when we stand here.
+    since: Time,
     /// What the RV was when, youngest last.
     history: VecDeque<(Time, ResourceVersion)>,
 }
@@ -37,7 +39,7 @@ const STEPS: usize = 256;
 impl Position {
     pub(super) fn new(resource_version: ResourceVersion, now: Time) -> Self {
         let history = VecDeque::from([(now, resource_version.clone())]);
-        Position { resource_version, keys_here: Vec::new(), complete: true, history }
+        Position { resource_version, keys_here: Vec::new(), complete: true, since: now, history }
     }
 
     pub(super) fn resource_version(&self) -> &ResourceVersion {
@@ -80,11 +82,15 @@ impl Position {
     /// An RV that was reached by that moment, if it is still known: what was proven then about the server's RV cannot be
     /// lower, unless its history was rolled back.
     pub(super) fn reached_by(&self, moment: Time) -> Option<&ResourceVersion> {
+        if self.since <= moment {
+            return Some(&self.resource_version);
+        }
         self.history.iter().rev().find(|(at, _)| *at <= moment).map(|(_, resource_version)| resource_version)
     }
 
     fn move_to(&mut self, resource_version: &ResourceVersion, now: Time) {
         self.resource_version = resource_version.clone();
+        self.since = now;
         self.keys_here.clear();
         let due = self.history.back().is_none_or(|(at, _)| now.since(*at) >= STEP);
         if due {
@@ -129,6 +135,7 @@ mod tests {
         let mut position = Position::new(5.into(), at(0));
         position.advance(&7.into(), at(1000));
         position.advance(&8.into(), at(1100));
+        assert_eq!(position.reached_by(at(1100)), Some(&8.into()), "where we stand is always known");
         position.advance(&9.into(), at(5000));
         assert_eq!(position.reached_by(at(999)), Some(&5.into()));
         assert_eq!(position.reached_by(at(4000)), Some(&7.into()), "a lower bound, not the exact RV");

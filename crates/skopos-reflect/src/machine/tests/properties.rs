@@ -118,7 +118,7 @@ proptest! {
             world.cut_all();
         }
         // A burst is allowed in the beginning.
-        world.run(secs(180));
+        world.run(secs(300));
         let begun = world.now;
         world.asked.clear();
         world.run(secs(600));

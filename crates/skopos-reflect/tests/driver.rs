@@ -1,0 +1,297 @@
+//! The driver against the test server, over HTTP/2 in memory and in virtual time.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_reflect::{
+    Clock, Condition, Driver, DriverHandle, DriverOptions, InitialList, MachineOptions, ReplaceCause, Target,
+    probe,
+};
+use skopos_testserver::{Connections, Damage, Direction, Fault, How, Match, TestServer};
+use skopos_transport::Transport;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use support::*;
+
+/// A server, a driver that follows its config maps, and a prober.
+struct World {
+    server: Arc<TestServer>,
+    transport: Transport,
+    map: SharedMap,
+    handle: DriverHandle,
+    clock: Clock,
+    stop: CancellationToken,
+    driver: JoinHandle<SharedMap>,
+}
+
+fn target() -> Target {
+    Target::new("", "v1", "configmaps")
+}
+
+async fn world(initial: InitialList) -> World {
+    let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
+    world_on(server, initial)
+}
+
+fn world_on(server: Arc<TestServer>, initial: InitialList) -> World {
+    let transport = transport_to(&server);
+    let clock = Clock::new();
+    let machine = MachineOptions { initial, page_size: Some(7), ..MachineOptions::default() };
+    let options = DriverOptions { machine, clock, seed: Some(3), ..DriverOptions::default() };
+    let driver = Driver::new(transport.clone(), target(), options);
+    let (handle, stop, map, tasks) =
+        (driver.handle(), CancellationToken::new(), SharedMap::default(), TaskTracker::new());
+    let driver = tasks.spawn(driver.run(map.clone(), stop.clone()));
+    let (prober, probed) = (transport.clone(), handle.clone());
+    tasks.spawn(stop.clone().run_until_cancelled_owned(async move {
+        loop {
+            tokio::time::sleep(secs(30)).await;
+            let sent_at = clock.now();
+            if let Ok(resource_version) = probe(&prober, &target(), secs(10)).await {
+                probed.probed(sent_at, resource_version);
+            }
+        }
+    }));
+    World { server, transport, map, handle, clock, stop, driver }
+}
+
+/// Synced, with twenty objects.
+async fn synced(initial: InitialList) -> World {
+    let world = world(initial).await;
+    for n in 0..20 {
+        put(&world.server, &format!("o{n}"), "0");
+    }
+    world.equal(secs(30)).await;
+    world
+}
+
+impl World {
+    async fn equal(&self, limit: Duration) -> Duration {
+        eventually(limit, "the map equals the server", || self.map.equals(&self.server)).await
+    }
+
+    async fn watching(&self, limit: Duration) -> Duration {
+        eventually(limit, "watching", || self.handle.state().condition == Condition::Watching).await
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        let begun = self.clock.now();
+        let map = self.driver.await.expect("the driver ends");
+        assert!(self.clock.now().since(begun) <= secs(1));
+        assert_eq!(map.0.lock().states.last().map(|state| state.condition.clone()), Some(Condition::Stopped));
+        assert!(self.transport.shutdown(secs(1)).await, "nothing is left");
+    }
+}
+
+const BOTH: [InitialList; 2] = [InitialList::Streamed, InitialList::Paged];
+
+#[tokio::test(start_paused = true)]
+async fn follows_a_collection() {
+    for initial in BOTH {
+        let world = world(initial).await;
+        for n in 0..50 {
+            put(&world.server, &format!("o{n}"), "0");
+        }
+        world.equal(secs(5)).await;
+        for n in 0..30 {
+            put(&world.server, &format!("o{n}"), "1");
+            if n % 3 == 0 {
+                delete(&world.server, &format!("o{n}"));
+            }
+        }
+        assert!(world.equal(secs(5)).await <= secs(1));
+        assert_eq!(world.map.lists(), 1);
+        // An hour of nothing but bookmarks, probes and watches that end in their time.
+        tokio::time::sleep(secs(3600)).await;
+        assert_eq!(world.map.lists(), 1);
+        assert_eq!(world.handle.stats().failures, 0);
+        assert!(world.map.age(&world.clock).expect("proven") <= secs(60));
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_connections_never_cause_a_list() {
+    for how in [How::Rst, How::Fin] {
+        let world = synced(InitialList::Paged).await;
+        let lists = world.map.lists();
+        for n in 0..10 {
+            world.server.faults().kill_connections(how);
+            put(&world.server, "o1", &n.to_string());
+            assert!(world.equal(secs(60)).await <= secs(2));
+        }
+        assert_eq!(world.map.lists(), lists);
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_restarts_never_cause_a_list() {
+    let world = synced(InitialList::Streamed).await;
+    let lists = world.map.lists();
+    for n in 0..10 {
+        world.server.pause().await;
+        tokio::time::sleep(secs(5)).await;
+        assert_eq!(world.handle.state().condition, Condition::Unreachable);
+        world.server.resume().await.expect("resumes");
+        put(&world.server, "o1", &n.to_string());
+        let took = world.equal(secs(60)).await;
+        assert!(took <= secs(2), "restart {n}: {took:?}");
+    }
+    assert_eq!(world.map.lists(), lists);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn black_holes_are_noticed() {
+    let world = synced(InitialList::Paged).await;
+    let lists = world.map.lists();
+    let hole = world.server.faults().black_hole(Connections::Existing, Direction::Both);
+    put(&world.server, "o1", "dark");
+    let took = world.equal(secs(120)).await;
+    assert!(took <= secs(20), "{took:?}");
+    assert_eq!(world.map.lists(), lists);
+    hole.heal();
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stalled_streams_are_found_by_a_second_look() {
+    let world = synced(InitialList::Paged).await;
+    let lists = world.map.lists();
+    world.watching(secs(10)).await;
+    let open = world.server.open_watches();
+    assert_eq!(open, 1);
+    let stalled = world.server.faults().inject(Fault::Stall).on(Match::watch()).times(1);
+    put(&world.server, "o1", "stalled");
+    let took = world.equal(secs(600)).await;
+    assert!(took <= secs(60), "{took:?}");
+    assert_eq!(world.handle.stats().stalls, 1);
+    assert_eq!(world.map.lists(), lists);
+    stalled.heal();
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_a_stream_suffers_once_the_content_is_right_in_the_end() {
+    let faults = [
+        Fault::Close,
+        Fault::Reset,
+        Fault::HalfFrame,
+        Fault::GarbageFrame,
+        Fault::RepeatEvents,
+        Fault::Undecodable(Damage::Labels),
+        Fault::KillConnection(How::Rst),
+        Fault::GoAway,
+    ];
+    for fault in faults {
+        let world = synced(InitialList::Paged).await;
+        let name = format!("{fault:?}");
+        let guard = world.server.faults().inject(fault).on(Match::watch().resource("configmaps")).times(2);
+        for n in 0..5 {
+            put(&world.server, "o1", &n.to_string());
+            put(&world.server, &format!("new{n}"), &n.to_string());
+            tokio::time::sleep(secs(1)).await;
+        }
+        guard.heal();
+        eventually(secs(45), &name, || world.map.equals(&world.server)).await;
+        eventually(secs(45), &name, || world.handle.state().condition == Condition::Watching).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_told_apart_and_nothing_is_listed_again() {
+    let cases = [
+        (401, Condition::Unauthorized),
+        (403, Condition::Forbidden),
+        (404, Condition::NotServed),
+        (429, Condition::Throttled),
+        (500, Condition::ServerError),
+        (503, Condition::ServerError),
+    ];
+    for (code, condition) in cases {
+        let world = synced(InitialList::Paged).await;
+        let lists = world.map.lists();
+        let refused =
+            world.server.faults().inject(Fault::status(code, 0)).on(Match::any().resource("configmaps"));
+        world.server.faults().kill_connections(How::Rst);
+        eventually(secs(20), condition.word(), || world.handle.state().condition == condition).await;
+        put(&world.server, "o1", "refused");
+        refused.heal();
+        world.equal(secs(45)).await;
+        assert_eq!(world.map.lists(), lists);
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn forgotten_history_is_listed_again_as_a_gap() {
+    for initial in BOTH {
+        let world = synced(initial).await;
+        world.server.pause().await;
+        put(&world.server, "o1", "unseen");
+        delete(&world.server, "o2");
+        world.server.compact();
+        world.server.resume().await.expect("resumes");
+        world.equal(secs(30)).await;
+        assert_eq!(world.map.0.lock().causes.last(), Some(&ReplaceCause::Expired));
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rolled_back_history_begins_an_epoch() {
+    let world = synced(InitialList::Paged).await;
+    let before = world.server.resource_version();
+    for n in 0..40 {
+        put(&world.server, "o1", &n.to_string());
+    }
+    world.equal(secs(5)).await;
+    tokio::time::sleep(secs(1)).await;
+    world.server.roll_back(before).expect("rolls back");
+    let took = eventually(secs(120), "a new epoch", || world.map.0.lock().epoch == 1).await;
+    assert!(took <= secs(40), "{took:?}");
+    world.equal(secs(5)).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn streamed_list_without_end_falls_back() {
+    let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
+    put(&server, "o1", "0");
+    let withheld = server.faults().inject(Fault::WithholdBookmarks).on(Match::watch());
+    let world = world_on(server, InitialList::Streamed);
+    let took = world.equal(secs(120)).await;
+    assert!(took <= secs(15), "{took:?}");
+    assert!(!world.handle.streams_lists());
+    withheld.heal();
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stop_takes_no_time_while_nobody_answers() {
+    let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
+    server.pause().await;
+    let world = world_on(server, InitialList::Streamed);
+    eventually(secs(5), "unreachable", || world.handle.state().condition == Condition::Unreachable).await;
+    let state = world.handle.state();
+    assert!(state.reason.is_some() && state.attempts > 0, "{state}");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_transport_ends_the_driver() {
+    let world = synced(InitialList::Paged).await;
+    assert!(world.transport.shutdown(secs(1)).await);
+    let ended =
+        tokio::time::timeout(secs(5), world.driver).await.expect("ends by itself").expect("without a panic");
+    let last = ended.0.lock().states.last().cloned().expect("a state");
+    assert_eq!(last.condition, Condition::Stopped);
+    assert!(last.reason.is_some());
+}
