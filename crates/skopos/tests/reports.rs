@@ -11,11 +11,13 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{Api, PostParams};
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::wire::WatchEvent;
 use skopos::{
     AuditError, BuildError, Condition, Event, HandlerOptions, Informer, InformerFactory, InformerOptions,
-    NotSynced, ReadError, Transport, TransportOptions, WaitError, sync_handler,
+    NotSynced, RawWatch, RawWatchItem, ReadError, Target, Transport, TransportOptions, WaitError,
+    sync_handler,
 };
-use skopos_testserver::{Connections, Direction, How, TestServer};
+use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
 use support::*;
 use tokio::time::{Instant, timeout};
 
@@ -345,5 +347,50 @@ async fn r4_a_recreated_object_is_a_deletion_and_an_addition() {
         }
         let more = timeout(secs(30), events.next()).await;
         assert!(more.is_err(), "what did not change is not told: {more:?}");
+    }
+}
+
+/// R5: a raw watch ends when the server closes it. A loop that returned then lost all later events, a loop that went on span
+/// on a closed channel.
+#[tokio::test(start_paused = true)]
+async fn r5_a_raw_watch_outlives_quiet_hours_and_closed_connections() {
+    let world = world().await;
+    let target = Target::new("", "v1", "configmaps");
+    let transport = world.factory.transport().clone();
+    let mut watch = RawWatch::builder(transport.clone(), target).from_now();
+    let quiet = timeout(secs(3 * 3600), watch.next()).await;
+    assert!(
+        matches!(&quiet, Err(_) | Ok(Some(RawWatchItem::Event(WatchEvent::Bookmark { .. })))),
+        "{quiet:?}"
+    );
+    for (name, trouble) in ["closed", "reset", "restarted", "killed"].into_iter().zip(0..) {
+        match trouble {
+            0 => world.server.close_watches(),
+            1 => drop(world.server.faults().inject(Fault::Reset).on(Match::watch()).times(1)),
+            2 => world.server.restart(How::Rst).await.unwrap(),
+            _ => drop(world.server.faults().kill_connections(How::Fin)),
+        }
+        world.create("a", name, "1");
+        let seen = timeout(secs(10), next_change(&mut watch)).await.expect("the event is not lost");
+        assert_eq!(seen, name);
+    }
+    let watches = world.requests("watch", "configmaps");
+    assert!(watches <= 3 * 12 + 4 * 3, "{watches} watches in three quiet hours: it does not spin");
+
+    for start in ["", "0", "x"] {
+        let watch = RawWatch::builder(transport.clone(), Target::new("", "v1", "configmaps")).from(start);
+        assert!(watch.is_err(), "{start:?} is no place to go on from");
+    }
+    world.factory.shutdown(secs(1)).await;
+    assert!(timeout(secs(1), watch.next()).await.expect("it ends with the transport").is_none());
+}
+
+async fn next_change(watch: &mut RawWatch) -> String {
+    loop {
+        match watch.next().await.expect("it goes on") {
+            RawWatchItem::Event(WatchEvent::Added(object)) => return object.name().to_owned(),
+            RawWatchItem::Event(WatchEvent::Bookmark { .. }) => {}
+            other => panic!("{other:?}"),
+        }
     }
 }
