@@ -126,6 +126,8 @@ impl TestServer {
         }
         let user = match &self.shared.token {
             Some(token) => format!("    token: {}\n", serde_json::Value::from(token.as_str())),
+            // kubectl asks at the terminal for a name and a password before it talks TLS without any credentials.
+            None if self.ca_pem().is_some() => "    token: not-checked\n".to_owned(),
             None => "    {}\n".to_owned(),
         };
         format!(

@@ -87,7 +87,7 @@ impl TestServer {
     /// Creates `n` realistic pods of about 4.4 KB each, straight in the storage: 100,000 in a few seconds. A second call
     /// adds `n` more. The namespaces that they lie in are created too.
     pub fn load_pods(&self, n: usize) {
-        let generator = PodGenerator::new(0);
+        let generator = PodGenerator::new(0).created_before(self.state().clock.now());
         for name in generator.namespace_names() {
             // It is there already after the first call.
             let _ = self.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));

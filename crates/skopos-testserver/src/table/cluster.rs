@@ -148,7 +148,7 @@ const VOLUME: &[Column] = &[
     Column::new("Capacity", "string", |row| row.at(&["spec", "capacity", "storage"])),
     Column::new("Access Modes", "string", |row| access_modes(row.get(&["spec", "accessModes"]))),
     Column::new("Reclaim Policy", "string", |row| row.at(&["spec", "persistentVolumeReclaimPolicy"])),
-    Column::new("Status", "string", |row| phase(row)),
+    Column::new("Status", "string", phase),
     Column::new("Claim", "string", |row| {
         let claim = |field: &str| row.text(&["spec", "claimRef", field]);
         if claim("name").is_empty() {
@@ -168,7 +168,7 @@ const VOLUME: &[Column] = &[
 
 const CLAIM: &[Column] = &[
     NAME,
-    Column::new("Status", "string", |row| phase(row)),
+    Column::new("Status", "string", phase),
     Column::new("Volume", "string", |row| row.text_or(&["spec", "volumeName"], "")),
     Column::new("Capacity", "string", |row| row.text_or(&["status", "capacity", "storage"], "")),
     Column::new("Access Modes", "string", |row| access_modes(row.get(&["status", "accessModes"]))),

@@ -155,7 +155,7 @@ pub(super) fn pod_of_template(owner: &Value) -> Value {
 pub(super) fn template_hash(template: &Value) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // FNV-1a: stable over versions of Rust, unlike the standard library's hashes.
-    let mut hash = template.to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+    let mut hash = meaningful(template).to_string().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let mut text = String::new();
@@ -164,4 +164,22 @@ pub(super) fn template_hash(template: &Value) -> String {
         hash /= LETTERS.len() as u64;
     }
     text
+}
+
+/// A template without what says nothing: clients differ in what they leave empty and what they leave out.
+fn meaningful(value: &Value) -> Value {
+    let empty = |value: &Value| {
+        value.is_null()
+            || value == ""
+            || value.as_object().is_some_and(|m| m.is_empty())
+            || value.as_array().is_some_and(Vec::is_empty)
+    };
+    match value {
+        Value::Object(map) => {
+            let fields = map.iter().map(|(name, value)| (name.clone(), meaningful(value)));
+            Value::Object(fields.filter(|(_, value)| !empty(value)).collect())
+        }
+        Value::Array(items) => items.iter().map(meaningful).collect(),
+        scalar => scalar.clone(),
+    }
 }

@@ -104,7 +104,7 @@ fn read_events(
                 }
             }
             // At the start, or too far behind: look at everything.
-            Some(Tail::Lost { .. }) | None => {
+            Some(Tail::Lost) | None => {
                 let (objects, revision) = storage.list(&key, Scope::default());
                 cursors.insert(key.clone(), revision);
                 if is_worked_on(&key) {

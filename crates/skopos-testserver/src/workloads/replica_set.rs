@@ -1,5 +1,7 @@
 //! ReplicaSets: as many pods as they want.
 
+use std::cmp::Reverse;
+
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, active, pod_of_template, ready, terminating};
@@ -29,13 +31,10 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     }
     if active.len() > wanted {
         // Those that are not ready go first, then the youngest.
-        active.sort_by_key(|pod| {
-            (!ready(pod), pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned))
-        });
-        let surplus = active.len() - wanted;
-        active.sort_by_key(|pod| !ready(pod));
-        for pod in active.drain(..).rev().take(surplus).collect::<Vec<_>>() {
-            cluster.delete(&pods, &pod);
+        let age = |pod: &Value| pod["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+        active.sort_by_key(|pod| (ready(pod), Reverse(age(pod))));
+        for pod in &active[..active.len() - wanted] {
+            cluster.delete(&pods, pod);
         }
         // The deletions lead here again, with the right numbers.
         return;

@@ -46,10 +46,11 @@ impl Writer<'_> {
     ) -> Result<Written, Status> {
         let resource = &place.resource;
         self.check_namespace(place, options)?;
-        if !options.trusted && resource.subresource("status").is_some() {
-            if let Some(map) = object.as_object_mut() {
-                map.remove("status");
-            }
+        if !options.trusted
+            && resource.subresource("status").is_some()
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
         }
         metadata::stamp_new(self.state, resource, &mut object);
         defaults::on_create(self.state, resource, &mut object);
@@ -73,7 +74,7 @@ impl Writer<'_> {
             match self.store_new(place, &object, options) {
                 Err(WriteFailure::Taken) if prefix.is_some() && attempt < NAME_ATTEMPTS => {}
                 Err(WriteFailure::Taken) => return Err(taken(place, &object, prefix.is_some())),
-                Err(WriteFailure::Other(status)) => return Err(status),
+                Err(WriteFailure::Other(status)) => return Err(*status),
                 Ok(written) => return Ok(written),
             }
         }
@@ -92,19 +93,19 @@ impl Writer<'_> {
                 crate::resources::group_version(&place.resource.group, &place.resource.storage_version)
                     .into();
         }
-        let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::Other(unstorable(&e)))?;
+        let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::from(unstorable(&e)))?;
         if options.dry_run {
             let exists = self.state.storage.get(&place.storage, &draft.key()).is_some();
             return if exists { Err(WriteFailure::Taken) } else { Ok(Written::Dry(object.clone())) };
         }
-        let definition = crds::parse(&place.resource, object).map_err(WriteFailure::Other)?;
+        let definition = crds::parse(&place.resource, object).map_err(WriteFailure::from)?;
         match self.state.storage.create(&place.storage, draft) {
             Ok(stored) => {
                 definition.register(self.state);
                 Ok(Written::Stored(stored))
             }
             Err(WriteError::AlreadyExists) => Err(WriteFailure::Taken),
-            Err(other) => Err(WriteFailure::Other(Status::internal_error(other))),
+            Err(other) => Err(Status::internal_error(other).into()),
         }
     }
 
@@ -144,7 +145,13 @@ impl Writer<'_> {
 
 enum WriteFailure {
     Taken,
-    Other(Status),
+    Other(Box<Status>),
+}
+
+impl From<Status> for WriteFailure {
+    fn from(status: Status) -> Self {
+        Self::Other(Box::new(status))
+    }
 }
 
 fn taken(place: &Place, object: &Value, generated: bool) -> Status {

@@ -134,16 +134,16 @@ impl Writer<'_> {
 
     /// What goes with an object.
     fn after_removal(&self, place: &Place, object: &Value) {
-        if let Ok(definition) = crds::parse(&place.resource, object) {
-            if let Some(resource) = definition.unregister(self.state) {
-                let key = crate::storage::ResourceKey::from(&*resource);
-                let (objects, _) = self.state.storage.list(&key, Scope::default());
-                for object in objects {
-                    // Its finalizers do not count any more.
-                    let _ = self.state.storage.delete(&key, object.key(), None);
-                }
-                self.state.storage.drop_resource(&key);
+        if let Ok(definition) = crds::parse(&place.resource, object)
+            && let Some(resource) = definition.unregister(self.state)
+        {
+            let key = crate::storage::ResourceKey::from(&*resource);
+            let (objects, _) = self.state.storage.list(&key, Scope::default());
+            for object in objects {
+                // Its finalizers do not count any more.
+                let _ = self.state.storage.delete(&key, object.key(), None);
             }
+            self.state.storage.drop_resource(&key);
         }
     }
 
