@@ -1,0 +1,44 @@
+//! How soon each fault that the test server can inflict is noticed, and how soon the content is right again once it is
+//! healed, in virtual time. The bounds are those of the design; `docs/detection.md` is written by this test when
+//! `SKOPOS_WRITE_TABLES=1` is set.
+
+mod support;
+
+#[path = "detection/bed.rs"]
+mod bed;
+#[path = "detection/bounds.rs"]
+mod bounds;
+#[path = "detection/cases.rs"]
+mod cases;
+#[path = "detection/table.rs"]
+mod table;
+
+use bed::{Measured, measure};
+
+/// Each case runs with so many seeds; the table has the worst of them. `SKOPOS_CASES` says otherwise.
+const SEEDS: u64 = 3;
+
+#[test]
+fn every_fault_is_noticed_and_healed_within_its_bounds() {
+    let seeds = std::env::var("SKOPOS_CASES").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
+    let only = std::env::var("SKOPOS_ONLY").unwrap_or_default();
+    let mut measured = Vec::new();
+    for case in cases::all().into_iter().filter(|case| case.fault.contains(&only)) {
+        let runs = (1..=seeds).map(|seed| in_virtual_time(measure(&case, seed)));
+        let worst = runs.reduce(Measured::worst).expect("at least one seed");
+        measured.push((case, worst));
+    }
+    let table = table::markdown(&measured, seeds);
+    println!("{table}");
+    if std::env::var("SKOPOS_WRITE_TABLES").is_ok_and(|write| write == "1") && only.is_empty() {
+        table::write(&table);
+    }
+    let missed: Vec<String> = measured.iter().flat_map(|(case, measured)| case.missed(measured)).collect();
+    assert!(missed.is_empty(), "bounds that do not hold:\n{}", missed.join("\n"));
+}
+
+/// A runtime of its own for each run, so that one leaves nothing to the next.
+fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(run)
+}
