@@ -23,6 +23,8 @@ pub(crate) struct Parts<'a> {
     labels: Option<Range<usize>>,
     labels_as_pairs: Option<Vec<Pair>>,
     annotations: Option<Range<usize>>,
+    /// Labels are passed over, whatever they are: in custom resources they stand before the name.
+    identity_only: bool,
 }
 
 /// Whose object some bytes are, as far as it could be told.
@@ -197,6 +199,10 @@ impl<'a> Parts<'a> {
 
     fn read_labels(&mut self, cursor: &mut Cursor<'a>, limits: &Limits) -> Result<(), ScanError> {
         const FIELD: &str = "metadata.labels";
+        if self.identity_only {
+            cursor.skip_value()?;
+            return Ok(());
+        }
         if cursor.peek() != Some(b'{') {
             return wrong_type_unless_null(cursor, FIELD, "an object");
         }
@@ -292,7 +298,7 @@ impl<'a> Parts<'a> {
     /// See [`RawObject::identify`](super::RawObject::identify).
     pub(crate) fn identify(json: &[u8]) -> Identity {
         let limits = Limits::default();
-        let mut parts = Parts::default();
+        let mut parts = Parts { identity_only: true, ..Parts::default() };
         // An error ends the reading; what was read before it stays.
         let _ = parts.read(&mut Cursor::new(json, limits.max_depth), &limits);
         if let Some(identity) = parts.identity() {
@@ -300,7 +306,7 @@ impl<'a> Parts<'a> {
         }
         // Broken before the metadata, or wrapped in something: look for metadata anywhere.
         for at in memchr::memmem::find_iter(json, METADATA_KEY).take(MAX_GUESSES) {
-            let mut parts = Parts::default();
+            let mut parts = Parts { identity_only: true, ..Parts::default() };
             let start = at + METADATA_KEY.len();
             let guess = &json[start..json.len().min(start + MAX_GUESS_BYTES)];
             let mut cursor = Cursor::new(guess, limits.max_depth);

@@ -124,6 +124,10 @@ fn identifies_broken_objects() {
     assert_eq!(RawObject::identify(garbage.as_bytes()), expected);
     let latin1 = [&b"{\"a\":\"\xe9\","[..], &whole.as_bytes()[1..]].concat();
     assert_eq!(RawObject::identify(&latin1), expected);
+    // In order of the alphabet, as custom resources are written.
+    let labels =
+        r#"{"metadata":{"labels":{"a":7},"name":"a","namespace":"n","resourceVersion":"5","uid":"u"}}"#;
+    assert_eq!(RawObject::identify(labels.as_bytes()), expected);
     for nothing in
         ["", "{", "nonsense", r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"a/b","uid":"u"}}"#]
     {
