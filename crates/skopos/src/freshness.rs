@@ -395,3 +395,131 @@ impl FreshnessCell {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use tokio::time::advance;
+
+    struct Cell {
+        cell: Arc<FreshnessCell>,
+        common: Arc<Common>,
+        slept: Arc<AtomicI64>,
+    }
+
+    /// A synced content of this many parts, proven now.
+    fn live(parts: usize) -> Cell {
+        let slept = Arc::new(AtomicI64::new(0));
+        let lead = slept.clone();
+        let common = Common::for_tests(SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()));
+        let cell = FreshnessCell::new(Basis::new(common.clone(), parts));
+        for part in 0..parts {
+            cell.update(part, |part| part.synced = true);
+            cell.prove(part, Instant::now());
+        }
+        let cell = Cell { cell, common, slept };
+        (0..parts).for_each(|part| cell.link(part, Condition::Watching, 0));
+        cell
+    }
+
+    impl Cell {
+        fn link(&self, part: usize, condition: Condition, attempts: u32) {
+            let state = link(&self.common, condition);
+            let state = Arc::new(LinkState { attempts, ..LinkState::clone(&state) });
+            self.cell.update(part, |part| part.link = state.clone());
+        }
+
+        fn now(&self) -> Freshness {
+            self.cell.freshness()
+        }
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_age_grows_until_it_is_proven_again_or_counts_for_nothing() {
+        let content = live(1);
+        advance(secs(90)).await;
+        assert!(matches!(content.now(), Freshness::Live { age } if age == secs(90)));
+        let proven = Instant::now() - secs(30);
+        content.cell.prove(0, proven);
+        assert!(content.now().is_within(secs(30)));
+        content.cell.prove(0, proven - secs(20));
+        assert!(content.now().is_within(secs(30)), "an older proof takes nothing away");
+        advance(secs(61)).await;
+        match content.now() {
+            Freshness::Stale { since, age, reason: StaleReason::AgeBound } => {
+                assert_eq!((since.elapsed(), age), (secs(1), Some(secs(91))));
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_wrong_is_said_with_the_age_all_the_same() {
+        let content = live(1);
+        content.link(0, Condition::Retrying, 1);
+        advance(secs(7)).await;
+        match content.now() {
+            Freshness::Stale { since, age, reason: StaleReason::Link(state) } => {
+                assert_eq!((since.elapsed(), age), (secs(7), Some(secs(7))));
+                assert_eq!(state.condition, Condition::Retrying);
+            }
+            other => panic!("{other}"),
+        }
+        content.link(0, Condition::Watching, 0);
+        content.cell.update(0, |part| part.audit = Some((Instant::now(), 3)));
+        assert!(matches!(content.now().reason(), Some(StaleReason::AuditMismatch { differences: 3 })));
+        content.cell.stop();
+        assert!(matches!(content.now(), Freshness::Stopped { age: Some(_) }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_renewal_of_a_watch_is_no_trouble_unless_it_takes_long() {
+        let content = live(1);
+        content.link(0, Condition::Connecting, 0);
+        advance(secs(1)).await;
+        assert!(content.now().is_live());
+        advance(secs(1)).await;
+        assert!(matches!(content.now().reason(), Some(StaleReason::Link(_))));
+        content.link(0, Condition::Connecting, 1);
+        assert!(!content.now().is_live(), "not a renewal: it has failed before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_that_the_machine_slept_counts() {
+        let content = live(1);
+        content.slept.store(2_000_000_000, Ordering::SeqCst);
+        assert!(matches!(content.now(), Freshness::Live { age } if age == secs(2)));
+        content.slept.store(60_000_000_000, Ordering::SeqCst);
+        assert!(
+            matches!(content.now().reason(), Some(StaleReason::ClockSuspended { .. })),
+            "{}",
+            content.now()
+        );
+        assert_eq!(content.now().age(), Some(secs(60)));
+        // A proof of before the sleep that arrives after it is as old as the sleep.
+        content.common.sleep.tick();
+        let before = Instant::now();
+        advance(secs(1)).await;
+        content.cell.prove(0, before - secs(1));
+        assert!(content.now().age().is_some_and(|age| age >= secs(60)));
+        content.cell.prove(0, Instant::now());
+        assert!(content.now().is_within(secs(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_set_is_as_fresh_as_its_worst_part() {
+        let content = live(2);
+        advance(secs(10)).await;
+        content.cell.prove(0, Instant::now());
+        assert_eq!(content.now().age(), Some(secs(10)));
+        content.link(1, Condition::Forbidden, 2);
+        assert!(matches!(content.now(), Freshness::Stale { .. }));
+        content.cell.update(0, |part| part.synced = false);
+        assert!(matches!(content.now(), Freshness::NeverSynced { .. }));
+    }
+}

@@ -1,6 +1,8 @@
 //! An age that is reported is never below the true age (I10), whatever goes wrong: random changes, delays, faults and
 //! probes in virtual time, against the server's own log. `SKOPOS_CASES` sets the number of runs.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
 mod support;
 
 use std::collections::BTreeMap;
@@ -123,10 +125,14 @@ fn change(world: &World, log: &mut Log, random: &mut fastrand::Rng) {
     let name = format!("m{}", random.u32(0..8));
     if random.u32(0..4) == 0 && world.server.get("configmaps", Some("a"), &name).is_ok() {
         world.delete("a", &name);
-        log.commit(world.server.resource_version(), |state| drop(state.remove(&name)));
+        log.commit(world.server.resource_version(), |state| {
+            state.remove(&name);
+        });
     } else {
         let revision = world.put("a", &name, &random.u64(..).to_string());
-        log.commit(revision, |state| drop(state.insert(name, revision)));
+        log.commit(revision, |state| {
+            state.insert(name, revision);
+        });
     }
 }
 

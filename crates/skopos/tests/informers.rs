@@ -1,5 +1,7 @@
 //! Informers from first light to shutdown, in virtual time.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
 mod support;
 
 use futures::StreamExt;

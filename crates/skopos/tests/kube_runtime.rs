@@ -1,5 +1,6 @@
 //! A kube-runtime controller on an informer.
 #![cfg(feature = "kube-runtime")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
 mod support;
 

@@ -1,5 +1,7 @@
 //! What many informers cost, and that nothing is left of those that are gone. The figures are printed (`--nocapture`).
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
 mod support;
 
 use std::time::Duration;
