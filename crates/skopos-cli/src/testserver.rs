@@ -21,7 +21,7 @@ pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result
     let server = builder.start().await.map_err(start_error)?;
     let world = World::of_pods(&server, args.objects)?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig_out, &server)?;
-    introduce(&server, kubeconfig.path(), &args.objects)?;
+    introduce(&server, kubeconfig.path(), args.objects);
     stop.run_until_cancelled(churn(&server, world, args.churn)).await;
     server.stop().await;
     Ok(())
@@ -77,15 +77,20 @@ impl Drop for Kubeconfig {
     }
 }
 
-fn introduce(server: &TestServer, kubeconfig: &Path, objects: &u32) -> Result<(), CliError> {
-    let mut out = io::stdout();
+/// Says what runs, and what to do next. A script that has read what it needs may close its end: the server runs on.
+fn introduce(server: &TestServer, kubeconfig: &Path, objects: u32) {
     let kubeconfig = kubeconfig.display();
-    writeln!(out, "serving {} at {}", human::count((*objects).into(), "pod"), server.url())?;
-    writeln!(out, "kubeconfig: {kubeconfig}")?;
-    writeln!(out, "try: kubectl --kubeconfig {kubeconfig} get pods -A")?;
-    writeln!(out, "     skopos watch pods -A --kubeconfig {kubeconfig}")?;
-    writeln!(out, "Ctrl-C ends it; nothing is kept.")?;
-    Ok(out.flush()?)
+    let text = format!(
+        "serving {} at {}\n\
+         kubeconfig: {kubeconfig}\n\
+         try: kubectl --kubeconfig {kubeconfig} get pods -A\n     \
+         skopos watch pods -A --kubeconfig {kubeconfig}\n\
+         Ctrl-C ends it; nothing is kept.\n",
+        human::count(objects.into(), "pod"),
+        server.url()
+    );
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Makes changes at the asked rate, for ever.

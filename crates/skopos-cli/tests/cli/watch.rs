@@ -140,3 +140,24 @@ fn a_testserver_ends_in_peace_and_takes_its_kubeconfig_along() {
     assert!(server.wait(Duration::from_secs(5)).success());
     assert!(!std::path::Path::new(&path).exists());
 }
+
+#[test]
+fn a_script_may_stop_reading_once_it_knows_the_kubeconfig() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("kubeconfig");
+    let mut command = skopos();
+    let mut child = command
+        .arg("testserver")
+        .arg("--kubeconfig-out")
+        .arg(&kubeconfig)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    drop(child.stdout.take());
+    let watch =
+        Running::of(skopos().args(["watch", "namespaces", "-o", "name", "--kubeconfig"]).arg(&kubeconfig));
+    watch.error_line(|line| line.starts_with("# synced"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
