@@ -69,7 +69,7 @@ fn dependents(cluster: Cluster<'_>, uid: &str, namespace: Option<&str>) -> Vec<F
         }
         let (objects, _) = cluster.state.storage.list(&key, Scope::of(namespace));
         // Most objects do not name it at all, which is quickly seen.
-        for object in objects.iter().filter(|object| contains(object.json_slice(), uid.as_bytes())) {
+        for object in objects.iter().filter(|object| contains(object.json_slice(), uid)) {
             let object = object.to_value();
             if owners(&object).any(|owner| owner["uid"] == uid) {
                 found.push((resource.clone(), object));

@@ -178,6 +178,3 @@ fn place_of(state: &ServerState, object: &Value) -> Result<Place, Status> {
     let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
     Ok(Place::new(&resource, Some(&namespace), &name))
 }
-
-#[cfg(test)]
-mod tests;
