@@ -24,8 +24,12 @@ fn every_fault_is_noticed_and_healed_within_its_bounds() {
     let only = std::env::var("SKOPOS_ONLY").unwrap_or_default();
     let mut measured = Vec::new();
     for case in cases::all().into_iter().filter(|case| case.fault.contains(&only)) {
+        let begun = std::time::SystemTime::now();
         let runs = (1..=seeds).map(|seed| in_virtual_time(measure(&case, seed)));
         let worst = runs.reduce(Measured::worst).expect("at least one seed");
+        if std::env::var_os("SKOPOS_SHOW_TIMES").is_some() {
+            println!("{}: {:?} {worst:?}", case.fault, begun.elapsed().unwrap_or_default());
+        }
         measured.push((case, worst));
     }
     let table = table::markdown(&measured, seeds);

@@ -16,9 +16,9 @@ pub(crate) struct Bounds {
     pub(crate) recover: Bound,
 }
 
-/// What a server in trouble may be asked.
+/// Whose requests are counted against the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum Whose {
     /// By one informer, the probes of its kind aside.
     Informer,
     /// By everybody, probes included: nobody answers.
@@ -50,3 +50,44 @@ pub(crate) const WATCH_UNANSWERED: Bounds = bounds(secs(90, NO_HEADERS), secs(5,
 
 const STALL: &str = "bounds: stalled stream, live PING";
 pub(crate) const STALLED: Bounds = bounds(secs(60, STALL), secs(5, STALL));
+
+// A redirect is refused, not followed (row 27); the rest is as for any answer.
+const ANSWER: &str = "rows 18 to 20, 25: known with the first answer";
+const BACKOFF: &str = "`backoff_max` 30 s and up to 30 %";
+pub(crate) const ANSWERED: Bounds = bounds(secs(1, ANSWER), secs(39, BACKOFF));
+
+const ASKED_TO_WAIT: &str = "row 24: `Retry-After` 20 s and up to 10 %, or the backoff";
+pub(crate) const THROTTLED: Bounds = bounds(secs(1, ANSWER), secs(39, ASKED_TO_WAIT));
+
+const EXPIRED: &str = "row 22: one list";
+pub(crate) const HISTORY_GONE: Bounds = bounds(secs(1, ANSWER), secs(2, EXPIRED));
+
+const ROLLBACK: &str = "bounds: RV rollback";
+pub(crate) const ROLLED_BACK: Bounds = bounds(secs(30, ROLLBACK), secs(2, ROLLBACK));
+
+const DIVERGED: &str = "bounds: silent divergence";
+pub(crate) const DIVERGENCE: Bounds = bounds(secs(600, DIVERGED), secs(2, DIVERGED));
+
+const NO_END: &str = "row 35: 60 s, then a list";
+pub(crate) const NO_END_BOOKMARK: Bounds = bounds(secs(60, NO_END), secs(5, NO_END));
+
+const SLOW: &str = "row 11: 10 s without progress";
+pub(crate) const SLOW_BODY: Bounds = bounds(secs(11, SLOW), secs(39, BACKOFF));
+
+const BROKEN: &str = "rows 13, 14: the frame itself";
+const BROKEN_TWICE: &str = "row 14: the object is read, or one list";
+pub(crate) const BROKEN_FRAME: Bounds = bounds(secs(1, BROKEN), secs(5, BROKEN_TWICE));
+
+const OVERSIZED: &str = "rows 16, 17: the cap is reached";
+pub(crate) const HOSTILE: Bounds = bounds(secs(1, OVERSIZED), secs(39, BACKOFF));
+
+const LOOP: &str = "row 37: counts as failing";
+pub(crate) const CLOSED_IN_A_LOOP: Bounds = bounds(secs(1, LOOP), secs(39, BACKOFF));
+
+const HARMLESS_SOURCE: &str = "nothing is lost";
+pub(crate) const HARMLESS: Bounds = bounds(secs(1, HARMLESS_SOURCE), secs(2, HARMLESS_SOURCE));
+
+pub(crate) const KILLED: Bounds = bounds(secs(1, LOST), secs(39, BACKOFF));
+
+const GONE_MEANWHILE: &str = "bounds: RST, FIN, GOAWAY, and one list";
+pub(crate) const HISTORY_GONE_MEANWHILE: Bounds = bounds(secs(1, LOST), secs(3, GONE_MEANWHILE));
