@@ -303,7 +303,7 @@ impl FactoryCore {
             }
         });
         let audit_in =
-            self.options.audit_interval.map(|interval| interval.mul_f64(0.9 + registry.random.f64() / 5.0));
+            self.options.audit_interval.map(|interval| interval.mul_f64(0.8 + registry.random.f64() / 5.0));
         Shared {
             factory: self.clone(),
             resource,
@@ -363,9 +363,9 @@ impl FactoryCore {
         self.registry.lock().probers.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// A random factor from 0.9 to 1.1.
+    /// A random factor from 0.8 to 1.0.
     fn jitter(&self) -> f64 {
-        0.9 + self.registry.lock().random.f64() / 5.0
+        0.8 + self.registry.lock().random.f64() / 5.0
     }
 
     fn stats(&self) -> FactoryStats {

@@ -19,7 +19,7 @@ use crate::store::Indexer;
 #[derive(Clone, Debug)]
 pub struct FactoryOptions {
     /// How often the age of each kind of object is proven by a consistent read of one object's metadata (30 s, each time
-    /// with a jitter of ±10 %). One such probe serves all informers of the kind.
+    /// up to 20 % sooner). One such probe serves all informers of the kind.
     pub probe_interval: Duration,
     /// How long one probe may take (10 s).
     pub probe_timeout: Duration,
@@ -29,7 +29,8 @@ pub struct FactoryOptions {
     pub limits: Limits,
     /// The age above which content is not called live any more (90 s).
     pub stale_after: Duration,
-    /// How often each informer's content is compared with the server's (10 min, jitter ±10 %); `None`: only on demand.
+    /// How often each informer's content is compared with the server's (10 min, each time up to 20 % sooner);
+    /// `None`: only on demand.
     pub audit_interval: Option<Duration>,
     /// How long one audit may take (60 s).
     pub audit_timeout: Duration,

@@ -2,7 +2,7 @@
 //! informers of the kind.
 //!
 //! ```text
-//!  informers of pods ──subscribe──▶ Prober(pods) ──LIST limit=1, every 30 s ± 10 %, or when a read asks──▶ API server
+//!  informers of pods ──subscribe──▶ Prober(pods) ──LIST limit=1, every 24 to 30 s, or when a read asks──▶ API server
 //!         ▲                              │
 //!         └────── Probe { sent_at, resource_version } ──┘
 //! ```
@@ -186,7 +186,7 @@ impl Core {
             let failed = self.last.borrow().as_ref().is_some_and(|outcome| outcome.result.is_err());
             after_failure = if failed { (after_failure * 2).min(AFTER_FAILURE.1) } else { AFTER_FAILURE.0 };
             let interval = if failed { self.times.interval.min(after_failure) } else { self.times.interval };
-            next = Instant::now() + interval.mul_f64(0.9 + random.f64() / 5.0);
+            next = Instant::now() + interval.mul_f64(0.8 + random.f64() / 5.0);
         }
     }
 
