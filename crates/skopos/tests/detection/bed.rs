@@ -18,7 +18,7 @@ pub(crate) struct Case {
     /// How long the fault lasts.
     pub(crate) hold: Duration,
     /// A bound that does not hold and is not demanded, and why.
-    pub(crate) not_met: Option<(Demand, &'static str)>,
+    not_met: Option<(Demand, &'static str)>,
     /// What counts as noticed.
     notice: Notice,
     /// Whether the informer starts when the fault is there already.
@@ -158,7 +158,16 @@ impl Case {
 
     /// The bounds that do not hold, in words.
     pub(crate) fn missed(&self, measured: &Measured) -> Vec<String> {
-        let excused = |demand| self.not_met.is_some_and(|(excused, _)| excused == demand);
+        self.judge(measured, self.not_met.map(|(demand, _)| demand))
+    }
+
+    /// Why this case is excused, if it has to be.
+    pub(crate) fn excuse(&self, measured: &Measured) -> Option<(Demand, &'static str)> {
+        self.not_met.filter(|_| !self.judge(measured, None).is_empty())
+    }
+
+    fn judge(&self, measured: &Measured, excuse: Option<Demand>) -> Vec<String> {
+        let excused = |demand| excuse == Some(demand);
         let mut missed = Vec::new();
         let mut demand = |demand, holds: bool, what: String| {
             if !holds && !excused(demand) {
@@ -415,7 +424,7 @@ impl<'a> Run<'a> {
         let same = |(ours, theirs): (skopos::Object<ConfigMap>, &serde_json::Value)| {
             ours.name() == theirs["metadata"]["name"] && *ours.resource_version() == revision(theirs).into()
         };
-        snapshot.len() == objects.len() && snapshot.iter().map(|o| o.clone()).zip(&objects).all(same)
+        snapshot.len() == objects.len() && snapshot.iter().zip(&objects).all(same)
     }
 
     /// Whether a write arrives at once.

@@ -21,7 +21,7 @@ pub(crate) fn markdown(measured: &[(Case, Measured)], seeds: u64) -> String {
             bound(recover),
             format_args!("{} + {}", m.worst.informers(), m.worst.probes),
             m.lists,
-            case.not_met.map_or_else(
+            case.excuse(m).map_or_else(
                 || "yes".to_owned(),
                 |(what, why)| format!("**not met** ({}): {why}", word(what))
             ),
