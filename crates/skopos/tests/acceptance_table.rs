@@ -1,0 +1,63 @@
+//! docs/acceptance.md says which test shows what; here, that those tests exist.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+#[test]
+fn every_test_that_the_table_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let table = std::fs::read_to_string(root.join("docs/acceptance.md")).expect("the table");
+    let files = files(&table);
+    let sources: BTreeMap<&str, String> = files
+        .iter()
+        .map(|(name, path)| (*name, std::fs::read_to_string(root.join(path)).expect(path)))
+        .collect();
+    let named: Vec<(&str, &str)> = quoted(&table).filter_map(|text| text.split_once("::")).collect();
+    let named: Vec<_> = named.into_iter().filter(|name| *name != ("file", "name")).collect();
+    assert!(named.len() > 100, "the table names {} tests", named.len());
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|(file, test)| !sources.get(file).is_some_and(|source| is_test(source, test)))
+        .collect();
+    assert!(missing.is_empty(), "these do not exist: {missing:?}");
+    let unused: Vec<_> = files.keys().filter(|file| !named.iter().any(|(named, _)| named == *file)).collect();
+    assert!(unused.is_empty(), "no test of these is named: {unused:?}");
+    for line in (1..=67).chain(75..=93) {
+        assert!(rows(&table).any(|row| row.contains(&line)), "line {line} is missing");
+    }
+}
+
+/// The short names of files, from the table at the top.
+fn files(table: &str) -> BTreeMap<&str, &str> {
+    let rows = table.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split("` | `");
+        Some((cells.next()?, cells.next()?.strip_suffix("` |")?))
+    });
+    rows.collect()
+}
+
+/// What stands between backticks.
+fn quoted(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// The numbers in the first column, row by row.
+fn rows(table: &str) -> impl Iterator<Item = Vec<u32>> {
+    let numbers = |line: &str| {
+        let first = line.strip_prefix("| ")?.split(" |").next()?;
+        first.split(", ").map(|number| number.parse().ok()).collect::<Option<Vec<_>>>()
+    };
+    table.lines().filter_map(numbers)
+}
+
+/// A function of that name with a test attribute just above it.
+fn is_test(source: &str, name: &str) -> bool {
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let definition = |line: &str| {
+        let rest = line.trim_start_matches("async ").strip_prefix("fn ");
+        rest.and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
+    };
+    let is_attribute = |line: &str| line.starts_with("#[test") || line.starts_with("#[tokio::test");
+    let at = lines.iter().position(|line| definition(line));
+    at.is_some_and(|at| lines[..at].iter().rev().take(3).any(|line| is_attribute(line)))
+}
