@@ -50,8 +50,8 @@ pub use store::{
 
 #[doc(no_inline)]
 pub use skopos_reflect::{
-    Condition, Degradation, Form, InitialList, InvalidStart, LinkState, MachineOptions, MachineStats, RawWatch,
-    RawWatchBuilder, RawWatchItem, ReplaceCause, Target,
+    Condition, Degradation, Form, InitialList, InvalidStart, LinkState, MachineOptions, MachineStats,
+    RawWatch, RawWatchBuilder, RawWatchItem, ReplaceCause, Target,
 };
 #[doc(no_inline)]
 pub use skopos_transport::{
