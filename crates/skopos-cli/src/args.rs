@@ -165,7 +165,7 @@ pub(crate) struct DemoArgs {
     /// Print one report, with one fault inflicted and healed, and exit 0 if everything synced
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print lines even on a terminal
+    /// Print lines even on a terminal, as -v does
     #[arg(long, conflicts_with = "once")]
     pub(crate) lines: bool,
     /// Talk HTTPS to the server

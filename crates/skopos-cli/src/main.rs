@@ -18,6 +18,7 @@ mod testserver;
 mod watch;
 mod world;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -33,8 +34,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     // The libraries take the process' provider of cryptography; a second installation is refused, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
     log::init(&cli.log);
+    if let Command::Demo(args) = &mut cli.command {
+        // Logs and the screen would overwrite each other.
+        args.lines |= cli.log.verbose > 0 && std::io::stderr().is_terminal();
+    }
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

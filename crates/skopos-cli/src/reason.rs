@@ -17,10 +17,20 @@ pub(crate) fn of_stale(reason: &StaleReason) -> String {
 /// `not connected, next attempt in 886 ms; last: refused (os error 111)` becomes `refused`.
 pub(crate) fn plain(reason: &str) -> String {
     let reason = reason.rsplit_once("; last: ").map_or(reason, |(_, last)| last);
-    match (reason.find(" (os error "), reason.ends_with(')')) {
-        (Some(at), true) => reason[..at].to_owned(),
+    let reason = match (reason.find(" (os error "), reason.ends_with(')')) {
+        (Some(at), true) => &reason[..at],
+        _ => reason,
+    };
+    match reason.rsplit_once(": ") {
+        Some((head, tail)) if repeats(head, tail) => head.to_owned(),
         _ => reason.to_owned(),
     }
+}
+
+/// Whether the end says no more than what stands before it, as in `connection reset: Connection reset by peer`.
+fn repeats(head: &str, tail: &str) -> bool {
+    let (head, tail) = (head.to_lowercase(), tail.to_lowercase());
+    head.starts_with(&tail) || tail.starts_with(&head)
 }
 
 /// The reason's first clause: what many have in common who have the same trouble.
@@ -44,6 +54,11 @@ mod tests {
             "connection refused by [::1]:1: no"
         );
         assert_eq!(plain("no answer (yet)"), "no answer (yet)");
+        assert_eq!(plain("connection reset: Connection reset by peer (os error 104)"), "connection reset");
+        assert_eq!(
+            plain("connection refused by [::1]:1: Connection refused"),
+            "connection refused by [::1]:1"
+        );
     }
 
     #[test]

@@ -24,6 +24,16 @@ where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
+    until(next_signal, command).await
+}
+
+/// The same with any source of signals.
+async fn until<S, F, Fut>(mut next_signal: impl FnMut() -> S, command: F) -> Result<(), CliError>
+where
+    S: Future<Output = Result<u8, CliError>>,
+    F: FnOnce(CancellationToken) -> Fut,
+    Fut: Future<Output = Result<(), CliError>> + Send + 'static,
+{
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(command(stop.clone()));
@@ -68,4 +78,71 @@ async fn next_signal() -> Result<u8, CliError> {
     tokio::signal::ctrl_c().await?;
     let _ = SIGTERM;
     Ok(SIGINT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use tokio::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    }
+
+    /// One SIGINT once the command has begun, and no other.
+    fn one_signal(mut begun: Receiver<()>) -> impl FnMut() -> BoxFuture<'static, Result<u8, CliError>> {
+        let mut first = Some(async move {
+            begun.recv().await;
+            Ok(SIGINT)
+        });
+        move || match first.take() {
+            Some(first) => first.boxed(),
+            None => std::future::pending().boxed(),
+        }
+    }
+
+    #[test]
+    fn a_command_that_blocks_its_thread_is_left_behind() {
+        let (begun, signal) = channel(1);
+        let runtime = runtime();
+        // After the runtime, so that also a failing test first lets the command go.
+        let (release, released) = sync_channel::<()>(0);
+        let blocked = until(one_signal(signal), |_| async move {
+            let _ = begun.send(()).await;
+            // As a write to a pipe that nobody reads.
+            let _ = released.recv();
+            Ok(())
+        });
+        let result = runtime.block_on(async { tokio::time::timeout(PATIENCE, blocked).await });
+        assert!(matches!(result, Ok(Err(CliError::Interrupted(SIGINT)))), "{result:?}");
+        drop(release);
+    }
+
+    #[test]
+    fn a_command_may_leave_in_its_own_order() {
+        let (begun, signal) = channel(1);
+        let (left, leaving) = sync_channel(1);
+        let orderly = until(one_signal(signal), |stop| async move {
+            let _ = begun.send(()).await;
+            stop.cancelled().await;
+            let _ = left.send(());
+            Ok(())
+        });
+        let result = runtime().block_on(async { tokio::time::timeout(PATIENCE, orderly).await });
+        assert!(matches!(result, Ok(Err(CliError::Interrupted(SIGINT)))), "{result:?}");
+        assert!(leaving.try_recv().is_ok());
+    }
+
+    #[test]
+    fn a_panic_is_an_error_in_one_line() {
+        let result = runtime().block_on(until(std::future::pending, |_| async { panic!("on purpose") }));
+        assert!(result.unwrap_err().line().unwrap().starts_with("error: a bug in skopos: "));
+    }
 }

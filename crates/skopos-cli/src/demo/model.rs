@@ -250,9 +250,11 @@ impl Model {
             && self.now.kinds.iter().all(|kind| matches!(kind.health, Health::Live { .. }))
     }
 
-    /// Whether every informer has noticed a trouble since this moment and has got over it.
+    /// Whether every informer has noticed a trouble since this moment and has got over it, and all of it is told.
     pub(crate) fn all_healed_since(&self, moment: Duration) -> bool {
         self.all_live()
+            && self.troubles.is_empty()
+            && self.healings.is_empty()
             && self.now.kinds.iter().all(|kind| {
                 kind.trouble.as_ref().is_some_and(|trouble| trouble.at >= moment && trouble.healed.is_some())
             })

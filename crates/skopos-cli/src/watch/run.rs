@@ -10,6 +10,7 @@ use skopos::{
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
 use super::notices::{ViewMonitor, ViewState};
 use crate::args::{OutputFormat, WatchArgs};
@@ -47,6 +48,12 @@ pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), 
         return Ok(());
     };
     let resource = resource?;
+    info!(
+        url = cluster.url,
+        api_version = resource.api_version(),
+        resource = resource.plural,
+        "found the resource"
+    );
     let options = informer_options(&args, &resource, &cluster.namespace)?;
     let factory = InformerFactory::new(cluster.transport.clone(), FactoryOptions::default());
     let informer = factory.raw(&api_resource(&resource), options).map_err(usage)?;
@@ -61,6 +68,7 @@ pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), 
         monitor: ViewMonitor::new(PATIENCE),
         begun,
         deadline,
+        logged: None,
     };
     let result = stop.run_until_cancelled(session.run(events)).await.unwrap_or(Ok(()));
     factory.shutdown(SHUTDOWN).await;
@@ -76,6 +84,8 @@ struct Session {
     monitor: ViewMonitor,
     begun: Instant,
     deadline: Instant,
+    /// The condition of the link that was logged last.
+    logged: Option<Condition>,
 }
 
 impl Session {
@@ -117,6 +127,7 @@ impl Session {
 
     /// Looks at the freshness, and says what is new about it.
     fn glance(&mut self, is_synced: bool) -> Result<(), CliError> {
+        self.log_link();
         let state = match self.informer.freshness() {
             Freshness::NeverSynced { reason, .. } => {
                 self.check_hope()?;
@@ -134,6 +145,28 @@ impl Session {
             Some(notice) => self.notice(&notice),
             None => Ok(()),
         }
+    }
+
+    /// For `-v`: what the link does, whenever that changes.
+    fn log_link(&mut self) {
+        let state = self.informer.state();
+        if self.logged.as_ref() == Some(&state.condition) {
+            return;
+        }
+        let stats = self.informer.stats();
+        info!(
+            condition = state.condition.word(),
+            reason = state.reason.as_deref(),
+            attempts = state.attempts,
+            resource_version = %stats.resource_version,
+            objects = stats.objects,
+            events = stats.events,
+            relists = stats.relists,
+            lists = stats.lists_sent,
+            watches = stats.watches_sent,
+            "link"
+        );
+        self.logged = Some(state.condition);
     }
 
     /// Before the first view: fails when the time is over, and at once when waiting is in vain.
