@@ -299,9 +299,13 @@ impl Machine {
         self.doubt.not_before = self.now + pause + self.up_to(pause / 4);
         let Some(oldest) = self.doubt.probes.front() else { return };
         let limit = self.options.doubt_limit * (1 << self.doubt.vain_lists);
+        let reason = "the stream is silent, and nothing shows that it has nothing to say".into();
         if self.now.since(oldest.seen_at) >= limit {
-            let reason = "the stream is silent, and nothing shows that it has nothing to say".into();
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
+        } else if self.link.condition == Condition::Watching {
+            // Two streams are silent and a probe is ahead of both: that is told before it is settled.
+            self.link.reason = Some(reason);
+            self.set_condition(Condition::Degraded(Degradation::Stalled));
         }
     }
 
