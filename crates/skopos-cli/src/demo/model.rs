@@ -352,12 +352,11 @@ impl Model {
     /// Tells of troubles, a moment after they came up first.
     fn tell_troubles(&mut self) {
         for (common, group) in self.ripe(|model| &mut model.troubles, GATHERING) {
-            let after =
-                self.since_fault(group.first(), |inflicted| inflicted.at).map_or(String::new(), |took| {
-                    format!(" (detected {} after the fault)", human::seconds(took))
-                });
+            let after = self
+                .since_fault(group.first(), |inflicted| inflicted.at)
+                .map_or(String::new(), |took| format!("detected {} after the fault: ", human::seconds(took)));
             let what = if group.members.len() == 1 { &group.what } else { &common };
-            let text = format!("{}: {what}{after}", self.names(&group.members));
+            let text = format!("{}: {after}{what}", self.names(&group.members));
             self.write(Entry { at: group.first(), text, mood: Mood::Bad });
         }
     }
@@ -488,7 +487,7 @@ mod tests {
             [
                 "everything synced: 6 objects",
                 "RST: every connection is reset",
-                "all 2 kinds: connection reset (detected 100ms after the fault)",
+                "all 2 kinds: detected 100ms after the fault: connection reset",
                 "all 2 kinds: live again 550ms after the fault: watch resumed",
             ]
         );

@@ -64,8 +64,8 @@ pub(crate) struct Deed {
 
 /// How long the guards of faults without an end of their own are kept, so that they do not pile up.
 const KEEP: Duration = Duration::from_secs(120);
-/// How long everything may take to end.
-const SHUTDOWN: Duration = Duration::from_millis(500);
+/// How long the informers, and then the server, may take to end.
+const SHUTDOWN: Duration = Duration::from_millis(250);
 
 impl Stage {
     /// Sets it up: the server runs and the informers have begun when this returns.

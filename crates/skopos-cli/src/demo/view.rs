@@ -193,7 +193,7 @@ mod tests {
             "3s ago: connection reset; after 200ms watch resumed",
             "stale: no answer",
             "RST: every connection is reset",
-            "configmaps: no answer (detected 1.0s after the fault)",
+            "configmaps: detected 1.0s after the fault: no answer",
             "q\u{a0}quit",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
