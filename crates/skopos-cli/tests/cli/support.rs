@@ -149,8 +149,9 @@ fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
 
 fn next(lines: &Receiver<String>, wanted: impl Fn(&str) -> bool, name: &str) -> String {
     let mut seen = Vec::new();
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
-        match lines.recv_timeout(PATIENCE) {
+        match lines.recv_timeout(deadline.saturating_duration_since(tokio::time::Instant::now())) {
             Ok(line) if wanted(&line) => return line,
             Ok(line) => seen.push(line),
             Err(RecvTimeoutError::Timeout) => panic!("not on {name} in time; it had:\n{}", seen.join("\n")),
