@@ -106,6 +106,7 @@ impl ControlServer {
     pub(crate) async fn run(self) {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else {
+                // Out of file descriptors, most likely: accepting again at once would only spin.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
