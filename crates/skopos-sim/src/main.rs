@@ -1,0 +1,3 @@
+//! `skopos-sim`: simulated hours of faults from the command line.
+
+fn main() {}
