@@ -12,7 +12,7 @@
 //! Nothing here does I/O, reads a clock or keeps more than the item in progress, and every size has a cap ([`Limits`]).
 //!
 //! The input is hostile until scanned: whatever the bytes are, the outcome is a value or a typed error, never a panic.
-//! The `fuzz/` directory beside this crate and `tests/properties.rs` hold it to that.
+//! The fuzz targets of the repository (`fuzz/`) and `tests/properties.rs` hold it to that.
 
 mod event;
 mod frames;

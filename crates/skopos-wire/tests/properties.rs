@@ -247,6 +247,16 @@ proptest! {
     }
 
     #[test]
+    fn versions(text in prop_oneof!["[0-9]{0,24} [0-9]{0,24}", "\\PC{0,12}"]) {
+        bodies::resource_version(&text);
+    }
+
+    #[test]
+    fn tokens_of_any_json(start in "[a-z./\u{0}]{0,8}", version in -2i64..3, v in prop_oneof!["meta.k8s.io/v1", "[a-z]{0,4}"]) {
+        bodies::token(&json!({"v": v, "rv": version, "start": start}).to_string());
+    }
+
+    #[test]
     fn versions_compare_as_big_integers(a in "0|[1-9][0-9]{0,30}", b in "0|[1-9][0-9]{0,30}") {
         let (x, y): (ResourceVersion, ResourceVersion) = (a.parse().unwrap(), b.parse().unwrap());
         // Up to 31 digits fit into 128 bits.

@@ -1,13 +1,14 @@
-//! What must hold for any input. `tests/properties.rs` and the fuzz targets in `fuzz/` call the same functions.
+//! What must hold for any input. `tests/properties.rs` and the fuzz targets in the repository's `fuzz/` call the same functions.
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use skopos_wire::{
     ContinueToken, FieldSelector, FrameError, FrameSplitter, LabelSelector, Limits, ListBody, ListError,
-    ListSplitter, RawObject, ScanError, WatchEvent, transform,
+    ListSplitter, RawObject, ResourceVersion, ScanError, WatchEvent, transform,
 };
 
 /// What is scanned agrees with serde_json, and what is refused was worth refusing.
@@ -243,10 +244,38 @@ pub fn field_selector(text: &str) {
     assert_eq!(sorted(&again), sorted(&selector), "{text:?} printed as {printed:?}");
 }
 
-/// What is read is written to what reads the same.
+/// What is read is written to what reads the same: the text as it came, and as the JSON inside a token.
 pub fn token(text: &str) {
-    let Ok(token) = ContinueToken::decode(text) else { return };
-    assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+    for text in [text, &URL_SAFE_NO_PAD.encode(text)] {
+        let Ok(token) = ContinueToken::decode(text) else { continue };
+        assert!(token.resource_version != 0 && !token.start_key.is_empty());
+        assert!(!token.start_key.split('/').any(|segment| matches!(segment, "" | "." | "..")));
+        assert_eq!(ContinueToken::decode(&token.encode()), Ok(token));
+    }
+}
+
+/// Two versions, with a space between them: only the canonical form is read, and it compares as an integer does.
+pub fn resource_version(text: &str) {
+    let (a, b) = text.split_once(' ').unwrap_or((text, text));
+    let read = |text: &str| match text.parse::<ResourceVersion>() {
+        Ok(version) => {
+            assert!(text == "0" || text.starts_with(|c: char| matches!(c, '1'..='9')));
+            assert!(text.bytes().all(|b| b.is_ascii_digit()));
+            assert_eq!(version.to_string(), text);
+            assert_eq!(version.as_u64(), text.parse().ok());
+            assert_eq!(version.is_zero(), text == "0");
+            Some(version)
+        }
+        Err(_) => {
+            assert!(text.parse::<u64>().is_err() || text.starts_with('+') || text.starts_with('0'));
+            None
+        }
+    };
+    let (Some(x), Some(y)) = (read(a), read(b)) else { return };
+    // Canonical digits: the longer is the larger, and of the same length they compare as text.
+    assert_eq!(x.cmp(&y), (a.len(), a).cmp(&(b.len(), b)));
+    assert_eq!(y.cmp(&x), x.cmp(&y).reverse());
+    assert_eq!(x == y, a == b);
 }
 
 /// What is kept is kept, and what should go is gone.

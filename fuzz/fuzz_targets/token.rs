@@ -1,7 +1,6 @@
-//! See `token` in the crate's `tests/bodies`.
 #![no_main]
 
-#[path = "../../tests/bodies/mod.rs"]
+#[path = "../../crates/skopos-wire/tests/bodies/mod.rs"]
 mod bodies;
 
 libfuzzer_sys::fuzz_target!(|text: &str| bodies::token(text));

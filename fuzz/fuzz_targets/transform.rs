@@ -1,7 +1,6 @@
-//! See `transformed` in the crate's `tests/bodies`.
 #![no_main]
 
-#[path = "../../tests/bodies/mod.rs"]
+#[path = "../../crates/skopos-wire/tests/bodies/mod.rs"]
 mod bodies;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| bodies::transformed(data));
