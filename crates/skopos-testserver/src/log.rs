@@ -1,6 +1,7 @@
 //! What clients asked, and what became of it.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,18 +50,21 @@ pub enum Outcome {
 }
 
 /// The latest requests. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct RequestLog {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
     activity: Arc<Notify>,
+    observer: Option<RequestObserver>,
     started: Instant,
     capacity: usize,
 }
+
+/// Called with each request when it comes and whenever its outcome changes.
+pub(crate) type RequestObserver = Arc<dyn Fn(&RequestRecord) + Send + Sync>;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -99,8 +103,9 @@ impl RequestRecord {
 
 impl RequestLog {
     /// A log of the latest `capacity` requests, which tells `activity` of every change.
-    pub(crate) fn new(capacity: usize, activity: Arc<Notify>) -> Self {
-        let shared = Shared { inner: Mutex::default(), activity, started: Instant::now(), capacity };
+    pub(crate) fn new(capacity: usize, activity: Arc<Notify>, observer: Option<RequestObserver>) -> Self {
+        let shared =
+            Shared { inner: Mutex::default(), activity, observer, started: Instant::now(), capacity };
         Self { shared: Arc::new(shared) }
     }
 
@@ -115,8 +120,10 @@ impl RequestLog {
         if inner.records.len() == self.shared.capacity {
             inner.records.pop_front();
         }
+        let seen = self.shared.observer.is_some().then(|| record.clone());
         inner.records.push_back(record);
         drop(inner);
+        self.observe(seen);
         self.shared.activity.notify_waiters();
         LogEntry { log: self.clone(), id, watch, code: 0, ended: false }
     }
@@ -137,12 +144,30 @@ impl RequestLog {
     fn set(&self, id: u64, outcome: Outcome, watches: isize) {
         let mut inner = self.shared.inner.lock();
         inner.streaming_watches = inner.streaming_watches.saturating_add_signed(watches);
+        let mut seen = None;
         let first = inner.records.front().map_or(u64::MAX, |record| record.id);
         if let Some(record) = id.checked_sub(first).and_then(|at| inner.records.get_mut(at as usize)) {
             record.outcome = outcome;
+            seen = self.shared.observer.is_some().then(|| record.clone());
         }
         drop(inner);
+        self.observe(seen);
         self.shared.activity.notify_waiters();
+    }
+}
+
+impl RequestLog {
+    /// Outside of the lock, so that the observer may ask the server.
+    fn observe(&self, record: Option<RequestRecord>) {
+        if let (Some(observer), Some(record)) = (&self.shared.observer, record) {
+            observer(&record);
+        }
+    }
+}
+
+impl fmt::Debug for RequestLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestLog").field("inner", &self.shared.inner).finish_non_exhaustive()
     }
 }
 

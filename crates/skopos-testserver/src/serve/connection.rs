@@ -78,6 +78,7 @@ impl Front {
         self.tasks.spawn(async move {
             loop {
                 let accepted = tokio::select! {
+                    biased;
                     () = open.cancelled() => return,
                     accepted = listener.accept() => accepted,
                 };
@@ -138,6 +139,7 @@ impl Front {
             // Its streams run as tasks of their own and end with it.
             let _streams = streams.drop_guard();
             tokio::select! {
+                biased;
                 () = open.cancelled() => {}
                 () = watched.killed() => {}
                 () = served => {}
@@ -174,11 +176,12 @@ impl Front {
         let serving = builder.serve_connection(TokioIo::new(io), service);
         tokio::pin!(serving);
         let ended = tokio::select! {
-            ended = &mut serving => ended,
+            biased;
             () = control.told_to_go_away() => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
+            ended = &mut serving => ended,
         };
         if let Err(error) = ended {
             tracing::debug!(%error, connection = %control.id(), "connection failed");
@@ -236,6 +239,7 @@ where
         let open = self.open.clone();
         self.tasks.spawn(async move {
             tokio::select! {
+                biased;
                 () = open.cancelled() => {}
                 _ = stream => {}
             }

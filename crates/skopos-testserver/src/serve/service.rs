@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use jiff::fmt::rfc2822::DateTimePrinter;
 use skopos_wire::Status;
 use tokio::time::timeout;
 
@@ -38,16 +39,25 @@ pub(super) async fn answer(
     let mut log = begin(state, &info, &parts, &facts);
 
     let rules = state.faults.of_request(&facts);
-    let response = match strike(&connection, &facts, &rules).await? {
+    let mut response = match strike(&connection, &facts, &rules).await? {
         Some(response) => response,
         None => respond(state, &info, &parts, &facts, body).await,
     };
     log.streaming(response.status().as_u16());
+    stamp(&mut response, state);
     let response = response.map(|body| FaultyBody::new(body, &state.faults, facts, log));
     if rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldHeadersUntilData)) {
         return Ok(hold_until_data(response).await);
     }
     Ok(response)
+}
+
+/// The time of the server's clock, which hyper would take from the machine's.
+fn stamp(response: &mut Response, state: &ServerState) {
+    let now = DateTimePrinter::new().timestamp_to_rfc9110_string(&state.clock.now());
+    if let Some(now) = now.ok().and_then(|now| HeaderValue::try_from(now).ok()) {
+        response.headers_mut().insert(header::DATE, now);
+    }
 }
 
 /// Applies the faults that come before an answer; some are the answer.

@@ -1,11 +1,13 @@
 //! How a server starts.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -14,7 +16,7 @@ use crate::auth::{Auth, User};
 use crate::clock::Clock;
 use crate::contract::ContractOptions;
 use crate::faults::Faults;
-use crate::log::RequestLog;
+use crate::log::{RequestLog, RequestObserver, RequestRecord};
 use crate::resources::{Registry, ResourceType};
 use crate::serve::{DEFAULT_MAX_STREAMS, Front, Identity, Protocols, Validity, bind};
 use crate::state::ServerState;
@@ -23,7 +25,6 @@ use crate::workloads::Lifecycle;
 
 /// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own
 /// times and limits.
-#[derive(Debug)]
 pub struct TestServerBuilder {
     tls: bool,
     expired: bool,
@@ -37,6 +38,7 @@ pub struct TestServerBuilder {
     protocols: Protocols,
     max_streams: u32,
     log_capacity: usize,
+    observer: Option<RequestObserver>,
     contract: ContractOptions,
     history: HistoryLimits,
 }
@@ -56,6 +58,7 @@ impl Default for TestServerBuilder {
             protocols: Protocols::Both,
             max_streams: DEFAULT_MAX_STREAMS,
             log_capacity: 65_536,
+            observer: None,
             contract: ContractOptions::default(),
             history: HistoryLimits::default(),
         }
@@ -202,6 +205,24 @@ impl TestServerBuilder {
         self
     }
 
+    /// Has `observer` called with each request, when it comes and whenever its outcome changes. It must be quick.
+    #[must_use]
+    pub fn on_request(mut self, observer: impl Fn(&RequestRecord) + Send + Sync + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
+    /// Starts the server without a port: it is only reached by [`TestServer::connect`].
+    ///
+    /// # Errors
+    /// When an object is not accepted.
+    pub fn start_in_memory(self) -> Result<TestServer, StartError> {
+        let Self { protocols, max_streams, .. } = self;
+        let state = Arc::new(self.state()?);
+        let front = Front::new(state, None, protocols, max_streams);
+        Ok(Self::run(front, None, None, None))
+    }
+
     /// Starts the server.
     ///
     /// # Errors
@@ -221,13 +242,25 @@ impl TestServerBuilder {
         let config = tls.as_ref().map(|tls| tls.identity.config.clone());
         let (max_streams, token) = (self.max_streams, self.token.clone());
         let state = Arc::new(self.state()?);
+        Ok(Self::run(Front::new(state, config, protocols, max_streams), Some((listener, port)), tls, token))
+    }
+
+    fn run(
+        front: Front,
+        listen: Option<(TcpListener, u16)>,
+        tls: Option<Tls>,
+        token: Option<String>,
+    ) -> TestServer {
+        let front = Arc::new(front);
         let stopped = CancellationToken::new();
         let open = stopped.child_token();
-        let front = Arc::new(Front::new(state.clone(), config, protocols, max_streams));
-        front.listen(listener, open.clone());
-        front.spawn(crate::workloads::run(state, stopped.clone()));
+        let port = listen.map(|(listener, port)| {
+            front.listen(listener, open.clone());
+            port
+        });
+        front.spawn(crate::workloads::run(front.state.clone(), stopped.clone()));
         let shared = Shared { front, port, tls: Mutex::new(tls), token, open: Mutex::new(open), stopped };
-        Ok(TestServer { shared: Arc::new(shared) })
+        TestServer { shared: Arc::new(shared) }
     }
 
     fn state(self) -> Result<ServerState, StartError> {
@@ -248,7 +281,7 @@ impl TestServerBuilder {
             contract: self.contract,
             auth,
             faults: Faults::new(),
-            log: RequestLog::new(self.log_capacity, activity.clone()),
+            log: RequestLog::new(self.log_capacity, activity.clone(), self.observer),
             activity,
             lifecycle: Lifecycle::new(self.workloads),
         };
@@ -257,5 +290,17 @@ impl TestServerBuilder {
             crate::write::create_object(&state, object)?;
         }
         Ok(state)
+    }
+}
+
+impl fmt::Debug for TestServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestServerBuilder")
+            .field("tls", &self.tls)
+            .field("port", &self.port)
+            .field("protocols", &self.protocols)
+            .field("contract", &self.contract)
+            .field("history", &self.history)
+            .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use self::builder::TestServerBuilder;
@@ -46,7 +47,8 @@ pub struct TestServer {
 #[derive(Debug)]
 struct Shared {
     front: Arc<Front>,
-    port: u16,
+    /// `None`: reached in memory only.
+    port: Option<u16>,
     tls: Mutex<Option<Tls>>,
     token: Option<String>,
     /// Cancelled: nothing listens, and the connections are closed.
@@ -100,13 +102,14 @@ impl TestServer {
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.shared.tls.lock().is_some() { "https" } else { "http" };
-        format!("{scheme}://127.0.0.1:{}", self.shared.port)
+        format!("{scheme}://127.0.0.1:{}", self.port())
     }
 
-    /// The port on 127.0.0.1. It stays the same over [`TestServer::pause`] and [`TestServer::restart`].
+    /// The port on 127.0.0.1; 0 if the server is reached in memory only. It stays the same over [`TestServer::pause`] and
+    /// [`TestServer::restart`].
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.shared.port
+        self.shared.port.unwrap_or(0)
     }
 
     /// The certificate of the server's CA, if it serves TLS.
@@ -221,22 +224,15 @@ impl TestServer {
         if !self.shared.open.lock().is_cancelled() {
             return Ok(());
         }
-        let port = self.shared.port;
-        let mut attempts = 0;
-        let listener = loop {
-            match bind(port) {
-                Ok(listener) => break listener,
-                // The old listener closes when its task has seen that it is to.
-                Err(_) if attempts < 50 => {
-                    attempts += 1;
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                }
-                Err(error) => return Err(StartError::Listen { port, error }),
-            }
+        let listener = match self.shared.port {
+            Some(port) => Some(bind_again(port).await?),
+            None => None,
         };
         let open = self.shared.stopped.child_token();
         *self.shared.open.lock() = open.clone();
-        self.shared.front.listen(listener, open);
+        if let Some(listener) = listener {
+            self.shared.front.listen(listener, open);
+        }
         Ok(())
     }
 
@@ -285,6 +281,21 @@ impl TestServer {
 
     pub(crate) fn state(&self) -> &Arc<ServerState> {
         &self.shared.front.state
+    }
+}
+
+async fn bind_again(port: u16) -> Result<TcpListener, StartError> {
+    let mut attempts = 0;
+    loop {
+        match bind(port) {
+            Ok(listener) => return Ok(listener),
+            // The old listener closes when its task has seen that it is to.
+            Err(_) if attempts < 50 => {
+                attempts += 1;
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            Err(error) => return Err(StartError::Listen { port, error }),
+        }
     }
 }
 

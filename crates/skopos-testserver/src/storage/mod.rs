@@ -12,7 +12,7 @@ mod subscribe;
 mod table;
 mod timeline;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,7 +103,7 @@ pub(crate) struct Storage {
 #[derive(Debug)]
 struct Shared {
     inner: RwLock<Inner>,
-    hubs: RwLock<HashMap<ResourceKey, Arc<Hub>>>,
+    hubs: RwLock<BTreeMap<ResourceKey, Arc<Hub>>>,
     limits: HistoryLimits,
     started: Instant,
     /// Told of every write.
@@ -114,7 +114,7 @@ struct Shared {
 struct Inner {
     revision: u64,
     compacted: u64,
-    tables: HashMap<ResourceKey, Table>,
+    tables: BTreeMap<ResourceKey, Table>,
     superseded: VecDeque<Superseded>,
     superseded_bytes: usize,
     timeline: Timeline,
@@ -139,7 +139,7 @@ impl Storage {
         let inner = Inner {
             revision: 1,
             compacted: 0,
-            tables: HashMap::new(),
+            tables: BTreeMap::new(),
             superseded: VecDeque::new(),
             superseded_bytes: 0,
             timeline: Timeline::new(now, 1),

@@ -1,6 +1,6 @@
 //! The loop: events become work, work becomes writes, writes become events, until nothing changes any more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
@@ -37,7 +37,7 @@ const BATCH: usize = 256;
 pub(super) async fn run(state: &ServerState) {
     let cluster = Cluster { state };
     node::create(cluster);
-    let mut cursors: HashMap<ResourceKey, u64> = HashMap::new();
+    let mut cursors: BTreeMap<ResourceKey, u64> = BTreeMap::new();
     let mut queue: BTreeMap<Work, Instant> = BTreeMap::new();
     loop {
         let changed = state.activity.notified();
@@ -60,6 +60,7 @@ pub(super) async fn run(state: &ServerState) {
         }
         match queue.values().min() {
             Some(at) => tokio::select! {
+                biased;
                 () = changed => {}
                 () = sleep_until(*at) => {}
             },
@@ -85,7 +86,7 @@ fn perform(cluster: Cluster<'_>, work: &Work) -> Option<Instant> {
 /// Reads what happened since the last time; says whether there may be more.
 fn read_events(
     cluster: Cluster<'_>,
-    cursors: &mut HashMap<ResourceKey, u64>,
+    cursors: &mut BTreeMap<ResourceKey, u64>,
     queue: &mut BTreeMap<Work, Instant>,
 ) -> bool {
     let storage = &cluster.state.storage;

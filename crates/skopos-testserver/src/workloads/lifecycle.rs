@@ -81,6 +81,7 @@ pub(super) async fn run(state: &ServerState) {
             }
         };
         tokio::select! {
+            biased;
             () = lifecycle.changed.notified() => {}
             () = in_time => {}
         }

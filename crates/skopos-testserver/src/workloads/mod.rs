@@ -33,6 +33,7 @@ pub(crate) async fn run(state: Arc<ServerState>, stop: CancellationToken) {
         }
     };
     tokio::select! {
+        biased;
         () = stop.cancelled() => {}
         ((), ()) = async { tokio::join!(lifecycle::run(&state), controllers) } => {}
     }
