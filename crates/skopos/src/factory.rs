@@ -1,6 +1,6 @@
 //! Where informers come from, and what they share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -58,8 +58,8 @@ pub(crate) struct FactoryCore {
 }
 
 struct Registry {
-    informers: HashMap<SharingKey, Weak<Running>>,
-    probers: HashMap<(String, String), Weak<Prober>>,
+    informers: BTreeMap<SharingKey, Weak<Running>>,
+    probers: BTreeMap<(String, String), Weak<Prober>>,
     random: fastrand::Rng,
 }
 
@@ -94,7 +94,7 @@ impl InformerFactory {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             audits: Semaphore::new(AUDITS_AT_ONCE),
-            registry: Mutex::new(Registry { informers: HashMap::new(), probers: HashMap::new(), random }),
+            registry: Mutex::new(Registry { informers: BTreeMap::new(), probers: BTreeMap::new(), random }),
             options,
         });
         core.tasks.spawn(keep_house(Arc::downgrade(&core), core.stop.clone()));

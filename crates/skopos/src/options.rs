@@ -302,7 +302,7 @@ impl fmt::Display for ResourceId {
 }
 
 /// Informers with equal keys share one list/watch.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SharingKey {
     resource: ResourceId,
     scope: Scope,

@@ -174,6 +174,7 @@ impl Core {
         loop {
             if !self.is_wanted() {
                 tokio::select! {
+                    biased;
                     () = sleep_until(next) => {}
                     () = self.demand.notified() => {
                         if !self.is_wanted() {
