@@ -8,3 +8,5 @@
 //! ```
 //!
 //! One seed decides everything, and gives one trace, byte for byte.
+
+pub mod history;

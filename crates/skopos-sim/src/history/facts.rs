@@ -1,0 +1,602 @@
+//! The facts.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::cast::{
+    ClientId, ClusterId, HandlerId, InformerId, KeyId, QueueId, ResourceId, ShapeId, TargetId, UidId,
+};
+use super::mix;
+
+/// A moment: nanoseconds of virtual time since the run began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct At(pub u64);
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Fact {
+    // ---- truth
+    /// A server committed a write.
+    Committed {
+        /// Where.
+        cluster: ClusterId,
+        /// Of what.
+        resource: ResourceId,
+        /// The object as it is now; of a deletion: its last state with the RV of the deletion.
+        object: Seen,
+        /// What selectors see of it; of a deletion: of its last state.
+        shape: ShapeId,
+        /// What was done.
+        change: Change,
+    },
+    /// History went back to `rv` (a restored etcd): what was committed after it never was.
+    RolledBack {
+        /// Where.
+        cluster: ClusterId,
+        /// The revision that is the newest now.
+        rv: u64,
+    },
+    /// Everything before `rv` was forgotten.
+    Compacted {
+        /// Where.
+        cluster: ClusterId,
+        /// The oldest revision that can be read.
+        rv: u64,
+    },
+
+    // ---- wire
+    /// A request reached a server.
+    Requested {
+        /// Where.
+        cluster: ClusterId,
+        /// The connection, numbered by the server.
+        connection: u32,
+        /// What is done.
+        verb: Verb,
+        /// To what.
+        target: TargetId,
+        /// `resourceVersion`; `None`: not set or empty.
+        rv: Option<u64>,
+        /// `limit`.
+        limit: Option<u32>,
+        /// Whether it has a `continue` token: a further page.
+        further: bool,
+        /// `sendInitialEvents=true`: a streamed list.
+        initial: bool,
+    },
+    /// A fault is in force from now on.
+    FaultBegan {
+        /// This fault.
+        fault: FaultId,
+        /// Its number in the catalogue.
+        number: u8,
+        /// Where; `None`: everywhere.
+        cluster: Option<ClusterId>,
+        /// Whether the stream lies: events are lost without a trace, and nothing but an audit can find it out.
+        lies: bool,
+        /// Within what time it is to be noticed once it hit; `None`: it is harmless, nobody need notice.
+        detect: Option<Duration>,
+        /// Within what time all is well again, once it is healed and noticed.
+        recover: Duration,
+    },
+    /// A fault struck something: an open watch, a request, a dial; what counts is for the catalogue to say.
+    FaultHit {
+        /// Which.
+        fault: FaultId,
+    },
+    /// A fault is over.
+    FaultHealed {
+        /// Which.
+        fault: FaultId,
+    },
+
+    // ---- client
+    /// An informer was started, or handed out again by a factory.
+    InformerStarted {
+        /// Which.
+        informer: InformerId,
+    },
+    /// The last handle of an informer was dropped.
+    InformerStopped {
+        /// Which.
+        informer: InformerId,
+    },
+    /// Somebody looked at a store, or was given a snapshot.
+    Looked(Box<Look>),
+    /// Somebody read one object of a store.
+    Got {
+        /// Where.
+        informer: InformerId,
+        /// The RV of the snapshot that it was read from.
+        rv: u64,
+        /// Its epoch.
+        epoch: u32,
+        /// What was asked for.
+        key: KeyId,
+        /// What was found.
+        object: Option<Seen>,
+    },
+    /// All objects of a store, where the digest of a look is not enough: at the end, and in detailed runs.
+    Listed {
+        /// Where.
+        informer: InformerId,
+        /// Its objects in order.
+        objects: Box<[Seen]>,
+    },
+    /// A public call was made.
+    Called {
+        /// This call; counted over the whole run.
+        call: CallId,
+        /// Which factory it is of.
+        client: ClientId,
+        /// Which informer, where it is of one.
+        informer: Option<InformerId>,
+        /// What was called.
+        kind: CallKind,
+        /// Within what time it must return.
+        limit: Duration,
+    },
+    /// A public call returned.
+    Returned {
+        /// Which.
+        call: CallId,
+        /// With what.
+        outcome: Outcome,
+    },
+    /// A handler was added.
+    HandlerAdded {
+        /// Which.
+        handler: HandlerId,
+    },
+    /// A handler says that it has synced.
+    HandlerSynced {
+        /// Which.
+        handler: HandlerId,
+    },
+    /// `remove()` has returned, or the handler's informer has ended: no call may come.
+    HandlerRemoved {
+        /// Which.
+        handler: HandlerId,
+    },
+    /// A handler was called. Recorded when the call begins.
+    Callback {
+        /// Which.
+        handler: HandlerId,
+        /// What it was told.
+        kind: Kind,
+        /// Under which circumstances.
+        flags: Flags,
+        /// The object: as `Event::object()`.
+        object: Seen,
+        /// What an update had as the old object.
+        old: Option<Seen>,
+    },
+    /// A call of a handler that takes its time, or panics, has come to its end. Calls that are done at once have none.
+    CallbackEnded {
+        /// Which.
+        handler: HandlerId,
+        /// Whether it panicked.
+        panicked: bool,
+    },
+    /// `HandlerHandle::stats()`, from time to time and at the end.
+    HandlerStats {
+        /// Which.
+        handler: HandlerId,
+        /// The most events that ever waited.
+        deepest: u32,
+        /// How often its queue began to coalesce.
+        overflows: u32,
+        /// How often it panicked.
+        panics: u32,
+        /// Events that were given up.
+        poisoned: u32,
+    },
+    /// A key was added to a work queue (at once, after a time, or rate limited and its time has come).
+    QueueAdded {
+        /// Where.
+        queue: QueueId,
+        /// The key.
+        key: KeyId,
+    },
+    /// A worker took a key.
+    QueueTaken {
+        /// Where.
+        queue: QueueId,
+        /// Which worker.
+        worker: u16,
+        /// The key.
+        key: KeyId,
+    },
+    /// A worker is done with a key.
+    QueueDone {
+        /// Where.
+        queue: QueueId,
+        /// Which worker.
+        worker: u16,
+        /// The key.
+        key: KeyId,
+        /// Whether it gave it back to be tried again.
+        again: bool,
+    },
+    /// A queue was told to end; what is added from now on need not be done.
+    QueueClosed {
+        /// Where.
+        queue: QueueId,
+        /// Whether what waits is still to be done.
+        drains: bool,
+    },
+    /// A queue has ended.
+    QueueEnded {
+        /// Where.
+        queue: QueueId,
+    },
+    /// A factory was shut down: `shutdown()` has returned, and this is what is left.
+    Shutdown {
+        /// Which.
+        client: ClientId,
+        /// Tasks that still run.
+        tasks: u32,
+        /// Connections that are still open, on the servers' side.
+        connections: u32,
+    },
+
+    // ---- the end
+    /// From now on no write comes, and no fault is in force.
+    Quiet,
+    /// Quiet for long enough: all that follows are the last looks.
+    Settled,
+}
+
+/// An object as somebody saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// Namespace and name.
+    pub key: KeyId,
+    /// Which of those that bore this name.
+    pub uid: UidId,
+    /// Its resource version.
+    pub rv: u64,
+    /// The number of the write that made it: [`STAMP_LABEL`](super::STAMP_LABEL). 0: it has none.
+    pub stamp: u32,
+}
+
+/// What a write did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// There was no object of this name.
+    Created,
+    /// The object changed.
+    Updated,
+    /// The object is gone.
+    Deleted,
+}
+
+/// What is asked of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// All objects, or a page of them.
+    List,
+    /// A list of one object's metadata, to learn the RV. Recognised by `limit=1`.
+    Probe,
+    /// Changes.
+    Watch,
+    /// One object.
+    Get,
+    /// Everything else.
+    Other,
+}
+
+/// A fault of this run; counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FaultId(pub u16);
+
+/// A call of this run; counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallId(pub u32);
+
+/// What a handler was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `Event::Added`.
+    Added,
+    /// `Event::Updated`.
+    Updated,
+    /// `Event::Deleted`.
+    Deleted,
+}
+
+/// Under which circumstances a handler was called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags {
+    /// `EventFlags::gap`.
+    pub gap: bool,
+    /// `EventFlags::coalesced`.
+    pub coalesced: bool,
+    /// `EventFlags::resync`.
+    pub resync: bool,
+    /// Of an addition: `initial`.
+    pub initial: bool,
+    /// Of a deletion: not `final_state_known`.
+    pub last_state_unknown: bool,
+}
+
+/// A store as somebody saw it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Look {
+    /// Which.
+    pub informer: InformerId,
+    /// How.
+    pub walk: Walk,
+    /// `Snapshot::epoch`.
+    pub epoch: u32,
+    /// `Snapshot::is_synced`.
+    pub synced: bool,
+    /// `Snapshot::freshness` at this moment.
+    pub freshness: Freshness,
+    /// How the link stands.
+    pub standing: Standing,
+    /// What there was: one view, or one for each of the selection's namespaces, in their order.
+    pub views: Box<[View]>,
+}
+
+/// How somebody came by what he saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Walk {
+    /// `Informer::snapshot`, as part of the regular looks.
+    Regular,
+    /// `Informer::snapshot`, by a user.
+    Snapshot,
+    /// What a call returned: `wait_for`, or `read` from the cache.
+    Answer(CallId),
+    /// What a call returned that had to ask the server: `read`.
+    Live(CallId),
+    /// The last look of the run.
+    Last,
+}
+
+/// One part of what was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// The RV that it belongs to.
+    pub rv: u64,
+    /// What was there.
+    pub content: Content,
+}
+
+/// A set of objects as a number: of how many, and the sum of what [`Seen::fingerprint`] makes of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Content {
+    /// How many.
+    pub objects: u32,
+    /// The sum.
+    pub sum: u64,
+}
+
+/// How fresh the client says that the content is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Freshness {
+    /// `Freshness::Live`.
+    Live {
+        /// At most so old.
+        age: Duration,
+    },
+    /// `Freshness::Stale`.
+    Stale {
+        /// At most so old, if that is known.
+        age: Option<Duration>,
+        /// What is wrong.
+        reason: Reason,
+    },
+    /// `Freshness::NeverSynced`.
+    NeverSynced,
+    /// `Freshness::Stopped`.
+    Stopped {
+        /// At most so old, if that is known.
+        age: Option<Duration>,
+    },
+}
+
+/// `StaleReason`, without its details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// `StaleReason::Link`.
+    Link,
+    /// `StaleReason::Undecodable`.
+    Undecodable,
+    /// `StaleReason::AuditMismatch`.
+    AuditMismatch,
+    /// `StaleReason::AgeBound`.
+    AgeBound,
+    /// `StaleReason::ClockSuspended`.
+    Slept,
+    /// One that this crate does not know.
+    Other,
+}
+
+/// How a link stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    /// `Condition::word`, of the link that is worst off.
+    pub condition: &'static str,
+    /// Requests that failed one after the other.
+    pub attempts: u32,
+    /// `InformerStats::failures`: requests that have failed in all.
+    pub failures: u32,
+    /// `InformerStats::relists`.
+    pub relists: u32,
+}
+
+/// What was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallKind {
+    /// `Informer::wait_synced` or `InformerFactory::wait_synced`.
+    WaitSynced,
+    /// `Informer::wait_for`.
+    WaitFor {
+        /// The RV.
+        rv: u64,
+    },
+    /// `Informer::read`.
+    Read {
+        /// The greatest age that will do.
+        max_age: Duration,
+    },
+    /// `Informer::read_one`.
+    ReadOne {
+        /// The greatest age that will do.
+        max_age: Duration,
+        /// Of what.
+        key: KeyId,
+    },
+    /// `Informer::audit`.
+    Audit,
+    /// `InformerFactory::shutdown`.
+    Shutdown,
+    /// `HandlerHandle::remove`.
+    Remove,
+    /// Any other that takes a deadline or has one, by name.
+    Other(&'static str),
+}
+
+/// What came of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// What was asked for.
+    Done,
+    /// Of `read_one`: the object, and the RV of nothing.
+    Found {
+        /// What was found.
+        object: Option<Seen>,
+        /// At most so old.
+        age: Duration,
+    },
+    /// Of an audit that was completed.
+    Audited {
+        /// Objects that differ.
+        differences: u32,
+    },
+    /// A typed error that says that the time was over, and why.
+    NotInTime {
+        /// Whether the error names a cause.
+        named: bool,
+    },
+    /// A typed error: the history was broken.
+    HistoryBroken,
+    /// The typed error `Closed`.
+    Closed,
+    /// Another typed error.
+    Refused,
+}
+
+// === impl At ===
+
+impl At {
+    /// The beginning.
+    pub const ZERO: At = At(0);
+
+    /// So long after the beginning.
+    pub fn after_start(since: Duration) -> Self {
+        Self(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// So much later.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(Self::after_start(time).0))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    pub fn since(self, earlier: At) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0 / 1_000_000;
+        write!(f, "{:02}:{:02}.{:03}", millis / 60_000, millis / 1000 % 60, millis % 1000)
+    }
+}
+
+// === impl Seen, Content ===
+
+impl Seen {
+    /// A number that stands for all of it.
+    pub fn fingerprint(&self) -> u64 {
+        let name = u64::from(self.key.0) << 32 | u64::from(self.uid.0);
+        mix(mix(mix(name).wrapping_add(self.rv)).wrapping_add(u64::from(self.stamp)))
+    }
+}
+
+impl Content {
+    /// No objects.
+    pub const EMPTY: Content = Content { objects: 0, sum: 0 };
+
+    /// Takes an object in.
+    pub fn add(&mut self, object: &Seen) {
+        self.objects = self.objects.wrapping_add(1);
+        self.sum = self.sum.wrapping_add(object.fingerprint());
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, object: &Seen) {
+        self.objects = self.objects.wrapping_sub(1);
+        self.sum = self.sum.wrapping_sub(object.fingerprint());
+    }
+}
+
+impl FromIterator<Seen> for Content {
+    fn from_iter<I: IntoIterator<Item = Seen>>(objects: I) -> Self {
+        let mut content = Content::EMPTY;
+        objects.into_iter().for_each(|object| content.add(&object));
+        content
+    }
+}
+
+// === impl Freshness ===
+
+impl Freshness {
+    /// Whether the client says that all is well.
+    pub fn is_live(&self) -> bool {
+        matches!(self, Freshness::Live { .. })
+    }
+
+    /// The greatest age that the client says it may have.
+    pub fn age(&self) -> Option<Duration> {
+        match self {
+            Freshness::Live { age } => Some(*age),
+            Freshness::Stale { age, .. } | Freshness::Stopped { age } => *age,
+            Freshness::NeverSynced => None,
+        }
+    }
+}
+
+impl From<&skopos::Freshness> for Freshness {
+    fn from(freshness: &skopos::Freshness) -> Self {
+        match freshness {
+            skopos::Freshness::Live { age } => Self::Live { age: *age },
+            skopos::Freshness::Stale { age, reason, .. } => Self::Stale { age: *age, reason: reason.into() },
+            skopos::Freshness::NeverSynced { .. } => Self::NeverSynced,
+            skopos::Freshness::Stopped { age } => Self::Stopped { age: *age },
+        }
+    }
+}
+
+impl From<&skopos::StaleReason> for Reason {
+    fn from(reason: &skopos::StaleReason) -> Self {
+        match reason {
+            skopos::StaleReason::Link(_) => Self::Link,
+            skopos::StaleReason::Undecodable { .. } => Self::Undecodable,
+            skopos::StaleReason::AuditMismatch { .. } => Self::AuditMismatch,
+            skopos::StaleReason::AgeBound => Self::AgeBound,
+            skopos::StaleReason::ClockSuspended { .. } => Self::Slept,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl From<skopos::EventFlags> for Flags {
+    fn from(flags: skopos::EventFlags) -> Self {
+        Self { gap: flags.gap, coalesced: flags.coalesced, resync: flags.resync, ..Self::default() }
+    }
+}

@@ -1,0 +1,108 @@
+//! What happened in a run, as facts in the order of virtual time. Whoever takes part writes them down through a
+//! [`Recorder`]; the oracle, the timeline and the digest are made of nothing else.
+//!
+//! ```text
+//!   truth    Committed RolledBack Compacted         what the servers really had, and when
+//!   wire     Requested Fault*                       what came through, and what went wrong
+//!   client   Looked Called Callback Queue* ...      what the client believed, told and did
+//! ```
+//!
+//! # What is agreed
+//!
+//! * Every write of a server is recorded as [`Fact::Committed`] in the moment in which it is made, before anything else
+//!   runs; each object carries the number of its write in the label [`STAMP_LABEL`] (the [`Recorder`] counts them), so that two
+//!   states are told apart even when a rollback gave them the same RV.
+//! * The store is looked at ([`Fact::Looked`]) at least every [`Cast::look_interval`] for every informer; a look that is in all parts
+//!   equal to the one before needs no fact, except the last one before a fault begins or after it was healed.
+//! * Objects of reads are not kept, only the digest of (key, uid, RV, stamp) of them all: see [`Content`]. The oracle folds
+//!   the truth into such digests once and compares numbers.
+//! * Facts may be recorded late ([`Recorder::record_at`]); [`Recorder::finish`] puts them in order.
+
+mod cast;
+mod facts;
+mod recorder;
+mod selection;
+
+use std::hash::{Hash, Hasher};
+
+pub use self::cast::{
+    Cast, Client, ClientId, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Names, Queue,
+    QueueId, ResourceId, ShapeId, TargetId, UidId,
+};
+pub use self::facts::{
+    At, CallId, CallKind, Change, Content, Fact, FaultId, Flags, Freshness, Kind, Look, Outcome, Reason,
+    Seen, Standing, Verb, View, Walk,
+};
+pub use self::recorder::Recorder;
+pub use self::selection::{Selection, Shape, Target, Term};
+
+/// The label in which each object carries the number of the write that made it.
+pub const STAMP_LABEL: &str = "stamp";
+
+/// Everything that happened in one run.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Who took part.
+    pub cast: Cast,
+    /// What the numbers in the facts stand for.
+    pub names: Names,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+}
+
+/// A fact, and when it was.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Since the run began.
+    pub at: At,
+    /// What happened.
+    pub fact: Fact,
+}
+
+impl History {
+    /// A fingerprint of everything: equal for equal runs, also in different processes of one build.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = Fnv::default();
+        self.cast.hash(&mut hasher);
+        self.names.hash(&mut hasher);
+        self.entries.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// When the last fact was.
+    pub fn end(&self) -> At {
+        self.entries.last().map_or(At::ZERO, |entry| entry.at)
+    }
+}
+
+/// A hasher that gives the same in each process, unlike the standard library's.
+pub(crate) struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = mix(self.0 ^ word);
+    }
+
+    fn finish(&self) -> u64 {
+        mix(self.0)
+    }
+}
+
+/// Spreads all bits over all bits.
+pub(crate) fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}

@@ -1,0 +1,280 @@
+//! Writing facts down.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos::{Event, Snapshot};
+use skopos_wire::{ObjectKey, RawObject};
+use tokio::time::Instant;
+
+use super::cast::{
+    Cast, Client, ClientId, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Queue, QueueId,
+    ResourceId, ShapeId, TargetId, UidId,
+};
+use super::facts::{
+    At, CallId, CallKind, Content, Fact, FaultId, Flags, Kind, Look, Seen, Standing, View, Walk,
+};
+use super::selection::{Selection, Shape, Target};
+use super::{Entry, History, STAMP_LABEL};
+
+/// Where facts are written down. Cheap to clone; all clones write into one history.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    origin: Instant,
+    pages: Arc<Mutex<Pages>>,
+}
+
+#[derive(Debug, Default)]
+struct Pages {
+    history: History,
+    keys: HashMap<ObjectKey, KeyId>,
+    uids: HashMap<String, UidId>,
+    shapes: HashMap<Shape, ShapeId>,
+    targets: HashMap<Target, TargetId>,
+    stamps: u32,
+    calls: u32,
+    faults: u16,
+}
+
+impl Recorder {
+    /// A recorder of a run that begins now. `look_interval` is how often each store will be looked at.
+    pub fn new(seed: u64, look_interval: Duration) -> Self {
+        let pages = Self { origin: Instant::now(), pages: Arc::default() };
+        pages.edit(|pages| {
+            pages.history.cast = Cast { seed, look_interval, ..Cast::default() };
+        });
+        pages
+    }
+
+    /// Now, as it is written down.
+    pub fn now(&self) -> At {
+        self.at(Instant::now())
+    }
+
+    /// A moment, as it is written down.
+    pub fn at(&self, instant: Instant) -> At {
+        At::after_start(instant.saturating_duration_since(self.origin))
+    }
+
+    /// Something happened now.
+    pub fn record(&self, fact: Fact) {
+        self.record_at(self.now(), fact);
+    }
+
+    /// Something happened some time ago.
+    pub fn record_at(&self, at: At, fact: Fact) {
+        self.edit(|pages| pages.history.entries.push(Entry { at, fact }));
+    }
+
+    /// The history, in order. The recorder begins anew.
+    pub fn finish(&self) -> History {
+        let mut history = self.edit(|pages| std::mem::take(&mut pages.history));
+        history.entries.sort_by_key(|entry| entry.at);
+        history
+    }
+
+    // ---- who takes part
+
+    /// A cluster takes part.
+    pub fn cluster(&self, name: impl Into<String>) -> ClusterId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.clusters, name.into()));
+        ClusterId(u8::try_from(at).expect("few clusters"))
+    }
+
+    /// An informer factory takes part.
+    pub fn client(&self, client: Client) -> ClientId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.clients, client));
+        ClientId(u16::try_from(at).expect("few clients"))
+    }
+
+    /// An informer takes part: a store. Whoever is given the same one by a factory must use the same number.
+    pub fn informer(&self, informer: Informer) -> InformerId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.informers, informer));
+        InformerId(u16::try_from(at).expect("few informers"))
+    }
+
+    /// A handler takes part.
+    pub fn handler(&self, handler: Handler) -> HandlerId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.handlers, handler));
+        HandlerId(u16::try_from(at).expect("few handlers"))
+    }
+
+    /// A work queue takes part.
+    pub fn queue(&self, queue: Queue) -> QueueId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.queues, queue));
+        QueueId(u16::try_from(at).expect("few queues"))
+    }
+
+    // ---- numbers
+
+    /// The number for the next write, to be put into the object's label [`STAMP_LABEL`].
+    pub fn next_stamp(&self) -> u32 {
+        self.edit(|pages| {
+            pages.stamps += 1;
+            pages.stamps
+        })
+    }
+
+    /// A number for a call that is about to be made.
+    pub fn next_call(&self) -> CallId {
+        self.edit(|pages| {
+            pages.calls += 1;
+            CallId(pages.calls - 1)
+        })
+    }
+
+    /// A number for a fault that is about to be inflicted.
+    pub fn next_fault(&self) -> FaultId {
+        self.edit(|pages| {
+            pages.faults += 1;
+            FaultId(pages.faults - 1)
+        })
+    }
+
+    /// The number of a plural name.
+    pub fn resource(&self, plural: &str) -> ResourceId {
+        self.edit(|pages| {
+            let known = &mut pages.history.names.resources;
+            let at = known
+                .iter()
+                .position(|name| name == plural)
+                .unwrap_or_else(|| push(known, plural.to_owned()));
+            ResourceId(u8::try_from(at).expect("few resources"))
+        })
+    }
+
+    /// The number of a key.
+    pub fn key(&self, key: &ObjectKey) -> KeyId {
+        self.edit(|pages| pages.key(key))
+    }
+
+    /// The number of a combination of labels and fields.
+    pub fn shape(&self, shape: &Shape) -> ShapeId {
+        self.edit(|pages| intern(&mut pages.shapes, &mut pages.history.names.shapes, shape, ShapeId))
+    }
+
+    /// The number of what a request is about.
+    pub fn target(&self, target: &Target) -> TargetId {
+        let id = |at| TargetId(u16::try_from(at).expect("few targets"));
+        self.edit(|pages| intern(&mut pages.targets, &mut pages.history.names.targets, target, id))
+    }
+
+    /// An object in numbers.
+    pub fn seen(&self, object: &RawObject) -> Seen {
+        self.edit(|pages| pages.seen(object))
+    }
+
+    /// All objects of a snapshot in numbers.
+    pub fn seen_all<K>(&self, snapshot: &Snapshot<K>) -> Box<[Seen]> {
+        self.edit(|pages| snapshot.iter().map(|object| pages.seen(object.raw())).collect())
+    }
+
+    // ---- what the client's types say
+
+    /// A snapshot in numbers, as it is now.
+    pub fn look<K>(
+        &self,
+        informer: InformerId,
+        walk: Walk,
+        selection: &Selection,
+        snapshot: &Snapshot<K>,
+        standing: Standing,
+    ) -> Look {
+        let rv = |rv: &skopos_wire::ResourceVersion| rv.as_u64().unwrap_or(u64::MAX);
+        let views = self.edit(|pages| match selection.namespaces.as_slice() {
+            [] => {
+                let content = snapshot.iter().map(|object| pages.seen(object.raw())).collect();
+                [View { rv: rv(snapshot.resource_version()), content }].into()
+            }
+            namespaces => namespaces
+                .iter()
+                .map(|namespace| {
+                    let objects = snapshot.in_namespace(namespace);
+                    let content: Content = objects.map(|object| pages.seen(object.raw())).collect();
+                    View { rv: rv(snapshot.resource_version_in(namespace)), content }
+                })
+                .collect(),
+        });
+        Look {
+            informer,
+            walk,
+            epoch: u32::try_from(snapshot.epoch()).unwrap_or(u32::MAX),
+            synced: snapshot.is_synced(),
+            freshness: (&snapshot.freshness()).into(),
+            standing,
+            views,
+        }
+    }
+
+    /// Records that a handler was called with this event.
+    pub fn callback<K>(&self, handler: HandlerId, event: &Event<K>) {
+        let flags = Flags::from(event.flags());
+        let (kind, flags, old) = match event {
+            Event::Added { initial, .. } => (Kind::Added, Flags { initial: *initial, ..flags }, None),
+            Event::Updated { old, .. } => (Kind::Updated, flags, Some(self.seen(old.raw()))),
+            Event::Deleted { final_state_known, .. } => {
+                (Kind::Deleted, Flags { last_state_unknown: !final_state_known, ..flags }, None)
+            }
+            _ => return,
+        };
+        self.record(Fact::Callback { handler, kind, flags, object: self.seen(event.object().raw()), old });
+    }
+
+    /// Records that a call is made, and gives its number.
+    pub fn called(
+        &self,
+        client: ClientId,
+        informer: Option<InformerId>,
+        kind: CallKind,
+        limit: Duration,
+    ) -> CallId {
+        let call = self.next_call();
+        self.record(Fact::Called { call, client, informer, kind, limit });
+        call
+    }
+
+    fn edit<R>(&self, edit: impl FnOnce(&mut Pages) -> R) -> R {
+        edit(&mut self.pages.lock())
+    }
+}
+
+impl Pages {
+    fn key(&mut self, key: &ObjectKey) -> KeyId {
+        intern(&mut self.keys, &mut self.history.names.keys, key, KeyId)
+    }
+
+    fn seen(&mut self, object: &RawObject) -> Seen {
+        let uid = match self.uids.get(object.uid()) {
+            Some(uid) => *uid,
+            None => intern(&mut self.uids, &mut self.history.names.uids, &object.uid().to_owned(), UidId),
+        };
+        Seen {
+            key: self.key(object.key()),
+            uid,
+            rv: object.resource_version().as_u64().unwrap_or(u64::MAX),
+            stamp: object.label(STAMP_LABEL).and_then(|stamp| stamp.parse().ok()).unwrap_or(0),
+        }
+    }
+}
+
+fn intern<T: Clone + Eq + Hash, I: Copy>(
+    known: &mut HashMap<T, I>,
+    names: &mut Vec<T>,
+    name: &T,
+    id: impl Fn(u32) -> I,
+) -> I {
+    if let Some(known) = known.get(name) {
+        return *known;
+    }
+    let new = id(u32::try_from(push(names, name.clone())).expect("fewer than 2^32 names"));
+    known.insert(name.clone(), new);
+    new
+}
+
+fn push<T>(to: &mut Vec<T>, item: T) -> usize {
+    to.push(item);
+    to.len() - 1
+}

@@ -1,0 +1,179 @@
+//! Selectors as data: written in Kubernetes' notation for the client, and evaluated here by code of its own for the oracle.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use skopos_wire::ObjectKey;
+
+/// Which objects of a resource somebody wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Selection {
+    /// Only of these namespaces; empty: of all. In order.
+    pub namespaces: Vec<String>,
+    /// What the labels must be like.
+    pub labels: Vec<Term>,
+    /// What the fields must be like; servers know only [`Term::Is`] and [`Term::IsNot`] for them.
+    pub fields: Vec<Term>,
+}
+
+/// One requirement of a selector.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Term {
+    /// `name=value`
+    Is(String, String),
+    /// `name!=value`; also true of objects that have no such label.
+    IsNot(String, String),
+    /// `name in (a,b)`
+    In(String, Vec<String>),
+    /// `name notin (a,b)`; also true of objects that have no such label.
+    NotIn(String, Vec<String>),
+    /// `name`
+    Has(String),
+    /// `!name`
+    HasNot(String),
+}
+
+/// What selectors look at in an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    /// Its labels, the stamp aside.
+    pub labels: BTreeMap<String, String>,
+    /// Those of its fields that selectors may name, `metadata.name` and `metadata.namespace` aside.
+    pub fields: BTreeMap<String, String>,
+}
+
+/// What a request is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    /// The plural name.
+    pub resource: String,
+    /// The namespace in the path.
+    pub namespace: Option<String>,
+    /// The label selector, as it was sent.
+    pub labels: String,
+    /// The field selector, as it was sent.
+    pub fields: String,
+}
+
+impl Selection {
+    /// Everything.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// The label selector in Kubernetes' notation.
+    pub fn label_selector(&self) -> String {
+        notation(&self.labels)
+    }
+
+    /// The field selector in Kubernetes' notation.
+    pub fn field_selector(&self) -> String {
+        notation(&self.fields)
+    }
+
+    /// Whether an object of this key and shape is wanted.
+    pub fn matches(&self, key: &ObjectKey, shape: &Shape) -> bool {
+        let here = |namespace: &String| key.namespace() == Some(namespace);
+        (self.namespaces.is_empty() || self.namespaces.iter().any(here))
+            && self.labels.iter().all(|term| term.holds(|name| shape.labels.get(name).map(String::as_str)))
+            && self.fields.iter().all(|term| {
+                // A field that is not set is the empty text.
+                term.holds(|name| match name {
+                    "metadata.name" => Some(key.name()),
+                    "metadata.namespace" => Some(key.namespace().unwrap_or_default()),
+                    name => Some(shape.fields.get(name).map_or("", String::as_str)),
+                })
+            })
+    }
+}
+
+impl Term {
+    fn holds<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+        match self {
+            Term::Is(name, wanted) => value(name) == Some(wanted),
+            Term::IsNot(name, unwanted) => value(name) != Some(unwanted),
+            Term::In(name, wanted) => value(name).is_some_and(|value| wanted.iter().any(|one| one == value)),
+            Term::NotIn(name, unwanted) => {
+                !value(name).is_some_and(|value| unwanted.iter().any(|one| one == value))
+            }
+            Term::Has(name) => value(name).is_some(),
+            Term::HasNot(name) => value(name).is_none(),
+        }
+    }
+}
+
+fn notation(terms: &[Term]) -> String {
+    terms.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Term::Is(name, value) => write!(f, "{name}={value}"),
+            Term::IsNot(name, value) => write!(f, "{name}!={value}"),
+            Term::In(name, values) => write!(f, "{name} in ({})", values.join(",")),
+            Term::NotIn(name, values) => write!(f, "{name} notin ({})", values.join(",")),
+            Term::Has(name) => f.write_str(name),
+            Term::HasNot(name) => write!(f, "!{name}"),
+        }
+    }
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.namespaces.is_empty() {
+            parts.push(format!("in {}", self.namespaces.join(",")));
+        }
+        parts.extend(
+            [self.label_selector(), self.field_selector()].into_iter().filter(|text| !text.is_empty()),
+        );
+        f.write_str(if parts.is_empty() { "all" } else { "" })?;
+        f.write_str(&parts.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_mean_what_kubernetes_says() {
+        let shape = Shape {
+            labels: [("app".to_owned(), "web".to_owned())].into(),
+            fields: [("status.phase".to_owned(), "Running".to_owned())].into(),
+        };
+        let key = ObjectKey::namespaced("a", "x");
+        let is = |labels: Vec<Term>, fields: Vec<Term>, namespaces: Vec<String>| {
+            Selection { labels, fields, namespaces }.matches(&key, &shape)
+        };
+        let s = str::to_owned;
+        assert!(is(vec![], vec![], vec![]));
+        assert!(is(vec![Term::Is(s("app"), s("web"))], vec![], vec![s("a")]));
+        assert!(!is(vec![], vec![], vec![s("b")]));
+        assert!(!is(vec![Term::IsNot(s("app"), s("web"))], vec![], vec![]));
+        assert!(is(vec![Term::IsNot(s("tier"), s("web")), Term::HasNot(s("tier"))], vec![], vec![]));
+        assert!(is(vec![Term::NotIn(s("tier"), vec![s("x")]), Term::Has(s("app"))], vec![], vec![]));
+        assert!(!is(vec![Term::In(s("app"), vec![s("x"), s("y")])], vec![], vec![]));
+        assert!(is(vec![], vec![Term::Is(s("status.phase"), s("Running"))], vec![]));
+        assert!(is(vec![], vec![Term::Is(s("metadata.name"), s("x"))], vec![]));
+        assert!(
+            is(vec![], vec![Term::Is(s("spec.nodeName"), s(""))], vec![]),
+            "a field that is not set is empty"
+        );
+    }
+
+    #[test]
+    fn the_notation_is_what_the_client_parses() {
+        let s = str::to_owned;
+        let labels = vec![
+            Term::Is(s("app"), s("web")),
+            Term::NotIn(s("tier"), vec![s("a"), s("b")]),
+            Term::HasNot(s("canary")),
+        ];
+        let selection = Selection { labels, ..Selection::default() };
+        assert_eq!(selection.label_selector(), "app=web,tier notin (a,b),!canary");
+        skopos_wire::LabelSelector::parse(&selection.label_selector()).expect("a selector");
+    }
+}
