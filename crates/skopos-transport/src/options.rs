@@ -92,15 +92,15 @@ impl TransportOptions {
     }
 }
 
-/// When to dial a server that is down: once every [`first`](Self::first) in the beginning, later once every
-/// [`later`](Self::later), each time 0 to 20 % more. Shared by all requests to the cluster.
+/// When to dial a server that is down: once every [`first`](Self::first) and 0 to 20 % more in the beginning, later once
+/// every [`later`](Self::later) and 0 to 20 % less. Shared by all requests to the cluster.
 #[derive(Clone, Debug)]
 pub struct BackoffOptions {
     /// Between attempts at first. Default 1 s.
     pub first: Duration,
     /// How long that goes on, counted from the first failed attempt. Default 60 s.
     pub first_for: Duration,
-    /// Between attempts afterwards. Default 5 s.
+    /// Between attempts afterwards, at most: a server that is back is found within this. Default 5 s.
     pub later: Duration,
 }
 
