@@ -169,7 +169,7 @@ impl Wiring {
                 self.exchange(self.target.watch(&request), options).watch(id)
             }
             Action::Get(request) => {
-                let options = self.options(RequestClass::Read, request.avoid, false);
+                let options = self.options(RequestClass::Read, request.avoid, request.patient);
                 self.exchange(self.target.object(&request.key), options).get(id)
             }
         };

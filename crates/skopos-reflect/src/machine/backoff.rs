@@ -1,25 +1,29 @@
 //! How often something may be asked for.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::MachineOptions;
 use crate::Time;
 
 /// Delays that double with every failure in a row. Up to 30 % are added at random, never subtracted: six attempts in the
-/// first minute and two in each later one are the most that a server in permanent trouble sees of one link.
+/// first minute and two in each later one are the most that it allows.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
 }
 
-/// A token bucket: a burst at once, and then one each `refill`.
+/// At most so many in any minute, whatever the reasons: what bounds the load of a link in every kind of trouble at once
+/// (I15). It does not space out: the backoff does.
 #[derive(Debug)]
-pub(super) struct Bucket {
-    capacity: u32,
-    refill: Duration,
-    /// When the bucket was, or will be, full again: each token taken moves it by `refill`.
-    full_at: Time,
+pub(super) struct Budget {
+    most: usize,
+    /// When something was spent, of the last minute, oldest first.
+    spent: VecDeque<Time>,
 }
+
+/// What a budget is for.
+const MINUTE: Duration = Duration::from_secs(60);
 
 // === impl Backoff ===
 
@@ -37,33 +41,48 @@ impl Backoff {
     }
 }
 
-// === impl Bucket ===
+// === impl Budget ===
 
-impl Bucket {
-    pub(super) fn new(capacity: u32, refill: Duration) -> Self {
-        Bucket { capacity, refill, full_at: Time::ORIGIN }
+impl Budget {
+    pub(super) fn new(most: usize) -> Self {
+        Budget { most, spent: VecDeque::with_capacity(most) }
     }
 
-    /// When the next token is there: now, or later.
-    pub(super) fn available_at(&self, now: Time) -> Time {
-        // With n tokens missing, the bucket is full n refills from now; the last token may be taken as long as no more
-        // than `capacity - 1` are missing.
-        let slack = self.refill * self.capacity.saturating_sub(1);
-        (self.full_at - slack).max(now)
+    /// When so many may be spent: now, or later.
+    pub(super) fn available_at(&self, now: Time, count: usize) -> Time {
+        let limiting = (self.spent.len() + count).checked_sub(self.most + 1).and_then(|i| self.spent.get(i));
+        limiting.map_or(now, |at| (*at + MINUTE).max(now))
     }
 
-    /// Takes a token if there is one.
+    /// Whether half of the last minute's budget is left: what is spent on haste is missing later.
+    pub(super) fn is_ample(&self, now: Time) -> bool {
+        2 * self.spent.iter().filter(|at| **at + MINUTE > now).count() <= self.most
+    }
+
+    pub(super) fn spend(&mut self, now: Time) {
+        while self.spent.front().is_some_and(|at| *at + MINUTE <= now) {
+            self.spent.pop_front();
+        }
+        self.spent.push_back(now);
+    }
+
+    /// Spends if it may be now.
     pub(super) fn take(&mut self, now: Time) -> bool {
-        let there = self.available_at(now) <= now;
+        let there = self.available_at(now, 1) <= now;
         if there {
             self.spend(now);
         }
         there
     }
 
-    /// Takes a token, also one that is not there yet.
-    pub(super) fn spend(&mut self, now: Time) {
-        self.full_at = self.full_at.max(now) + self.refill;
+    /// What was spent last came to nothing.
+    pub(super) fn refund(&mut self) {
+        self.spent.pop_back();
+    }
+
+    /// What was spent before counts no more.
+    pub(super) fn renew(&mut self) {
+        self.spent.clear();
     }
 }
 
@@ -71,8 +90,8 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Time {
-        Time::after_origin(Duration::from_secs(seconds))
+    fn at(seconds: f64) -> Time {
+        Time::after_origin(Duration::from_secs_f64(seconds))
     }
 
     #[test]
@@ -95,15 +114,35 @@ mod tests {
     }
 
     #[test]
-    fn bucket_allows_a_burst_and_then_a_rate() {
-        let mut bucket = Bucket::new(3, Duration::from_secs(30));
-        assert!(bucket.take(at(0)) && bucket.take(at(0)) && bucket.take(at(1)));
-        assert!(!bucket.take(at(1)));
-        assert_eq!(bucket.available_at(at(1)), at(30));
-        assert!(bucket.take(at(30)));
-        assert!(!bucket.take(at(59)));
-        assert!(
-            bucket.take(at(1000)) && bucket.take(at(1000)) && bucket.take(at(1000)) && !bucket.take(at(1000))
-        );
+    fn budget_holds_in_any_minute_and_wastes_nothing() {
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut budget = Budget::new(6);
+            let (mut now, mut spent) = (0.0, Vec::<f64>::new());
+            for _ in 0..300 {
+                now += if rng.u32(0..10) == 0 { 100.0 * rng.f64() } else { rng.f64() };
+                let recent = spent.iter().filter(|at| **at > now - 60.0).count();
+                assert_eq!(budget.is_ample(at(now)), recent <= 3);
+                assert_eq!(budget.take(at(now)), recent < 6, "{now}: {spent:?}");
+                if recent < 6 {
+                    spent.push(now);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn budget_says_when_there_is_more() {
+        let mut budget = Budget::new(2);
+        assert!(budget.take(at(0.0)) && budget.take(at(7.0)) && !budget.take(at(8.0)));
+        assert_eq!(budget.available_at(at(8.0), 1), at(60.0));
+        assert_eq!(budget.available_at(at(8.0), 2), at(67.0));
+        budget.refund();
+        assert_eq!(budget.available_at(at(8.0), 1), at(8.0));
+        assert_eq!(budget.available_at(at(8.0), 2), at(60.0));
+        assert!(budget.take(at(9.0)) && budget.take(at(60.0)));
+        assert_eq!(budget.available_at(at(60.0), 1), at(69.0));
+        budget.renew();
+        assert!(budget.take(at(61.0)) && budget.take(at(61.0)));
     }
 }

@@ -164,7 +164,7 @@ impl Machine {
         }
         let (Some(key), Some(resource_version)) = (suspect.key.clone(), suspect.resource_version.clone())
         else {
-            return self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);
+            return self.relist(ListPlan::undecodable(), suspect.reason, sink);
         };
         self.cancel_look();
         if suspect.deletion {
@@ -176,9 +176,14 @@ impl Machine {
 
     pub(super) fn start_get(&mut self, suspect: Suspect) {
         let Some(key) = suspect.key.clone() else { return self.start_watch(None, false) };
+        let until = self.affordable_at(1);
+        if until > self.now {
+            return self.put_off(until, Next::Resolve(suspect));
+        }
         let id = self.new_id();
         self.stats.get_requests += 1;
-        self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None }));
+        self.requests.spend(self.now);
+        self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None, patient: self.outage }));
         self.state =
             State::Resolving(Resolving { id, patience: self.now + self.options.list_patience, suspect });
     }
@@ -193,7 +198,7 @@ impl Machine {
             }
             Ok(Some(object)) if *object.resource_version() < resource_version => {
                 // The frame's RV was never the object's: nothing of it can be believed.
-                self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);
+                self.relist(ListPlan::undecodable(), suspect.reason, sink);
             }
             // Newer or gone: the event that made it so is still to come. Or broken.
             _ => self.set_aside(key, &resource_version, sink),
@@ -206,7 +211,7 @@ impl Machine {
         suspect.failed_reads += 1;
         if suspect.failed_reads >= READ_ATTEMPTS && !matches!(verdict.meaning, Meaning::CannotConnect { .. })
         {
-            self.relist(ListPlan::new(ReplaceCause::Undecodable), suspect.reason, sink);
+            self.relist(ListPlan::undecodable(), suspect.reason, sink);
         } else {
             self.fail(verdict, Next::Resolve(suspect), sink);
         }

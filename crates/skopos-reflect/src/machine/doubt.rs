@@ -57,6 +57,11 @@ struct Look {
 const PROBES: usize = 8;
 /// How long the stream may take to deliver what a second look has shown: both are on their way from the same server.
 const DELIVERY_GRACE: Duration = Duration::from_secs(2);
+/// Content that nothing has proven for so long is about to be called stale, so that the stream is given no more time than
+/// the next span: after an outage, a quiet collection in a busy cluster is proven again by a look only.
+const OVERDUE: Duration = Duration::from_secs(60);
+/// What the stream of a server that is well takes far less than, to deliver what a probe has seen.
+const SHORT_GRACE: Duration = Duration::from_secs(1);
 /// How long a look may take to be answered, beside its own length.
 const LOOK_OVERTIME: Duration = Duration::from_secs(7);
 
@@ -69,6 +74,12 @@ impl Doubt {
     pub(super) fn heard(&mut self) {
         self.vain_lists = 0;
         self.inconclusive = 0;
+    }
+
+    /// Another stream than the one that was doubted.
+    pub(super) fn reopened(&mut self, now: Time) {
+        self.inconclusive = 0;
+        self.not_before = now;
     }
 
     /// A list has replaced everything.
@@ -122,12 +133,11 @@ impl Machine {
         sink: &mut dyn Sink,
     ) {
         // The server answers: if we only wait because it did not, that may be over.
-        // It costs a token like any other early attempt: a probe that succeeds says little about why streams do not stand.
         let failing = matches!(
             self.link.condition,
             Condition::Unreachable | Condition::Retrying | Condition::ServerError
         );
-        if failing && matches!(self.state, State::Waiting { .. }) && self.prompt.take(self.now) {
+        if failing {
             self.try_early();
         }
         let Some(position) = &self.position else { return };
@@ -195,7 +205,11 @@ impl Machine {
             });
         }
         let due = match self.doubt.probes.front() {
-            Some(probe) => probe.seen_at.max(opened_at) + self.options.probe_grace,
+            Some(probe) => {
+                let seen_at = probe.seen_at.max(opened_at);
+                let overdue_at = self.fresh.map_or(Time::ORIGIN, |fresh| fresh + OVERDUE);
+                (seen_at + SHORT_GRACE).max(overdue_at).min(seen_at + self.options.probe_grace)
+            }
             None => {
                 watching.last_frame.max(self.doubt.confirmed_at.unwrap_or_default())
                     + self.options.quiet_limit
@@ -213,12 +227,18 @@ impl Machine {
     }
 
     fn take_look(&mut self) {
+        let affordable_at = self.affordable_at(1);
+        if affordable_at > self.now {
+            self.doubt.not_before = affordable_at;
+            return;
+        }
         let (Some(position), Some(avoid)) = (&self.position, self.addressee_main()) else { return };
         let start = WatchStart::After(position.resource_version().clone());
         let id = self.new_id();
         let timeout = self.options.verify_timeout;
         self.stats.watch_requests += 1;
         self.stats.second_looks += 1;
+        self.requests.spend(self.now);
         self.actions.push_back(Action::Watch(WatchRequest {
             id,
             start,

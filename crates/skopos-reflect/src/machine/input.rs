@@ -158,6 +158,8 @@ pub struct GetRequest {
     pub key: ObjectKey,
     /// Travel on another connection than that request did, if there can be another.
     pub avoid: Option<RequestId>,
+    /// Wait for the transport to find a connection, instead of failing at once while there is none.
+    pub patient: bool,
 }
 
 /// How a request failed.

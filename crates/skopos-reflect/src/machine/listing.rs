@@ -55,6 +55,11 @@ impl ListPlan {
     pub(super) fn new(cause: ReplaceCause) -> Self {
         ListPlan { cause, avoid: None, paged: false, stream_failures: 0 }
     }
+
+    /// A stream cannot be read: what is needed is not another stream.
+    pub(super) fn undecodable() -> Self {
+        ListPlan { paged: true, ..ListPlan::new(ReplaceCause::Undecodable) }
+    }
 }
 
 impl Gathered {
@@ -93,7 +98,7 @@ impl Machine {
         self.abandon(sink);
         self.stats.relists += 1;
         let spread = self.up_to(Duration::from_millis(500));
-        let until = self.lists.available_at(self.now) + spread;
+        let until = self.lists.available_at(self.now, 1) + spread;
         self.link.reason = Some(reason);
         self.set_condition(Condition::Retrying);
         self.wait(until, Next::List(plan));
@@ -101,11 +106,15 @@ impl Machine {
 
     pub(super) fn start_list(&mut self, plan: ListPlan) {
         // Also an attempt after a failure has to keep the bound on lists: the failure may have come in the body.
-        let until = self.lists.available_at(self.now);
+        let streamed = self.streams_lists && !plan.paged;
+        // A list is worth nothing without the watch that goes on from it.
+        let requests = if streamed { 1 } else { 2 };
+        let until = self.lists.available_at(self.now, 1).max(self.affordable_at(requests));
         if until > self.now {
-            return self.wait(until, Next::List(plan));
+            return self.put_off(until, Next::List(plan));
         }
-        if self.streams_lists && !plan.paged {
+        self.requests.spend(self.now);
+        if streamed {
             return self.start_stream(plan);
         }
         self.request_page(Listing {
@@ -141,9 +150,9 @@ impl Machine {
     pub(super) fn on_list_opened(&mut self, sink: &mut dyn Sink) {
         let State::Listing(listing) = &mut self.state else { return };
         listing.patience = self.now + self.options.list_patience;
-        self.outage = false;
-        if !listing.begun {
-            listing.begun = true;
+        let begins = !std::mem::replace(&mut listing.begun, true);
+        self.answered();
+        if begins {
             self.lists.spend(self.now);
             sink.begin_replace();
         }

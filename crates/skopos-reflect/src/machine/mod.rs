@@ -28,7 +28,7 @@ pub use self::link::{Condition, Degradation, LinkState};
 pub use self::options::{Content, InitialList, MachineOptions, Resume};
 pub use self::stats::MachineStats;
 
-use self::backoff::{Backoff, Bucket};
+use self::backoff::{Backoff, Budget};
 use self::broken::{Broken, Resolving, Suspect};
 use self::classify::{Meaning, Verdict};
 use self::doubt::Doubt;
@@ -57,6 +57,7 @@ use crate::{Change, ReplaceCause, Sink, Time};
 /// * The RV moves only over what was applied. A frame that cannot be decoded stops the stream; the RV stays.
 /// * RVs never go back, unless two consistent reads agree that the server's did. That begins a new epoch.
 /// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and is settled by a second look.
+/// * No minute sees more than six requests (a page goes on with its list and is none) or two lists, whatever is wrong.
 ///
 /// # How to drive it
 ///
@@ -94,16 +95,16 @@ pub struct Machine {
     broken: Broken,
 
     backoff: Backoff,
-    /// Streams that showed life may be opened again at once, as long as there are tokens.
-    prompt: Bucket,
-    /// Lists that the server begins to answer.
-    lists: Bucket,
+    /// Requests that were sent, pages aside.
+    requests: Budget,
+    /// Lists that the server began to answer.
+    lists: Budget,
+    /// Times that the server answered after it could not be reached.
+    returns: Budget,
     /// No connection could be made since the last answer.
     outage: bool,
     /// How often in a row the server said that our RV is in its future.
     too_large: u32,
-    /// When the last hint from outside made us try early.
-    hinted_at: Option<Time>,
     /// Whether streamed lists are worth trying.
     streams_lists: bool,
     /// Whether continue tokens have lived long enough so far.
@@ -146,16 +147,13 @@ enum Addressee {
     Nobody,
 }
 
-/// A burst of streams opened again at once: a server that is restarted ten times in a row shall be followed each time.
-const PROMPT_BURST: u32 = 10;
-/// In the long run three streams a minute, beside those that the backoff allows.
-const PROMPT_REFILL: Duration = Duration::from_secs(20);
-/// The first list, one again at once, and one for luck.
-const LIST_BURST: u32 = 3;
-/// In the long run, two lists a minute.
-const LIST_REFILL: Duration = Duration::from_secs(30);
-/// Hints from outside are followed at most so often.
-const HINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Requests in any minute of whatever trouble, pages aside (I15).
+const REQUESTS: usize = 6;
+/// Lists among them (I15). A list that is refused before it begins costs the server little, and is a request only.
+const LISTS: usize = 2;
+/// A server that could not be reached and answers again is met with new budgets, so that one that is restarted ten times
+/// in a row is followed each time. Beyond that, it is a server that keeps failing.
+const RETURNS: usize = 10;
 
 // === impl Machine ===
 
@@ -188,11 +186,11 @@ impl Machine {
             doubt: Doubt::default(),
             broken: Broken::default(),
             backoff: Backoff::default(),
-            prompt: Bucket::new(PROMPT_BURST, PROMPT_REFILL),
-            lists: Bucket::new(LIST_BURST, LIST_REFILL),
+            requests: Budget::new(REQUESTS),
+            lists: Budget::new(LISTS),
+            returns: Budget::new(RETURNS),
             outage: false,
             too_large: 0,
-            hinted_at: None,
             streams_lists: options.initial == InitialList::Streamed && options.content == Content::Objects,
             pages_work: true,
             changes: Vec::new(),
@@ -373,7 +371,13 @@ impl Machine {
         let until = match verdict.meaning {
             Meaning::CannotConnect { retry_at } => {
                 self.outage = true;
-                self.when_to_reconnect(retry_at)
+                if !matches!(next, Next::Page(_)) {
+                    self.requests.refund();
+                }
+                // The transport dials on a schedule of its own, shared by everybody who uses the cluster, and sends
+                // nothing before a connection stands. To wait there, and not here, costs the server nothing and is in
+                // time when it is back.
+                retry_at.unwrap_or(self.now).max(self.now) + self.up_to(Duration::from_millis(250))
             }
             _ => {
                 let delay = self.backoff.fail(&self.options, &mut self.rng).min(longest);
@@ -388,16 +392,30 @@ impl Machine {
         self.wait(until, next);
     }
 
-    /// The transport dials on a schedule of its own, shared by everybody who uses the cluster, and sends nothing before
-    /// a connection stands: to ask often costs the server nothing, and finds it soon after its return.
-    fn when_to_reconnect(&mut self, retry_at: Option<Time>) -> Time {
-        match retry_at {
-            Some(retry_at) => retry_at.max(self.now) + self.up_to(Duration::from_millis(250)),
-            None if self.link.attempts < 60 => {
-                self.now + Duration::from_millis(500) + self.up_to(Duration::from_secs(1))
-            }
-            None => self.now + Duration::from_secs(4) + self.up_to(Duration::from_secs(2)),
+    /// When so many requests may be sent: now, or later.
+    fn affordable_at(&self, count: usize) -> Time {
+        // What waits for a connection costs the server nothing, and has its rhythm from the dials.
+        if self.outage { self.now } else { self.requests.available_at(self.now, count) }
+    }
+
+    /// Waits until a request is affordable.
+    fn put_off(&mut self, until: Time, next: Next) {
+        if !self.link.condition.is_failing() {
+            self.set_condition(Condition::Retrying);
         }
+        self.wait(until, next);
+    }
+
+    /// The server answers with success. Tells whether it could not be reached before.
+    fn answered(&mut self) -> bool {
+        let returned = std::mem::take(&mut self.outage);
+        if returned && self.returns.take(self.now) {
+            self.requests.renew();
+            self.requests.spend(self.now);
+            self.lists.renew();
+            self.backoff.reset();
+        }
+        returned
     }
 
     fn wait(&mut self, until: Time, next: Next) {
@@ -408,16 +426,15 @@ impl Machine {
 
     /// The server may be back: a wait after a failure is cut short, except where the server itself named its length.
     fn try_early(&mut self) {
-        let hinted = self.hinted_at.is_some_and(|at| self.now.since(at) < HINT_INTERVAL);
+        let ample = self.requests.is_ample(self.now);
         let helps = self.link.condition.is_failing() && self.link.condition != Condition::Throttled;
         let early = self.now + self.up_to(Duration::from_millis(500));
         if let State::Waiting { until, .. } = &mut self.state
             && helps
-            && !hinted
+            && ample
             && early < *until
         {
             *until = early;
-            self.hinted_at = Some(self.now);
             self.link.retry_at = Some(early);
             self.link_changed = true;
         }

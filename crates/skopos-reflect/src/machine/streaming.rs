@@ -61,14 +61,16 @@ impl Machine {
 
     pub(super) fn on_stream_opened(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &mut self.state else { return };
-        if !streaming.begun {
-            streaming.begun = true;
+        let begins = !std::mem::replace(&mut streaming.begun, true);
+        if begins {
             streaming.latest = self.now + self.options.initial_events_patience * WHOLE;
+        }
+        streaming.patience = (self.now + self.options.initial_events_patience).min(streaming.latest);
+        self.answered();
+        if begins {
             self.lists.spend(self.now);
             sink.begin_replace();
         }
-        streaming.patience = (self.now + self.options.initial_events_patience).min(streaming.latest);
-        self.outage = false;
         self.set_condition(Condition::Listing);
     }
 

@@ -43,9 +43,14 @@ impl Machine {
             return self.start_list(ListPlan::new(ReplaceCause::Initial));
         };
         let after = position.resource_version().clone();
+        let until = self.affordable_at(1);
+        if until > self.now {
+            return self.put_off(until, Next::Watch { avoid, distrust });
+        }
         let id = self.new_id();
         let timeout = self.watch_timeout();
         self.stats.watch_requests += 1;
+        self.requests.spend(self.now);
         self.actions.push_back(Action::Watch(WatchRequest {
             id,
             start: WatchStart::After(after.clone()),
@@ -94,12 +99,16 @@ impl Machine {
     }
 
     pub(super) fn on_watch_opened(&mut self) {
+        let after_outage = self.answered();
+        let troubled = self.link.attempts > 0 || self.link.reason.is_some();
+        if troubled {
+            self.doubt.reopened(self.now);
+        }
         let State::Watching(watching) = &mut self.state else { return };
         watching.opened_at = Some(self.now);
         watching.last_frame = self.now;
         watching.patience = self.now + watching.timeout + self.options.watch_overtime;
-        watching.after_outage = std::mem::take(&mut self.outage);
-        let troubled = self.link.attempts > 0 || self.link.reason.is_some();
+        watching.after_outage = after_outage;
         watching.settles_at = troubled.then_some(self.now + SETTLED);
         self.link.retry_at = None;
         self.set_standing();
@@ -262,8 +271,8 @@ impl Machine {
         self.fail(verdict, Next::Watch { avoid, distrust: false }, sink);
     }
 
-    /// A stream that stood is over. If it showed life, it is opened again at once; one that ends again and again
-    /// without a word is a failure like any other.
+    /// A stream that stood is over. If it showed life, it is opened again at once, as long as that leaves enough for later;
+    /// one that ends again and again, or without a word, is a failure like any other.
     fn on_watch_over(&mut self, verdict: Option<Verdict>, sink: &mut dyn Sink) {
         let State::Watching(watching) = &self.state else { return };
         let avoid = None;
@@ -272,10 +281,14 @@ impl Machine {
         let progressed = watching.progressed;
         let alive = opened_at.is_some() && (progressed || watching.after_outage || verdict.is_some());
         self.cancel_look();
+        let promptly = good || (alive && self.requests.is_ample(self.now));
         if good {
             self.backoff.reset();
+        } else if promptly {
+            // Haste is a step of the backoff too, so that what follows it is spread over the minute.
+            self.backoff.fail(&self.options, &mut self.rng);
         }
-        if good || (alive && self.prompt.take(self.now)) {
+        if promptly {
             let spread =
                 if verdict.is_some() { Duration::from_millis(500) } else { Duration::from_millis(100) };
             let until = self.now + self.up_to(spread);

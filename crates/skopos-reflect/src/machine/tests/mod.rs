@@ -1,5 +1,7 @@
 //! The machine against a model of a server, in virtual time.
 
+mod course;
+mod history;
 mod properties;
 mod recorder;
 mod scenarios;

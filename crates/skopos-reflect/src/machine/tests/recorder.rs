@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
+use super::history::{Delivery, delivery};
 use super::server::Content;
 use crate::{Change, Commit, Condition, LinkState, ReplaceCause, Sink, Time};
 
@@ -18,6 +19,9 @@ pub(super) struct Recorder {
     pub(super) conditions: Vec<Condition>,
     /// Whether what readers see has changed.
     pub(super) stepped: bool,
+    /// Where the content stood before the steps that were not looked at yet, and what they brought.
+    pub(super) came_from: Option<u64>,
+    pub(super) deliveries: Vec<Delivery>,
     staged: Option<(Content, BTreeSet<String>)>,
     stopped: bool,
     /// Everything that was delivered in this epoch: (key, rv, deletion).
@@ -37,6 +41,7 @@ impl Recorder {
         assert!(!self.stopped && self.staged.is_none());
         let rv = rv.as_u64().unwrap();
         assert!(self.rv.is_none_or(|before| before <= rv), "RVs never go back inside an epoch");
+        self.came_from = self.came_from.or(self.rv);
         self.rv = Some(rv);
         self.stepped = true;
     }
@@ -82,6 +87,9 @@ impl Sink for Recorder {
             self.delivered.clear();
         }
         self.step(&commit.resource_version);
+        // A list says nothing about what led to it.
+        self.came_from = self.rv;
+        self.deliveries.clear();
         self.commits.push(commit);
     }
 
@@ -108,6 +116,7 @@ impl Sink for Recorder {
             assert!(rv >= last, "in the order of the log");
             last = rv;
             assert!(self.delivered.insert((name.clone(), rv, deletion)), "{name}@{rv} was delivered twice");
+            self.deliveries.push(delivery(&self.content, &change, rv));
             match value {
                 Some(value) => self.content.insert(name, value),
                 None => self.content.remove(&name),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use skopos_wire::{BrokenFrame, Limits, ObjectKey, RawObject, Status, WatchEvent};
 
+use super::history::check_step;
 use super::recorder::Recorder;
 use super::server::{Content, Entry, Kind, Server, object};
 use crate::machine::*;
@@ -107,6 +108,8 @@ pub(super) struct World {
     pub(super) probes_every: Option<Duration>,
     pub(super) page_size: usize,
     wires: Vec<Wire>,
+    /// All requests so far.
+    ids: Vec<RequestId>,
     next_write: Time,
     next_probe: Time,
     /// The server's RV at each step, for the check of proven ages.
@@ -138,6 +141,7 @@ impl World {
             probes_every: Some(Duration::from_secs(30)),
             page_size: 3,
             wires: Vec::new(),
+            ids: Vec::new(),
             next_write: Time::ORIGIN,
             next_probe: Time::ORIGIN,
             rvs: Vec::new(),
@@ -198,6 +202,12 @@ impl World {
         }
     }
 
+    /// A request that is over: the last but `back`.
+    pub(super) fn over(&self, back: usize) -> Option<RequestId> {
+        let over = |id: &&RequestId| !self.wires.iter().any(|wire| wire.id == **id);
+        self.ids.iter().rev().filter(over).nth(back).copied()
+    }
+
     /// How many requests in the worst minute from `since` on.
     pub(super) fn worst_minute(times: impl Iterator<Item = Time> + Clone) -> usize {
         times
@@ -244,6 +254,13 @@ impl World {
             return;
         }
         let rv = self.sink.rv.expect("stepped");
+        let deliveries = std::mem::take(&mut self.sink.deliveries);
+        // Until a rollback is noticed, history is of two minds.
+        if let Some(from) = self.sink.came_from.take()
+            && self.sink.epoch as usize >= self.server.past.len()
+        {
+            check_step(from, rv, &deliveries, &self.server.log);
+        }
         assert_eq!(self.machine.resource_version().and_then(|rv| rv.as_u64()), Some(rv));
         let degraded = self.machine.broken.degradation().is_some();
         let matches = |mut right: Content, log: &[Entry], ours: &Content| {
@@ -317,6 +334,7 @@ impl World {
             Action::Watch(request) => request.timeout,
             _ => Duration::from_secs(1000),
         };
+        self.ids.push(action.id());
         self.wires.push(Wire {
             id: action.id(),
             asked,
