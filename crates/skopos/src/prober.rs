@@ -74,12 +74,21 @@ struct Core {
     ask: Ask,
     subscribers: Mutex<BTreeMap<u64, Subscriber>>,
     next_id: AtomicU64,
-    /// Probes sent before this do not satisfy those who wait.
-    wanted: Mutex<Option<Instant>>,
+    /// What those who wait have not had yet.
+    wanted: Mutex<Option<Demand>>,
     demand: Notify,
     last: watch::Sender<Option<Outcome>>,
     sent: AtomicU64,
     failed: AtomicU64,
+}
+
+/// What a probe has to be to satisfy those who wait for one.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    /// Sent at or after this, whatever came of it.
+    attempt: Instant,
+    /// Sent at or after this, and successful.
+    proof: Instant,
 }
 
 struct Subscriber {
@@ -122,7 +131,7 @@ impl Prober {
     /// who wait: however many ask at once, one probe is sent. Bound it from outside.
     pub(crate) async fn probe_since(&self, not_before: Instant) -> Outcome {
         let mut last = self.core.last.subscribe();
-        self.core.want(not_before);
+        self.core.want(Demand { attempt: not_before, proof: not_before });
         let recent = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| o.sent_at >= not_before);
         match last.wait_for(recent).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
@@ -131,10 +140,10 @@ impl Prober {
         }
     }
 
-    /// Asks for a probe now, unless there was one just now, and waits for nothing.
+    /// Asks for a probe now, unless one has succeeded just now, and waits for nothing.
     pub(crate) fn nudge(&self) {
         let now = Instant::now();
-        self.core.want(now.checked_sub(JUST_NOW).unwrap_or(now));
+        self.core.want(Demand { attempt: now, proof: now.checked_sub(JUST_NOW).unwrap_or(now) });
     }
 
     /// How many probes were sent, and how many of them failed.
@@ -158,10 +167,10 @@ impl Core {
         }
     }
 
-    fn want(&self, not_before: Instant) {
+    fn want(&self, demand: Demand) {
         {
             let mut wanted = self.wanted.lock();
-            *wanted = (*wanted).max(Some(not_before));
+            *wanted = Some(wanted.map_or(demand, |wanted| wanted.and(demand)));
         }
         self.demand.notify_one();
     }
@@ -192,8 +201,8 @@ impl Core {
     }
 
     fn is_wanted(&self) -> bool {
-        let last_sent = self.last.borrow().as_ref().map(|outcome| outcome.sent_at);
-        self.wanted.lock().is_some_and(|wanted| last_sent.is_none_or(|sent| sent < wanted))
+        let Some(wanted) = *self.wanted.lock() else { return false };
+        self.last.borrow().as_ref().is_none_or(|last| !wanted.is_satisfied_by(last))
     }
 
     async fn probe(&self, scope: &mut usize) {
@@ -245,6 +254,17 @@ impl Core {
         for listener in listeners {
             listener(probe);
         }
+    }
+}
+
+impl Demand {
+    /// What satisfies both.
+    fn and(self, other: Self) -> Self {
+        Self { attempt: self.attempt.max(other.attempt), proof: self.proof.max(other.proof) }
+    }
+
+    fn is_satisfied_by(self, outcome: &Outcome) -> bool {
+        outcome.sent_at >= self.attempt || (outcome.result.is_ok() && outcome.sent_at >= self.proof)
     }
 }
 
@@ -349,6 +369,31 @@ mod tests {
         let late = running.prober.probe_since(late_from).await;
         assert!(late.sent_at >= late_from);
         assert_eq!(running.prober.counts(), (3, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_is_back_is_probed_though_a_probe_failed_just_now() {
+        let up = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_up = up.clone();
+        let running = start(Arc::new(move |_| {
+            let up = is_up.load(Ordering::Relaxed);
+            let answer = if up { Ok(7.into()) } else { Err(LiveError::Malformed("down".to_owned())) };
+            Box::pin(std::future::ready(answer))
+        }));
+        let _subscription = running.prober.subscribe(target(None), Arc::new(|_| {}));
+        assert!(running.prober.probe_since(Instant::now()).await.result.is_err());
+        tokio::time::advance(Duration::from_millis(500)).await;
+        up.store(true, Ordering::Relaxed);
+        let mut outcomes = running.prober.core.last.subscribe();
+        let begun = Instant::now();
+        running.prober.nudge();
+        outcomes.changed().await.unwrap();
+        assert!(outcomes.borrow().as_ref().is_some_and(|outcome| outcome.result.is_ok()));
+        assert!(begun.elapsed() < Duration::from_millis(10));
+        // One that has succeeded just now is enough for all the other links that are back.
+        running.prober.nudge();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(running.prober.counts(), (2, 1));
     }
 
     #[tokio::test(start_paused = true)]
