@@ -1,0 +1,223 @@
+//! A course of events in a [`World`], told by a property test or by the bytes of a fuzzer. It ends well, and then the
+//! content has to be the server's.
+
+use std::time::Duration;
+
+use skopos_wire::{ObjectKey, ResourceVersion, WatchEvent};
+
+use super::server::object;
+use super::world::{Fault, World};
+use crate::Time;
+use crate::machine::*;
+
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    pub(super) seed: u64,
+    pub(super) streamed: bool,
+    /// What happens, and how long it takes until the next.
+    pub(super) events: Vec<(Event, Duration)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// From now on something else is wrong, or nothing.
+    Fault(Fault),
+    /// All connections break.
+    Cut,
+    /// The server forgets its history.
+    Compact,
+    /// A change whose frame cannot be decoded; `rotten`: nor can the object.
+    Poison { rotten: bool },
+    /// So many changes at once.
+    Burst(u8),
+    /// A backup is restored, all is well, and a probe has the time to notice.
+    RollBack,
+    /// Somebody asks for a list.
+    Relist,
+    /// Somebody says that the server may be back.
+    Hint,
+    /// The process stood still.
+    Suspended,
+    /// A probe whose answer takes until the next event but one.
+    SlowProbe,
+    /// The timer is early.
+    Timeout,
+    /// Something comes for a request that is over.
+    Late(u8),
+    /// The clock seems to go back.
+    Back,
+}
+
+impl Course {
+    /// Any bytes are a course.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut bytes = bytes.iter().copied();
+        let mut byte = || bytes.next();
+        let seed = u64::from(byte().unwrap_or(0));
+        let streamed = byte().unwrap_or(0) % 2 == 0;
+        let mut events = Vec::new();
+        while let (Some(kind), Some(detail), Some(pause)) = (byte(), byte(), byte()) {
+            // Fine steps hit the moments between two requests, coarse ones reach the deadlines.
+            let pause = match pause {
+                0..128 => Duration::from_millis(100) * u32::from(pause),
+                _ => Duration::from_secs(u64::from(pause - 127)),
+            };
+            events.push((Event::from_bytes(kind, detail), pause));
+            if events.len() == LONGEST {
+                break;
+            }
+        }
+        Course { seed, streamed, events }
+    }
+
+    /// The invariants are checked after every input, and that all is well again in the end.
+    pub(super) fn run(self) {
+        let initial = if self.streamed { InitialList::Streamed } else { InitialList::Paged };
+        let mut world = World::new(self.seed, MachineOptions { initial, ..MachineOptions::default() });
+        let mut probe = None;
+        for (event, pause) in self.events {
+            let slow = probe.take();
+            happen(&mut world, event, &mut probe);
+            world.run(pause);
+            if let Some((sent_at, rv)) = slow {
+                world.give(Input::Probed { sent_at, resource_version: rv });
+            }
+        }
+        world.set(Fault::None);
+        // Every object is written again in time, so that also those that were set aside can be read.
+        world.run(secs(400));
+        world.until(secs(300), |world| {
+            world.is_equal() && world.machine.state().condition == Condition::Watching
+        });
+        assert_eq!(world.machine.state().attempts, 0);
+        assert!(world.now.since(world.sink.fresh.unwrap()) <= secs(60));
+        world.give(Input::Stop);
+        assert!(world.machine.is_stopped());
+        world.run(secs(1));
+    }
+}
+
+/// More events tell nothing new.
+const LONGEST: usize = 24;
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn happen(world: &mut World, event: Event, probe: &mut Option<(Time, ResourceVersion)>) {
+    match event {
+        Event::Fault(fault) => world.set(fault),
+        Event::Cut => world.cut_all(),
+        Event::Compact => world.server.compacted = world.server.rv,
+        Event::Poison { rotten } => {
+            let entry = world.server.write(&mut world.rng);
+            entry.poisoned = true;
+            entry.rotten = rotten;
+        }
+        Event::Burst(changes) => {
+            for _ in 0..changes {
+                world.server.write(&mut world.rng);
+            }
+        }
+        Event::RollBack => roll_back(world),
+        Event::Relist => world.give(Input::Relist),
+        Event::Hint => world.give(Input::RetryNow),
+        Event::Suspended => world.give(Input::Suspended { by: secs(10) }),
+        Event::SlowProbe => *probe = Some((world.now, world.server.rv.into())),
+        Event::Timeout => world.give(Input::Timeout),
+        Event::Late(what) => late(world, what),
+        Event::Back => {
+            let now = world.now;
+            world.now = now - secs(20);
+            world.give(Input::Timeout);
+            world.now = now;
+        }
+    }
+}
+
+/// Only where the RV does not come back to where it was before the next probe: that nobody could notice.
+fn roll_back(world: &mut World) {
+    let content_is_far = world.server.log.len() >= 170 && world.server.past.is_empty();
+    if !content_is_far {
+        return;
+    }
+    world.set(Fault::None);
+    world.run(secs(35));
+    world.server.roll_back(150);
+    world.run(secs(35));
+}
+
+/// An input for a request that was given up, or has ended: whatever it says is to be ignored.
+fn late(world: &mut World, what: u8) {
+    let Some(id) = world.over(usize::from(what / 8)) else { return };
+    let nonsense = object("late", 999, world.server.rv + 1000);
+    let resource_version = Some((world.server.rv + 1000).into());
+    world.give(match what % 8 {
+        0 => Input::Opened { id },
+        1 => Input::Items { id, items: vec![Ok(nonsense)] },
+        2 => Input::ListEnd { id, resource_version, continue_token: None },
+        3 => Input::Events { id, events: vec![Ok(WatchEvent::Modified(nonsense))] },
+        4 => Input::Got { id, object: Ok(Some(nonsense)) },
+        5 => Input::Got {
+            id,
+            object: Err(BrokenItem { key: Some(ObjectKey::namespaced("ns", "o1")), reason: "late".into() }),
+        },
+        6 => Input::Closed { id },
+        _ => Input::Failed { id, failure: Failure::Malformed { reason: "late".into() } },
+    });
+}
+
+impl Event {
+    fn from_bytes(kind: u8, detail: u8) -> Self {
+        match kind % 24 {
+            0 => Event::Cut,
+            1 => Event::Compact,
+            2 => Event::Poison { rotten: detail % 2 == 0 },
+            3 => Event::Burst(detail),
+            4 => Event::RollBack,
+            5 => Event::Relist,
+            6 => Event::Hint,
+            7 => Event::Suspended,
+            8 => Event::SlowProbe,
+            9 => Event::Timeout,
+            10 => Event::Late(detail),
+            11 => Event::Back,
+            _ => Event::Fault(fault_from_byte(detail)),
+        }
+    }
+}
+
+fn fault_from_byte(byte: u8) -> Fault {
+    let detail = byte / 19;
+    match byte % 19 {
+        0 => Fault::None,
+        1 => Fault::Down,
+        2 => Fault::Answer {
+            code: [400, 401, 403, 404, 410, 429, 500, 502, 503, 504][usize::from(detail % 10)],
+            retry_after: u64::from(detail),
+            watches_only: detail % 2 == 0,
+        },
+        3 => Fault::Silence,
+        4 => Fault::CloseAtOnce,
+        5 => Fault::CutAtOnce,
+        6 => Fault::CutAfterEvent,
+        7 => Fault::Stall,
+        8 => Fault::StallAll,
+        9 => Fault::NoBookmarks,
+        10 => Fault::NoEndBookmark,
+        11 => Fault::NoStreams,
+        12 => Fault::Gone { event: detail % 2 == 0 },
+        13 => Fault::TooLarge,
+        14 => Fault::CutLists,
+        15 => Fault::ExpiredTokens,
+        16 => Fault::Replays,
+        17 => {
+            if detail % 2 == 0 {
+                Fault::Garbage
+            } else {
+                Fault::AllGarbage
+            }
+        }
+        _ => Fault::Flaky,
+    }
+}
