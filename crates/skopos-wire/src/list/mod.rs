@@ -38,6 +38,8 @@ pub struct ListSplitter {
     /// What of an item came with earlier chunks.
     partial: Vec<u8>,
     nesting: Nesting,
+    /// Whether the value in progress is a number or a literal.
+    scalar: bool,
     items: usize,
     seen_items: bool,
     /// Bytes seen in earlier chunks.
@@ -176,6 +178,7 @@ impl ListSplitter {
             key: 0..0,
             partial: Vec::new(),
             nesting: Nesting::default(),
+            scalar: false,
             items: 0,
             seen_items: false,
             offset: 0,
@@ -284,14 +287,14 @@ impl ListSplitter {
                 if std::mem::replace(&mut self.seen_items, true) {
                     return Err(ListError::Duplicate("items"));
                 }
-                self.begin_value()
+                self.begin_value(byte)
             }
             (State::Value, _) if self.is_key("items") => return error("an array of items"),
             (State::Value, _) if self.is_key("rows") || self.is_key("columnDefinitions") => {
                 return Err(ListError::Table);
             }
             (State::Value, b',' | b'}' | b']' | b':') => return error("a value"),
-            (State::Value, _) => self.begin_value(),
+            (State::Value, _) => self.begin_value(byte),
             (State::AfterValue, b',') => State::Key { first: false },
             (State::AfterValue, b'}') => State::End,
             (State::AfterValue, _) => return error("',' or '}'"),
@@ -320,17 +323,16 @@ impl ListSplitter {
         }
     }
 
-    fn begin_value(&mut self) -> State {
+    fn begin_value(&mut self, first: u8) -> State {
         self.nesting = Nesting::default();
+        self.scalar = !matches!(first, b'{' | b'[' | b'"');
         State::InValue
     }
 
     /// Goes on with a key or a value of the envelope.
     fn value(&mut self, chunk: &[u8], pos: usize) -> Result<usize, ListError> {
         let rest = &chunk[pos..];
-        let scalar =
-            !self.nesting.in_string && self.nesting.depth == 0 && !matches!(rest[0], b'{' | b'[' | b'"');
-        let (len, done) = if scalar {
+        let (len, done) = if self.scalar && self.state == State::InValue {
             // A number or literal goes to the next byte that cannot be part of one.
             match rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
                 Some(end) => (end, true),

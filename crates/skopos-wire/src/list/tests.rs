@@ -106,3 +106,19 @@ fn caps_the_envelope_and_the_number_of_items() {
     let error = splitter.push(br#"{"items":[{},{},{}]}"#, &mut drop).unwrap_err();
     assert_eq!(error, ListError::TooManyItems { limit: 2 });
 }
+
+/// Found by the fuzz target `list`: a chunk that began with a bracket, inside of what was no value, was taken for a new one.
+#[test]
+fn garbage_is_split_the_same_way_however_it_is_cut() {
+    let body = br#"{"a":x{"b":1},"items":[{"c":2}]}"#;
+    let split = |size: usize| {
+        let mut splitter = ListSplitter::new(Limits::default());
+        let mut items = Vec::new();
+        let failed =
+            body.chunks(size).any(|chunk| splitter.push(chunk, &mut |item| items.push(item)).is_err());
+        (items, failed, splitter.finish().is_err())
+    };
+    for size in 1..body.len() {
+        assert_eq!(split(size), split(body.len()), "in chunks of {size}");
+    }
+}
