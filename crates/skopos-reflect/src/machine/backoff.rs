@@ -22,8 +22,8 @@ pub(super) struct Budget {
     spent: VecDeque<Time>,
 }
 
-/// What a budget is for.
-const MINUTE: Duration = Duration::from_secs(60);
+/// What a budget is for: a minute, and a second for what takes longer on its way to the server than what went before.
+const MINUTE: Duration = Duration::from_secs(61);
 
 // === impl Backoff ===
 
@@ -121,7 +121,7 @@ mod tests {
             let (mut now, mut spent) = (0.0, Vec::<f64>::new());
             for _ in 0..300 {
                 now += if rng.u32(0..10) == 0 { 100.0 * rng.f64() } else { rng.f64() };
-                let recent = spent.iter().filter(|at| **at > now - 60.0).count();
+                let recent = spent.iter().filter(|at| **at > now - 61.0).count();
                 assert_eq!(budget.is_ample(at(now)), recent <= 3);
                 assert_eq!(budget.take(at(now)), recent < 6, "{now}: {spent:?}");
                 if recent < 6 {
@@ -135,14 +135,14 @@ mod tests {
     fn budget_says_when_there_is_more() {
         let mut budget = Budget::new(2);
         assert!(budget.take(at(0.0)) && budget.take(at(7.0)) && !budget.take(at(8.0)));
-        assert_eq!(budget.available_at(at(8.0), 1), at(60.0));
-        assert_eq!(budget.available_at(at(8.0), 2), at(67.0));
+        assert_eq!(budget.available_at(at(8.0), 1), at(61.0));
+        assert_eq!(budget.available_at(at(8.0), 2), at(68.0));
         budget.refund();
         assert_eq!(budget.available_at(at(8.0), 1), at(8.0));
-        assert_eq!(budget.available_at(at(8.0), 2), at(60.0));
-        assert!(budget.take(at(9.0)) && budget.take(at(60.0)));
-        assert_eq!(budget.available_at(at(60.0), 1), at(69.0));
+        assert_eq!(budget.available_at(at(8.0), 2), at(61.0));
+        assert!(budget.take(at(9.0)) && budget.take(at(61.0)));
+        assert_eq!(budget.available_at(at(61.0), 1), at(70.0));
         budget.renew();
-        assert!(budget.take(at(61.0)) && budget.take(at(61.0)));
+        assert!(budget.take(at(62.0)) && budget.take(at(62.0)));
     }
 }

@@ -82,6 +82,11 @@ impl Verdict {
         Verdict { meaning, reason: reason.into(), retry_after: None }
     }
 
+    /// Whether the server has, or may have, begun to do what was asked, so that asking again costs it as much again.
+    pub(super) fn was_served(&self) -> bool {
+        matches!(self.meaning, Meaning::Lost | Meaning::TimedOut | Meaning::Malformed | Meaning::Protocol)
+    }
+
     /// The state of a link that waits because of this.
     pub(super) fn condition(&self) -> Condition {
         match self.meaning {

@@ -114,6 +114,7 @@ impl Machine {
             return self.put_off(until, Next::List(plan));
         }
         self.requests.spend(self.now);
+        self.lists.spend(self.now);
         if streamed {
             return self.start_stream(plan);
         }
@@ -151,11 +152,10 @@ impl Machine {
         let State::Listing(listing) = &mut self.state else { return };
         listing.patience = self.now + self.options.list_patience;
         let begins = !std::mem::replace(&mut listing.begun, true);
-        self.answered();
         if begins {
-            self.lists.spend(self.now);
             sink.begin_replace();
         }
+        self.answered();
         self.set_condition(Condition::Listing);
     }
 
@@ -229,6 +229,7 @@ impl Machine {
             State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
         );
         let State::Listing(mut listing) = state else { return };
+        self.on_list_refused(listing.begun, &verdict);
         let later_page = listing.token.is_some();
         let passing = !matches!(
             verdict.meaning,
@@ -253,6 +254,13 @@ impl Machine {
         }
         listing.plan.avoid = Some(listing.id);
         self.fail(verdict, Next::List(listing.plan), sink);
+    }
+
+    /// A list that is refused before it begins costs the server little: it counts as a request only.
+    pub(super) fn on_list_refused(&mut self, begun: bool, verdict: &Verdict) {
+        if !begun && !verdict.was_served() {
+            self.lists.refund();
+        }
     }
 
     /// A list is complete. False: it was not applied, and something else has been begun.

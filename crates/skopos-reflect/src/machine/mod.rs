@@ -97,7 +97,7 @@ pub struct Machine {
     backoff: Backoff,
     /// Requests that were sent, pages aside.
     requests: Budget,
-    /// Lists that the server began to answer.
+    /// Lists that the server began to make.
     lists: Budget,
     /// Times that the server answered after it could not be reached.
     returns: Budget,
@@ -149,7 +149,7 @@ enum Addressee {
 
 /// Requests in any minute of whatever trouble, pages aside (I15).
 const REQUESTS: usize = 6;
-/// Lists among them (I15). A list that is refused before it begins costs the server little, and is a request only.
+/// Lists among them (I15).
 const LISTS: usize = 2;
 /// A server that could not be reached and answers again is met with new budgets, so that one that is restarted ten times
 /// in a row is followed each time. Beyond that, it is a server that keeps failing.
@@ -413,6 +413,9 @@ impl Machine {
             self.requests.renew();
             self.requests.spend(self.now);
             self.lists.renew();
+            if matches!(self.state, State::Listing(_) | State::Streaming(_)) {
+                self.lists.spend(self.now);
+            }
             self.backoff.reset();
         }
         returned

@@ -61,16 +61,12 @@ impl Machine {
 
     pub(super) fn on_stream_opened(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &mut self.state else { return };
-        let begins = !std::mem::replace(&mut streaming.begun, true);
-        if begins {
+        if !std::mem::replace(&mut streaming.begun, true) {
             streaming.latest = self.now + self.options.initial_events_patience * WHOLE;
+            sink.begin_replace();
         }
         streaming.patience = (self.now + self.options.initial_events_patience).min(streaming.latest);
         self.answered();
-        if begins {
-            self.lists.spend(self.now);
-            sink.begin_replace();
-        }
         self.set_condition(Condition::Listing);
     }
 
@@ -148,6 +144,9 @@ impl Machine {
 
     /// The stream failed, and nothing more comes from it. To be called after it was cancelled, if it may go on.
     pub(super) fn on_stream_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        if let State::Streaming(streaming) = &self.state {
+            self.on_list_refused(streaming.begun, &verdict);
+        }
         match verdict.meaning {
             // 422 and 400 from servers that know the parameter and refuse it; 410 and 504 make no sense here.
             Meaning::Rejected | Meaning::Expired | Meaning::TooLargeResourceVersion => {

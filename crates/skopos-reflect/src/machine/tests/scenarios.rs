@@ -101,7 +101,7 @@ fn lively_streams_cut_again_and_again_are_opened_at_once_first_and_evenly_then()
         assert!(opened[1].since(begun) <= secs(4), "cut twice in 4 s, and opened twice: {opened:?}");
         assert!(World::worst_minute(opened.iter().copied()) <= 6);
         let longest = opened.windows(2).map(|pair| pair[1].since(pair[0])).max().unwrap();
-        assert!(longest <= secs(32), "{longest:?}: {opened:?}");
+        assert!(longest <= secs(40), "{longest:?}: {opened:?}");
     }
 }
 
