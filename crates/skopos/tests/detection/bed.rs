@@ -17,8 +17,6 @@ pub(crate) struct Case {
     load: Whose,
     /// How long the fault lasts.
     pub(crate) hold: Duration,
-    /// A bound that does not hold and is not demanded, and why.
-    not_met: Option<(Demand, &'static str)>,
     /// What counts as noticed.
     notice: Notice,
     /// Whether the informer starts when the fault is there already.
@@ -27,19 +25,6 @@ pub(crate) struct Case {
     options: fn(FactoryOptions) -> FactoryOptions,
     prepare: fn(&World),
     inflict: Box<dyn Fn(&World) -> Harm>,
-}
-
-/// What is demanded of a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Demand {
-    Detection,
-    Recovery,
-    /// Of requests and lists, in any minute of the fault. What does not hold in its first minute is still demanded of the
-    /// others.
-    Load,
-    /// The same, and not demanded of any minute.
-    LoadThroughout,
-    Flow,
 }
 
 /// When a fault counts as noticed.
@@ -68,8 +53,6 @@ pub(crate) struct Measured {
     pub(crate) recovered: Option<Duration>,
     /// In the worst minute.
     pub(crate) worst: Load,
-    /// In the worst minute after the first.
-    pub(crate) later: Load,
     /// From the fault to the recovery.
     pub(crate) lists: u64,
     /// A write after the recovery arrived at once.
@@ -108,7 +91,6 @@ impl Case {
             bounds,
             load: Whose::Informer,
             hold: secs(seconds),
-            not_met: None,
             notice: Notice::Told,
             late_start: false,
             server: |builder| builder,
@@ -152,41 +134,19 @@ impl Case {
         Self { options, ..self }
     }
 
-    pub(crate) fn not_met(self, demand: Demand, why: &'static str) -> Self {
-        Self { not_met: Some((demand, why)), ..self }
-    }
-
     /// The bounds that do not hold, in words.
     pub(crate) fn missed(&self, measured: &Measured) -> Vec<String> {
-        self.judge(measured, self.not_met.map(|(demand, _)| demand))
-    }
-
-    /// Why this case is excused, if it has to be.
-    pub(crate) fn excuse(&self, measured: &Measured) -> Option<(Demand, &'static str)> {
-        self.not_met.filter(|_| !self.judge(measured, None).is_empty())
-    }
-
-    fn judge(&self, measured: &Measured, excuse: Option<Demand>) -> Vec<String> {
-        let excused = |demand| excuse == Some(demand);
-        let mut missed = Vec::new();
-        let mut demand = |demand, holds: bool, what: String| {
-            if !holds && !excused(demand) {
-                missed.push(format!("{}: {what}", self.fault));
-            }
-        };
         let within = |took: Option<Duration>, bound: Duration| took.is_some_and(|took| took <= bound + SLACK);
-        let (detected, recovered) = (measured.detected, measured.recovered);
-        let noticed = within(detected, self.bounds.detect.within);
-        demand(Demand::Detection, noticed, format!("noticed after {detected:?}"));
-        let right = within(recovered, self.bounds.recover.within);
-        demand(Demand::Recovery, right, format!("recovered after {recovered:?}"));
-        demand(Demand::Flow, measured.follows, "a write after the recovery did not arrive".to_owned());
-        let worst = if excused(Demand::Load) { measured.later } else { measured.worst };
-        let too_much = worst.of(self.load) > REQUESTS_PER_MINUTE || worst.lists > LISTS_PER_MINUTE;
-        if too_much && !excused(Demand::LoadThroughout) {
-            missed.push(format!("{}: too many requests in a minute: {worst:?}", self.fault));
-        }
-        missed
+        let Measured { detected, recovered, worst, follows, .. } = *measured;
+        let little = worst.of(self.load) <= REQUESTS_PER_MINUTE && worst.lists <= LISTS_PER_MINUTE;
+        let demands = [
+            (within(detected, self.bounds.detect.within), format!("noticed after {detected:?}")),
+            (within(recovered, self.bounds.recover.within), format!("recovered after {recovered:?}")),
+            (follows, "a write after the recovery did not arrive".to_owned()),
+            (little, format!("too many requests in a minute: {worst:?}")),
+        ];
+        let missed = demands.into_iter().filter(|(holds, _)| !holds);
+        missed.map(|(_, what)| format!("{}: {what}", self.fault)).collect()
     }
 }
 
@@ -236,7 +196,6 @@ impl Measured {
             detected: longer(self.detected, other.detected),
             recovered: longer(self.recovered, other.recovered),
             worst: self.worst.max(other.worst),
-            later: self.later.max(other.later),
             lists: self.lists.max(other.lists),
             follows: self.follows && other.follows,
         }
@@ -302,17 +261,17 @@ pub(crate) async fn measure(case: &Case, seed: u64) -> Measured {
     // What the recovery itself asks for is no burden of the fault.
     let mut load = None;
     if !case.hold.is_zero() {
-        load = Some(run.meter.load());
+        load = Some(run.meter.worst_minute());
         run.world.put("a", "written", "end");
         harm.heal(&run.world.server).await;
     }
     let recovered = run.wait(Instant::now(), Run::is_recovered).await;
     run.meter.0.push(run.sample());
     let meter = std::mem::take(&mut run.meter);
-    let (worst, later) = load.unwrap_or_else(|| meter.load());
+    let worst = load.unwrap_or_else(|| meter.worst_minute());
     let follows = run.follows().await;
     run.world.factory.shutdown(secs(1)).await;
-    Measured { detected, recovered, worst, later, lists: meter.all().lists, follows }
+    Measured { detected, recovered, worst, lists: meter.all().lists, follows }
 }
 
 struct Run<'a> {
@@ -471,19 +430,12 @@ impl Meter {
         first.zip(last).map_or_else(Load::default, |(first, last)| last.load.since(first.load))
     }
 
-    /// In the worst minute, and in the worst after the first.
-    fn load(&self) -> (Load, Load) {
-        (self.worst_minute(Duration::ZERO), self.worst_minute(secs(60)))
-    }
-
-    /// The most in any minute that begins so long after the fault or later.
-    fn worst_minute(&self, after: Duration) -> Load {
-        let begun = self.0.first().map(|first| first.at + after);
-        let late = self.0.iter().skip_while(|from| Some(from.at) < begun);
+    /// The most in any minute.
+    fn worst_minute(&self) -> Load {
         let minute = |from: &Sample| {
             let inside = self.0.iter().take_while(|to| to.at <= from.at + secs(60));
             inside.last().map_or_else(Load::default, |to| to.load.since(from.load))
         };
-        late.map(minute).fold(Load::default(), Load::max)
+        self.0.iter().map(minute).fold(Load::default(), Load::max)
     }
 }

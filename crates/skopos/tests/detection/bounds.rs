@@ -41,6 +41,10 @@ const fn secs(seconds: u64, source: &'static str) -> Bound {
 const LOST: &str = "bounds: RST, FIN, GOAWAY";
 pub(crate) const CONNECTION_LOST: Bounds = bounds(secs(1, LOST), secs(2, LOST));
 
+const RHYTHM: &str = "the core's rhythm at a server that is down for more than a minute: one dial every 5 s, and 1 s from the \
+     dial to the content";
+pub(crate) const DOWN_FOR_LONG: Bounds = bounds(secs(1, LOST), secs(6, RHYTHM));
+
 const SILENT: &str = "bounds: black hole";
 pub(crate) const BLACK_HOLE: Bounds = bounds(secs(15, SILENT), secs(2, SILENT));
 

@@ -3,14 +3,9 @@
 use skopos::{InitialList, Limits, Status};
 use skopos_testserver::{ConnectionId, Connections, Damage, Direction, Fault, How, Lag, Match};
 
-use super::bed::{Case, Demand, Harm};
+use super::bed::{Case, Harm};
 use super::bounds::*;
 use super::support::{World, secs};
-
-const DIALLED_SELDOM: &str = "a server that is down for more than a minute is dialled every 5 to 6 s";
-const LISTS_BETWEEN: &str =
-    "up to 3 lists in a minute: every third broken stream ends in a list, which succeeds";
-const FIRST_MINUTE: &str = "more in the first minute, where the backoff begins at 1 s; met in each later one";
 
 pub(crate) fn all() -> Vec<Case> {
     [connections(), silence(), streams(), answers(), history(), bodies(), harmless()]
@@ -38,9 +33,8 @@ fn connections() -> Vec<Case> {
         }),
         Case::lasting("connections refused for 40 s", CONNECTION_LOST, 40, |_| Harm::paused())
             .load(Whose::DeadCluster),
-        Case::lasting("connections refused for 5 min", CONNECTION_LOST, 300, |_| Harm::paused())
-            .load(Whose::DeadCluster)
-            .not_met(Demand::Recovery, DIALLED_SELDOM),
+        Case::lasting("connections refused for 5 min", DOWN_FOR_LONG, 300, |_| Harm::paused())
+            .load(Whose::DeadCluster),
         Case::lasting("every request kills its connection", KILLED, 180, |world| {
             let kill = world.server.faults().inject(Fault::KillConnection(How::Rst)).everywhere();
             world.server.faults().kill_connections(How::Rst);
@@ -111,8 +105,7 @@ fn silence() -> Vec<Case> {
         })
         .late_start()
         .options(paged)
-        .noticed_as("progress_deadline")
-        .not_met(Demand::Load, FIRST_MINUTE),
+        .noticed_as("progress_deadline"),
     ]
 }
 
@@ -136,12 +129,10 @@ fn streams() -> Vec<Case> {
         of_watch("the watch ends cleanly, once", CONNECTION_LOST, 0, || Fault::Close),
         Case::lasting("each watch ends cleanly at once", CLOSED_IN_A_LOOP, 180, |world| {
             Harm::of(world.server.faults().inject(Fault::Close).on(Match::watch()))
-        })
-        .not_met(Demand::Load, FIRST_MINUTE),
+        }),
         Case::lasting("each watch ends cleanly after 2 s", CLOSED_IN_A_LOOP, 180, |world| {
             Harm::of(world.server.faults().inject(Fault::CloseAfter(secs(2))).on(Match::watch()))
-        })
-        .not_met(Demand::Load, FIRST_MINUTE),
+        }),
         Case::lasting("events lost on the way", DIVERGENCE, 0, |world| {
             let harm = Harm::of(world.server.faults().inject(Fault::DropEvents).on(Match::watch()).times(1));
             world.put("a", "lost", "1");
@@ -211,8 +202,7 @@ fn history() -> Vec<Case> {
 
 fn bodies() -> Vec<Case> {
     vec![
-        hostile("a watch body without an end of line", || Fault::EndlessLine, Match::watch)
-            .not_met(Demand::LoadThroughout, LISTS_BETWEEN),
+        hostile("a watch body without an end of line", || Fault::EndlessLine, Match::watch),
         hostile("a list body without an end", || Fault::EndlessLine, Match::list)
             .late_start()
             .options(small_and_paged),
@@ -244,7 +234,6 @@ fn hostile(fault: &'static str, make: fn() -> Fault, on: fn() -> Match) -> Case 
         harm
     })
     .options(|options| skopos::FactoryOptions { limits: small(), ..options })
-    .not_met(Demand::Load, FIRST_MINUTE)
 }
 
 fn harmless() -> Vec<Case> {
