@@ -2,6 +2,7 @@
 
 mod course;
 mod history;
+mod hostile;
 mod properties;
 mod recorder;
 mod scenarios;

@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::course::{Course, Event};
+use super::hostile;
 use super::secs;
 use super::world::{Asked, Fault, World};
 use crate::machine::*;
@@ -80,6 +81,12 @@ proptest! {
     #[test]
     fn any_bytes_are_a_course_that_ends_well(bytes in prop::collection::vec(any::<u8>(), 0..50)) {
         Course::from_bytes(&bytes).run();
+    }
+
+    /// The same as the fuzz target `machine_inputs`.
+    #[test]
+    fn a_server_that_says_anything_meets_a_machine_that_keeps_its_rules(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        hostile::converse(&bytes);
     }
 
     /// I15: the load of one link on a server in permanent trouble.
