@@ -22,6 +22,8 @@ pub(super) struct Recorder {
     /// Where the content stood before the steps that were not looked at yet, and what they brought.
     pub(super) came_from: Option<u64>,
     pub(super) deliveries: Vec<Delivery>,
+    /// What could not be decoded, and was not good since.
+    pub(super) set_aside: BTreeSet<String>,
     staged: Option<(Content, BTreeSet<String>)>,
     stopped: bool,
     /// Everything that was delivered in this epoch: (key, rv, deletion).
@@ -72,11 +74,12 @@ impl Sink for Recorder {
 
     fn commit_replace(&mut self, commit: Commit) {
         let (mut content, unreadable) = self.staged.take().expect("begun");
-        for name in unreadable {
-            if let Some(old) = self.content.get(&name) {
-                content.insert(name, *old);
+        for name in &unreadable {
+            if let Some(old) = self.content.get(name) {
+                content.insert(name.clone(), *old);
             }
         }
+        self.set_aside = unreadable;
         self.content = content;
         assert_eq!(commit.gap, self.rv.is_some());
         assert!(commit.epoch >= self.epoch);
@@ -116,6 +119,7 @@ impl Sink for Recorder {
             assert!(rv >= last, "in the order of the log");
             last = rv;
             assert!(self.delivered.insert((name.clone(), rv, deletion)), "{name}@{rv} was delivered twice");
+            self.set_aside.remove(&name);
             self.deliveries.push(delivery(&self.content, &change, rv));
             match value {
                 Some(value) => self.content.insert(name, value),
@@ -135,6 +139,10 @@ impl Sink for Recorder {
         assert!(!self.stopped);
         assert!(self.fresh.is_none_or(|fresh| at > fresh));
         self.fresh = Some(at);
+    }
+
+    fn passed_over(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
+        self.set_aside.insert(key.name().to_owned());
     }
 
     fn state(&mut self, state: &LinkState) {

@@ -225,12 +225,14 @@ fn silence_without_bookmarks_lists_ever_more_rarely() {
 
 #[test]
 fn rollback_begins_an_epoch_within_the_probe_interval() {
-    for seed in 0..20 {
+    for seed in 0..60 {
         let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
         world.run(secs(120 + seed));
         world.server.roll_back(60);
-        let took = world.until(secs(600), |world| world.sink.epoch == 1 && world.is_equal());
-        assert!(took <= secs(40), "{took:?}");
+        let told = world.until(secs(600), |world| world.machine.state().condition != Condition::Watching);
+        assert!(told <= secs(30), "{told:?}");
+        let healed = world.until(secs(600), |world| world.sink.epoch == 1 && world.is_equal());
+        assert!(healed <= secs(2), "{healed:?}: one list");
         assert_eq!(world.machine.stats().rollbacks, 1);
         assert_eq!(world.sink.causes().last(), Some(&ReplaceCause::Rollback));
         world.run(secs(60));

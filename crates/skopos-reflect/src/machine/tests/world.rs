@@ -262,7 +262,7 @@ impl World {
             check_step(from, rv, &deliveries, &self.server.log);
         }
         assert_eq!(self.machine.resource_version().and_then(|rv| rv.as_u64()), Some(rv));
-        let degraded = self.machine.broken.degradation().is_some();
+        let degraded = !self.sink.set_aside.is_empty();
         let matches = |mut right: Content, log: &[Entry], ours: &Content| {
             let mut ours = ours.clone();
             if degraded {
