@@ -22,7 +22,7 @@ pub use machine::{
     ListRequest, Machine, MachineOptions, MachineStats, RequestId, Resume, Trouble, WatchRequest, WatchStart,
 };
 pub use probe::{ProbeError, probe};
-pub use raw_watch::{InvalidStart, RawWatch, RawWatchBuilder, RawWatchItem};
+pub use raw_watch::{InvalidStart, RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState};
 pub use sink::{Change, Commit, ReplaceCause, Sink};
 pub use target::{Form, Target};
 pub use time::{Clock, Time};

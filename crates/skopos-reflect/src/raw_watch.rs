@@ -43,9 +43,18 @@ use crate::{
 ///
 /// Nothing is read while nobody polls it, so a slow consumer is a slow watcher to the server, which may end the stream
 /// for it; the watch then goes on where it was, or skips if the server has forgotten that.
+///
+/// Troubles are no items: [`state`](RawWatch::state) tells of them, for example that the server says 403 to every attempt.
 pub struct RawWatch {
     items: BoxStream<'static, RawWatchItem>,
+    state: RawWatchState,
 }
+
+/// How the link of a [`RawWatch`] stands: whether it stands, and if not, why not, since when and after how many attempts.
+/// Cheap to clone, and to be had from another task than the one that polls the watch. It changes only while the watch is
+/// polled.
+#[derive(Clone, Debug)]
+pub struct RawWatchState(tokio::sync::watch::Receiver<LinkState>);
 
 /// Where a [`RawWatch`] begins, and how it behaves.
 #[derive(Debug)]
@@ -109,6 +118,26 @@ impl RawWatch {
             seed: None,
             probe_interval: Duration::from_secs(30),
         }
+    }
+
+    /// To follow how the link stands.
+    pub fn state(&self) -> RawWatchState {
+        self.state.clone()
+    }
+}
+
+impl RawWatchState {
+    /// How the link stands now. The last that was known once the watch has ended or was dropped.
+    pub fn get(&self) -> LinkState {
+        self.0.borrow().clone()
+    }
+
+    /// Waits until it is another than the one seen last by this clone, and gives it; `None` once the watch has ended or was
+    /// dropped. States that follow each other quickly may be passed over. There is no bound of its own: put it under a
+    /// deadline. Cancel safe.
+    pub async fn changed(&mut self) -> Option<LinkState> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().clone())
     }
 }
 
@@ -174,10 +203,12 @@ impl RawWatchBuilder {
             resume: start.clone().map(|resource_version| Resume { resource_version, epoch: 0 }),
             ..MachineOptions::default()
         };
+        let machine = Machine::new(options, seed, clock.now());
+        let (told, state) = tokio::sync::watch::channel(machine.state().clone());
         let run = Run {
-            machine: Machine::new(options, seed, clock.now()),
+            machine,
             wiring: Wiring::new(self.transport.clone(), self.target.clone(), self.limits, clock),
-            queue: Queue { items: VecDeque::new(), last: start, announced: false },
+            queue: Queue { items: VecDeque::new(), last: start, announced: false, told },
             prober: Prober {
                 transport: self.transport,
                 target: self.target,
@@ -189,7 +220,7 @@ impl RawWatchBuilder {
             },
             clock,
         };
-        RawWatch { items: Box::pin(stream::unfold(run, Run::next)) }
+        RawWatch { items: Box::pin(stream::unfold(run, Run::next)), state: RawWatchState(state) }
     }
 }
 
@@ -266,6 +297,7 @@ struct Queue {
     last: Option<ResourceVersion>,
     /// Whether the events of the coming batch are in the queue already.
     announced: bool,
+    told: tokio::sync::watch::Sender<LinkState>,
 }
 
 impl Queue {
@@ -291,7 +323,9 @@ impl Sink for Queue {
 
     fn fresh_as_of(&mut self, _at: Time) {}
 
-    fn state(&mut self, _state: &LinkState) {}
+    fn state(&mut self, state: &LinkState) {
+        self.told.send_replace(state.clone());
+    }
 
     fn commit_replace(&mut self, commit: Commit) {
         let to = commit.resource_version;

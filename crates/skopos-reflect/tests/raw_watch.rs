@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use skopos_reflect::{RawWatch, RawWatchItem, ReplaceCause, Target};
+use skopos_reflect::{Condition, LinkState, RawWatch, RawWatchItem, RawWatchState, ReplaceCause, Target};
 use skopos_testserver::{Fault, How, Match, TestServer};
 use skopos_wire::WatchEvent;
 
@@ -146,4 +146,44 @@ async fn ends_when_the_transport_is_shut_down() {
     assert!(watch.next().await.is_some());
     transport.shutdown(secs(1)).await;
     while tokio::time::timeout(secs(10), watch.next()).await.expect("in time").is_some() {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn tells_why_it_does_not_stand_and_that_it_does_again() {
+    let mut world = world().await;
+    let mut state = world.watch.state();
+    assert_eq!(state.get().condition, Condition::Connecting);
+    for (code, condition) in
+        [(401, Condition::Unauthorized), (403, Condition::Forbidden), (503, Condition::ServerError)]
+    {
+        until(&mut world, &mut state, Condition::Watching).await;
+        let refused = world.server.faults().inject(Fault::status(code, 0)).everywhere();
+        world.server.close_watches();
+        let told = until(&mut world, &mut state, condition).await;
+        assert!(told.attempts > 0 && told.retry_at.is_some());
+        assert!(told.reason.is_some_and(|reason| reason.contains(&code.to_string())));
+        refused.heal();
+    }
+    drop(world);
+    while state.changed().await.is_some() {}
+}
+
+/// Polls the watch, which has nothing to give, until its link stands so.
+async fn until(world: &mut World, state: &mut RawWatchState, condition: Condition) -> LinkState {
+    let told = async {
+        while state.get().condition != condition {
+            state.changed().await.expect("the watch is there");
+        }
+        state.get()
+    };
+    let passing = async {
+        loop {
+            let item = world.item().await;
+            assert!(matches!(item, RawWatchItem::Event(WatchEvent::Bookmark { .. })), "{item:?}");
+        }
+    };
+    tokio::select! {
+        told = tokio::time::timeout(secs(100), told) => told.expect("told in time"),
+        () = passing => unreachable!("it does not end"),
+    }
 }

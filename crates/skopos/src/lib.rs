@@ -51,7 +51,7 @@ pub use store::{
 #[doc(no_inline)]
 pub use skopos_reflect::{
     Condition, Degradation, Form, InitialList, InvalidStart, LinkState, MachineOptions, MachineStats,
-    RawWatch, RawWatchBuilder, RawWatchItem, ReplaceCause, Target,
+    RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState, ReplaceCause, Target,
 };
 #[doc(no_inline)]
 pub use skopos_transport::{
