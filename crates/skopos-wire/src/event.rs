@@ -57,7 +57,25 @@ impl WatchEvent {
     /// # Errors
     /// As [`WatchEvent::parse`].
     pub fn parse_slice(frame: &[u8], limits: &Limits) -> Result<Self, BrokenFrame> {
-        parse(frame, limits).map_err(|reason| BrokenFrame::new(frame, reason))
+        crate::object::check_text(frame, limits.max_frame_bytes)
+            .map_err(BrokenReason::from)
+            .and_then(|()| {
+                let mut cursor = Cursor::new(frame, limits.max_depth);
+                let event = read(&mut cursor, limits)?;
+                cursor.end()?;
+                Ok(event)
+            })
+            .map_err(|reason| BrokenFrame::new(frame, reason))
+    }
+
+    /// Reads the frame that a text begins with, and tells how long it is. `None` if it does not end there, is spread over
+    /// lines or cannot be read: why is for [`WatchEvent::parse`] to say, once its end is found some other way.
+    pub(crate) fn at_start_of(text: &[u8], limits: &Limits) -> Option<(Self, usize)> {
+        let mut cursor = Cursor::new(text, limits.max_depth);
+        let event = read(&mut cursor, limits).ok()?;
+        let frame = cursor.slice(0..cursor.position());
+        crate::object::check_text(frame, limits.max_frame_bytes).ok()?;
+        memchr::memchr(b'\n', frame).is_none().then_some((event, frame.len()))
     }
 
     /// The version that the watch has reached with this event; none for an error.
@@ -139,11 +157,10 @@ impl BrokenFrame {
     }
 }
 
-fn parse(frame: &[u8], limits: &Limits) -> Result<WatchEvent, BrokenReason> {
-    crate::object::check_text(frame, limits.max_frame_bytes)?;
-    let mut cursor = Cursor::new(frame, limits.max_depth);
-    let mut event_type: Option<RawStr<'_>> = None;
-    let mut object: Option<(Parts<'_>, &[u8], usize)> = None;
+/// Reads the event that is next. That the text is UTF-8 is for the caller to check.
+fn read<'a>(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<WatchEvent, BrokenReason> {
+    let mut event_type: Option<RawStr<'a>> = None;
+    let mut object: Option<(Parts<'a>, &'a [u8], usize)> = None;
     cursor.members(|cursor, key| {
         if key.is("type") {
             if cursor.peek() != Some(b'"') {
@@ -168,7 +185,6 @@ fn parse(frame: &[u8], limits: &Limits) -> Result<WatchEvent, BrokenReason> {
         }
         Ok(())
     })?;
-    cursor.end()?;
 
     let event_type = event_type.ok_or(BrokenReason::Member { member: "type", problem: "is missing" })?;
     let (parts, json, base) =

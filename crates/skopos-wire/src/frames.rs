@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 
 use bytes::{Buf as _, Bytes};
 
-use crate::list::{Nesting, join};
+use crate::nesting::{Nesting, join};
 use crate::object::Identity;
-use crate::{Limits, RawObject};
+use crate::{BrokenFrame, Limits, RawObject, WatchEvent};
 
 /// Splits the body of a watch into frames: one JSON value each, whatever the chunks and with or without newlines between.
 ///
 /// Holds the frame in progress and the chunks that were not looked at yet, so take all frames after each chunk. A frame
 /// that arrived in one chunk is a slice of it.
 ///
-/// Only where a frame ends is looked at; [`WatchEvent::parse`](crate::WatchEvent::parse) says whether it is one. What can be no
-/// frame comes out line by line, so that it is seen to be broken at once and not when the stream ends:
-/// a line that starts with anything but a bracket, a string that a newline cuts off, and a frame that is followed by
-/// another one at the start of a line before it is complete (nobody indents by nothing).
+/// Frames come out as bytes, of which only the end was looked for ([`next_frame`](FrameSplitter::next_frame)), or as events
+/// ([`next_event`](FrameSplitter::next_event)). What can be no frame comes out line by line, so that it is seen to be
+/// broken at once and not when the stream ends: a line that starts with anything but a bracket, a string that a newline cuts
+/// off, and a frame that is followed by another one at the start of a line before it is complete (nobody indents by nothing).
 ///
 /// ```
 /// # use skopos_wire::{FrameSplitter, Limits};
@@ -98,11 +98,36 @@ impl FrameSplitter {
     /// # Errors
     /// If a frame exceeds a limit. The same error comes back from every later call.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+        self.next(|_, _| None, |frame, _| frame)
+    }
+
+    /// The next frame, read; `None` if it is not complete yet. Faster than reading what [`FrameSplitter::next_frame`] gives:
+    /// one look at a frame finds its end and what it says, unless it came with several chunks.
+    ///
+    /// # Errors
+    /// As [`FrameSplitter::next_frame`]. A frame that is no event is none.
+    pub fn next_event(&mut self) -> Result<Option<Result<WatchEvent, BrokenFrame>>, FrameError> {
+        let whole = |text: &[u8], limits: &Limits| {
+            WatchEvent::at_start_of(text, limits).map(|(event, len)| (Ok(event), len))
+        };
+        self.next(whole, |frame, limits| WatchEvent::parse_slice(&frame, limits))
+    }
+
+    /// The next frame: what `whole` makes of the text that begins with it and how long it is, or what `read` makes of the
+    /// bytes between its ends.
+    fn next<T>(
+        &mut self,
+        whole: impl Fn(&[u8], &Limits) -> Option<(T, usize)>,
+        read: impl Fn(Bytes, &Limits) -> T,
+    ) -> Result<Option<T>, FrameError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         while let Some(mut chunk) = self.chunks.pop_front() {
-            let frame = self.frame(&mut chunk);
+            let frame = match self.whole(&mut chunk, &whole) {
+                Some(frame) => Ok(Some(frame)),
+                None => self.frame(&mut chunk).map(|frame| frame.map(|frame| read(frame, &self.limits))),
+            };
             if !chunk.is_empty() {
                 self.chunks.push_front(chunk);
             }
@@ -137,11 +162,19 @@ impl FrameSplitter {
         }
     }
 
+    /// The frame that the chunk begins with, if it can be read as a whole at once.
+    fn whole<T>(&self, chunk: &mut Bytes, whole: impl Fn(&[u8], &Limits) -> Option<(T, usize)>) -> Option<T> {
+        let State::Between = self.state else { return None };
+        skip_blank(chunk);
+        let (frame, len) = whole(chunk, &self.limits)?;
+        chunk.advance(len);
+        Some(frame)
+    }
+
     /// Goes on through the chunk to the end of the frame in progress, or of the chunk.
     fn frame(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, FrameError> {
         if let State::Between = self.state {
-            let blank = chunk.iter().take_while(|b| matches!(b, b' ' | b'\n' | b'\r' | b'\t')).count();
-            chunk.advance(blank);
+            skip_blank(chunk);
             self.state = match chunk.first() {
                 None => return Ok(None),
                 Some(b'{' | b'[') => State::InFrame { nesting: Nesting::default(), line_start: false },
@@ -186,6 +219,11 @@ impl FrameSplitter {
         head.extend_from_slice(&chunk[..chunk.len().min(ENOUGH - head.len())]);
         RawObject::identify(&head)
     }
+}
+
+fn skip_blank(chunk: &mut Bytes) {
+    let blank = chunk.iter().take_while(|b| matches!(b, b' ' | b'\n' | b'\r' | b'\t')).count();
+    chunk.advance(blank);
 }
 
 /// As [`Nesting::advance`], and also ends at a newline that no frame can go on behind.

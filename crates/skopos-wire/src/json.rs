@@ -4,6 +4,8 @@
 //! nesting and does not look into strings that nobody asks for beyond escapes and control characters. It never recurses,
 //! so that no input can exhaust the stack.
 
+mod skip;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -57,22 +59,7 @@ impl<'a> Cursor<'a> {
     /// The next byte that is not white space, without consuming it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
-        // Servers write no white space, so one look is enough almost always.
-        match self.bytes.get(self.pos) {
-            Some(byte) if *byte > b' ' => Some(*byte),
-            _ => self.peek_behind_white_space(),
-        }
-    }
-
-    #[cold]
-    fn peek_behind_white_space(&mut self) -> Option<u8> {
-        loop {
-            let byte = *self.bytes.get(self.pos)?;
-            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
-                return Some(byte);
-            }
-            self.pos += 1;
-        }
+        skip::peek(self.bytes, &mut self.pos)
     }
 
     /// Consumes `byte` (after white space), if it is next.
@@ -92,11 +79,17 @@ impl<'a> Cursor<'a> {
         if self.eat(b'}') {
             return Ok(());
         }
+        // The values are one level deeper than the object.
+        let Some(depth_left) = self.max_depth.checked_sub(1).filter(|left| *left > 0) else {
+            return Err(self.error(TOO_DEEP).into());
+        };
+        self.max_depth = depth_left;
         loop {
             let key = self.string()?;
             self.expect(b':', "':'")?;
             member(self, key)?;
             if !self.eat(b',') {
+                self.max_depth = depth_left + 1;
                 return Ok(self.expect(b'}', "',' or '}'")?);
             }
         }
@@ -107,64 +100,17 @@ impl<'a> Cursor<'a> {
     pub(crate) fn string(&mut self) -> Result<RawStr<'a>, SyntaxError> {
         self.expect(b'"', "a string")?;
         let start = self.pos;
-        let escaped = self.string_end()?;
-        Ok(RawStr { bytes: self.slice(start..self.pos - 1), start, escaped })
+        let (end, escaped) = self.reach(skip::string_end(self.bytes, start))?;
+        self.pos = end;
+        Ok(RawStr { bytes: self.slice(start..end - 1), start, escaped })
     }
 
     /// Skips one value of any kind and returns where it stands.
     pub(crate) fn skip_value(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.peek();
         let start = self.pos;
-        let mut open = Nesting::default();
-        loop {
-            // A value is due.
-            match self.peek() {
-                Some(b'"') => {
-                    self.pos += 1;
-                    self.string_end()?;
-                }
-                Some(b'{') => {
-                    self.pos += 1;
-                    if !self.eat(b'}') {
-                        self.open(&mut open, true)?;
-                        self.key()?;
-                        continue;
-                    }
-                }
-                Some(b'[') => {
-                    self.pos += 1;
-                    if !self.eat(b']') {
-                        self.open(&mut open, false)?;
-                        continue;
-                    }
-                }
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.literal(b"true")?,
-                Some(b'f') => self.literal(b"false")?,
-                Some(b'n') => self.literal(b"null")?,
-                _ => return Err(self.error("a value")),
-            }
-            // A value has ended: go on with the next one, or close what it was the last of.
-            loop {
-                if open.depth == 0 {
-                    return Ok(start..self.pos);
-                }
-                let in_object = open.in_object();
-                match self.peek() {
-                    Some(b',') => {
-                        self.pos += 1;
-                        if in_object {
-                            self.key()?;
-                        }
-                        break;
-                    }
-                    Some(b'}') if in_object => self.pos += 1,
-                    Some(b']') if !in_object => self.pos += 1,
-                    _ => return Err(self.error(if in_object { "',' or '}'" } else { "',' or ']'" })),
-                }
-                open.depth -= 1;
-            }
-        }
+        self.pos = self.reach(skip::value(self.bytes, start, self.max_depth))?;
+        Ok(start..self.pos)
     }
 
     /// Fails unless only white space is left.
@@ -184,96 +130,10 @@ impl<'a> Cursor<'a> {
         if self.eat(byte) { Ok(()) } else { Err(self.error(expected)) }
     }
 
-    fn open(&self, open: &mut Nesting, object: bool) -> Result<(), SyntaxError> {
-        // The value that is being opened is one level deeper than those around it.
-        if open.depth + 1 >= self.max_depth {
-            return Err(self.error(TOO_DEEP));
-        }
-        open.push(object);
-        Ok(())
-    }
-
+    /// Stops where the error is, if it is one.
     #[inline]
-    fn key(&mut self) -> Result<(), SyntaxError> {
-        self.expect(b'"', "a key")?;
-        self.string_end()?;
-        self.expect(b':', "':'")
-    }
-
-    /// Goes behind the closing quote of the string whose opening quote was consumed; tells whether it has escapes.
-    #[inline]
-    fn string_end(&mut self) -> Result<bool, SyntaxError> {
-        let mut escaped = false;
-        loop {
-            self.pos = plain_until(self.bytes, self.pos);
-            match self.bytes.get(self.pos) {
-                Some(b'"') => {
-                    self.pos += 1;
-                    return Ok(escaped);
-                }
-                Some(b'\\') => {
-                    escaped = true;
-                    self.pos += 1;
-                    self.escape()?;
-                }
-                _ => return Err(self.error("the rest of a string")),
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<(), SyntaxError> {
-        match self.bytes.get(self.pos) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.pos += 1,
-            Some(b'u')
-                if self
-                    .slice(self.pos + 1..self.pos + 5)
-                    .iter()
-                    .filter(|b| b.is_ascii_hexdigit())
-                    .count()
-                    == 4 =>
-            {
-                self.pos += 5;
-            }
-            _ => return Err(self.error("an escape sequence")),
-        }
-        Ok(())
-    }
-
-    fn number(&mut self) -> Result<(), SyntaxError> {
-        self.pos += usize::from(self.bytes.get(self.pos) == Some(&b'-'));
-        match self.bytes.get(self.pos) {
-            Some(b'0') => self.pos += 1,
-            _ => self.digits()?,
-        }
-        if self.bytes.get(self.pos) == Some(&b'.') {
-            self.pos += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.bytes.get(self.pos) {
-            self.pos += 1;
-            if let Some(b'+' | b'-') = self.bytes.get(self.pos) {
-                self.pos += 1;
-            }
-            self.digits()?;
-        }
-        Ok(())
-    }
-
-    fn digits(&mut self) -> Result<(), SyntaxError> {
-        let start = self.pos;
-        while self.bytes.get(self.pos).is_some_and(u8::is_ascii_digit) {
-            self.pos += 1;
-        }
-        if self.pos == start { Err(self.error("a digit")) } else { Ok(()) }
-    }
-
-    fn literal(&mut self, text: &'static [u8]) -> Result<(), SyntaxError> {
-        if self.bytes[self.pos..].starts_with(text) {
-            self.pos += text.len();
-            Ok(())
-        } else {
-            Err(self.error("true, false or null"))
-        }
+    fn reach<T>(&mut self, found: Result<T, SyntaxError>) -> Result<T, SyntaxError> {
+        found.inspect_err(|error| self.pos = error.offset)
     }
 }
 
@@ -316,64 +176,6 @@ impl<'a> RawStr<'a> {
         quoted.push(b'"');
         serde_json::from_slice(&quoted).ok().map(Cow::Owned)
     }
-}
-
-/// The containers around a value: one bit each, set for objects.
-struct Nesting {
-    depth: usize,
-    objects: [u64; DEPTH_CAP / 64],
-}
-
-impl Default for Nesting {
-    fn default() -> Self {
-        Self { depth: 0, objects: [0; DEPTH_CAP / 64] }
-    }
-}
-
-impl Nesting {
-    #[inline]
-    fn push(&mut self, object: bool) {
-        let (word, bit) = (self.depth / 64, self.depth % 64);
-        self.objects[word] = self.objects[word] & !(1 << bit) | u64::from(object) << bit;
-        self.depth += 1;
-    }
-
-    #[inline]
-    fn in_object(&self) -> bool {
-        let last = self.depth - 1;
-        self.objects[last / 64] >> (last % 64) & 1 == 1
-    }
-}
-
-/// The first position from `pos` on that holds a quote, a backslash or a control character (or the end).
-///
-/// Eight bytes at a time: most strings of an object are shorter than what pays for a call of memchr.
-#[inline]
-fn plain_until(bytes: &[u8], mut pos: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    const fn zero_bytes(word: u64) -> u64 {
-        word.wrapping_sub(ONES) & !word & HIGHS
-    }
-    while let Some(chunk) = bytes.get(pos..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*chunk);
-        let quote = zero_bytes(word ^ (ONES * b'"' as u64));
-        let backslash = zero_bytes(word ^ (ONES * b'\\' as u64));
-        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        // Borrows can raise false alarms only above the first true one, and the lowest is what counts.
-        let found = quote | backslash | control;
-        if found != 0 {
-            return pos + (found.trailing_zeros() / 8) as usize;
-        }
-        pos += 8;
-    }
-    while let Some(&byte) = bytes.get(pos) {
-        if byte == b'"' || byte == b'\\' || byte < 0x20 {
-            break;
-        }
-        pos += 1;
-    }
-    pos
 }
 
 #[cfg(test)]
@@ -444,19 +246,6 @@ mod tests {
         assert!(skip(&nested(8)).is_ok());
         assert_eq!(skip(&nested(10)).unwrap_err().expected, TOO_DEEP);
         assert_eq!(skip(&vec![b'['; 1 << 20]).unwrap_err().expected, TOO_DEEP);
-    }
-
-    #[test]
-    fn finds_the_first_special_byte_wherever_it_stands() {
-        for special in [b'"', b'\\', 0, 0x1f] {
-            for around in [b'a', 0x20, 0x21, 0x7f, 0x80, 0xff, b'#', b'[', b']'] {
-                for at in 0..20 {
-                    let mut bytes = [around; 24];
-                    bytes[at] = special;
-                    assert_eq!(plain_until(&bytes, 0), at, "{special:#x} among {around:#x}");
-                }
-            }
-        }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The Kubernetes wire format without trees: from bytes to frames to objects, and not one step further.
 //!
 //! ```text
-//!  body chunks ─▶ ListSplitter ──▶ item ──▶ RawObject::scan ─▶ RawObject { json, key, uid, rv, labels }
+//!  body chunks ─▶ ListSplitter ──▶ RawObject { json, key, uid, rv, labels }
+//!                      │   └─ or BrokenItem { key, where it can be known }
 //!                      └─ at the end: ListMeta { rv, continue }
-//!  body chunks ─▶ FrameSplitter ─▶ frame ─▶ WatchEvent::parse ─▶ Added | Modified | Deleted | Bookmark | Error(Status)
-//!                                                  └─ or BrokenFrame { key and rv, where they can be known }
+//!  body chunks ─▶ FrameSplitter ─▶ WatchEvent: Added | Modified | Deleted | Bookmark | Error(Status)
+//!                          └─ or BrokenFrame { key and rv, where they can be known }
 //! ```
 //!
 //! An object stays the JSON that the server sent. What a cache needs of it (name, namespace, uid, resourceVersion, labels)
@@ -20,6 +21,7 @@ mod json;
 mod key;
 mod limits;
 mod list;
+mod nesting;
 mod object;
 mod rv;
 mod selector;
@@ -32,7 +34,7 @@ pub use frames::{FrameError, FrameSplitter};
 pub use json::SyntaxError;
 pub use key::{InvalidKey, ObjectKey};
 pub use limits::Limits;
-pub use list::{ListBody, ListError, ListMeta, ListSplitter};
+pub use list::{BrokenItem, ListBody, ListError, ListMeta, ListSplitter};
 pub use object::{DecodeError, Identity, Labels, RawObject, ScanError};
 pub use rv::{InvalidResourceVersion, ResourceVersion};
 pub use selector::{

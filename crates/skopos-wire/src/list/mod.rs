@@ -4,13 +4,14 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::json::SyntaxError;
-use crate::{InvalidResourceVersion, Limits, ResourceVersion, Status};
+use crate::nesting::{Nesting, join};
+use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersion, ScanError, Status};
 
 /// Splits the body of a list response into its items, as the chunks of the body arrive.
 ///
 /// It holds the item in progress and what stands outside of the items, and nothing else. Each item comes out as soon as its
-/// last byte is there, in a buffer of exactly its size, ready for [`RawObject::scan`](crate::RawObject::scan). That an item is
-/// valid JSON is for that scan to say; here it only has to be balanced.
+/// last byte is there, in a buffer of exactly its size: as bytes that are balanced and need not be JSON
+/// ([`push`](ListSplitter::push)), or as an object ([`push_and_scan`](ListSplitter::push_and_scan)).
 ///
 /// The list's metadata may stand before or after the items, so it is known at the end only.
 ///
@@ -133,6 +134,16 @@ pub enum ListError {
     Table,
 }
 
+/// An item of a list that is no object. The server is at fault, or something between it and us.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("broken item ({object}): {reason}", object = .key.as_ref().map_or_else(|| "unknown object".to_owned(), ToString::to_string))]
+pub struct BrokenItem {
+    /// Which object it is, if that could be told.
+    pub key: Option<ObjectKey>,
+    /// What is wrong with it.
+    pub reason: ScanError,
+}
+
 /// Where in the body the next byte stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -160,14 +171,6 @@ enum State {
     End,
 }
 
-/// How far a value goes: balanced brackets, and quotes that hide them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Nesting {
-    pub(crate) depth: usize,
-    pub(crate) in_string: bool,
-    escape: bool,
-}
-
 impl ListSplitter {
     /// A splitter for one body.
     pub fn new(limits: Limits) -> Self {
@@ -191,6 +194,23 @@ impl ListSplitter {
     /// # Errors
     /// If the body is no list or exceeds a limit. The same error comes back from every later call.
     pub fn push(&mut self, chunk: &[u8], sink: &mut impl FnMut(Bytes)) -> Result<(), ListError> {
+        self.take(chunk, &mut Split(sink))
+    }
+
+    /// As [`ListSplitter::push`], and scans the items. Faster than scanning what `push` gives: one look at an item finds its
+    /// end and what it says, unless it came with several chunks.
+    ///
+    /// # Errors
+    /// As [`ListSplitter::push`]. An item that is no object is none: it goes to `sink`.
+    pub fn push_and_scan(
+        &mut self,
+        chunk: &[u8],
+        sink: &mut impl FnMut(Result<RawObject, BrokenItem>),
+    ) -> Result<(), ListError> {
+        self.take(chunk, &mut Scan(sink))
+    }
+
+    fn take(&mut self, chunk: &[u8], sink: &mut impl Items) -> Result<(), ListError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
@@ -240,7 +260,7 @@ impl ListSplitter {
         }))
     }
 
-    fn split(&mut self, chunk: &[u8], sink: &mut impl FnMut(Bytes)) -> Result<(), ListError> {
+    fn split(&mut self, chunk: &[u8], sink: &mut impl Items) -> Result<(), ListError> {
         let mut pos = 0;
         while pos < chunk.len() {
             match self.state {
@@ -266,7 +286,7 @@ impl ListSplitter {
             (State::Key { .. }, b'"') => {
                 self.hold(&[byte])?;
                 self.key = self.envelope.len()..self.envelope.len();
-                self.nesting = Nesting { in_string: true, ..Nesting::default() };
+                self.nesting = Nesting::in_string();
                 self.state = State::InKey;
                 return Ok(true);
             }
@@ -355,8 +375,15 @@ impl ListSplitter {
     }
 
     /// Goes on with an item.
-    fn item(&mut self, chunk: &[u8], pos: usize, sink: &mut impl FnMut(Bytes)) -> Result<usize, ListError> {
+    fn item(&mut self, chunk: &[u8], pos: usize, sink: &mut impl Items) -> Result<usize, ListError> {
         let rest = &chunk[pos..];
+        if self.nesting.depth == 0
+            && let Some(len) = sink.whole(rest, &self.limits)
+        {
+            self.items += 1;
+            self.state = State::AfterItem;
+            return Ok(pos + len);
+        }
         let (len, done) =
             self.nesting.advance(rest, self.max_depth()).map_err(|at| self.too_deep(pos + at))?;
         if self.partial.len() + len > self.limits.max_object_bytes {
@@ -366,7 +393,7 @@ impl ListSplitter {
             self.partial.extend_from_slice(&rest[..len]);
             return Ok(pos + len);
         }
-        sink(join(&mut self.partial, &rest[..len]));
+        sink.split(join(&mut self.partial, &rest[..len]), &self.limits);
         self.items += 1;
         self.state = State::AfterItem;
         Ok(pos + len)
@@ -398,71 +425,40 @@ impl ListSplitter {
     }
 }
 
-impl Nesting {
-    /// Goes on through a value that starts with a bracket or a quote. Gives how many bytes belong to it and whether it ends
-    /// with them, or where it got too deep.
-    ///
-    /// Only looks for the end: what is inside need not be JSON.
-    pub(crate) fn advance(&mut self, bytes: &[u8], max_depth: usize) -> Result<(usize, bool), usize> {
-        let mut pos = 0;
-        if self.escape && !bytes.is_empty() {
-            self.escape = false;
-            pos = 1;
-        }
-        while pos < bytes.len() {
-            if self.in_string {
-                match memchr::memchr2(b'"', b'\\', &bytes[pos..]) {
-                    None => return Ok((bytes.len(), false)),
-                    Some(at) if bytes[pos + at] == b'"' => {
-                        self.in_string = false;
-                        pos += at + 1;
-                        if self.depth == 0 {
-                            return Ok((pos, true));
-                        }
-                    }
-                    Some(at) => {
-                        // The escaped byte may come with the next chunk.
-                        self.escape = pos + at + 1 == bytes.len();
-                        pos += at + 2;
-                    }
-                }
-                continue;
-            }
-            match bytes[pos] {
-                b'"' => self.in_string = true,
-                b'{' | b'[' => {
-                    if self.depth == max_depth {
-                        return Err(pos);
-                    }
-                    self.depth += 1;
-                }
-                b'}' | b']' => {
-                    self.depth = self.depth.saturating_sub(1);
-                    if self.depth == 0 {
-                        return Ok((pos + 1, true));
-                    }
-                }
-                _ => {}
-            }
-            pos += 1;
-        }
-        Ok((bytes.len(), false))
+/// What becomes of the items.
+trait Items {
+    /// Takes the item that the text begins with, if it can be read as a whole at once; how long it is.
+    fn whole(&mut self, text: &[u8], limits: &Limits) -> Option<usize>;
+
+    /// Takes an item whose end was found.
+    fn split(&mut self, item: Bytes, limits: &Limits);
+}
+
+struct Split<F>(F);
+
+impl<F: FnMut(Bytes)> Items for Split<F> {
+    fn whole(&mut self, _: &[u8], _: &Limits) -> Option<usize> {
+        None
+    }
+
+    fn split(&mut self, item: Bytes, _: &Limits) {
+        (self.0)(item);
     }
 }
 
-/// Both parts in one buffer of exactly their size. Leaves `partial` empty, with its memory for the next time, unless that
-/// is much more than usual.
-pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
-    const KEEP: usize = 1 << 20;
-    if partial.is_empty() {
-        return Bytes::copy_from_slice(rest);
+struct Scan<F>(F);
+
+impl<F: FnMut(Result<RawObject, BrokenItem>)> Items for Scan<F> {
+    fn whole(&mut self, text: &[u8], limits: &Limits) -> Option<usize> {
+        let (object, len) = RawObject::at_start_of(text, limits)?;
+        (self.0)(Ok(object));
+        Some(len)
     }
-    let mut whole = Vec::with_capacity(partial.len() + rest.len());
-    whole.extend_from_slice(partial);
-    whole.extend_from_slice(rest);
-    partial.clear();
-    partial.shrink_to(KEEP);
-    whole.into()
+
+    fn split(&mut self, item: Bytes, limits: &Limits) {
+        let scanned = RawObject::scan(item.clone(), limits);
+        (self.0)(scanned.map_err(|reason| BrokenItem { key: RawObject::identify(&item).key, reason }));
+    }
 }
 
 #[derive(Deserialize)]

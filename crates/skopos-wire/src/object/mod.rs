@@ -97,6 +97,17 @@ impl RawObject {
         Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
     }
 
+    /// Scans the object that a text begins with, and tells how long it is. `None` if it does not end there or cannot be read:
+    /// why is for a scan of the whole to say, once its end is found some other way.
+    pub(crate) fn at_start_of(text: &[u8], limits: &Limits) -> Option<(Self, usize)> {
+        let mut cursor = Cursor::new(text, limits.max_depth);
+        let mut parts = Parts::default();
+        parts.read(&mut cursor, limits).ok()?;
+        let json = cursor.slice(0..cursor.position());
+        check_text(json, limits.max_object_bytes).ok()?;
+        Some((Self::from_parts(json, parts, 0).ok()?, json.len()))
+    }
+
     /// Makes an object of what was scanned at `json`, which starts at `base` of the text that `parts` points into.
     pub(crate) fn from_parts(json: &[u8], parts: Parts<'_>, base: usize) -> Result<Self, ScanError> {
         let inner = parts.into_inner(base)?;
@@ -221,11 +232,14 @@ impl RawObject {
     /// # Errors
     /// If the JSON does not fit the type: the wrong type was asked for, or the server sent something odd.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
-        serde_json::from_slice(&self.0.json).map_err(|error| DecodeError {
+        let failed = |message: String| DecodeError {
             key: self.0.key.clone(),
             target: std::any::type_name::<T>(),
-            message: error.to_string().into(),
-        })
+            message: message.into(),
+        };
+        // As a text, so that serde_json need not check each of its strings.
+        let text = std::str::from_utf8(&self.0.json).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_str(text).map_err(|error| failed(error.to_string()))
     }
 
     /// The object as a tree. `Null` only for what nests deeper than serde_json goes (128 levels).

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 use skopos_wire::{
-    ContinueToken, FieldSelector, FrameError, FrameSplitter, LabelSelector, Limits, ListBody, ListError,
-    ListSplitter, RawObject, ResourceVersion, ScanError, WatchEvent, transform,
+    BrokenFrame, BrokenItem, ContinueToken, FieldSelector, FrameError, FrameSplitter, LabelSelector, Limits,
+    ListBody, ListError, ListSplitter, RawObject, ResourceVersion, ScanError, WatchEvent, transform,
 };
 
 /// What is scanned agrees with serde_json, and what is refused was worth refusing.
@@ -104,6 +104,10 @@ pub fn list(data: &[u8]) {
     if let (Ok(whole), Ok(parts)) = (&whole.1, &parts.1) {
         assert_eq!(whole, parts);
     }
+    // Whether items are split first and scanned then, or both at once, is the same.
+    let scanned: Vec<_> = whole.0.iter().map(scan_item).collect();
+    assert_eq!(scan_list([body].into_iter()), scanned);
+    assert_eq!(scan_list(chunks(cuts, body).into_iter()), scanned);
     let Ok(tree) = serde_json::from_slice::<Value>(body) else { return };
     match whole.1 {
         Ok(ListBody::List(meta)) => {
@@ -126,6 +130,22 @@ fn split_list<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Bytes>, Result
         }
     }
     (items, splitter.finish())
+}
+
+fn scan_item(item: &Bytes) -> Result<RawObject, BrokenItem> {
+    RawObject::scan(item.clone(), &Limits::default())
+        .map_err(|reason| BrokenItem { key: RawObject::identify(item).key, reason })
+}
+
+fn scan_list<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Result<RawObject, BrokenItem>> {
+    let mut splitter = ListSplitter::new(Limits::default());
+    let mut items = Vec::new();
+    for chunk in chunks {
+        if splitter.push_and_scan(chunk, &mut |item| items.push(item)).is_err() {
+            break;
+        }
+    }
+    items
 }
 
 fn is_plain_list(tree: &Value) -> bool {
@@ -161,9 +181,26 @@ pub fn frames(data: &[u8]) {
         Err(FrameError::Truncated { .. }) => assert!(taken < visible(stream)),
         Err(_) => {}
     }
+    // Whether frames are split first and read then, or both at once, is the same.
+    let events: Vec<_> =
+        frames.iter().map(|frame| WatchEvent::parse_slice(frame, &Limits::default())).collect();
+    assert_eq!(read_events([stream].into_iter()), events);
+    assert_eq!(read_events(chunks(cuts, stream).into_iter()), events);
     for frame in frames {
         event(&frame);
     }
+}
+
+fn read_events<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Result<WatchEvent, BrokenFrame>> {
+    let mut splitter = FrameSplitter::new(Limits::default());
+    let mut events = Vec::new();
+    for chunk in chunks {
+        splitter.push(Bytes::copy_from_slice(chunk));
+        while let Ok(Some(event)) = splitter.next_event() {
+            events.push(event);
+        }
+    }
+    events
 }
 
 fn visible(bytes: &[u8]) -> usize {

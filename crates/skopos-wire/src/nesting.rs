@@ -1,0 +1,83 @@
+//! Where values end that come in pieces: brackets are counted, and nothing else is looked at.
+
+use bytes::Bytes;
+
+/// How far a value goes: balanced brackets, and quotes that hide them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Nesting {
+    pub(crate) depth: usize,
+    pub(crate) in_string: bool,
+    escape: bool,
+}
+
+impl Nesting {
+    /// Behind an opening quote.
+    pub(crate) fn in_string() -> Self {
+        Self { in_string: true, ..Self::default() }
+    }
+
+    /// Goes on through a value that starts with a bracket or a quote. Gives how many bytes belong to it and whether it ends
+    /// with them, or where it got too deep.
+    ///
+    /// Only looks for the end: what is inside need not be JSON.
+    pub(crate) fn advance(&mut self, bytes: &[u8], max_depth: usize) -> Result<(usize, bool), usize> {
+        let mut pos = 0;
+        if self.escape && !bytes.is_empty() {
+            self.escape = false;
+            pos = 1;
+        }
+        while pos < bytes.len() {
+            if self.in_string {
+                match memchr::memchr2(b'"', b'\\', &bytes[pos..]) {
+                    None => return Ok((bytes.len(), false)),
+                    Some(at) if bytes[pos + at] == b'"' => {
+                        self.in_string = false;
+                        pos += at + 1;
+                        if self.depth == 0 {
+                            return Ok((pos, true));
+                        }
+                    }
+                    Some(at) => {
+                        // The escaped byte may come with the next chunk.
+                        self.escape = pos + at + 1 == bytes.len();
+                        pos += at + 2;
+                    }
+                }
+                continue;
+            }
+            match bytes[pos] {
+                b'"' => self.in_string = true,
+                b'{' | b'[' => {
+                    if self.depth == max_depth {
+                        return Err(pos);
+                    }
+                    self.depth += 1;
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    if self.depth == 0 {
+                        return Ok((pos + 1, true));
+                    }
+                }
+                _ => {}
+            }
+            pos += 1;
+        }
+        Ok((bytes.len(), false))
+    }
+}
+
+/// Both parts in one buffer of exactly their size. Leaves `partial` empty, with its memory for the next time, unless that
+/// is much more than usual.
+pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
+    const KEEP: usize = 1 << 20;
+    if partial.is_empty() {
+        return Bytes::copy_from_slice(rest);
+    }
+    let mut whole = Vec::with_capacity(partial.len() + rest.len());
+    whole.extend_from_slice(partial);
+    whole.extend_from_slice(rest);
+    partial.clear();
+    partial.shrink_to(KEEP);
+    whole.into()
+}
