@@ -18,7 +18,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use skopos_reflect::{Clock, Condition, Degradation, LinkState};
 use skopos_wire::ObjectKey;
 use tokio::time::Instant;
@@ -26,6 +25,7 @@ use tokio::time::Instant;
 #[cfg(test)]
 use crate::sleep::SleepClock;
 use crate::sleep::SleepLog;
+use crate::sync::ArcSwap;
 
 /// What a store, a snapshot or a read knows about its own age.
 #[derive(Clone, Debug)]

@@ -22,8 +22,10 @@ mod read;
 mod sleep;
 mod stats;
 mod store;
+mod sync;
 #[cfg(test)]
 mod testing;
+pub mod workqueue;
 
 #[cfg(feature = "kube-runtime")]
 pub use adapters::KubeStore;

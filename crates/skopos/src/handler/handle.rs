@@ -11,6 +11,7 @@ use super::options::HandlerOptions;
 use super::queue::Queue;
 use super::runner::{Runner, Tally};
 use crate::store::{Closed, StoreCore};
+use crate::sync::spawn;
 
 /// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.
 ///
@@ -46,7 +47,7 @@ where
     let runner = Runner::new(handler, options, shared.clone());
     // The guard fires however the task ends, also when the runtime drops it before it ever ran.
     let ended = shared.ended.clone().drop_guard();
-    tasks.spawn(async move {
+    spawn(tasks, async move {
         let _ended = ended;
         runner.run().await;
     });

@@ -23,7 +23,6 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use skopos_wire::ObjectKey;
 use tokio::sync::Notify;
 
@@ -31,6 +30,7 @@ use super::event::{Event, EventFlags};
 use crate::object::Entry;
 use crate::store::Content;
 use crate::store::tree::{self, Item};
+use crate::sync::Mutex;
 
 /// The queue. The writer feeds it, one runner takes from it.
 pub(crate) struct Queue {

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use parking_lot::Mutex;
 use skopos_wire::ResourceVersion;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::Instant;
 
 use super::callbacks::EventHandler;
 use super::event::Event;
 use super::handle::{HandlerStats, PoisonedEvent, Shared};
 use super::options::HandlerOptions;
 use super::queue::{Taken, Walk};
+use crate::sync::{Mutex, sleep, sleep_until, timeout};
 
 pub(super) struct Runner<K, H> {
     handler: H,

@@ -1,8 +1,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use skopos_wire::ResourceVersion;
 use tokio::sync::watch;
 
@@ -10,6 +8,7 @@ use super::index::{Index, Indexer};
 use super::snapshot::{Content, Snapshot};
 use crate::freshness::FreshnessCell;
 use crate::handler::{Event, Queue};
+use crate::sync::{ArcSwap, Guard, Mutex};
 
 /// What the writer, the readers and the handlers of one store share.
 ///
@@ -130,7 +129,7 @@ impl StoreCore {
     }
 
     /// The current content, for one look.
-    pub(crate) fn peek(&self) -> arc_swap::Guard<Arc<Content>> {
+    pub(crate) fn peek(&self) -> Guard<Arc<Content>> {
         self.current.load()
     }
 

@@ -1,0 +1,12 @@
+//! The real thing.
+
+pub(crate) use arc_swap::{ArcSwap, Guard};
+pub(crate) use parking_lot::Mutex;
+pub(crate) use tokio::time::{sleep, sleep_until, timeout, timeout_at};
+
+use tokio_util::task::TaskTracker;
+
+/// Runs a future in a task of its own, which `tasks` knows of.
+pub(crate) fn spawn(tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(task);
+}

@@ -1,0 +1,363 @@
+//! The queue as a state machine, without a lock, a clock or I/O: what happened and when goes in, the next key comes out.
+//!
+//! A key is in at most one place, and there is one entry for it:
+//!
+//! | place | and also |
+//! |---|---|
+//! | nowhere | delayed, or there would be no entry |
+//! | waiting, once in the line | maybe delayed |
+//! | processing, in one worker's hands | maybe added meanwhile; maybe delayed |
+
+use std::collections::hash_map::{self, HashMap};
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::Instant;
+
+use super::limit::Limiter;
+use super::options::WorkQueueOptions;
+use super::stats::WorkQueueStats;
+
+/// A key that was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddError {
+    /// The queue was shut down: the caller is late.
+    #[error("the work queue was shut down")]
+    ShutDown,
+    /// There are too many keys: the workers are too slow, or too few.
+    #[error(
+        "the work queue has {capacity} keys already: wait for room with add_within, add workers, or raise its capacity"
+    )]
+    Full {
+        /// The most keys that it may have.
+        capacity: usize,
+    },
+}
+
+/// How the work on a key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Done, nothing is owed.
+    Done,
+    /// Failed: again, when the rate limit says so.
+    Retry,
+    /// Done for now: again, after so long.
+    Again(Duration),
+}
+
+/// What a worker gets.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Taken<K> {
+    /// A key, and how often it was tried in vain.
+    Key(K, u32),
+    /// Nothing waits; a delayed key is due then.
+    Nothing { until: Option<Instant> },
+    /// Nothing waits, and nothing will come.
+    Ended,
+}
+
+pub(super) struct Core<K> {
+    capacity: usize,
+    limiter: Limiter,
+    keys: HashMap<K, Entry>,
+    waiting: VecDeque<K>,
+    delayed: BTreeMap<Due, K>,
+    processing: usize,
+    /// How many of those that are processed were added meanwhile.
+    added_meanwhile: usize,
+    /// Delayed keys that there have been: tells those apart that are due at the same time.
+    delays: u64,
+    shut_down: bool,
+    stats: WorkQueueStats,
+}
+
+/// When a delayed key is due, and which of those of the same time it is.
+type Due = (Instant, u64);
+
+struct Entry {
+    place: Place,
+    due: Option<Due>,
+    /// How often it was to be tried again since it was done.
+    failures: u32,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Nowhere,
+    Waiting { since: Instant },
+    Processing { since: Instant, added: Option<Instant> },
+}
+
+/// Delays and limits are cut to this, so that no sum overflows.
+pub(super) const LONGEST_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+impl<K: Clone + Eq + Hash> Core<K> {
+    pub(super) fn new(options: &WorkQueueOptions) -> Self {
+        Self {
+            capacity: options.capacity.max(1),
+            limiter: Limiter::new(&options.rate_limit),
+            keys: HashMap::new(),
+            waiting: VecDeque::new(),
+            delayed: BTreeMap::new(),
+            processing: 0,
+            added_meanwhile: 0,
+            delays: 0,
+            shut_down: false,
+            stats: WorkQueueStats { name: options.name.clone(), ..WorkQueueStats::default() },
+        }
+    }
+
+    /// The key is to be worked on.
+    pub(super) fn add(&mut self, key: K, now: Instant) -> Result<(), AddError> {
+        self.admit(&key)?;
+        self.put(key, now);
+        Ok(())
+    }
+
+    /// The key is to be worked on at that time, or earlier if that was said before.
+    pub(super) fn add_after(&mut self, key: K, delay: Duration, now: Instant) -> Result<(), AddError> {
+        self.admit(&key)?;
+        self.delay(key, delay, now);
+        Ok(())
+    }
+
+    /// The key failed and is to be worked on when the rate limit says so.
+    pub(super) fn add_rate_limited(&mut self, key: K, now: Instant) -> Result<(), AddError> {
+        self.admit(&key)?;
+        self.delay_after_failure(key, now);
+        Ok(())
+    }
+
+    /// Forgets that the key failed.
+    pub(super) fn forget(&mut self, key: &K) {
+        if let Some(entry) = self.keys.get_mut(key) {
+            entry.failures = 0;
+        }
+    }
+
+    /// How often the key was to be tried again since it was done.
+    pub(super) fn failures(&self, key: &K) -> u32 {
+        self.keys.get(key).map_or(0, |entry| entry.failures)
+    }
+
+    /// Puts a key into a worker's hands.
+    pub(super) fn take(&mut self, now: Instant) -> Taken<K> {
+        self.promote(now);
+        let Some(key) = self.waiting.pop_front() else {
+            return match self.has_ended() {
+                true => Taken::Ended,
+                false => Taken::Nothing { until: self.delayed.keys().next().map(|(at, _)| *at) },
+            };
+        };
+        let Some(entry) = self.keys.get_mut(&key) else { unreachable!("a key that waits has an entry") };
+        if let Place::Waiting { since } = entry.place {
+            self.stats.latency.add(now.saturating_duration_since(since));
+        }
+        entry.place = Place::Processing { since: now, added: None };
+        self.processing += 1;
+        Taken::Key(key, entry.failures)
+    }
+
+    /// Takes a key out of a worker's hands.
+    pub(super) fn finish(&mut self, key: &K, outcome: Outcome, now: Instant) {
+        let Some(entry) = self.keys.get_mut(key) else { return };
+        let Place::Processing { since, added } = entry.place else { return };
+        entry.place = Place::Nowhere;
+        if outcome != Outcome::Retry {
+            entry.failures = 0;
+        }
+        self.processing -= 1;
+        self.stats.work.add(now.saturating_duration_since(since));
+        let open = !self.shut_down;
+        match outcome {
+            Outcome::Again(delay) if open => self.delay(key.clone(), delay, now),
+            // Added meanwhile, it comes at once: that is the next try.
+            Outcome::Retry if open && added.is_some() => self.count_failure(key),
+            Outcome::Retry if open => self.delay_after_failure(key.clone(), now),
+            _ => {}
+        }
+        if let Some(added) = added {
+            self.added_meanwhile -= 1;
+            self.put(key.clone(), added);
+        }
+        self.tidy(key);
+    }
+
+    /// Nothing is added any more and delayed keys are forgotten; what waits is still handed out.
+    pub(super) fn shut_down(&mut self) {
+        self.shut_down = true;
+        self.stats.abandoned += self.delayed.len() as u64;
+        for key in std::mem::take(&mut self.delayed).into_values() {
+            if let Some(entry) = self.keys.get_mut(&key) {
+                entry.due = None;
+            }
+            self.tidy(&key);
+        }
+    }
+
+    /// Forgets all that waits, so that only what is in workers' hands is left.
+    pub(super) fn abandon(&mut self) {
+        self.stats.abandoned += (self.waiting.len() + self.added_meanwhile) as u64;
+        self.added_meanwhile = 0;
+        for key in std::mem::take(&mut self.waiting) {
+            self.keys.remove(&key);
+        }
+        for entry in self.keys.values_mut() {
+            if let Place::Processing { added, .. } = &mut entry.place {
+                *added = None;
+            }
+        }
+    }
+
+    /// Whether no key waits or is in a worker's hands.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.processing == 0
+    }
+
+    /// Keys that wait, also for the end of work on them; and keys in workers' hands.
+    pub(super) fn left(&self) -> (usize, usize) {
+        (self.waiting.len() + self.added_meanwhile, self.processing)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.stats.name
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.shut_down
+    }
+
+    /// Whether a worker that waits has to look again, sooner or later: there is a key, or will be, or never will be.
+    pub(super) fn concerns_workers(&self) -> bool {
+        !self.waiting.is_empty() || !self.delayed.is_empty() || self.has_ended()
+    }
+
+    /// How many keys wait for a worker.
+    pub(super) fn len(&mut self, now: Instant) -> usize {
+        self.promote(now);
+        self.waiting.len()
+    }
+
+    pub(super) fn stats(&mut self, now: Instant) -> WorkQueueStats {
+        self.promote(now);
+        let running = self.keys.values().filter_map(|entry| match entry.place {
+            Place::Processing { since, .. } => Some(now.saturating_duration_since(since)),
+            _ => None,
+        });
+        let (longest_running, unfinished) = running
+            .fold((None, Duration::ZERO), |(longest, sum), time| (longest.max(Some(time)), sum + time));
+        WorkQueueStats {
+            depth: self.waiting.len(),
+            delayed: self.delayed.len(),
+            processing: self.processing,
+            longest_running,
+            unfinished,
+            shut_down: self.shut_down,
+            ..self.stats.clone()
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.shut_down && self.waiting.is_empty() && self.added_meanwhile == 0
+    }
+
+    /// Whether the key may be added. A key that is there already takes no more room.
+    fn admit(&mut self, key: &K) -> Result<(), AddError> {
+        if self.shut_down {
+            return Err(AddError::ShutDown);
+        }
+        if self.keys.len() >= self.capacity && !self.keys.contains_key(key) {
+            self.stats.refused += 1;
+            return Err(AddError::Full { capacity: self.capacity });
+        }
+        Ok(())
+    }
+
+    /// Puts a key at the end of the line, unless it waits there; a key that is processed comes there when that has ended.
+    fn put(&mut self, key: K, since: Instant) {
+        let entry = match self.keys.entry(key) {
+            hash_map::Entry::Occupied(occupied) => {
+                let key = occupied.key().clone();
+                let entry = occupied.into_mut();
+                match &mut entry.place {
+                    Place::Processing { added: added @ None, .. } => {
+                        *added = Some(since);
+                        self.added_meanwhile += 1;
+                        return;
+                    }
+                    Place::Waiting { .. } | Place::Processing { .. } => {
+                        self.stats.collapsed += 1;
+                        return;
+                    }
+                    Place::Nowhere => self.waiting.push_back(key),
+                }
+                entry
+            }
+            hash_map::Entry::Vacant(vacant) => {
+                self.waiting.push_back(vacant.key().clone());
+                vacant.insert(Entry { place: Place::Nowhere, due: None, failures: 0 })
+            }
+        };
+        entry.place = Place::Waiting { since };
+        self.stats.adds += 1;
+        self.stats.deepest = self.stats.deepest.max(self.waiting.len());
+    }
+
+    fn delay_after_failure(&mut self, key: K, now: Instant) {
+        let wait = self.limiter.wait(self.failures(&key), now);
+        self.delay(key.clone(), wait, now);
+        self.count_failure(&key);
+    }
+
+    fn count_failure(&mut self, key: &K) {
+        self.stats.retries += 1;
+        if let Some(entry) = self.keys.get_mut(key) {
+            entry.failures = entry.failures.saturating_add(1);
+        }
+    }
+
+    fn delay(&mut self, key: K, delay: Duration, now: Instant) {
+        if delay.is_zero() {
+            return self.put(key, now);
+        }
+        let at = now + delay.min(LONGEST_DELAY);
+        let entry =
+            self.keys.entry(key.clone()).or_insert(Entry { place: Place::Nowhere, due: None, failures: 0 });
+        if let Some(due) = entry.due {
+            if due.0 <= at {
+                self.stats.collapsed += 1;
+                return;
+            }
+            self.delayed.remove(&due);
+        }
+        self.delays += 1;
+        let due = (at, self.delays);
+        entry.due = Some(due);
+        self.delayed.insert(due, key);
+    }
+
+    /// Delayed keys whose time has come are added.
+    fn promote(&mut self, now: Instant) {
+        while let Some(first) = self.delayed.first_entry().filter(|first| first.key().0 <= now) {
+            let ((at, _), key) = first.remove_entry();
+            if let Some(entry) = self.keys.get_mut(&key) {
+                entry.due = None;
+            }
+            self.put(key, at);
+        }
+    }
+
+    /// Drops the entry of a key that is nowhere.
+    fn tidy(&mut self, key: &K) {
+        let nowhere = |entry: &Entry| matches!(entry.place, Place::Nowhere) && entry.due.is_none();
+        if self.keys.get(key).is_some_and(nowhere) {
+            self.keys.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use std::fmt;
+use std::hash::Hash;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Outcome;
+use super::queue::Shared;
+
+/// A key in a worker's hands. No other worker gets it as long as this exists.
+///
+/// It ends exactly once, with one of the three methods that take it, or when it is dropped: by a `?`, by a panic, by a
+/// future that is cancelled. What was not said to be done is not done, so a dropped key is [tried again](Item::retry).
+#[must_use = "dropped, the key is tried again later: say done() when it is"]
+pub struct Item<K: Clone + Eq + Hash> {
+    shared: Arc<Shared<K>>,
+    key: K,
+    failures: u32,
+    outcome: Outcome,
+}
+
+impl<K: Clone + Eq + Hash> Item<K> {
+    pub(super) fn new(shared: Arc<Shared<K>>, key: K, failures: u32) -> Self {
+        Self { shared, key, failures, outcome: Outcome::Retry }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &K {
+        &self.key
+    }
+
+    /// How often it was tried in vain before: [`WorkQueue::num_requeues`](super::WorkQueue::num_requeues) when it was
+    /// handed out.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// The work is done, and failures before are forgotten. If the key was added meanwhile, it waits for a worker again.
+    pub fn done(mut self) {
+        self.outcome = Outcome::Done;
+    }
+
+    /// The work failed: the key comes again after the time that the rate limit says, or at once if it was added meanwhile.
+    /// Once the queue is shut down, it does not come again.
+    pub fn retry(self) {}
+
+    /// The work is done for now, failures before are forgotten, and the key comes again after `delay` in any case. Once the
+    /// queue is shut down, it does not.
+    pub fn done_until(mut self, delay: Duration) {
+        self.outcome = Outcome::Again(delay);
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for Item<K> {
+    fn drop(&mut self) {
+        self.shared.finish(&self.key, self.outcome);
+    }
+}
+
+impl<K: Clone + Eq + Hash> Deref for Item<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.key
+    }
+}
+
+impl<K: Clone + Eq + Hash + fmt::Debug> fmt::Debug for Item<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item").field("key", &self.key).field("failures", &self.failures).finish()
+    }
+}
