@@ -54,7 +54,7 @@ impl Course {
         let mut bytes = bytes.iter().copied();
         let mut byte = || bytes.next();
         let seed = u64::from(byte().unwrap_or(0));
-        let streamed = byte().unwrap_or(0) % 2 == 0;
+        let streamed = byte().unwrap_or(0).is_multiple_of(2);
         let mut events = Vec::new();
         while let (Some(kind), Some(detail), Some(pause)) = (byte(), byte(), byte()) {
             // Fine steps hit the moments between two requests, coarse ones reach the deadlines.
@@ -172,7 +172,7 @@ impl Event {
         match kind % 24 {
             0 => Event::Cut,
             1 => Event::Compact,
-            2 => Event::Poison { rotten: detail % 2 == 0 },
+            2 => Event::Poison { rotten: detail.is_multiple_of(2) },
             3 => Event::Burst(detail),
             4 => Event::RollBack,
             5 => Event::Relist,
@@ -195,7 +195,7 @@ fn fault_from_byte(byte: u8) -> Fault {
         2 => Fault::Answer {
             code: [400, 401, 403, 404, 410, 429, 500, 502, 503, 504][usize::from(detail % 10)],
             retry_after: u64::from(detail),
-            watches_only: detail % 2 == 0,
+            watches_only: detail.is_multiple_of(2),
         },
         3 => Fault::Silence,
         4 => Fault::CloseAtOnce,
@@ -206,13 +206,13 @@ fn fault_from_byte(byte: u8) -> Fault {
         9 => Fault::NoBookmarks,
         10 => Fault::NoEndBookmark,
         11 => Fault::NoStreams,
-        12 => Fault::Gone { event: detail % 2 == 0 },
+        12 => Fault::Gone { event: detail.is_multiple_of(2) },
         13 => Fault::TooLarge,
         14 => Fault::CutLists,
         15 => Fault::ExpiredTokens,
         16 => Fault::Replays,
         17 => {
-            if detail % 2 == 0 {
+            if detail.is_multiple_of(2) {
                 Fault::Garbage
             } else {
                 Fault::AllGarbage

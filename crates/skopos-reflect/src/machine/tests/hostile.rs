@@ -56,7 +56,7 @@ impl Words<'_> {
     }
 
     fn key(&mut self) -> Option<ObjectKey> {
-        (self.byte() % 3 > 0).then(|| ObjectKey::namespaced("ns", self.name()))
+        (!self.byte().is_multiple_of(3)).then(|| ObjectKey::namespaced("ns", self.name()))
     }
 
     fn event(&mut self) -> Result<WatchEvent, BrokenFrame> {
@@ -66,7 +66,7 @@ impl Words<'_> {
             3 => WatchEvent::Deleted(self.object()),
             4 | 5 => WatchEvent::Bookmark {
                 resource_version: self.version().into(),
-                initial_events_end: self.byte() % 2 == 0,
+                initial_events_end: self.byte().is_multiple_of(2),
             },
             6 => WatchEvent::Error(Box::new(self.status())),
             _ => return Err(self.broken_frame()),
@@ -77,8 +77,8 @@ impl Words<'_> {
         let broken = WatchEvent::parse("garbage".into(), &Limits::default()).unwrap_err();
         BrokenFrame {
             key: self.key(),
-            resource_version: (self.byte() % 3 > 0).then(|| self.version().into()),
-            event_type: (self.byte() % 2 == 0).then(|| "DELETED".into()),
+            resource_version: (!self.byte().is_multiple_of(3)).then(|| self.version().into()),
+            event_type: self.byte().is_multiple_of(2).then(|| "DELETED".into()),
             ..broken
         }
     }
@@ -112,8 +112,8 @@ impl Words<'_> {
             },
             _ => Failure::Answer {
                 code: self.code(),
-                status: (self.byte() % 2 == 0).then(|| Box::new(self.status())),
-                retry_after: (self.byte() % 4 == 0).then(|| Duration::from_secs(self.byte().into())),
+                status: self.byte().is_multiple_of(2).then(|| Box::new(self.status())),
+                retry_after: self.byte().is_multiple_of(4).then(|| Duration::from_secs(self.byte().into())),
             },
         }
     }
@@ -196,12 +196,12 @@ impl Conversation {
             (7 | 8, Some(id)) => self.give(Input::Items { id, items: words.many(Words::item) }),
             (9, Some(id)) => self.give(Input::ListEnd {
                 id,
-                resource_version: (words.byte() % 8 > 0).then(|| words.version().into()),
-                continue_token: (words.byte() % 3 == 0).then(|| "next".into()),
+                resource_version: (!words.byte().is_multiple_of(8)).then(|| words.version().into()),
+                continue_token: words.byte().is_multiple_of(3).then(|| "next".into()),
             }),
             (10..=12, Some(id)) => self.give(Input::Events { id, events: words.many(Words::event) }),
             (13, Some(id)) => {
-                let object = words.item().map(|object| (words.byte() % 4 > 0).then_some(object));
+                let object = words.item().map(|object| (!words.byte().is_multiple_of(4)).then_some(object));
                 self.give(Input::Got { id, object });
             }
             (14, Some(id)) => self.give(Input::Closed { id }),
