@@ -1,6 +1,6 @@
 //! What the transport says, in the words of the machine.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -61,8 +61,48 @@ pub(crate) async fn of_answer(parts: http::response::Parts, body: TransportBody)
     }
 }
 
-/// `Retry-After` in seconds. Kubernetes never sends the form with a date, and to understand it takes two right clocks.
+/// `Retry-After`, in seconds or as a date. Kubernetes sends seconds, a proxy in front of it may send a date. That is one on
+/// the clock that the answer's `Date` was read from, so that ours need not be right.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    let text = |name| headers.get(name)?.to_str().ok().map(str::trim);
+    let wish = text(header::RETRY_AFTER)?;
+    if let Ok(seconds) = wish.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = httpdate::parse_http_date(wish).ok()?;
+    let sent = text(header::DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+    Some(at.duration_since(sent.unwrap_or_else(SystemTime::now)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(retry_after: &str, date: Option<&str>) -> Option<Duration> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::RETRY_AFTER, retry_after.parse().unwrap());
+        if let Some(date) = date {
+            headers.insert(header::DATE, date.parse().unwrap());
+        }
+        super::retry_after(&headers)
+    }
+
+    #[test]
+    fn retry_after_is_understood_in_seconds_and_as_a_date() {
+        let secs = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(wish(" 20 ", None), secs(20));
+        // The server's clock stands in the past, and it is its own business.
+        let now = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(wish("Sun, 06 Nov 1994 08:51:37 GMT", now), secs(120));
+        assert_eq!(wish("Sunday, 06-Nov-94 08:49:38 GMT", now), secs(1));
+        assert_eq!(wish("Sun Nov  6 08:49:40 1994", now), secs(3));
+        assert_eq!(wish("Sun, 06 Nov 1994 08:49:00 GMT", now), secs(0), "it is over");
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
+        assert!(
+            wish(&soon, None).is_some_and(|wish| wish > Duration::from_secs(90)),
+            "no Date: by our clock"
+        );
+        assert_eq!(wish("soon", now), None);
+        assert_eq!(wish("-1", now), None);
+    }
 }
