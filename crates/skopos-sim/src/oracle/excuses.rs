@@ -1,0 +1,123 @@
+//! What the client cannot know.
+//!
+//! * A fault that *lies* loses events without a trace. Only an audit finds that out. From its beginning on a store of the
+//!   cluster is excused from being right, until it is seen to be right after the fault was healed; and no longer than an audit
+//!   may take to mend it.
+//! * When history goes *back*, a store is of the old line until a probe shows it; if the new line overtakes the old before that,
+//!   only an audit finds it out. A store is excused until it is seen to be right on the new line, or an audit had its time.
+//! * What was sent *damaged* cannot be read. A store may lack it as long as it says so: it must not call itself live then.
+
+use std::time::Duration;
+
+use crate::history::{At, ClusterId, Entry, Fact, History, InformerId, Look, Walk};
+
+use super::truth::Truth;
+use super::weather::Weather;
+
+/// When a store is excused from being right.
+pub(super) struct Excuses {
+    by_informer: Vec<Vec<Excuse>>,
+    damaged: Vec<Option<At>>,
+}
+
+/// From when to when.
+#[derive(Clone, Copy, Debug)]
+struct Excuse {
+    from: At,
+    /// Not right before this: the fault is still in force.
+    seriously: At,
+    limit: At,
+    until: At,
+}
+
+/// How long an audit may take, beside its interval: its own time limit, the wait for the store, and the relist.
+const AUDIT: Duration = Duration::from_secs(150);
+
+impl Excuses {
+    pub(super) fn of(history: &History, truth: &Truth, weather: &Weather) -> Self {
+        let cast = &history.cast;
+        let mut by_informer = Vec::new();
+        let mut damaged = Vec::new();
+        for informer in &cast.informers {
+            let client = &cast.clients[informer.client.index()];
+            let cluster = client.cluster;
+            let limit = |from: At| {
+                let limit = client.audit_interval.map(|interval| from.plus(interval + AUDIT));
+                limit.filter(|limit| weather.is_clear(cluster, from.plus(Duration::from_nanos(1)), *limit))
+            };
+            let lies = weather.on(cluster).filter(|span| span.lies).map(|span| {
+                let healed = span.healed.unwrap_or(At(u64::MAX));
+                // Its own recovery is not another fault.
+                let own = client.audit_interval.map(|interval| healed.plus(interval + AUDIT));
+                let others =
+                    |limit: &At| weather.felt(cluster, healed, *limit).all(|other| other.fault == span.fault);
+                let limit = own.filter(others).unwrap_or(At(u64::MAX));
+                Excuse { from: span.began, seriously: healed, limit, until: limit }
+            });
+            let rollbacks = truth.rollbacks(cluster).map(|at| {
+                let limit = limit(at).unwrap_or(At(u64::MAX));
+                Excuse { from: at, seriously: at, limit, until: limit }
+            });
+            by_informer.push(lies.chain(rollbacks).collect::<Vec<_>>());
+            damaged.push(weather.on(cluster).filter(|span| span.damages()).map(|span| span.began).min());
+        }
+        let mut excuses = Self { by_informer, damaged };
+        for Entry { at, fact } in &history.entries {
+            if let Fact::Looked(look) = fact
+                && !matches!(look.walk, Walk::Live(_))
+                && is_right(truth, look, truth.newest(cluster_of(history, look.informer), *at), *at)
+            {
+                excuses.right(look.informer, *at);
+            }
+        }
+        excuses
+    }
+
+    /// A store was seen to be right.
+    fn right(&mut self, informer: InformerId, at: At) {
+        for excuse in &mut self.by_informer[informer.index()] {
+            if at > excuse.seriously && at < excuse.until {
+                excuse.until = at;
+            }
+        }
+    }
+
+    /// Whether a store may be wrong at a moment.
+    pub(super) fn may_be_wrong(&self, informer: InformerId, at: At) -> bool {
+        self.by_informer[informer.index()].iter().any(|excuse| excuse.from <= at && at < excuse.until)
+    }
+
+    /// Whether a store may have been wrong at any time up to a moment, and what it told then be on its way still.
+    pub(super) fn may_have_been_wrong(&self, informer: InformerId, at: At) -> bool {
+        let excused = self.by_informer[informer.index()].iter().any(|excuse| excuse.from <= at);
+        excused || self.may_lack_something(informer, at)
+    }
+
+    /// Whether something was sent damaged up to a moment.
+    pub(super) fn may_lack_something(&self, informer: InformerId, at: At) -> bool {
+        self.damaged[informer.index()].is_some_and(|since| since <= at)
+    }
+
+    /// Whether nothing would ever mend a store: something was lost, and nobody audits.
+    pub(super) fn is_beyond_help(&self, informer: InformerId, at: At) -> bool {
+        self.by_informer[informer.index()]
+            .iter()
+            .any(|excuse| excuse.from <= at && at < excuse.until && excuse.limit == At(u64::MAX))
+    }
+}
+
+fn cluster_of(history: &History, informer: InformerId) -> ClusterId {
+    history.cast.clients[history.cast.informers[informer.index()].client.index()].cluster
+}
+
+/// Whether all of what was seen is what the server had at that RV, on the line that counts, and that line has come so far.
+fn is_right(truth: &Truth, look: &Look, newest: u64, at: At) -> bool {
+    let stories = truth.stories(look.informer);
+    look.synced
+        && stories.len() == look.views.len()
+        && look.views.iter().all(|view| view.rv <= newest)
+        && stories
+            .iter()
+            .zip(&look.views)
+            .all(|(story, view)| story.line_at(at).content(view.rv) == view.content)
+}

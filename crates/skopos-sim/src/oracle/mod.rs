@@ -1,0 +1,193 @@
+//! Judges a history: I1 to I23, each a predicate that is checked wherever it applies, and counted.
+//!
+//! ```text
+//!  history ──▶ truth    what each store should have held at each RV, line by line (a rollback begins a new line)
+//!          ──▶ weather  when which fault was in force
+//!          ──▶ lives    who was there when
+//!                 │
+//!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I15)
+//!                      waits (I9 I13 I16)   swiftness (I11 I12 I14)   queues (I17 I22)   ends (I21 I23)
+//! ```
+//!
+//! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
+//! broken it. What the client cannot know is excused, and nothing else: see [`excuses`].
+
+mod ends;
+mod excuses;
+mod invariant;
+mod lives;
+mod queues;
+mod requests;
+mod stores;
+mod stories;
+mod swiftness;
+mod truth;
+mod waits;
+mod weather;
+
+#[cfg(test)]
+mod tests;
+
+use self::excuses::Excuses;
+pub use self::invariant::Invariant;
+use self::lives::Lives;
+use self::truth::Truth;
+pub use self::weather::{FaultSpan, Weather};
+use crate::history::{At, ClusterId, Entry, Fact, HandlerId, History, InformerId, KeyId};
+
+/// What the oracle has to say about a run.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// What was broken, in the order in which it was found.
+    pub violations: Vec<Violation>,
+    /// Violations beyond those, which are not kept.
+    pub more: u64,
+    counts: [Counts; Invariant::ALL.len()],
+}
+
+/// How often a predicate was evaluated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// In all.
+    pub checked: u64,
+    /// In a situation that could have broken it.
+    pub exercised: u64,
+}
+
+/// A predicate that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// When it showed.
+    pub at: At,
+    /// What should have been, and what was, in one line.
+    pub what: String,
+    /// Of whom.
+    pub of: Focus,
+}
+
+/// What a violation is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Focus {
+    /// The cluster.
+    pub cluster: Option<ClusterId>,
+    /// The store.
+    pub informer: Option<InformerId>,
+    /// The handler.
+    pub handler: Option<HandlerId>,
+    /// The object.
+    pub key: Option<KeyId>,
+}
+
+/// Judges a history.
+pub fn judge(history: &History) -> Verdict {
+    let truth = Truth::of(history);
+    let weather = Weather::of(history);
+    let lives = Lives::of(history);
+    let excuses = Excuses::of(history, &truth, &weather);
+    let case = Case { history, truth, weather, lives, excuses };
+    let mut verdict = Verdict::default();
+    stories::check(&case, &mut verdict);
+    stores::check(&case, &mut verdict);
+    requests::check(&case, &mut verdict);
+    waits::check(&case, &mut verdict);
+    swiftness::check(&case, &mut verdict);
+    queues::check(&case, &mut verdict);
+    ends::check(&case, &mut verdict);
+    verdict.violations.sort_by_key(|violation| violation.at);
+    verdict
+}
+
+/// What the predicates look at.
+struct Case<'a> {
+    history: &'a History,
+    truth: Truth,
+    weather: Weather,
+    lives: Lives,
+    excuses: Excuses,
+}
+
+impl Case<'_> {
+    fn facts(&self) -> impl Iterator<Item = (At, &Fact)> {
+        self.history.entries.iter().map(|Entry { at, fact }| (*at, fact))
+    }
+
+    fn cluster_of(&self, informer: InformerId) -> ClusterId {
+        let client = self.history.cast.informers[informer.index()].client;
+        self.history.cast.clients[client.index()].cluster
+    }
+
+    fn client_of(&self, informer: InformerId) -> &crate::history::Client {
+        &self.history.cast.clients[self.history.cast.informers[informer.index()].client.index()]
+    }
+
+    fn focus(&self, informer: InformerId) -> Focus {
+        Focus { cluster: Some(self.cluster_of(informer)), informer: Some(informer), ..Focus::default() }
+    }
+
+    fn name(&self, informer: InformerId) -> &str {
+        &self.history.cast.informers[informer.index()].name
+    }
+
+    fn key(&self, key: KeyId) -> &skopos_wire::ObjectKey {
+        &self.history.names.keys[key.index()]
+    }
+}
+
+/// One that breaks again and again says nothing new.
+const KEPT: usize = 100;
+
+impl Verdict {
+    /// Whether everything held.
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    /// How often a predicate was evaluated.
+    pub fn counts(&self, invariant: Invariant) -> Counts {
+        self.counts[invariant as usize]
+    }
+
+    /// A predicate was evaluated.
+    fn count(&mut self, invariant: Invariant, exercised: bool) {
+        let counts = &mut self.counts[invariant as usize];
+        counts.checked += 1;
+        counts.exercised += u64::from(exercised);
+    }
+
+    /// A predicate was evaluated before, and this was a situation that could have broken it.
+    fn exercise(&mut self, invariant: Invariant) {
+        self.counts[invariant as usize].exercised += 1;
+    }
+
+    /// A predicate was evaluated, and does not hold unless `holds`.
+    fn demand(
+        &mut self,
+        invariant: Invariant,
+        holds: bool,
+        at: At,
+        of: Focus,
+        what: impl FnOnce() -> String,
+    ) {
+        self.counts[invariant as usize].checked += 1;
+        if !holds {
+            self.violate(invariant, at, of, what());
+        }
+    }
+
+    /// A predicate does not hold.
+    fn violate(&mut self, invariant: Invariant, at: At, of: Focus, what: String) {
+        if self.violations.len() < KEPT {
+            self.violations.push(Violation { invariant, at, what, of });
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {}: {}", self.invariant, self.at, self.what)
+    }
+}

@@ -1,0 +1,336 @@
+//! What is asked of the servers: I5 and I15.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use super::{Case, Focus, Invariant, Verdict};
+use crate::history::{
+    At, CallKind, ClusterId, Fact, InformerId, Look, Names, Selection, Target, TargetId, Verb, Walk,
+};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    resumed(case, verdict);
+    Load::of(case).check(case, verdict);
+}
+
+// ---- I5
+
+/// A watch was asked for from an RV.
+struct Asked {
+    at: At,
+    epoch: u32,
+    rv: u64,
+}
+
+fn resumed(case: &Case<'_>, verdict: &mut Verdict) {
+    let owners = Owners::of(case);
+    let mut looks: HashMap<InformerId, VecDeque<(At, Look)>> = HashMap::new();
+    let mut asked: HashMap<(InformerId, usize), Asked> = HashMap::new();
+    for (at, fact) in case.facts() {
+        match fact {
+            Fact::Looked(look) if look.synced && !matches!(look.walk, Walk::Live(_)) => {
+                for (view, seen) in look.views.iter().enumerate() {
+                    if let Some(watch) = asked.remove(&(look.informer, view))
+                        && watch.epoch == look.epoch
+                    {
+                        reached(case, verdict, at, look.informer, &watch, seen.rv);
+                    }
+                }
+                let looks = looks.entry(look.informer).or_default();
+                looks.push_back((at, Look::clone(look)));
+                // One that is older than the memory has to be, and only one, stays.
+                while looks.get(1).is_some_and(|(next, _)| next.plus(ON_ITS_WAY) < at) {
+                    looks.pop_front();
+                }
+            }
+            Fact::Requested { cluster, verb: Verb::Watch, target, rv, initial: false, .. } => {
+                let of = Focus { cluster: Some(*cluster), ..Focus::default() };
+                let from = rv.filter(|rv| *rv > 0);
+                verdict.demand(Invariant::I5, from.is_some(), at, of, || {
+                    format!("a watch of {} from RV {rv:?}: from anywhere", text(&case.history.names, *target))
+                });
+                let (Some(rv), Some((informer, view))) = (from, owners.only(case, *cluster, *target, at))
+                else {
+                    continue;
+                };
+                let Some(looks) = looks.get(&informer) else { continue };
+                not_before(case, verdict, at, informer, view, rv, looks);
+                if let Some((_, last)) = looks.back() {
+                    asked.insert((informer, view), Asked { at, epoch: last.epoch, rv });
+                }
+            }
+            Fact::Requested { cluster, verb: Verb::List, target, rv, .. }
+            | Fact::Requested { cluster, verb: Verb::Watch, target, rv, initial: true, .. } => {
+                let of = Focus { cluster: Some(*cluster), ..Focus::default() };
+                verdict.exercise(Invariant::I5);
+                verdict.demand(Invariant::I5, *rv != Some(0), at, of, || {
+                    format!("a list of {} from RV 0: of any age", text(&case.history.names, *target))
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The store has reached what the watch was asked from.
+fn reached(case: &Case<'_>, verdict: &mut Verdict, at: At, informer: InformerId, watch: &Asked, rv: u64) {
+    verdict.exercise(Invariant::I5);
+    verdict.demand(Invariant::I5, rv >= watch.rv, at, case.focus(informer), || {
+        format!(
+            "{}: a watch from RV {} was asked for at {}, and the store is at RV {rv}: what lies between is skipped",
+            case.name(informer),
+            watch.rv,
+            watch.at
+        )
+    });
+}
+
+/// A request may have been on its way so long, and from before what the store has reached since.
+const ON_ITS_WAY: Duration = Duration::from_secs(100);
+
+fn not_before(
+    case: &Case<'_>,
+    verdict: &mut Verdict,
+    at: At,
+    informer: InformerId,
+    view: usize,
+    rv: u64,
+    looks: &VecDeque<(At, Look)>,
+) {
+    let Some((seen, look)) = looks.iter().rev().find(|(seen, _)| seen.plus(ON_ITS_WAY) < at) else { return };
+    let same_history = looks.back().is_some_and(|(_, last)| last.epoch == look.epoch);
+    let Some(view) = look.views.get(view).filter(|_| same_history) else { return };
+    verdict.demand(Invariant::I5, rv >= view.rv, at, case.focus(informer), || {
+        format!(
+            "{}: a watch from RV {rv}, though the store was at RV {} at {seen}",
+            case.name(informer),
+            view.rv
+        )
+    });
+}
+
+/// Whose requests are whose: by what they are about.
+struct Owners {
+    by_target: HashMap<(ClusterId, Target), Vec<(InformerId, usize)>>,
+}
+
+impl Owners {
+    fn of(case: &Case<'_>) -> Self {
+        let mut by_target: HashMap<_, Vec<_>> = HashMap::new();
+        for (id, informer) in (0..).map(InformerId).zip(&case.history.cast.informers) {
+            let resource = &case.history.names.resources[informer.resource.index()];
+            for (view, target) in targets(resource, &informer.selection).into_iter().enumerate() {
+                by_target.entry((case.cluster_of(id), target)).or_default().push((id, view));
+            }
+        }
+        Self { by_target }
+    }
+
+    fn all(&self, case: &Case<'_>, cluster: ClusterId, target: TargetId) -> &[(InformerId, usize)] {
+        let target = case.history.names.targets[target.index()].clone();
+        self.by_target.get(&(cluster, target)).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The one list/watch that can have asked, if there is but one.
+    fn only(
+        &self,
+        case: &Case<'_>,
+        cluster: ClusterId,
+        target: TargetId,
+        at: At,
+    ) -> Option<(InformerId, usize)> {
+        let alive = |(informer, _): &&(InformerId, usize)| {
+            let life = case.lives.informer(*informer);
+            life.from.is_some_and(|from| from <= at) && life.to.is_none_or(|to| to.plus(ON_ITS_WAY) > at)
+        };
+        let mut alive = self.all(case, cluster, target).iter().filter(alive);
+        let only = alive.next().copied();
+        only.filter(|_| alive.next().is_none())
+    }
+}
+
+/// What the requests of an informer are about: one for each view.
+fn targets(resource: &str, selection: &Selection) -> Vec<Target> {
+    let target = |namespace: Option<&String>| Target {
+        resource: resource.to_owned(),
+        namespace: namespace.cloned(),
+        labels: selection.label_selector(),
+        fields: selection.field_selector(),
+    };
+    match selection.namespaces.as_slice() {
+        [] => vec![target(None)],
+        namespaces => namespaces.iter().map(|namespace| target(Some(namespace))).collect(),
+    }
+}
+
+fn text(names: &Names, target: TargetId) -> String {
+    let Target { resource, namespace, labels, fields } = &names.targets[target.index()];
+    let place = namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
+    let selectors: String =
+        [labels, fields].into_iter().filter(|text| !text.is_empty()).map(|text| format!(" {text}")).collect();
+    format!("{resource}{place}{selectors}")
+}
+
+// ---- I15
+
+/// Requests by minute and by second.
+struct Load {
+    /// Of each cluster and target.
+    targets: BTreeMap<(ClusterId, TargetId), Vec<(At, bool)>>,
+    /// Calls that may ask the server.
+    calls: BTreeMap<ClusterId, Vec<At>>,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// In any minute but the first of a fault that lasts; of each list/watch.
+const REQUESTS_A_MINUTE: usize = 6;
+const LISTS_A_MINUTE: usize = 3;
+/// Of all lists of a cluster, whatever happens.
+const LISTS_A_SECOND: usize = 10;
+/// Of each list/watch, whatever happens: a loop that spins makes hundreds.
+const REQUESTS_A_SECOND: usize = 6;
+
+impl Load {
+    fn of(case: &Case<'_>) -> Self {
+        let mut load = Self { targets: BTreeMap::new(), calls: BTreeMap::new() };
+        for (at, fact) in case.facts() {
+            match fact {
+                Fact::Requested {
+                    cluster,
+                    verb: verb @ (Verb::List | Verb::Watch),
+                    target,
+                    further: false,
+                    initial,
+                    ..
+                } => {
+                    let list = *verb == Verb::List || *initial;
+                    load.targets.entry((*cluster, *target)).or_default().push((at, list));
+                }
+                // A read whose answer has to be listed, an audit: whoever asks so is not the list/watch.
+                Fact::Called { client, kind: CallKind::Read { .. } | CallKind::Audit, .. } => {
+                    let cluster = case.history.cast.clients[client.index()].cluster;
+                    load.calls.entry(cluster).or_default().push(at);
+                }
+                _ => {}
+            }
+        }
+        load
+    }
+
+    fn check(&self, case: &Case<'_>, verdict: &mut Verdict) {
+        let owners = Owners::of(case);
+        for ((cluster, target), requests) in &self.targets {
+            let owners = owners.all(case, *cluster, *target).len().max(1);
+            self.bursts(case, verdict, *cluster, *target, requests, owners);
+            self.minutes(case, verdict, *cluster, *target, requests, owners);
+        }
+        for cluster in (0..case.history.cast.clusters.len()).map(|id| ClusterId(id as u8)) {
+            self.storm(case, verdict, cluster);
+        }
+    }
+
+    /// Nobody spins.
+    fn bursts(
+        &self,
+        case: &Case<'_>,
+        verdict: &mut Verdict,
+        cluster: ClusterId,
+        target: TargetId,
+        requests: &[(At, bool)],
+        owners: usize,
+    ) {
+        let mut window: VecDeque<At> = VecDeque::new();
+        for (at, _) in requests {
+            window.push_back(*at);
+            while window.front().is_some_and(|first| first.plus(SECOND) <= *at) {
+                window.pop_front();
+            }
+            let allowed = REQUESTS_A_SECOND * owners + self.calls_within(cluster, *at, MINUTE, SECOND);
+            let of = Focus { cluster: Some(cluster), ..Focus::default() };
+            verdict.demand(Invariant::I15, window.len() <= allowed, *at, of, || {
+                format!("{} requests of {} in a second", window.len(), text(&case.history.names, target))
+            });
+        }
+    }
+
+    /// In a fault that lasts, from its second minute on, while it is the only one.
+    fn minutes(
+        &self,
+        case: &Case<'_>,
+        verdict: &mut Verdict,
+        cluster: ClusterId,
+        target: TargetId,
+        requests: &[(At, bool)],
+        owners: usize,
+    ) {
+        for span in case.weather.on(cluster) {
+            let end = span.healed.unwrap_or(case.lives.end);
+            let mut from = span.began.plus(MINUTE);
+            while from.plus(MINUTE) <= end {
+                let to = from.plus(MINUTE);
+                let alone = case.weather.felt(cluster, span.began, to).all(|other| other.fault == span.fault);
+                let informers = (0..case.history.cast.informers.len()).map(|id| InformerId(id as u16));
+                let mut lives =
+                    informers.filter(|id| case.cluster_of(*id) == cluster).map(|id| case.lives.informer(id));
+                let began = lives.any(|life| {
+                    [life.from, life.to].into_iter().flatten().any(|at| at >= span.began && at <= to)
+                });
+                if alone && !began && !span.hits.is_empty() {
+                    let within = |at: &At| *at >= from && *at < to;
+                    let in_all = requests.iter().filter(|(at, _)| within(at)).count();
+                    let lists = requests.iter().filter(|(at, list)| *list && within(at)).count();
+                    let calls = self.calls_within(cluster, to, MINUTE * 2, Duration::ZERO);
+                    let few = in_all <= REQUESTS_A_MINUTE * owners + calls
+                        && lists <= LISTS_A_MINUTE * owners + calls;
+                    let of = Focus { cluster: Some(cluster), ..Focus::default() };
+                    verdict.exercise(Invariant::I15);
+                    verdict.demand(Invariant::I15, few, to, of, || {
+                        let what = text(&case.history.names, target);
+                        format!("{in_all} requests of {what} ({lists} of them lists) in the minute from {from} of fault {}", span.number)
+                    });
+                }
+                from = to;
+            }
+        }
+    }
+
+    /// All that ask at once do not list at once.
+    fn storm(&self, case: &Case<'_>, verdict: &mut Verdict, cluster: ClusterId) {
+        let of_cluster = self.targets.iter().filter(|((there, _), _)| *there == cluster);
+        let mut lists: Vec<At> = of_cluster
+            .flat_map(|(_, requests)| requests)
+            .filter(|(_, list)| *list)
+            .map(|(at, _)| *at)
+            .collect();
+        lists.sort_unstable();
+        let mut begun: Vec<At> = (0..case.history.cast.informers.len())
+            .map(|id| InformerId(id as u16))
+            .filter(|id| case.cluster_of(*id) == cluster)
+            .filter_map(|id| case.lives.informer(id).from)
+            .collect();
+        begun.sort_unstable();
+        let mut window: VecDeque<At> = VecDeque::new();
+        for at in lists {
+            window.push_back(at);
+            while window.front().is_some_and(|first| first.plus(SECOND) <= at) {
+                window.pop_front();
+            }
+            // Informers that are started list at once: that is what they are for.
+            let started = begun.iter().filter(|begun| **begun <= at && begun.plus(SECOND * 5) >= at).count();
+            let allowed = LISTS_A_SECOND + 2 * started + self.calls_within(cluster, at, MINUTE, SECOND);
+            let of = Focus { cluster: Some(cluster), ..Focus::default() };
+            verdict.demand(Invariant::I15, window.len() <= allowed, at, of, || {
+                format!("{} lists in a second", window.len())
+            });
+        }
+    }
+
+    /// How many calls were made from `before` before a moment to `after` after it.
+    fn calls_within(&self, cluster: ClusterId, at: At, before: Duration, after: Duration) -> usize {
+        let calls = self.calls.get(&cluster).map(Vec::as_slice).unwrap_or_default();
+        let from = At(at.0.saturating_sub(At::after_start(before).0));
+        calls.partition_point(|call| *call <= at.plus(after)) - calls.partition_point(|call| *call < from)
+    }
+}

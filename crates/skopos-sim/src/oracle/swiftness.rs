@@ -1,0 +1,222 @@
+//! How soon things happen: I11, I12, I14.
+//!
+//! A store is as it looked last until it looks otherwise: looks are regular, and those that show nothing new are not recorded.
+
+use std::time::Duration;
+
+use super::stores::word;
+use super::weather::FaultSpan;
+use super::{Case, Invariant, Verdict};
+use crate::history::{At, ClusterId, Fact, Freshness, InformerId, Look, Reason, Walk};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    let mut looks: Vec<Vec<(At, &Look)>> = vec![Vec::new(); case.history.cast.informers.len()];
+    for (at, fact) in case.facts() {
+        if let Fact::Looked(look) = fact
+            && !matches!(look.walk, Walk::Live(_) | Walk::Answer(_))
+        {
+            looks[look.informer.index()].push((at, look));
+        }
+    }
+    for (id, looks) in (0..).map(InformerId).zip(&looks) {
+        let watcher = Watcher { case, informer: id, cluster: case.cluster_of(id), looks };
+        watcher.detection(verdict);
+        watcher.recovery(verdict);
+    }
+}
+
+/// What one store looked like when.
+struct Watcher<'a> {
+    case: &'a Case<'a>,
+    informer: InformerId,
+    cluster: ClusterId,
+    looks: &'a [(At, &'a Look)],
+}
+
+/// Without any fault, a change is there within this.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// What is added to a bound: the way of a change, and the time until the next look.
+const SLACK: Duration = Duration::from_secs(3);
+/// After an outage a quiet store is called live again when the next probe is answered and the stream has shown that it is
+/// up to it: probe interval, grace and a second look.
+const PROVEN_AGAIN: Duration = Duration::from_secs(50);
+/// So long after a store was started or a fault was over, all has to be well.
+const SETTLING: Duration = Duration::from_secs(60);
+
+impl Watcher<'_> {
+    /// I11, and I14 as far as it is about content: how long something is missing while the store is called live.
+    fn detection(&self, verdict: &mut Verdict) {
+        let Case { truth, excuses, weather, lives, .. } = self.case;
+        for (i, (at, look)) in self.looks.iter().enumerate() {
+            let next = self.looks.get(i + 1).map_or(lives.end, |(next, _)| *next);
+            // It was so at least until the look before the next.
+            let until =
+                At(next.0.saturating_sub(At::after_start(self.case.history.cast.look_interval).0)).max(*at);
+            let life = lives.informer(self.informer);
+            let until = life.to.map_or(until, |to| until.min(to));
+            if !look.synced || until < *at || excuses.may_be_wrong(self.informer, until) {
+                continue;
+            }
+            for (story, view) in truth.stories(self.informer).iter().zip(&look.views) {
+                let Some(missing) = story.line_at(until).missing(view.rv).filter(|event| event.at <= until)
+                else {
+                    verdict.count(Invariant::I11, false);
+                    continue;
+                };
+                let missed_for = until.since(missing.at.max(*at));
+                let age = until.since(missing.at);
+                let felt: Vec<&FaultSpan> = weather.felt(self.cluster, missing.at, until).collect();
+                let settled = life.from.is_some_and(|from| from.plus(SETTLING) < missing.at);
+                if felt.is_empty() && settled {
+                    self.isolation(verdict, missing.at, until, look);
+                }
+                if !look.freshness.is_live() {
+                    if !felt.is_empty() {
+                        // It was noticed.
+                        verdict.count(Invariant::I11, true);
+                    }
+                    continue;
+                }
+                let bound = self.bound(&felt);
+                verdict.exercise(Invariant::I11);
+                verdict.demand(Invariant::I11, age <= bound + SLACK, until, self.case.focus(self.informer), || {
+                    format!(
+                        "{}: {} at RV {}, though a change of {} (RV {}) is missing for {missed_for:?}, and {bound:?} is the bound of {}",
+                        self.case.name(self.informer),
+                        word(&look.freshness),
+                        view.rv,
+                        missing.at,
+                        missing.object.rv,
+                        numbers(&felt)
+                    )
+                });
+            }
+        }
+    }
+
+    /// Within what time it is to be noticed that something is missing.
+    fn bound(&self, felt: &[&FaultSpan]) -> Duration {
+        let stale_after = self.case.client_of(self.informer).stale_after;
+        match felt {
+            [] => AT_ONCE,
+            [one] => one.detect.unwrap_or(stale_after),
+            // Each may hide the signs of the other.
+            _ => stale_after,
+        }
+    }
+
+    /// I14: this cluster is well, and another is not.
+    fn isolation(&self, verdict: &mut Verdict, missing: At, until: At, look: &Look) {
+        let others = self
+            .case
+            .weather
+            .spans()
+            .iter()
+            .filter(|span| span.cluster.is_some_and(|there| there != self.cluster));
+        let elsewhere = others.filter(|span| span.is_in_force(missing)).count();
+        if elsewhere == 0 {
+            return;
+        }
+        let late = until.since(missing);
+        verdict.exercise(Invariant::I14);
+        verdict.demand(Invariant::I14, late <= AT_ONCE, until, self.case.focus(self.informer), || {
+            format!(
+                "{}: no fault here, {elsewhere} elsewhere, and a change of {missing} is missing for {late:?} ({})",
+                self.case.name(self.informer),
+                word(&look.freshness)
+            )
+        });
+    }
+
+    /// I12: after each fault that was the only one; and I14 again, for stores that nothing happened to.
+    fn recovery(&self, verdict: &mut Verdict) {
+        let weather = &self.case.weather;
+        for span in weather.on(self.cluster) {
+            let (Some(healed), Some(over)) = (span.healed, span.over()) else { continue };
+            let due = over.plus(SLACK);
+            if span.lies || span.hits.is_empty() || !self.is_alone(span, due) {
+                continue;
+            }
+            self.recovered(verdict, span, due, healed, false);
+            let proven = due.max(healed.plus(PROVEN_AGAIN));
+            if self.is_alone(span, proven) {
+                self.recovered(verdict, span, proven, healed, true);
+            }
+        }
+        for span in
+            weather.spans().iter().filter(|span| span.cluster.is_some_and(|there| there != self.cluster))
+        {
+            let from = At(span.began.0.saturating_sub(At::after_start(SETTLING).0));
+            let to = span.healed.unwrap_or(self.case.lives.end);
+            if !weather.is_clear(self.cluster, from, to)
+                || !self.case.lives.informer(self.informer).covers(from, to)
+            {
+                continue;
+            }
+            let troubled = self
+                .looks
+                .iter()
+                .find(|(at, look)| *at >= span.began && *at <= to && !look.freshness.is_live());
+            verdict.exercise(Invariant::I14);
+            let at = troubled.map_or(to, |(at, _)| *at);
+            verdict.demand(Invariant::I14, troubled.is_none(), at, self.case.focus(self.informer), || {
+                let seen = troubled.map(|(_, look)| word(&look.freshness)).unwrap_or_default();
+                format!(
+                    "{}: {seen}, though only another cluster has a fault ({})",
+                    self.case.name(self.informer),
+                    span.number
+                )
+            });
+        }
+    }
+
+    /// Whether nothing else happened to this store from the fault on until it is judged.
+    fn is_alone(&self, span: &FaultSpan, until: At) -> bool {
+        let case = self.case;
+        let from = At(span.began.0.saturating_sub(At::after_start(SETTLING).0));
+        until <= case.lives.end
+            && case.lives.informer(self.informer).covers(span.began, until)
+            && case.weather.felt(self.cluster, from, until).all(|other| other.fault == span.fault)
+            && !case.excuses.may_be_wrong(self.informer, until)
+    }
+
+    fn recovered(&self, verdict: &mut Verdict, span: &FaultSpan, due: At, healed: At, proven: bool) {
+        let case = self.case;
+        let seen = self.looks.partition_point(|(at, _)| *at <= due.plus(case.history.cast.look_interval));
+        let Some((_, look)) = seen.checked_sub(1).map(|last| self.looks[last]) else { return };
+        let live = match look.freshness {
+            Freshness::Live { .. } => true,
+            // The link is well; only the proof is still to come.
+            Freshness::Stale { reason: Reason::AgeBound | Reason::Slept, .. } => !proven,
+            _ => false,
+        };
+        let stories = case.truth.stories(self.informer).iter().zip(&look.views);
+        let late = stories
+            .filter_map(|(story, view)| story.line_at(due).missing(view.rv).map(|event| event.at))
+            .filter(|missing| missing.plus(SLACK) <= due)
+            .min();
+        let missing = look.synced.then_some(late).flatten();
+        verdict.exercise(Invariant::I12);
+        let well = live && look.synced && missing.is_none();
+        verdict.demand(Invariant::I12, well, due, case.focus(self.informer), || {
+            let lacks = missing.map_or(String::new(), |at| format!(", and a change of {at} is missing"));
+            format!(
+                "{}: {} ({}, {} failed in a row) {:?} after fault {} was healed{lacks}",
+                case.name(self.informer),
+                word(&look.freshness),
+                look.standing.condition,
+                look.standing.attempts,
+                due.since(healed),
+                span.number
+            )
+        });
+    }
+}
+
+fn numbers(felt: &[&FaultSpan]) -> String {
+    if felt.is_empty() {
+        return "no fault".to_owned();
+    }
+    let numbers: Vec<String> = felt.iter().map(|span| span.number.to_string()).collect();
+    format!("fault {}", numbers.join(", "))
+}

@@ -1,0 +1,46 @@
+//! Each invariant by hand: a history that keeps it, and at least one that breaks it.
+
+mod ends;
+mod queues;
+mod requests;
+mod stores;
+mod stories;
+mod swiftness;
+mod tale;
+mod waits;
+
+pub(super) use self::tale::{Tale, live, secs, stale};
+pub(super) use super::Invariant;
+
+#[test]
+fn a_good_history_breaks_nothing_and_checks_nearly_everything() {
+    let mut tale = Tale::new();
+    tale.good_life();
+    let verdict = tale.judge();
+    assert_eq!(verdict.violations, []);
+    let seldom = [Invariant::I14, Invariant::I19, Invariant::I22];
+    for invariant in Invariant::ALL.into_iter().filter(|invariant| !seldom.contains(invariant)) {
+        assert!(verdict.counts(invariant).checked > 0, "{invariant} was not checked");
+    }
+}
+
+/// That this, and nothing else, is broken.
+#[track_caller]
+pub(super) fn broken(tale: &Tale, invariant: Invariant) {
+    let verdict = tale.judge();
+    let found: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
+    assert!(!found.is_empty(), "nothing was found, and {invariant} is broken");
+    assert!(verdict.violations.iter().all(|violation| violation.invariant == invariant), "{found:#?}");
+}
+
+/// That nothing is broken, and the invariant was exercised.
+#[track_caller]
+pub(super) fn kept(tale: &Tale, invariant: Invariant) {
+    let verdict = tale.judge();
+    assert_eq!(verdict.violations, []);
+    assert!(
+        verdict.counts(invariant).exercised > 0,
+        "{invariant} was not exercised: {:?}",
+        verdict.counts(invariant)
+    );
+}

@@ -1,0 +1,95 @@
+//! I5, I15.
+
+use std::time::Duration;
+
+use super::tale::CLUSTER;
+use super::{Invariant, Tale, broken, kept, live, secs, stale};
+use crate::history::{Fact, Verb};
+
+#[test]
+fn i5_a_watch_goes_on_where_the_store_is() {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    tale.requested(Verb::List, None, false);
+    tale.see(live(0));
+    tale.requested(Verb::Watch, Some(tale.rv()), false);
+    tale.put("x/a");
+    tale.see(live(0));
+    kept(&tale, Invariant::I5);
+}
+
+#[test]
+fn i5_a_watch_skips_what_the_store_has_not() {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    let early = tale.see(live(0));
+    let rv = tale.rv();
+    tale.requested(Verb::Watch, Some(rv + 5), false);
+    tale.saw(early);
+    broken(&tale, Invariant::I5);
+}
+
+#[test]
+fn i5_a_watch_goes_back() {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    let rv = tale.rv();
+    tale.put("x/b");
+    tale.see(live(0));
+    tale.go(secs(200));
+    tale.see(stale());
+    tale.go(secs(1));
+    tale.requested(Verb::Watch, Some(rv), false);
+    broken(&tale, Invariant::I5);
+}
+
+#[test]
+fn i5_from_anywhere() {
+    for rv in [None, Some(0)] {
+        let mut tale = Tale::new();
+        tale.requested(Verb::Watch, rv, false);
+        broken(&tale, Invariant::I5);
+    }
+    let mut tale = Tale::new();
+    tale.requested(Verb::List, Some(0), false);
+    broken(&tale, Invariant::I5);
+    let mut tale = Tale::new();
+    tale.requested(Verb::Watch, Some(0), true);
+    broken(&tale, Invariant::I5);
+}
+
+fn in_a_fault(requests: u64, every: Duration, verb: Verb) -> Tale {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    tale.see(live(0));
+    tale.go(secs(100));
+    let fault = tale.fault_begins(CLUSTER, 25, Some(secs(1)), secs(39), false);
+    tale.go(secs(70));
+    let rv = (verb == Verb::Watch).then_some(tale.rv());
+    for _ in 0..requests {
+        tale.requested(verb, rv, false);
+        tale.go(every);
+    }
+    tale.go(secs(100));
+    tale.record(Fact::FaultHealed { fault });
+    tale.go(secs(100));
+    tale.see(live(0));
+    tale
+}
+
+#[test]
+fn i15_few_requests_in_a_fault_that_lasts() {
+    kept(&in_a_fault(4, secs(10), Verb::Watch), Invariant::I15);
+    broken(&in_a_fault(12, secs(5), Verb::Watch), Invariant::I15);
+    broken(&in_a_fault(5, secs(10), Verb::List), Invariant::I15);
+}
+
+#[test]
+fn i15_a_loop_that_spins() {
+    let mut tale = Tale::new();
+    for _ in 0..20 {
+        tale.requested(Verb::Watch, Some(5), false);
+        tale.go(Duration::from_millis(10));
+    }
+    broken(&tale, Invariant::I15);
+}

@@ -1,0 +1,126 @@
+//! I11, I12, I14.
+
+use super::tale::{CLUSTER, PODS};
+use super::{Invariant, Tale, broken, kept, live, secs, stale};
+use crate::history::{ClusterId, Fact, Freshness, Look, Reason, Selection};
+
+/// A store that has been well for long.
+fn well() -> Tale {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    tale.see(live(0));
+    tale.go(secs(200));
+    tale
+}
+
+/// A fault hits, a change is missed, and after `noticed` seconds the store says so.
+fn missing(number: u8, detect: u64, noticed: u64) -> Tale {
+    let mut tale = well();
+    let before = tale.see(live(0));
+    let fault = tale.fault_begins(CLUSTER, number, Some(secs(detect)), secs(5), false);
+    tale.put("x/b");
+    tale.go(secs(noticed));
+    tale.saw(Look { freshness: Freshness::Live { age: secs(noticed) }, ..before.clone() });
+    tale.saw(Look { freshness: stale(), ..before });
+    tale.go(secs(30));
+    tale.record(Fact::FaultHealed { fault });
+    tale.go(secs(1));
+    tale.see(live(0));
+    tale.go(secs(100));
+    tale.see(live(0));
+    tale
+}
+
+#[test]
+fn i11_what_is_missing_is_noticed_in_time() {
+    kept(&missing(1, 15, 15), Invariant::I11);
+    broken(&missing(1, 15, 30), Invariant::I11);
+    kept(&missing(8, 60, 30), Invariant::I11);
+}
+
+#[test]
+fn i11_without_a_fault_everything_is_there_at_once() {
+    let mut tale = well();
+    let before = tale.see(live(0));
+    tale.put("x/b");
+    tale.go(secs(20));
+    tale.saw(Look { freshness: live(20_000), ..before });
+    broken(&tale, Invariant::I11);
+}
+
+/// A fault lasts for a while; `recovered` seconds after it was healed all is well.
+fn healed(recovered: u64, before: Freshness) -> Tale {
+    let mut tale = well();
+    let fault = tale.fault_begins(CLUSTER, 1, Some(secs(15)), secs(2), false);
+    tale.go(secs(40));
+    let look = tale.look(PODS, before);
+    tale.saw(look);
+    tale.record(Fact::FaultHealed { fault });
+    tale.go(secs(recovered));
+    tale.see(live(0));
+    tale.go(secs(100));
+    tale.see(live(0));
+    tale
+}
+
+#[test]
+fn i12_all_is_well_soon_after_a_fault_was_healed() {
+    kept(&healed(2, stale()), Invariant::I12);
+    broken(&healed(20, stale()), Invariant::I12);
+    // The proof may take a probe.
+    let unproven = Freshness::Stale { age: Some(secs(100)), reason: Reason::AgeBound };
+    kept(&healed(40, unproven), Invariant::I12);
+    broken(&healed(60, unproven), Invariant::I12);
+}
+
+#[test]
+fn i12_a_change_is_still_missing() {
+    let mut tale = well();
+    let before = tale.see(live(0));
+    let fault = tale.fault_begins(CLUSTER, 1, Some(secs(1)), secs(2), false);
+    tale.put("x/b");
+    tale.saw(Look { freshness: stale(), ..before.clone() });
+    tale.go(secs(10));
+    tale.record(Fact::FaultHealed { fault });
+    let unproven = Freshness::Stale { age: Some(secs(100)), reason: Reason::AgeBound };
+    tale.saw(Look { freshness: unproven, ..before });
+    tale.go(secs(20));
+    tale.see(live(0));
+    tale.go(secs(100));
+    tale.see(live(0));
+    broken(&tale, Invariant::I12);
+}
+
+/// Another cluster has a fault.
+fn beside(freshness: Freshness, late: u64) -> Tale {
+    let mut tale = Tale::new();
+    let other = tale.cluster();
+    let there = tale.informer(other, Selection::all());
+    tale.put("x/a");
+    tale.see(live(0));
+    let look = tale.look(there, live(0));
+    tale.saw(look);
+    tale.go(secs(200));
+    let fault = tale.fault_begins(ClusterId(1), 1, Some(secs(15)), secs(2), false);
+    let look = tale.look(there, stale());
+    tale.saw(look);
+    let before = tale.look(PODS, freshness);
+    tale.saw(before);
+    tale.go(secs(1));
+    tale.put("x/b");
+    tale.go(secs(late));
+    tale.see(live(0));
+    tale.go(secs(20));
+    tale.record(Fact::FaultHealed { fault });
+    let look = tale.look(there, live(0));
+    tale.saw(look);
+    tale
+}
+
+#[test]
+fn i14_the_trouble_of_others_is_not_felt() {
+    kept(&beside(live(0), 1), Invariant::I14);
+    broken(&beside(stale(), 0), Invariant::I14);
+    let verdict = beside(live(10_000), 10).judge();
+    assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I14));
+}

@@ -1,0 +1,249 @@
+//! What the servers really had: their logs, and for each store the story that it should tell.
+//!
+//! A rollback begins a new *line*: the log up to the point that was gone back to, and what came after. A story is a line as
+//! one selector sees it: a change that brings an object into scope is an addition, one that takes it out a deletion.
+
+use std::collections::HashMap;
+
+use crate::history::{
+    At, Change, ClusterId, Content, Entry, Fact, History, InformerId, KeyId, Kind, ResourceId, Seen,
+    Selection, ShapeId,
+};
+
+/// Of all clusters.
+pub(super) struct Truth {
+    clusters: Vec<Vec<Line>>,
+    /// By informer, then by view.
+    stories: Vec<Vec<Story>>,
+    shapes: HashMap<u32, ShapeId>,
+}
+
+/// A log, and since when it is the one that counts.
+#[derive(Clone, Default)]
+pub(super) struct Line {
+    pub(super) began: At,
+    /// The RV that was gone back to; 0 for the first line.
+    pub(super) cut: u64,
+    pub(super) commits: Vec<Commit>,
+}
+
+/// A write.
+#[derive(Clone, Copy)]
+pub(super) struct Commit {
+    pub(super) at: At,
+    pub(super) resource: ResourceId,
+    pub(super) object: Seen,
+    pub(super) shape: ShapeId,
+    pub(super) change: Change,
+}
+
+/// What one view of an informer should be like.
+pub(super) struct Story {
+    /// The lines, oldest first.
+    pub(super) lines: Vec<Chapter>,
+}
+
+/// One line as a selector sees it.
+#[derive(Default)]
+pub(super) struct Chapter {
+    pub(super) began: At,
+    pub(super) events: Vec<Event>,
+    keys: HashMap<KeyId, Vec<usize>>,
+}
+
+/// A change as a selector sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub(super) at: At,
+    pub(super) kind: Kind,
+    /// As it is delivered: a deletion has the last state that was in scope, with the RV of the change.
+    pub(super) object: Seen,
+    pub(super) before: Content,
+    pub(super) after: Content,
+}
+
+impl Truth {
+    pub(super) fn of(history: &History) -> Self {
+        let mut clusters = vec![vec![Line::default()]; history.cast.clusters.len()];
+        let mut shapes = HashMap::new();
+        for Entry { at, fact } in &history.entries {
+            match fact {
+                Fact::Committed { cluster, resource, object, shape, change } => {
+                    let commit = Commit {
+                        at: *at,
+                        resource: *resource,
+                        object: *object,
+                        shape: *shape,
+                        change: *change,
+                    };
+                    if let Some(line) = clusters[cluster.index()].last_mut() {
+                        line.commits.push(commit);
+                    }
+                    if *change != Change::Deleted {
+                        shapes.insert(object.stamp, *shape);
+                    }
+                }
+                Fact::RolledBack { cluster, rv } => {
+                    let lines = &mut clusters[cluster.index()];
+                    let kept = lines.last().map(|line| &line.commits[..]).unwrap_or_default();
+                    let commits = kept.iter().copied().take_while(|commit| commit.object.rv <= *rv).collect();
+                    lines.push(Line { began: *at, cut: *rv, commits });
+                }
+                _ => {}
+            }
+        }
+        let stories = history
+            .cast
+            .informers
+            .iter()
+            .map(|informer| {
+                let cluster = history.cast.clients[informer.client.index()].cluster;
+                let lines = &clusters[cluster.index()];
+                views(&informer.selection)
+                    .iter()
+                    .map(|view| Story::of(history, lines, informer.resource, view))
+                    .collect()
+            })
+            .collect();
+        Self { clusters, stories, shapes }
+    }
+
+    pub(super) fn lines(&self, cluster: ClusterId) -> &[Line] {
+        &self.clusters[cluster.index()]
+    }
+
+    /// When history went back.
+    pub(super) fn rollbacks(&self, cluster: ClusterId) -> impl Iterator<Item = At> + '_ {
+        self.lines(cluster).iter().skip(1).map(|line| line.began)
+    }
+
+    /// By view.
+    pub(super) fn stories(&self, informer: InformerId) -> &[Story] {
+        &self.stories[informer.index()]
+    }
+
+    /// What selectors saw of the version that bears this stamp.
+    pub(super) fn shape(&self, stamp: u32) -> Option<ShapeId> {
+        self.shapes.get(&stamp).copied()
+    }
+
+    /// The newest RV of a cluster at a moment.
+    pub(super) fn newest(&self, cluster: ClusterId, at: At) -> u64 {
+        let lines = self.lines(cluster);
+        let line = lines.iter().rev().find(|line| line.began <= at);
+        let Some(line) = line else { return 0 };
+        let until = line.commits.partition_point(|commit| commit.at <= at);
+        line.commits[..until].last().map_or(line.cut, |commit| commit.object.rv.max(line.cut))
+    }
+}
+
+/// One selection for each view.
+pub(super) fn views(selection: &Selection) -> Vec<Selection> {
+    if selection.namespaces.is_empty() {
+        return vec![selection.clone()];
+    }
+    let of = |namespace: &String| Selection { namespaces: vec![namespace.clone()], ..selection.clone() };
+    selection.namespaces.iter().map(of).collect()
+}
+
+impl Story {
+    fn of(history: &History, lines: &[Line], resource: ResourceId, selection: &Selection) -> Self {
+        let chapter = |line: &Line| Chapter::of(history, line, resource, selection);
+        Self { lines: lines.iter().map(chapter).collect() }
+    }
+
+    /// The lines that there were at a moment, newest first.
+    pub(super) fn lines_at(&self, at: At) -> impl Iterator<Item = (usize, &Chapter)> {
+        self.lines.iter().enumerate().rev().filter(move |(_, line)| line.began <= at)
+    }
+
+    /// The line that counted at a moment.
+    pub(super) fn line_at(&self, at: At) -> &Chapter {
+        self.lines_at(at).next().map_or(&self.lines[0], |(_, line)| line)
+    }
+}
+
+impl Chapter {
+    fn of(history: &History, line: &Line, resource: ResourceId, selection: &Selection) -> Self {
+        let mut chapter = Self { began: line.began, ..Self::default() };
+        let mut scope: HashMap<KeyId, Seen> = HashMap::new();
+        let mut content = Content::EMPTY;
+        for commit in line.commits.iter().filter(|commit| commit.resource == resource) {
+            let object = commit.object;
+            let (key, shape) =
+                (&history.names.keys[object.key.index()], &history.names.shapes[commit.shape.index()]);
+            let wanted = commit.change != Change::Deleted && selection.matches(key, shape);
+            let known = scope.get(&object.key).copied();
+            let (kind, object) = match (known, wanted) {
+                (None, true) => (Kind::Added, object),
+                (Some(_), true) => (Kind::Updated, object),
+                (Some(last), false) => (Kind::Deleted, Seen { rv: object.rv, ..last }),
+                (None, false) => continue,
+            };
+            let before = content;
+            if let Some(last) = known {
+                content.remove(&last);
+            }
+            if wanted {
+                content.add(&object);
+                scope.insert(object.key, object);
+            } else {
+                scope.remove(&object.key);
+            }
+            chapter.keys.entry(object.key).or_default().push(chapter.events.len());
+            chapter.events.push(Event { at: commit.at, kind, object, before, after: content });
+        }
+        chapter
+    }
+
+    /// How many events there are up to an RV.
+    fn until(&self, rv: u64) -> usize {
+        self.events.partition_point(|event| event.object.rv <= rv)
+    }
+
+    /// The content at an RV.
+    pub(super) fn content(&self, rv: u64) -> Content {
+        self.events[..self.until(rv)].last().map_or(Content::EMPTY, |event| event.after)
+    }
+
+    /// The content at a moment.
+    pub(super) fn content_at(&self, at: At) -> Content {
+        let until = self.events.partition_point(|event| event.at <= at);
+        self.events[..until].last().map_or(Content::EMPTY, |event| event.after)
+    }
+
+    /// The first event that content of this RV lacks.
+    pub(super) fn missing(&self, rv: u64) -> Option<&Event> {
+        self.events.get(self.until(rv))
+    }
+
+    /// The event of this RV, if it is of this key.
+    pub(super) fn event(&self, rv: u64, key: KeyId) -> Option<&Event> {
+        let before = self.events[..self.until(rv)].iter().rev().take_while(|event| event.object.rv == rv);
+        before.into_iter().find(|event| event.object.key == key)
+    }
+
+    /// The object of a key at an RV.
+    pub(super) fn object(&self, key: KeyId, rv: u64) -> Option<Seen> {
+        let events = self.keys.get(&key)?.iter().map(|event| &self.events[*event]);
+        state(events.take_while(|event| event.object.rv <= rv).last())
+    }
+
+    /// Whether a key's object was this at any time from `from` to `to`.
+    pub(super) fn was(&self, key: KeyId, object: Option<Seen>, from: At, to: At) -> bool {
+        let events = || self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
+        let at_first = state(events().take_while(|event| event.at <= from).last());
+        let mut later = events().filter(|event| event.at > from && event.at <= to);
+        at_first == object || later.any(|event| state(Some(event)) == object)
+    }
+
+    /// Whether the content was ever this at an RV of at least `from`.
+    pub(super) fn was_from(&self, from: u64, content: Content) -> bool {
+        self.content(from) == content
+            || self.events[self.until(from)..].iter().any(|event| event.after == content)
+    }
+}
+
+fn state(last: Option<&Event>) -> Option<Seen> {
+    last.filter(|event| event.kind != Kind::Deleted).map(|event| event.object)
+}

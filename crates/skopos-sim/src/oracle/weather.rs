@@ -1,0 +1,110 @@
+//! When which fault was in force, and where.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::history::{At, ClusterId, Entry, Fact, FaultId, History};
+
+/// All faults of a run.
+#[derive(Clone, Debug, Default)]
+pub struct Weather {
+    spans: Vec<FaultSpan>,
+}
+
+/// A fault from its beginning to its end.
+#[derive(Clone, Debug)]
+pub struct FaultSpan {
+    /// Which.
+    pub fault: FaultId,
+    /// Its number in the catalogue.
+    pub number: u8,
+    /// Where; `None`: everywhere.
+    pub cluster: Option<ClusterId>,
+    /// Whether it loses events without a trace.
+    pub lies: bool,
+    /// Within what time it is to be noticed.
+    pub detect: Option<Duration>,
+    /// Within what time all is well again.
+    pub recover: Duration,
+    /// Since when it was in force.
+    pub began: At,
+    /// Until when; `None`: to the end.
+    pub healed: Option<At>,
+    /// When it struck.
+    pub hits: Vec<At>,
+}
+
+impl Weather {
+    /// That of a run.
+    pub fn of(history: &History) -> Self {
+        let mut spans: BTreeMap<FaultId, FaultSpan> = BTreeMap::new();
+        for Entry { at, fact } in &history.entries {
+            match fact {
+                Fact::FaultBegan { fault, number, cluster, lies, detect, recover } => {
+                    let span = FaultSpan {
+                        fault: *fault,
+                        number: *number,
+                        cluster: *cluster,
+                        lies: *lies,
+                        detect: *detect,
+                        recover: *recover,
+                        began: *at,
+                        healed: None,
+                        hits: Vec::new(),
+                    };
+                    spans.insert(*fault, span);
+                }
+                Fact::FaultHit { fault } => {
+                    if let Some(span) = spans.get_mut(fault) {
+                        span.hits.push(*at);
+                    }
+                }
+                Fact::FaultHealed { fault } => {
+                    if let Some(span) = spans.get_mut(fault) {
+                        span.healed.get_or_insert(*at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Self { spans: spans.into_values().collect() }
+    }
+
+    /// All of them.
+    pub fn spans(&self) -> &[FaultSpan] {
+        &self.spans
+    }
+
+    /// Those of a cluster.
+    pub(super) fn on(&self, cluster: ClusterId) -> impl Iterator<Item = &FaultSpan> {
+        self.spans.iter().filter(move |span| span.cluster.is_none_or(|there| there == cluster))
+    }
+
+    /// Those of a cluster that were in force, or had not been recovered from, at any time from `from` to `to`.
+    pub(super) fn felt(&self, cluster: ClusterId, from: At, to: At) -> impl Iterator<Item = &FaultSpan> {
+        self.on(cluster).filter(move |span| span.began <= to && span.over().is_none_or(|over| over >= from))
+    }
+
+    /// Whether a cluster had, and had to recover from, no fault from `from` to `to`.
+    pub(super) fn is_clear(&self, cluster: ClusterId, from: At, to: At) -> bool {
+        self.felt(cluster, from, to).next().is_none()
+    }
+}
+
+impl FaultSpan {
+    /// Whether it was in force at a moment.
+    pub fn is_in_force(&self, at: At) -> bool {
+        self.began <= at && self.healed.is_none_or(|healed| healed > at)
+    }
+
+    /// When it must have been recovered from.
+    pub(super) fn over(&self) -> Option<At> {
+        let noticed = self.hits.last().copied().unwrap_or(self.began).plus(self.detect.unwrap_or_default());
+        self.healed.map(|healed| healed.max(noticed).plus(self.recover))
+    }
+
+    /// Whether it makes objects unreadable: content lacks them, and says so.
+    pub(super) fn damages(&self) -> bool {
+        matches!(self.number, 13..=17)
+    }
+}
