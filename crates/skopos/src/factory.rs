@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use parking_lot::Mutex;
 use skopos_reflect::{Clock, Form, InitialList, MachineOptions, Target};
 use skopos_transport::Transport;
 use skopos_wire::RawObject;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +27,7 @@ use crate::sleep::SleepLog;
 use crate::stats::FactoryStats;
 use crate::store::Content;
 use crate::store::{Closed, StoreCore};
+use crate::sync::{Mutex, sleep, spawn, timeout_at};
 
 /// Makes informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.
 ///
@@ -97,7 +97,7 @@ impl InformerFactory {
             registry: Mutex::new(Registry { informers: BTreeMap::new(), probers: BTreeMap::new(), random }),
             options,
         });
-        core.tasks.spawn(keep_house(Arc::downgrade(&core), core.stop.clone()));
+        spawn(&core.tasks, keep_house(Arc::downgrade(&core), core.stop.clone()));
         Self { core }
     }
 

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use parking_lot::Mutex;
 use skopos_reflect::LinkState;
 use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{NotSynced, Unsynced};
@@ -23,6 +22,7 @@ use crate::options::{ResourceId, Scope, Transform};
 use crate::prober::Subscription;
 use crate::stats::{AuditStats, InformerStats, LinkStats};
 use crate::store::{Closed, Snapshot, Store, StoreCore};
+use crate::sync::{Mutex, timeout};
 
 /// A live copy of one kind of object, which knows how old it is.
 ///

@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use skopos_reflect::Target;
 use skopos_wire::ResourceVersion;
 use tokio::sync::{Notify, watch};
@@ -27,6 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::error::LiveError;
+use crate::sync::Mutex;
 
 /// What a probe found: some moment after `sent_at` the newest revision was `resource_version`.
 #[derive(Clone, Debug)]

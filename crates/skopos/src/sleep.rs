@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::sync::Mutex;
 
 /// Tells by how much the wall clock is ahead of the monotonic clock: that grows by the time a machine slept.
 ///

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use skopos_reflect::{LinkState, MachineStats, ReplaceCause};
 use skopos_transport::TransportStats;
 use skopos_wire::ResourceVersion;
@@ -13,6 +12,7 @@ use crate::audit::AuditReport;
 use crate::freshness::Freshness;
 use crate::options::ResourceId;
 use crate::store::StoreStats;
+use crate::sync::Mutex;
 
 /// How an informer stands, and what it has done since it was started.
 #[derive(Clone, Debug)]
