@@ -9,4 +9,25 @@
 //!
 //! One seed decides everything, and gives one trace, byte for byte.
 
+pub mod cluster;
+pub mod fault;
 pub mod history;
+pub mod net;
+pub mod oracle;
+pub mod plan;
+mod run;
+pub mod users;
+
+pub use self::run::run;
+
+/// Keeps panics that are meant to happen out of the output.
+pub fn quiet_planned_panics() {
+    let loud = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let planned =
+            panic.payload().downcast_ref::<String>().is_some_and(|text| text == users::PLANNED_PANIC);
+        if !planned {
+            loud(panic);
+        }
+    }));
+}

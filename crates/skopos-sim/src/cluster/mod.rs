@@ -1,0 +1,178 @@
+//! A simulated cluster: one truth, several servers behind one name, the network to them, and what is known of requests.
+
+mod moments;
+mod objects;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos_testserver::{Fault, FaultGuard, How, Lag, Match, StartError, TestServer};
+
+pub use self::moments::{Moment, Moments};
+pub use self::objects::{Resource, Write, WriteKind};
+
+use self::requests::Requests;
+use crate::history::{ClusterId, Fact, Recorder};
+use crate::net::Network;
+use crate::plan::ClusterPlan;
+
+/// A cluster.
+pub struct Cluster {
+    /// Its number in the history.
+    pub id: ClusterId,
+    /// All its servers: they share one storage, as real ones share etcd.
+    pub server: TestServer,
+    /// The way to them.
+    pub network: Network,
+    /// Points at which faults may strike.
+    pub moments: Arc<Moments>,
+    recorder: Recorder,
+    requests: Arc<Requests>,
+    lags: Arc<Mutex<Lags>>,
+}
+
+/// Servers that are behind the others.
+#[derive(Default)]
+struct Lags {
+    active: Vec<ActiveLag>,
+    last: u64,
+}
+
+struct ActiveLag {
+    number: u64,
+    site: Option<usize>,
+    lag: Lag,
+    /// One for each connection to that server.
+    guards: Vec<FaultGuard>,
+}
+
+/// The namespaces in which everything happens.
+pub const NAMESPACES: [&str; 3] = ["a", "b", "c"];
+
+impl Cluster {
+    /// Starts the servers, empty but for the namespaces.
+    ///
+    /// # Errors
+    /// When a server does not start; it cannot fail for reasons outside.
+    pub fn start(
+        plan: &ClusterPlan,
+        name: String,
+        seed: u64,
+        recorder: &Recorder,
+    ) -> Result<Arc<Self>, StartError> {
+        let id = recorder.cluster(name);
+        let moments = Arc::<Moments>::default();
+        let requests = Arc::new(Requests::new(id, recorder.clone(), moments.clone()));
+        let observer = requests.clone();
+        let mut builder = TestServer::builder()
+            .http2_only()
+            .clock_seed(seed)
+            .start_time(jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 50))
+            .bookmark_interval(plan.bookmark_interval)
+            .watch_list(plan.watch_list)
+            .event_window(plan.event_window, 1000)
+            .compaction_interval(plan.compaction_interval)
+            .max_concurrent_streams(plan.max_streams)
+            .on_request(move |record| observer.take(record));
+        for namespace in NAMESPACES {
+            builder = builder.object(
+                serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+            );
+        }
+        let server = builder.start_in_memory()?;
+        let network = Network::new(server.clone(), plan.servers, plan.latency, seed);
+        let lags = Arc::<Mutex<Lags>>::default();
+        let (late, faults) = (lags.clone(), server.faults().clone());
+        network.on_connect(move |number, site| {
+            for lag in late.lock().active.iter_mut().filter(|lag| lag.concerns(site)) {
+                lag.guards.extend(strike(&faults, number, lag.lag));
+            }
+        });
+        Ok(Arc::new(Self { id, server, network, moments, recorder: recorder.clone(), requests, lags }))
+    }
+
+    /// Forgets all history.
+    pub fn compact(&self) {
+        self.server.compact();
+        self.recorder.record(Fact::Compacted { cluster: self.id, rv: self.server.resource_version() });
+    }
+
+    /// Goes back by so many revisions, as a restored etcd; false if that is not possible.
+    pub fn roll_back(&self, by: u64) -> bool {
+        let rv = self.server.resource_version().saturating_sub(by).max(1);
+        let rolled = self.server.roll_back(rv).is_ok();
+        if rolled {
+            self.recorder.record(Fact::RolledBack { cluster: self.id, rv });
+        }
+        rolled
+    }
+
+    /// One server goes away and takes its connections with it, until [`Cluster::site_up`].
+    pub fn site_down(&self, site: usize, how: How) {
+        self.network.refuse(site, true);
+        let wires = self.network.wires();
+        let here = |number: u64| wires.iter().any(|wire| wire.number() == number && wire.site() == site);
+        let faults = self.server.faults();
+        for connection in faults.connections().into_iter().filter(|connection| here(connection.get())) {
+            faults.kill_connection(connection, how);
+        }
+    }
+
+    /// It is back.
+    pub fn site_up(&self, site: usize) {
+        self.network.refuse(site, false);
+    }
+
+    /// One server (or all) is behind from now on; the number ends it.
+    pub fn lag(&self, site: Option<usize>, lag: Lag) -> u64 {
+        let mut active = ActiveLag { number: 0, site, lag, guards: Vec::new() };
+        for wire in self.network.wires() {
+            if active.concerns(wire.site()) {
+                active.guards.extend(strike(self.server.faults(), wire.number(), lag));
+            }
+        }
+        let mut lags = self.lags.lock();
+        lags.last += 1;
+        active.number = lags.last;
+        lags.active.push(active);
+        lags.last
+    }
+
+    /// All servers of that lag are up to date again.
+    pub fn end_lag(&self, number: u64) {
+        let ended: Vec<_> = self.lags.lock().active.extract_if(.., |lag| lag.number == number).collect();
+        drop(ended);
+    }
+
+    /// The connections that carry an open watch, by their numbers.
+    pub fn watched_connections(&self) -> BTreeMap<u64, usize> {
+        self.requests.watched()
+    }
+
+    /// How many requests have come so far.
+    pub fn requests_so_far(&self) -> u64 {
+        self.requests.count()
+    }
+
+    /// How many requests have come that a fault of such requests would strike.
+    pub async fn stop(&self, within: Duration) {
+        self.network.clear();
+        // Whatever is left is counted by the caller.
+        let _ = tokio::time::timeout(within, self.server.stop()).await;
+    }
+}
+
+impl ActiveLag {
+    fn concerns(&self, site: usize) -> bool {
+        self.site.is_none_or(|lagging| lagging == site)
+    }
+}
+
+/// Makes one connection lag, if it is still open.
+fn strike(faults: &skopos_testserver::Faults, number: u64, lag: Lag) -> Option<FaultGuard> {
+    let connection = faults.connections().into_iter().find(|connection| connection.get() == number)?;
+    Some(faults.inject(Fault::Lag(lag)).on(Match::any().connection(connection)))
+}

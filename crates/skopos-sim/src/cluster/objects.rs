@@ -1,0 +1,186 @@
+//! Writes, and what is remembered of them as the truth.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use skopos_wire::{Limits, ObjectKey, RawObject};
+
+use super::{Cluster, Moment, NAMESPACES};
+use crate::history::{Change, Fact, STAMP_LABEL, Seen, Shape};
+
+/// What objects there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Resource {
+    /// Namespaced, small.
+    ConfigMaps,
+    /// Namespaced, with fields that selectors may name.
+    Pods,
+    /// Without namespaces.
+    Nodes,
+}
+
+/// A write.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Write {
+    /// To what.
+    pub resource: Resource,
+    /// In which of [`NAMESPACES`].
+    pub namespace: u8,
+    /// Which object.
+    pub name: u8,
+    /// What.
+    pub kind: WriteKind,
+    /// Decides labels and fields.
+    pub salt: u32,
+}
+
+/// What is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteKind {
+    /// Creates the object, or changes it.
+    Put,
+    /// Deletes it, if it is there.
+    Delete,
+    /// Deletes it if it is there, and creates another one of the same name.
+    Replace,
+}
+
+impl Resource {
+    /// The plural name.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::ConfigMaps => "configmaps",
+            Self::Pods => "pods",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    /// The kind.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::ConfigMaps => "ConfigMap",
+            Self::Pods => "Pod",
+            Self::Nodes => "Node",
+        }
+    }
+
+    /// Whether objects lie in namespaces.
+    pub fn is_namespaced(self) -> bool {
+        self != Self::Nodes
+    }
+}
+
+impl Write {
+    /// The key of its object.
+    pub fn key(&self) -> ObjectKey {
+        let name = format!("o{}", self.name);
+        match self.namespace() {
+            Some(namespace) => ObjectKey::namespaced(namespace, &name),
+            None => ObjectKey::cluster(&name),
+        }
+    }
+
+    fn namespace(&self) -> Option<&'static str> {
+        let namespace = NAMESPACES[usize::from(self.namespace) % NAMESPACES.len()];
+        self.resource.is_namespaced().then_some(namespace)
+    }
+}
+
+impl Cluster {
+    /// Does a write and writes it down; the new RV if something was changed.
+    pub fn write(&self, write: &Write) -> Option<u64> {
+        let key = write.key();
+        let there = self.server.get(write.resource.plural(), key.namespace(), key.name()).ok();
+        match (write.kind, there) {
+            (WriteKind::Put, there) => self.put(write, &key, there.as_ref()),
+            (WriteKind::Delete, Some(there)) => self.delete(write, &key, &there),
+            (WriteKind::Delete, None) => None,
+            (WriteKind::Replace, there) => {
+                if let Some(there) = there {
+                    self.delete(write, &key, &there)?;
+                }
+                self.put(write, &key, None)
+            }
+        }
+    }
+
+    fn put(&self, write: &Write, key: &ObjectKey, there: Option<&Value>) -> Option<u64> {
+        let stamp = self.recorder.next_stamp();
+        let object = object(write, key, stamp, there);
+        let stored = match there {
+            Some(_) => self.server.update(object),
+            None => self.server.create(object),
+        };
+        let stored = stored.unwrap_or_else(|status| panic!("the write {write:?} was refused: {status:?}"));
+        let change = if there.is_some() { Change::Updated } else { Change::Created };
+        self.committed(write.resource, &stored, change)
+    }
+
+    fn delete(&self, write: &Write, key: &ObjectKey, there: &Value) -> Option<u64> {
+        let before = self.server.resource_version();
+        let deleted = self.server.delete(write.resource.plural(), key.namespace(), key.name());
+        deleted.unwrap_or_else(|status| panic!("the deletion of {key} was refused: {status:?}"));
+        let now = self.server.resource_version();
+        assert_eq!(now, before + 1, "a deletion is one write");
+        let mut last = there.clone();
+        last["metadata"]["resourceVersion"] = now.to_string().into();
+        self.committed(write.resource, &last, Change::Deleted)
+    }
+
+    fn committed(&self, resource: Resource, object: &Value, change: Change) -> Option<u64> {
+        let raw = RawObject::from_value(object, &Limits::default()).ok()?;
+        let seen: Seen = self.recorder.seen(&raw);
+        self.recorder.record(Fact::Committed {
+            cluster: self.id,
+            resource: self.recorder.resource(resource.plural()),
+            object: seen,
+            shape: self.recorder.shape(&shape(object)),
+            change,
+        });
+        self.moments.note(Moment::Committed);
+        Some(seen.rv)
+    }
+}
+
+fn object(write: &Write, key: &ObjectKey, stamp: u32, there: Option<&Value>) -> Value {
+    let mut random = fastrand::Rng::with_seed(u64::from(write.salt));
+    let mut labels = BTreeMap::from([(STAMP_LABEL, stamp.to_string())]);
+    labels.insert("app", random.choice(["web", "db", "job"]).unwrap_or("web").to_owned());
+    if random.bool() {
+        labels.insert("tier", random.choice(["front", "back"]).unwrap_or("front").to_owned());
+    }
+    let mut metadata = json!({"name": key.name(), "labels": labels});
+    if let Some(namespace) = key.namespace() {
+        metadata["namespace"] = namespace.into();
+    }
+    let mut object = json!({"apiVersion": "v1", "kind": write.resource.kind(), "metadata": metadata});
+    match write.resource {
+        Resource::ConfigMaps => object["data"] = json!({"filler": "x".repeat(random.usize(0..200))}),
+        Resource::Pods => {
+            // What a pod runs on is decided once.
+            let node = format!("n{}", random.u8(1..=3));
+            let spec = there.map(|there| there["spec"].clone());
+            object["spec"] = spec.unwrap_or_else(
+                || json!({"nodeName": node, "containers": [{"name": "main", "image": "example.test/main:1"}]}),
+            );
+        }
+        Resource::Nodes => object["spec"] = json!({"unschedulable": random.bool()}),
+    }
+    object
+}
+
+/// What selectors see of an object.
+fn shape(object: &Value) -> Shape {
+    let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+    let labels = labels
+        .filter(|(name, _)| *name != STAMP_LABEL)
+        .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+        .collect();
+    let field = |path: &str, value: &Value| Some((path.to_owned(), value.as_str()?.to_owned()));
+    let fields = [
+        field("spec.nodeName", &object["spec"]["nodeName"]),
+        field("status.phase", &object["status"]["phase"]),
+    ];
+    Shape { labels, fields: fields.into_iter().flatten().collect() }
+}

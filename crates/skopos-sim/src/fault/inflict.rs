@@ -1,0 +1,170 @@
+//! What can be inflicted, as data, and what is promised about it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::rules::{On, Rule};
+use crate::cluster::Write;
+use crate::net::{Direction, Ending};
+
+/// A fault without its place and time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Inflict {
+    /// Nothing passes in this direction; `new_too`: neither on connections that are made meanwhile.
+    BlackHole {
+        /// Which way.
+        direction: Direction,
+        /// Whether new connections are swallowed too.
+        new_too: bool,
+    },
+    /// The servers forget all connections, and no client is told.
+    HalfOpen,
+    /// All connections (or one with an open watch) end.
+    End {
+        /// How.
+        how: Ending,
+        /// Not only one.
+        all: bool,
+    },
+    /// Every connection ends after so many more bytes from the server.
+    Cut {
+        /// The bytes.
+        after: u64,
+        /// How.
+        how: Ending,
+    },
+    /// All bytes take so much longer, each way.
+    Delay(Duration),
+    /// So many bytes come in a tenth of a second.
+    Throttle(usize),
+    /// Connections end, and dials fail: the name does not resolve.
+    NoName,
+    /// Connections end, and dials are refused.
+    Refused,
+    /// Connections end, and nobody answers dials.
+    NoAnswer,
+    /// Connections end, and dials find an expired certificate.
+    ExpiredCertificate,
+    /// Connections end, and dials find a certificate of an unknown CA.
+    UntrustedCertificate,
+    /// Connections end, and the client has no file descriptors.
+    NoDescriptors,
+    /// One of the servers is gone, as in a rollout.
+    SiteDown {
+        /// Which.
+        site: usize,
+        /// Whether its connections are reset.
+        reset: bool,
+    },
+    /// Requests or their answers.
+    Requests {
+        /// What is wrong.
+        rule: Rule,
+        /// With which.
+        on: On,
+        /// How often at most.
+        times: Option<u64>,
+        /// Whether open watches are ended, so that the next are met.
+        close_watches: bool,
+    },
+    /// All connections are told to go elsewhere.
+    GoAway,
+    /// New connections carry so many streams; the old ones end.
+    StreamLimit(u32),
+    /// One server (or all) is behind: by so much, or it stands still.
+    Lag {
+        /// Which.
+        site: Option<usize>,
+        /// By how much.
+        by: Option<Duration>,
+    },
+    /// Open watches end in order.
+    CloseWatches,
+    /// The history is forgotten while nobody can connect, and these writes are made.
+    Compaction(Vec<Write>),
+    /// The history is forgotten, and open watches go on.
+    CompactionUnderWatches,
+    /// The history goes back by so many revisions.
+    RollBack(u64),
+    /// Objects are replaced by others of the same name while nobody can connect.
+    ReplacedInGap(Vec<Write>),
+    /// The machine of the clients sleeps for so long.
+    Suspend(Duration),
+    /// The wall clock of the clients jumps by so many seconds.
+    ClockJump(i64),
+    /// Nobody in this process is given the CPU for so long.
+    Starve(Duration),
+    /// Something that the users do; the plan has them do it.
+    Users,
+}
+
+/// What is promised about a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Within what time it is noticed; `None`: it is harmless.
+    pub detect: Option<Duration>,
+    /// Within what time all is well, once it is healed and noticed.
+    pub recover: Duration,
+}
+
+const fn bounds(detect: u64, recover: u64) -> Bounds {
+    Bounds { detect: Some(Duration::from_secs(detect)), recover: Duration::from_secs(recover) }
+}
+
+const fn harmless(recover: u64) -> Bounds {
+    Bounds { detect: None, recover: Duration::from_secs(recover) }
+}
+
+/// `backoff_max` 30 s and up to 30 %.
+const BACKOFF: u64 = 39;
+
+impl Inflict {
+    /// Whether the stream lies: nothing but an audit can find it out.
+    pub fn lies(&self) -> bool {
+        matches!(self, Self::Requests { rule: Rule::DropEvents, .. })
+    }
+
+    /// The bounds of `/docs` for it: detection and recovery.
+    pub fn bounds(&self) -> Bounds {
+        match self {
+            Self::BlackHole { .. } | Self::HalfOpen => bounds(15, 10),
+            Self::End { .. } | Self::Cut { .. } | Self::SiteDown { .. } => bounds(1, 2),
+            Self::GoAway | Self::StreamLimit(_) | Self::CloseWatches => harmless(2),
+            Self::Delay(_) | Self::Throttle(_) => harmless(10),
+            // A server that is down for more than a minute is dialled every 5 to 6 s.
+            Self::NoName | Self::Refused | Self::NoAnswer | Self::NoDescriptors => bounds(1, 10),
+            Self::ExpiredCertificate | Self::UntrustedCertificate => bounds(1, 10),
+            Self::Lag { .. } => bounds(60, 10),
+            Self::Compaction(_) | Self::ReplacedInGap(_) => bounds(1, 10),
+            Self::CompactionUnderWatches => harmless(5),
+            Self::RollBack(_) => bounds(30, 5),
+            Self::Suspend(_) | Self::ClockJump(_) => bounds(2, 10),
+            Self::Starve(_) => harmless(10),
+            Self::Users => harmless(5),
+            Self::Requests { rule, on, .. } => rule.bounds(*on),
+        }
+    }
+}
+
+impl Rule {
+    fn bounds(&self, on: On) -> Bounds {
+        match self {
+            Self::Status(..) | Self::NotServed | Self::ProxyPage | Self::Redirect => bounds(1, BACKOFF),
+            Self::TooManyRequests(_) | Self::CacheNotReady(_) => bounds(1, BACKOFF),
+            Self::KillConnection | Self::EndlessLine | Self::GiantObject(_) => bounds(1, BACKOFF),
+            Self::GzipBomb(_) | Self::TruncatedGzip => bounds(1, BACKOFF),
+            Self::Expired | Self::ExpiredInStream | Self::ErrorInStream => bounds(1, 5),
+            Self::WithholdHeaders | Self::HoldHeaders if on == On::Lists => bounds(30, BACKOFF),
+            Self::WithholdHeaders | Self::HoldHeaders => bounds(90, BACKOFF),
+            Self::DelayHeaders(_) | Self::GoAway | Self::RepeatEvents => harmless(BACKOFF),
+            Self::WithholdBookmarks => harmless(60),
+            Self::Stall => bounds(60, 10),
+            Self::Close | Self::CloseAfter(_) | Self::Reset => bounds(1, BACKOFF),
+            Self::HalfFrame | Self::GarbageFrame => bounds(1, BACKOFF),
+            Self::BrokenLabels | Self::NoMetadata | Self::NoName => bounds(1, BACKOFF),
+            Self::DropEvents => bounds(600, 10),
+            Self::Slow(..) => bounds(60, BACKOFF),
+        }
+    }
+}

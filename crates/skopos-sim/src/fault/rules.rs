@@ -1,0 +1,140 @@
+//! Faults of requests and bodies, as data.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use skopos_testserver::{Damage, Fault, How, Match, Status};
+
+/// What is wrong with requests or their answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rule {
+    /// The answer is this status; the seconds of `Retry-After`, 0 for none.
+    Status(u16, u32),
+    /// 429 as plain text, as priority and fairness has it.
+    TooManyRequests(u32),
+    /// 429 of a watch cache that is not ready.
+    CacheNotReady(u32),
+    /// 404: the resource is not served.
+    NotServed,
+    /// 410 as a status.
+    Expired,
+    /// 502 with a proxy's page.
+    ProxyPage,
+    /// A redirect to another host.
+    Redirect,
+    /// No headers until healed.
+    WithholdHeaders,
+    /// Headers so late.
+    DelayHeaders(Duration),
+    /// Headers come with the first piece of the body.
+    HoldHeaders,
+    /// The connection is closed instead of an answer.
+    KillConnection,
+    /// The answer comes with GOAWAY.
+    GoAway,
+    /// Nothing more of the body comes until healed.
+    Stall,
+    /// The body ends at once.
+    Close,
+    /// The body ends so long after it began.
+    CloseAfter(Duration),
+    /// RST_STREAM.
+    Reset,
+    /// Half a frame, then the end.
+    HalfFrame,
+    /// A frame that is no JSON.
+    GarbageFrame,
+    /// An object without readable labels.
+    BrokenLabels,
+    /// An object without metadata.
+    NoMetadata,
+    /// An object without a name.
+    NoName,
+    /// No bookmarks, not even the one at the end of a streamed list.
+    WithholdBookmarks,
+    /// Events are lost.
+    DropEvents,
+    /// Each event comes again after the next.
+    RepeatEvents,
+    /// 410 in the stream.
+    ExpiredInStream,
+    /// 500 in the stream.
+    ErrorInStream,
+    /// So many bytes at a time, so far apart.
+    Slow(usize, Duration),
+    /// A line that never ends.
+    EndlessLine,
+    /// One object of so many bytes.
+    GiantObject(u64),
+    /// Compressed, and so many bytes large.
+    GzipBomb(u64),
+    /// Compressed, and cut off.
+    TruncatedGzip,
+}
+
+/// Which requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum On {
+    /// All.
+    Everything,
+    /// Watches.
+    Watches,
+    /// Watches that are opened from now on.
+    NewWatches,
+    /// Lists, probes among them.
+    Lists,
+}
+
+impl Rule {
+    /// As the test server has it.
+    pub(super) fn fault(&self) -> Fault {
+        match self {
+            Self::Status(code, retry_after) => Fault::status(*code, *retry_after),
+            Self::TooManyRequests(retry_after) => Fault::too_many_requests(*retry_after),
+            Self::CacheNotReady(retry_after) => Fault::cache_not_ready(*retry_after),
+            Self::NotServed => Fault::Status(Status::resource_not_served()),
+            Self::Expired => Fault::Status(Status::watch_expired()),
+            Self::ProxyPage => Fault::Answer {
+                code: 502,
+                headers: vec![(http::header::CONTENT_TYPE, "text/html".into())],
+                body: "<html><body>Bad Gateway</body></html>".into(),
+            },
+            Self::Redirect => Fault::Redirect("http://elsewhere.test/".into()),
+            Self::WithholdHeaders => Fault::WithholdHeaders,
+            Self::DelayHeaders(time) => Fault::DelayHeaders(*time),
+            Self::HoldHeaders => Fault::HoldHeadersUntilData,
+            Self::KillConnection => Fault::KillConnection(How::Rst),
+            Self::GoAway => Fault::GoAway,
+            Self::Stall => Fault::Stall,
+            Self::Close => Fault::Close,
+            Self::CloseAfter(time) => Fault::CloseAfter(*time),
+            Self::Reset => Fault::Reset,
+            Self::HalfFrame => Fault::HalfFrame,
+            Self::GarbageFrame => Fault::GarbageFrame,
+            Self::BrokenLabels => Fault::Undecodable(Damage::Labels),
+            Self::NoMetadata => Fault::Undecodable(Damage::NoMetadata),
+            Self::NoName => Fault::Undecodable(Damage::NoName),
+            Self::WithholdBookmarks => Fault::WithholdBookmarks,
+            Self::DropEvents => Fault::DropEvents,
+            Self::RepeatEvents => Fault::RepeatEvents,
+            Self::ExpiredInStream => Fault::ErrorEvent(Status::watch_expired()),
+            Self::ErrorInStream => Fault::ErrorEvent(Status::internal_error("injected failure")),
+            Self::Slow(bytes, every) => Fault::Slow { bytes: *bytes, every: *every },
+            Self::EndlessLine => Fault::EndlessLine,
+            Self::GiantObject(bytes) => Fault::GiantObject { bytes: *bytes },
+            Self::GzipBomb(bytes) => Fault::GzipBomb { bytes: *bytes },
+            Self::TruncatedGzip => Fault::TruncatedGzip,
+        }
+    }
+}
+
+impl On {
+    pub(super) fn matching(self) -> Match {
+        match self {
+            Self::Everything => Match::any(),
+            Self::Watches => Match::watch(),
+            Self::NewWatches => Match::watch().new_requests(),
+            Self::Lists => Match::list(),
+        }
+    }
+}

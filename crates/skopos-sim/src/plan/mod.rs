@@ -1,0 +1,212 @@
+//! Everything that one seed decides, as plain data: it can be printed, kept in a file, and made smaller.
+
+mod generate;
+mod shrink;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::shrink::shrink;
+
+use crate::cluster::{Moment, Resource, Write};
+use crate::fault::Inflict;
+use crate::history::Selection;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Seeds the client's own random choices, and names the run.
+    pub seed: u64,
+    /// How long writes come and faults begin.
+    pub length: Duration,
+    /// How long nothing happens afterwards.
+    pub quiet: Duration,
+    /// How often each store is looked at.
+    pub look_interval: Duration,
+    /// The clusters.
+    pub clusters: Vec<ClusterPlan>,
+    /// Their clients.
+    pub clients: Vec<ClientPlan>,
+    /// What is written.
+    pub bursts: Vec<Burst>,
+    /// What goes wrong.
+    pub faults: Vec<FaultPlan>,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClusterPlan {
+    /// How many servers stand behind its name.
+    pub servers: usize,
+    /// How long bytes take, each way.
+    pub latency: Duration,
+    /// How often watches get bookmarks.
+    pub bookmark_interval: Duration,
+    /// Whether lists can be streamed.
+    pub watch_list: bool,
+    /// For how long watch events are kept.
+    pub event_window: Duration,
+    /// How often old versions are compacted.
+    pub compaction_interval: Duration,
+    /// Streams of one connection.
+    pub max_streams: u32,
+}
+
+/// An informer factory and its users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientPlan {
+    /// Which cluster it is of.
+    pub cluster: usize,
+    /// When it is started.
+    pub starts: Duration,
+    /// When it is shut down; `None`: at the end.
+    pub stops: Option<Duration>,
+    /// `FactoryOptions::probe_interval`.
+    pub probe_interval: Duration,
+    /// `FactoryOptions::audit_interval`.
+    pub audit_interval: Option<Duration>,
+    /// `MachineOptions::page_size`.
+    pub page_size: Option<u32>,
+    /// Whether it asks for streamed lists.
+    pub streamed: bool,
+    /// Its informers.
+    pub informers: Vec<InformerPlan>,
+}
+
+/// An informer and its users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InformerPlan {
+    /// What it holds.
+    pub resource: Resource,
+    /// Which of them.
+    pub selection: Selection,
+    /// Metadata only.
+    pub metadata_only: bool,
+    /// When another handle of it is had and dropped again (fault 41).
+    pub shared: Option<Duration>,
+    /// Its handlers.
+    pub handlers: Vec<HandlerPlan>,
+    /// Its readers.
+    pub readers: Vec<ReaderPlan>,
+}
+
+/// A handler.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HandlerPlan {
+    /// How it behaves.
+    pub manner: Manner,
+    /// How long after its informer's start it is added.
+    pub added: Duration,
+    /// How long after that it is removed.
+    pub removed: Option<Duration>,
+    /// `HandlerOptions::capacity`.
+    pub capacity: usize,
+    /// `HandlerOptions::resync`.
+    pub resync: Option<Duration>,
+}
+
+/// How a handler behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Manner {
+    /// It is done at once.
+    Quick,
+    /// It takes up to so long.
+    Slow(Duration),
+    /// It panics on one call of so many.
+    Panics(u32),
+}
+
+/// Somebody who calls the same thing again and again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReaderPlan {
+    /// What.
+    pub what: ReaderKind,
+    /// About how often.
+    pub every: Duration,
+    /// With which deadline.
+    pub limit: Duration,
+}
+
+/// What a reader calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReaderKind {
+    /// `Informer::snapshot`.
+    Snapshot,
+    /// One object of a snapshot.
+    Get,
+    /// `Informer::wait_synced`.
+    WaitSynced,
+    /// `Informer::wait_for` the newest write.
+    WaitFor,
+    /// `Informer::read`, with this greatest age.
+    Read(Duration),
+    /// `Informer::read_one`, with this greatest age.
+    ReadOne(Duration),
+    /// `Informer::audit`.
+    Audit,
+}
+
+/// Writes in a row.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Burst {
+    /// When the first is done.
+    pub at: Duration,
+    /// Where.
+    pub cluster: usize,
+    /// The time between two.
+    pub spacing: Duration,
+    /// The writes.
+    pub writes: Vec<Write>,
+}
+
+/// A fault, and when it strikes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FaultPlan {
+    /// Its number in the catalogue.
+    pub number: u8,
+    /// What is inflicted.
+    pub what: Inflict,
+    /// On which cluster.
+    pub cluster: usize,
+    /// When.
+    pub strikes: Strikes,
+    /// How long it lasts.
+    pub lasts: Duration,
+}
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Strikes {
+    /// So long after the beginning.
+    At(Duration),
+    /// When this moment comes the n-th time; counted from so long after the beginning.
+    Moment(Moment, u64, Duration),
+}
+
+impl Plan {
+    /// The whole run in words for people: as JSON.
+    ///
+    /// # Errors
+    /// Never; plans are plain data.
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string_pretty(self)
+    }
+
+    /// A plan from a file.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+}
+
+impl Strikes {
+    /// The earliest time at which it can be.
+    pub fn earliest(&self) -> Duration {
+        match self {
+            Self::At(at) | Self::Moment(_, _, at) => *at,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Making a plan smaller that shows something, for as long as it still shows it.
+
+use std::time::Duration;
+
+use super::Plan;
+
+/// The smallest plan found in at most `attempts` runs for which `shows` still says yes.
+pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Plan {
+    let mut smaller = Smaller { best: plan.clone(), left: attempts, shows };
+    loop {
+        let before = smaller.best.clone();
+        smaller.cut_short();
+        smaller.drop_from(|plan| plan.faults.len(), |plan, at| drop(plan.faults.remove(at)));
+        smaller.drop_clients();
+        smaller.drop_users();
+        smaller.drop_from(|plan| plan.bursts.len(), |plan, at| drop(plan.bursts.remove(at)));
+        if smaller.best == before || smaller.left == 0 {
+            return smaller.best;
+        }
+    }
+}
+
+struct Smaller<F> {
+    best: Plan,
+    left: usize,
+    shows: F,
+}
+
+impl<F: Fn(&Plan) -> bool> Smaller<F> {
+    fn try_one(&mut self, plan: Plan) -> bool {
+        if self.left == 0 || plan == self.best {
+            return false;
+        }
+        self.left -= 1;
+        let shows = (self.shows)(&plan);
+        if shows {
+            self.best = plan;
+        }
+        shows
+    }
+
+    /// Ends earlier: half the time, then three quarters, and so on.
+    fn cut_short(&mut self) {
+        let mut step = self.best.length / 2;
+        while step > Duration::from_secs(5) {
+            let mut plan = self.best.clone();
+            plan.length -= step.min(plan.length);
+            plan.faults.retain(|fault| fault.strikes.earliest() < plan.length);
+            plan.bursts.retain(|burst| burst.at < plan.length);
+            plan.clients.retain(|client| client.starts < plan.length);
+            if !self.try_one(plan) {
+                step /= 2;
+            }
+        }
+    }
+
+    /// Leaves out runs of elements: all, half of them, a quarter, down to single ones.
+    fn drop_from(&mut self, len: impl Fn(&Plan) -> usize, remove: impl Fn(&mut Plan, usize)) {
+        let mut many = len(&self.best);
+        while many > 0 {
+            let mut at = len(&self.best);
+            while at >= many {
+                let mut plan = self.best.clone();
+                (at - many..at).rev().for_each(|at| remove(&mut plan, at));
+                self.try_one(plan);
+                at = at.min(len(&self.best)).saturating_sub(many);
+            }
+            many /= 2;
+        }
+    }
+
+    fn drop_clients(&mut self) {
+        self.drop_from(|plan| plan.clients.len(), |plan, at| drop(plan.clients.remove(at)));
+    }
+
+    fn drop_users(&mut self) {
+        for client in 0..self.best.clients.len() {
+            self.drop_from(
+                |plan| plan.clients[client].informers.len(),
+                |plan, at| drop(plan.clients[client].informers.remove(at)),
+            );
+            for informer in 0..self.best.clients[client].informers.len() {
+                self.drop_from(
+                    |plan| plan.clients[client].informers[informer].handlers.len(),
+                    |plan, at| drop(plan.clients[client].informers[informer].handlers.remove(at)),
+                );
+                self.drop_from(
+                    |plan| plan.clients[client].informers[informer].readers.len(),
+                    |plan, at| drop(plan.clients[client].informers[informer].readers.remove(at)),
+                );
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_matter_is_left_out() {
+        let plan = Plan::mixed(3);
+        let wanted = plan.faults[1].clone();
+        let smaller = shrink(&plan, 2000, |plan| plan.faults.contains(&wanted));
+        assert_eq!(smaller.faults, [wanted]);
+        assert!(smaller.clients.is_empty() && smaller.bursts.is_empty(), "{smaller:?}");
+    }
+}

@@ -1,0 +1,144 @@
+//! One run: a plan becomes a history.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+use crate::fault::{Active, Harmed, Inflict};
+use crate::history::{Fact, History, Recorder};
+use crate::plan::{Burst, ClientPlan, FaultPlan, Plan, Strikes};
+use crate::users::{Client, Scene};
+
+/// Runs a plan in virtual time, in this thread. Equal plans give equal histories.
+pub fn run(plan: &Plan) -> History {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap_or_else(|error| panic!("no runtime: {error}"));
+    runtime.block_on(play(plan))
+}
+
+async fn play(plan: &Plan) -> History {
+    let recorder = Recorder::new(plan.seed, plan.look_interval);
+    let scene = Scene {
+        recorder: recorder.clone(),
+        lead: Arc::default(),
+        origin: Instant::now(),
+        look_interval: plan.look_interval,
+    };
+    let mut random = fastrand::Rng::with_seed(plan.seed ^ 0x5ca1_ab1e);
+    let clusters: Vec<_> = plan
+        .clusters
+        .iter()
+        .enumerate()
+        .map(|(at, cluster)| {
+            Cluster::start(cluster, format!("cluster-{at}"), random.u64(..), &recorder)
+                .unwrap_or_else(|error| panic!("a cluster does not start: {error}"))
+        })
+        .collect();
+    let ending = CancellationToken::new();
+    let mut clients = JoinSet::new();
+    let mut events = JoinSet::new();
+    // What is there at first is there before anybody asks.
+    let (early, late): (Vec<_>, Vec<_>) = plan.bursts.iter().partition(|burst| burst.at.is_zero());
+    for burst in early {
+        write(&scene, &clusters[burst.cluster], burst).await;
+    }
+    for burst in late {
+        let (scene, cluster, burst) = (scene.clone(), clusters[burst.cluster].clone(), burst.clone());
+        events.spawn(async move { write(&scene, &cluster, &burst).await });
+    }
+    for fault in &plan.faults {
+        let harmed = Harmed {
+            cluster: clusters[fault.cluster].clone(),
+            lead: scene.lead.clone(),
+            recorder: recorder.clone(),
+        };
+        let (scene, fault, length) = (scene.clone(), fault.clone(), plan.length);
+        events.spawn(async move { strike(&scene, harmed, &fault, length).await });
+    }
+    for (number, client) in plan.clients.iter().enumerate() {
+        let (scene, cluster, client) = (scene.clone(), clusters[client.cluster].clone(), client.clone());
+        let (seed, ending, length) = (random.u64(..), ending.clone(), plan.length);
+        clients.spawn(async move { live(scene, cluster, number, &client, seed, length, &ending).await });
+    }
+    scene.until(plan.length).await;
+    while let Some(done) = events.join_next().await {
+        done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    }
+    recorder.record(Fact::Quiet);
+    tokio::time::sleep(plan.quiet).await;
+    recorder.record(Fact::Settled);
+    ending.cancel();
+    while let Some(done) = clients.join_next().await {
+        done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    }
+    for cluster in &clusters {
+        cluster.stop(Duration::from_secs(10)).await;
+    }
+    recorder.finish()
+}
+
+/// A client, from its start to its end.
+async fn live(
+    scene: Scene,
+    cluster: Arc<Cluster>,
+    number: usize,
+    plan: &ClientPlan,
+    seed: u64,
+    length: Duration,
+    ending: &CancellationToken,
+) {
+    scene.until(plan.starts).await;
+    let client = Client::start(scene.clone(), cluster, number, plan, seed)
+        .unwrap_or_else(|error| panic!("a client does not start: {error}"));
+    match plan.stops.filter(|stops| *stops < length) {
+        Some(stops) => scene.until(stops).await,
+        None => {
+            ending.cancelled().await;
+            client.look_last();
+        }
+    }
+    client.stop().await;
+}
+
+async fn write(scene: &Scene, cluster: &Cluster, burst: &Burst) {
+    if !burst.at.is_zero() {
+        scene.until(burst.at).await;
+    }
+    for (at, write) in burst.writes.iter().enumerate() {
+        if at > 0 && !burst.spacing.is_zero() {
+            tokio::time::sleep(burst.spacing).await;
+        }
+        cluster.write(write);
+    }
+}
+
+/// Waits for the fault's moment, inflicts it, holds it and heals it; all before the quiet time.
+async fn strike(scene: &Scene, harmed: Harmed, plan: &FaultPlan, length: Duration) {
+    let moments = harmed.cluster.moments.clone();
+    let in_time = async {
+        match plan.strikes {
+            Strikes::At(at) => scene.until(at).await,
+            Strikes::Moment(moment, times, from) => {
+                scene.until(from).await;
+                moments.wait(moment, moments.count(moment) + times).await;
+            }
+        }
+    };
+    let end = scene.origin + length;
+    if tokio::time::timeout_at(end, in_time).await.is_err() {
+        return;
+    }
+    let active = Active::begin(harmed, plan.number, &plan.what);
+    if let Inflict::Starve(time) = plan.what {
+        // The clock goes on, and nobody is polled.
+        tokio::time::advance(time).await;
+    }
+    active.hold_until((Instant::now() + plan.lasts).min(end), &plan.what).await;
+}

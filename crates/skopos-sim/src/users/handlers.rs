@@ -1,0 +1,161 @@
+//! Handlers: quick, slow, panicking; added late, removed again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos::{Event, HandlerHandle, HandlerOptions, Informer};
+
+use super::client::Setup;
+use super::{Place, Scene};
+use crate::history::{self, CallKind, Fact, HandlerId, Outcome, Recorder};
+use crate::plan::{HandlerPlan, Manner};
+
+/// A handler whose end is yet to be written down.
+#[derive(Clone)]
+pub(super) struct Ended {
+    id: HandlerId,
+    handle: HandlerHandle,
+    recorder: Recorder,
+    told: Arc<AtomicBool>,
+}
+
+/// What panics say that are meant to happen.
+pub(crate) const PLANNED_PANIC: &str = "a planned panic";
+
+/// Starts what adds the handler, and removes it if it is to be.
+pub(super) fn start<K: 'static>(
+    setup: &Setup,
+    informer: &Informer<K>,
+    plan: &HandlerPlan,
+    random: fastrand::Rng,
+) {
+    let (informer, place, plan, ends) =
+        (informer.clone(), setup.place.clone(), plan.clone(), setup.ends.clone());
+    let (client, informer_id, tasks) = (setup.client, setup.id, setup.tasks.clone());
+    setup.tasks.spawn(async move {
+        if !plan.added.is_zero() && !place.sleep(plan.added).await {
+            return;
+        }
+        let Some(ended) = add(&place, &informer, informer_id, &plan, random) else { return };
+        ends.add_handler(ended.clone());
+        let (waits, recorder) = (ended.clone(), place.scene.recorder.clone());
+        tasks.spawn(async move {
+            if waits.handle.synced().await.is_ok() {
+                recorder.record(Fact::HandlerSynced { handler: waits.id });
+            }
+        });
+        let recorder = &place.scene.recorder;
+        if let Some(removed) = plan.removed {
+            if !place.sleep(removed).await {
+                return;
+            }
+            // The longest call that may be waited for.
+            let limit = HandlerOptions::default().grace;
+            let call = recorder.called(client, Some(informer_id), CallKind::Remove, limit);
+            ended.handle.remove().await;
+            recorder.record(Fact::Returned { call, outcome: Outcome::Done });
+            ended.record_stats();
+            ended.record_end();
+        }
+    });
+}
+
+fn add<K: 'static>(
+    place: &Place,
+    informer: &Informer<K>,
+    informer_id: history::InformerId,
+    plan: &HandlerPlan,
+    random: fastrand::Rng,
+) -> Option<Ended> {
+    let Scene { recorder, .. } = &place.scene;
+    let mut options = HandlerOptions::default();
+    options.capacity = plan.capacity;
+    options.resync = plan.resync;
+    let id = recorder.handler(history::Handler {
+        name: format!("{:?}", plan.manner),
+        informer: informer_id,
+        capacity: plan.capacity,
+        retries: options.retries,
+        resyncs: plan.resync.is_some(),
+        slowness: match plan.manner {
+            Manner::Slow(most) => most,
+            Manner::Quick | Manner::Panics(_) => Duration::ZERO,
+        },
+    });
+    recorder.record(Fact::HandlerAdded { handler: id });
+    let conduct = Arc::new(Conduct {
+        id,
+        manner: plan.manner,
+        scene: place.scene.clone(),
+        state: Mutex::new((random, false)),
+    });
+    let handler = move |event: Event<K>| {
+        let conduct = conduct.clone();
+        async move { conduct.handle(&event).await }
+    };
+    let handle = informer.add_handler(handler, options).ok()?;
+    Some(Ended { id, handle, recorder: recorder.clone(), told: Arc::default() })
+}
+
+/// How a handler behaves when it is called.
+struct Conduct {
+    id: HandlerId,
+    manner: Manner,
+    scene: Scene,
+    /// Its whims, and whether it has misbehaved yet.
+    state: Mutex<(fastrand::Rng, bool)>,
+}
+
+impl Conduct {
+    async fn handle<K>(&self, event: &Event<K>) {
+        let recorder = &self.scene.recorder;
+        recorder.callback(self.id, event);
+        match self.manner {
+            Manner::Quick => {}
+            Manner::Slow(most) => {
+                let millis = self.state.lock().0.u64(0..=most.as_millis() as u64);
+                self.misbehaves(43);
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                recorder.record(Fact::CallbackEnded { handler: self.id, panicked: false });
+            }
+            Manner::Panics(one_in) => {
+                let panics = self.state.lock().0.u32(0..one_in.max(1)) == 0;
+                recorder.record(Fact::CallbackEnded { handler: self.id, panicked: panics });
+                if panics {
+                    self.misbehaves(44);
+                    panic!("{PLANNED_PANIC}");
+                }
+            }
+        }
+    }
+
+    fn misbehaves(&self, number: u8) {
+        if !std::mem::replace(&mut self.state.lock().1, true) {
+            self.scene.user_fault(number);
+        }
+    }
+}
+
+impl Ended {
+    /// How it has fared.
+    pub(super) fn record_stats(&self) {
+        let stats = self.handle.stats();
+        let number = |figure: u64| u32::try_from(figure).unwrap_or(u32::MAX);
+        self.recorder.record(Fact::HandlerStats {
+            handler: self.id,
+            deepest: number(stats.deepest as u64),
+            overflows: number(stats.overflows),
+            panics: number(stats.panics),
+            poisoned: number(stats.poisoned),
+        });
+    }
+
+    /// It has ended; said once.
+    pub(super) fn record_end(&self) {
+        if !self.told.swap(true, Ordering::SeqCst) {
+            self.recorder.record(Fact::HandlerRemoved { handler: self.id });
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! One informer: those who look at it, its handlers and readers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos::{Informer, InformerOptions};
+
+use super::client::Setup;
+use super::handlers::{self, Ended};
+use super::readers;
+use crate::history::{Fact, InformerId, Recorder, Selection, Standing, Walk};
+use crate::plan::InformerPlan;
+
+/// What is to be done at the end, for every informer of a client.
+#[derive(Clone, Default)]
+pub(super) struct Ends {
+    looks: Arc<Mutex<Vec<LastLook>>>,
+    handlers: Arc<Mutex<Vec<Ended>>>,
+}
+
+/// Looks at one informer for the last time.
+type LastLook = Box<dyn Fn() + Send>;
+
+impl Ends {
+    pub(super) fn look_last(&self) {
+        self.looks.lock().iter().for_each(|look| look());
+        self.handlers.lock().iter().for_each(Ended::record_stats);
+    }
+
+    /// The factory was shut down: no handler is called any more.
+    pub(super) fn closed(&self) {
+        self.looks.lock().clear();
+        for handler in self.handlers.lock().drain(..) {
+            handler.record_stats();
+            handler.record_end();
+        }
+    }
+
+    pub(super) fn add_handler(&self, handler: Ended) {
+        self.handlers.lock().push(handler);
+    }
+}
+
+/// The options of an informer.
+pub(super) fn options(plan: &InformerPlan) -> InformerOptions {
+    let Selection { namespaces, .. } = &plan.selection;
+    let options = match namespaces.is_empty() {
+        true => InformerOptions::all(),
+        false => InformerOptions::namespaces(namespaces),
+    };
+    let options = options.labels(&plan.selection.label_selector());
+    let options = options.and_then(|options| options.fields(&plan.selection.field_selector()));
+    options.unwrap_or_else(|error| panic!("{:?} is no selector: {error}", plan.selection))
+}
+
+/// Starts everybody who uses an informer.
+pub(super) fn use_informer<K: 'static>(
+    setup: Setup,
+    informer: Informer<K>,
+    plan: &InformerPlan,
+    random: &mut fastrand::Rng,
+) {
+    let recorder = setup.place.scene.recorder.clone();
+    let selection = Arc::new(plan.selection.clone());
+    if setup.first {
+        let (place, id) = (setup.place.clone(), setup.id);
+        let look = {
+            let (informer, selection, recorder) = (informer.clone(), selection.clone(), recorder.clone());
+            move |walk| look(&recorder, id, &selection, &informer, walk)
+        };
+        let last = look.clone();
+        let (informer, last_recorder) = (informer.clone(), recorder.clone());
+        setup.ends.looks.lock().push(Box::new(move || {
+            last(Walk::Last);
+            let objects = last_recorder.seen_all(&informer.snapshot());
+            last_recorder.record(Fact::Listed { informer: id, objects });
+        }));
+        setup.tasks.spawn(async move {
+            loop {
+                look(Walk::Regular);
+                if !place.sleep(place.scene.look_interval).await {
+                    return;
+                }
+            }
+        });
+    }
+    for handler in &plan.handlers {
+        handlers::start(&setup, &informer, handler, random.fork());
+    }
+    for reader in &plan.readers {
+        readers::start(&setup, &informer, &selection, plan.resource, reader, random.fork());
+    }
+    if let Some(at) = plan.shared {
+        let place = setup.place.clone();
+        let other = informer.clone();
+        setup.tasks.spawn(async move {
+            // Fault 41: one of the users is done with it.
+            if place.sleep(at).await && place.sleep(Duration::from_secs(10)).await {
+                drop(other);
+                place.scene.user_fault(41);
+            }
+        });
+    }
+}
+
+fn look<K>(recorder: &Recorder, id: InformerId, selection: &Selection, informer: &Informer<K>, walk: Walk) {
+    let look = recorder.look(id, walk, selection, &informer.snapshot(), standing(informer));
+    recorder.record(Fact::Looked(Box::new(look)));
+}
+
+/// How the link stands.
+pub(super) fn standing<K>(informer: &Informer<K>) -> Standing {
+    let (state, stats) = (informer.state(), informer.stats());
+    let number = |figure: u64| u32::try_from(figure).unwrap_or(u32::MAX);
+    Standing {
+        condition: state.condition.word(),
+        attempts: state.attempts,
+        failures: number(stats.failures),
+        relists: number(stats.relists),
+    }
+}
