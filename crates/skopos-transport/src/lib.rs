@@ -27,6 +27,7 @@ mod credentials;
 mod dialer;
 mod error;
 mod hub;
+mod kubeconfig;
 mod options;
 mod patience;
 mod pool;
@@ -41,6 +42,7 @@ pub use self::{
     class::{ConnectionId, RequestClass, RequestOptions},
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
     error::{ConfigError, Death, Fault, TlsFault, TransportError},
+    kubeconfig::config_from_kubeconfig,
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
     stats::{ConnectionStats, Down, LastDeath, TransportStats},
     transport::Transport,

@@ -50,6 +50,9 @@ pub(crate) struct Owner {
 impl Transport {
     /// A transport over TCP, and TLS for `https` URLs.
     ///
+    /// CA, client certificate and token are read again from the files that `config` names. [`kube::Config`] forgets the file
+    /// of a kubeconfig's CA; [`config_from_kubeconfig`](crate::config_from_kubeconfig) does not.
+    ///
     /// Installs rustls' ring provider as the process default if TLS is needed and no provider is installed yet; an
     /// application that wants another one installs it before.
     ///

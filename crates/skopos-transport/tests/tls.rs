@@ -13,12 +13,13 @@ use hyper_util::{
     server::conn::auto,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::ListParams, client::Body};
+use kube::{Api, api::ListParams, client::Body, config::KubeConfigOptions};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use skopos_transport::{
     ConfigError, Death, Protocol, RequestOptions, TlsFault, Transport, TransportError, TransportOptions,
+    config_from_kubeconfig,
 };
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -227,6 +228,40 @@ async fn a_client_certificate_works_and_is_read_again_when_it_was_rotated() {
     let error = ask(&transport).await.unwrap_err();
     assert_eq!(error.death().kind(), "tls_client_certificate", "{error}");
     write(Identity::new(&clients, &["me"], |_| {}));
+    next_attempt(&transport).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_ca_file_named_by_the_kubeconfig_is_read_again_when_it_was_rotated() {
+    let (old, new) = (authority(), authority());
+    let identity =
+        |authority: &Issuer| server_config(&Identity::new(authority, &["127.0.0.1"], |_| {}), &["h2"], None);
+    let server = Server::start(identity(&old)).await;
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca.crt");
+    std::fs::write(&ca, old.pem()).unwrap();
+    let kubeconfig = serde_json::from_value(serde_json::json!({
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
+        "clusters": [{"name": "it", "cluster": {
+            "server": server.url("127.0.0.1"), "certificate-authority": ca.display().to_string(),
+        }}],
+    }));
+    let config = config_from_kubeconfig(kubeconfig.unwrap(), &KubeConfigOptions::default()).await.unwrap();
+    let transport = transport(config);
+    ask(&transport).await.unwrap();
+
+    // The server has a certificate of the new CA before the file has the CA.
+    *server.identity.lock() = identity(&new);
+    let connection = transport.stats().connections[0].id;
+    transport.retire(connection, "rotated");
+    let error = next_attempt(&transport).await.unwrap_err();
+    assert_eq!(error.death().kind(), "tls_untrusted", "{error}");
+    // A file that is gone for a moment takes nothing down.
+    std::fs::remove_file(&ca).unwrap();
+    let error = next_attempt(&transport).await.unwrap_err();
+    assert_eq!(error.death().kind(), "tls_untrusted", "{error}");
+    std::fs::write(&ca, new.pem()).unwrap();
     next_attempt(&transport).await.unwrap();
 }
 
