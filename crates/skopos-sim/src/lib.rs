@@ -11,11 +11,14 @@
 
 pub mod cluster;
 pub mod fault;
+pub mod gate;
 pub mod history;
 pub mod net;
 pub mod oracle;
 pub mod plan;
+pub mod report;
 mod run;
+pub mod timeline;
 pub mod users;
 
 pub use self::run::run;

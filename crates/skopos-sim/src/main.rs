@@ -1,10 +1,13 @@
 //! `skopos-sim`: simulated hours of faults from the command line.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use skopos_sim::oracle::{Invariant, Verdict, judge};
 use skopos_sim::plan::Plan;
+use skopos_sim::timeline::{self, Frame};
 
 #[derive(Parser)]
 #[command(about = "Simulated hours of faults against the real client")]
@@ -15,8 +18,13 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs one plan, and prints the digest of what happened.
+    /// Runs one plan and judges it.
     Run(RunArgs),
+    /// Runs every fault by itself and mixed hours, judges all, and writes a report.
+    Gate(skopos_sim::gate::GateArgs),
+    /// Prints the digests of mixed runs, for a gate that compares them with its own.
+    #[command(hide = true)]
+    Digests(skopos_sim::gate::DigestsArgs),
 }
 
 #[derive(clap::Args)]
@@ -36,16 +44,22 @@ struct RunArgs {
     /// Prints the plan, and does not run it.
     #[arg(long)]
     print: bool,
+    /// Also prints how often each invariant was evaluated.
+    #[arg(long)]
+    verbose: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Args::parse().command {
         Command::Run(args) => run(&args),
+        Command::Gate(args) => args.run(),
+        Command::Digests(args) => Ok(args.run()),
     }
 }
 
 fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     skopos_sim::quiet_planned_panics();
+    let mut code = ExitCode::SUCCESS;
     for seed in args.seed..args.seed + args.seeds {
         let plan = match (&args.plan, args.fault) {
             (Some(file), _) => Plan::from_json(&std::fs::read_to_string(file)?)?,
@@ -59,12 +73,30 @@ fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
             continue;
         }
         let history = skopos_sim::run(&plan);
+        let verdict = judge(&history);
         println!(
-            "seed {seed}: {:016x}, {} facts, until {}",
+            "seed {seed}: {:016x}, {} facts, until {}: {}",
             history.digest(),
             history.entries.len(),
-            history.end()
+            history.end(),
+            if verdict.is_clean() { "clean" } else { "broken" }
         );
+        if args.verbose {
+            tell(&verdict);
+        }
+        let mut told = BTreeSet::new();
+        for violation in verdict.violations.iter().filter(|violation| told.insert(violation.invariant)) {
+            code = ExitCode::FAILURE;
+            println!("\n{violation}\n\n{}", timeline::around(&history, violation, Frame::default()));
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
+}
+
+/// How often each predicate was evaluated, and how often it could have been broken.
+fn tell(verdict: &Verdict) {
+    for invariant in Invariant::ALL {
+        let counts = verdict.counts(invariant);
+        println!("{:>8} checked {:>8} exercised  {invariant}", counts.checked, counts.exercised);
+    }
 }

@@ -1,0 +1,134 @@
+//! The gate from the command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+
+use super::{Volume, pass};
+use crate::plan::Plan;
+
+/// Runs every fault by itself and mixed hours, judges all, and writes a report.
+#[derive(Clone, Debug, Args)]
+pub struct GateArgs {
+    /// How much is run; the other options change parts of it.
+    #[arg(value_enum, default_value_t = Gate::Pr)]
+    gate: Gate,
+    /// Seeds of each fault by itself.
+    #[arg(long)]
+    per_fault: Option<u64>,
+    /// Seeds of mixed hours.
+    #[arg(long)]
+    mixed: Option<u64>,
+    /// The first seed.
+    #[arg(long)]
+    first: Option<u64>,
+    /// How many seeds are run a second time in another process.
+    #[arg(long)]
+    twice: Option<u64>,
+    /// How many runs at once.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Begin no further run after so many real minutes.
+    #[arg(long)]
+    minutes: Option<u64>,
+    /// Stop at the first failure.
+    #[arg(long)]
+    until_red: bool,
+    /// Where the report and what failed is written.
+    #[arg(long, default_value = "target/sim-report")]
+    to: PathBuf,
+    /// Also writes the Markdown report to this file.
+    #[arg(long)]
+    write: Option<PathBuf>,
+}
+
+/// How much.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Gate {
+    /// What has to pass before a change lands.
+    Pr,
+    /// What has to pass each night.
+    Nightly,
+    /// What has to pass before a release.
+    Release,
+}
+
+impl GateArgs {
+    fn volume(&self) -> Volume {
+        let volume = match self.gate {
+            Gate::Pr => Volume::pull_request(),
+            Gate::Nightly => Volume::nightly(),
+            Gate::Release => Volume::release(),
+        };
+        Volume {
+            per_fault: self.per_fault.unwrap_or(volume.per_fault),
+            mixed: self.mixed.unwrap_or(volume.mixed),
+            first: self.first.unwrap_or(volume.first),
+            twice: self.twice.unwrap_or(volume.twice),
+            jobs: self.jobs.unwrap_or(volume.jobs),
+            at_most: self.minutes.map(|minutes| Duration::from_secs(minutes * 60)),
+            until_red: self.until_red,
+            ..volume
+        }
+    }
+
+    /// Passes the gate, or not.
+    ///
+    /// # Errors
+    /// If files or processes cannot be made.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let report = pass(&self.volume(), &self.to)?;
+        let markdown = report.markdown()?;
+        let files = [(self.to.join("report.md"), &markdown), (self.to.join("report.html"), &report.html()?)];
+        let copy = self.write.iter().map(|file| (file.clone(), &markdown));
+        for (file, text) in files.into_iter().chain(copy) {
+            std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        println!(
+            "{} runs of {} simulated hours in {} s: {} failed, {} of {} differ in another process, {} cells without a reason; {}",
+            report.runs,
+            report.hours,
+            report.seconds,
+            report.failed,
+            report.differing.len(),
+            report.twice,
+            report.unexplained.len(),
+            self.to.join("report.html").display()
+        );
+        // A gate that is stopped at the first failure has not filled its table.
+        let green =
+            report.is_green() || (self.until_red && report.failed == 0 && report.differing.is_empty());
+        if !green {
+            report
+                .unexplained
+                .iter()
+                .for_each(|cell| eprintln!("never exercised, and no reason why: {cell}"));
+        }
+        Ok(if green { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// Prints the digests of mixed runs, for a gate that compares them with its own.
+#[derive(Clone, Debug, Args)]
+pub struct DigestsArgs {
+    /// The first seed.
+    #[arg(long)]
+    seed: u64,
+    /// How many.
+    #[arg(long)]
+    seeds: u64,
+}
+
+impl DigestsArgs {
+    /// Runs and prints.
+    pub fn run(&self) -> ExitCode {
+        crate::quiet_planned_panics();
+        for seed in self.seed..self.seed + self.seeds {
+            println!("{seed} {:016x}", crate::run(&Plan::mixed(seed)).digest());
+        }
+        ExitCode::SUCCESS
+    }
+}

@@ -1,0 +1,38 @@
+//! Why a cell of the table is empty. A cell that is, and has no reason here, fails the gate.
+
+use crate::fault::{Place, entry};
+use crate::oracle::Invariant;
+
+const MIXED_ONLY: &str = "needs a second cluster: see the row of mixed hours";
+const NO_ROLLBACK: &str = "only history that goes back begins an epoch";
+const SHORT: &str = "the fault is over before a minute has passed, or has no end that could be waited for";
+const HARMLESS: &str = "content is never behind while it lasts, so there is nothing to be noticed";
+const USERS: &str = "lies with the users: the link itself is well";
+const ENDS: &str = "the client ends while the fault is in force";
+
+/// Why this invariant is not exercised under this fault; `None`: it has to be. `None` as the fault: in mixed hours.
+pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static str> {
+    let number = fault?;
+    if let Some(Place::NotHere(why)) = entry(number).map(|entry| entry.place) {
+        return Some(why);
+    }
+    let of_users = matches!(number, 41 | 43 | 44 | 49);
+    match invariant {
+        Invariant::I14 => Some(MIXED_ONLY),
+        Invariant::I19 if number != 32 => Some(NO_ROLLBACK),
+        Invariant::I15 if of_users => Some(USERS),
+        Invariant::I15 if is_short(number) => Some(SHORT),
+        Invariant::I11 if of_users => Some(USERS),
+        Invariant::I11 if is_harmless(number) => Some(HARMLESS),
+        Invariant::I11 | Invariant::I12 if matches!(number, 48) => Some(ENDS),
+        _ => None,
+    }
+}
+
+fn is_short(number: u8) -> bool {
+    matches!(number, 3 | 4 | 6 | 22 | 23 | 30 | 31 | 32 | 46 | 47 | 48 | 52)
+}
+
+fn is_harmless(number: u8) -> bool {
+    matches!(number, 7 | 10 | 23 | 30 | 31 | 36 | 51)
+}
