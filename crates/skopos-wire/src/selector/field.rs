@@ -47,9 +47,12 @@ impl FieldSelector {
         let mut terms = split_terms(text);
         // The server sorts the terms before it reads them, which decides which of several mistakes it tells.
         terms.sort_unstable();
-        let requirements =
-            terms.into_iter().filter(|term| !term.is_empty()).map(|term| FieldRequirement::parse(term, text));
-        Ok(Self { requirements: requirements.collect::<Result<_, _>>()? })
+        let terms = terms.into_iter().filter(|term| !term.is_empty());
+        let requirements = terms.map(|term| FieldRequirement::parse(term, text));
+        let mut requirements: Vec<_> = requirements.collect::<Result<_, _>>()?;
+        // A lone operator demands nothing, whichever it is.
+        requirements.retain(|requirement| !(requirement.field.is_empty() && requirement.value.is_empty()));
+        Ok(Self { requirements })
     }
 
     /// Whether it selects everything.

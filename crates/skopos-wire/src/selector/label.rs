@@ -391,6 +391,6 @@ mod tests {
         assert!(error("A.b/x").contains("prefix part a lowercase RFC 1123 subdomain must consist of"));
         // A value may not start with '-', so there are no negative bounds.
         assert!(error("x>-5").contains("values[0][x]: Invalid value: \"-5\": a valid label must be"));
-        assert!(error("a/b/c").contains("a qualified name must consist of"));
+        assert!(error("a/b/c").contains("a valid label key must consist of"));
     }
 }

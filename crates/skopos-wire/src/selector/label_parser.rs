@@ -187,7 +187,7 @@ fn tokens(mut rest: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     loop {
         rest = rest.trim_start_matches(WHITE_SPACE);
-        // The API server's scanner takes a NUL for the end.
+        // The API server's scanner takes a NUL for the end, ...
         if rest.is_empty() || rest.starts_with('\0') {
             return tokens;
         }
@@ -199,7 +199,8 @@ fn tokens(mut rest: &str) -> Vec<Token<'_>> {
             }
         };
         tokens.push(Token { kind, text: &rest[..len] });
-        rest = &rest[len..];
+        // ... but for a separator where it ends a token.
+        rest = rest[len..].strip_prefix('\0').unwrap_or(&rest[len..]);
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) fn label_key_problems(key: &str) -> Vec<String> {
         Some((prefix, name)) if !name.contains('/') => (Some(prefix), name),
         Some(_) => {
             return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
                 regex_problem(NAME_RULE, NAME_REGEX, &["MyName", "my.name", "123-abc"])
             )];
         }
