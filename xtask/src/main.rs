@@ -1,5 +1,8 @@
 //! The project's own chores: `cargo xtask help` lists them.
 
+mod fuzz;
+mod mutants;
+
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -17,6 +20,10 @@ enum Chore {
     },
     /// Write docs/detection.md anew from a test run.
     Tables,
+    /// Fuzz what reads foreign bytes, and the list/watch machine (needs nightly Rust and cargo-fuzz).
+    Fuzz(fuzz::Fuzz),
+    /// Break the code in small ways, and list what the tests do not see (needs cargo-mutants; hours without `--shard`).
+    Mutants(mutants::Mutants),
     /// Everything that has to pass before a change lands.
     Ci,
 }
@@ -27,6 +34,8 @@ fn main() -> Result<()> {
         Chore::Tables => {
             run(cargo().args(["test", "-p", "skopos", "--test", "detection"]).env("SKOPOS_WRITE_TABLES", "1"))
         }
+        Chore::Fuzz(fuzz) => fuzz.run(),
+        Chore::Mutants(mutants) => mutants.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),
     }
 }
