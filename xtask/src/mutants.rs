@@ -36,9 +36,9 @@ impl Mutants {
             // Symbols and many cases cost time for each mutant, and tell nothing more.
             command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("PROPTEST_CASES", "32");
             command.args(["mutants", "--package", part.package(), "--output"]).arg(part.output());
-            command.args(part.more()).args(["--sharding", "round-robin"]).args(&self.options);
+            command.args(part.more()).args(&self.options);
             if let Some(shard) = &self.shard {
-                command.args(["--shard", shard]);
+                command.args(["--sharding", "round-robin", "--shard", shard]);
             }
             run(&mut command)?;
         }
