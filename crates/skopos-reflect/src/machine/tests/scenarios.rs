@@ -434,6 +434,25 @@ fn checkpoint_resumes_without_a_list() {
 }
 
 #[test]
+fn a_list_that_is_asked_for_too_often_waits_while_the_watch_goes_on() {
+    let mut world = World::synced(29, paged());
+    world.give(Input::Relist);
+    world.until(secs(2), |world| {
+        relists(world) == 1 && world.machine.state().condition == Condition::Watching
+    });
+    world.give(Input::Relist);
+    world.give(Input::Relist);
+    let (begun, batches) = (world.now, world.sink.batches);
+    world.run(secs(50));
+    assert!(world.sink.batches - batches > 30);
+    assert_eq!(relists(&world), 1);
+    world.until(secs(20), |world| relists(world) == 2);
+    assert!(world.now.since(begun) <= secs(62));
+    world.run(secs(120));
+    assert_eq!(relists(&world), 2, "asked for twice in a row, made once");
+}
+
+#[test]
 fn stop_ends_everything() {
     for seconds in 0..30 {
         let mut world = World::new(26, if seconds % 2 == 0 { paged() } else { streamed() });

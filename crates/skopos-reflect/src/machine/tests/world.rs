@@ -325,7 +325,8 @@ impl World {
                 );
                 Asked::Watch
             }
-            Action::Get(_) => Asked::Get,
+            // A GET. Seen from outside of the crate there could be others.
+            _ => Asked::Get,
         };
         if self.fault != Fault::Down {
             self.asked.push((self.now, asked));
