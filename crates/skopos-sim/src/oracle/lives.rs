@@ -92,6 +92,6 @@ impl Life {
 
     /// Whether somebody was there all the time from `from` to `to`.
     pub(super) fn covers(&self, from: At, to: At) -> bool {
-        self.from.is_some_and(|begun| begun <= from) && self.to.is_none_or(|ended| ended > to)
+        self.from.is_some_and(|begun| begun <= from) && self.to.is_none_or(|ended| ended >= to)
     }
 }

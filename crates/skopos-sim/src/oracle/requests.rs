@@ -20,6 +20,8 @@ struct Asked {
     at: At,
     epoch: u32,
     rv: u64,
+    /// The RV of the store so long before that no request can have been on its way for longer, and when that was.
+    before: Option<(At, u64)>,
 }
 
 fn resumed(case: &Case<'_>, verdict: &mut Verdict) {
@@ -34,6 +36,7 @@ fn resumed(case: &Case<'_>, verdict: &mut Verdict) {
                         && watch.epoch == look.epoch
                     {
                         reached(case, verdict, at, look.informer, &watch, seen.rv);
+                        not_before(case, verdict, look.informer, &watch);
                     }
                 }
                 let looks = looks.entry(look.informer).or_default();
@@ -54,9 +57,9 @@ fn resumed(case: &Case<'_>, verdict: &mut Verdict) {
                     continue;
                 };
                 let Some(looks) = looks.get(&informer) else { continue };
-                not_before(case, verdict, at, informer, view, rv, looks);
                 if let Some((_, last)) = looks.back() {
-                    asked.insert((informer, view), Asked { at, epoch: last.epoch, rv });
+                    let before = seen_before(at, view, looks);
+                    asked.insert((informer, view), Asked { at, epoch: last.epoch, rv, before });
                 }
             }
             Fact::Requested { cluster, verb: Verb::List, target, rv, .. }
@@ -88,24 +91,17 @@ fn reached(case: &Case<'_>, verdict: &mut Verdict, at: At, informer: InformerId,
 /// A request may have been on its way so long, and from before what the store has reached since.
 const ON_ITS_WAY: Duration = Duration::from_secs(100);
 
-fn not_before(
-    case: &Case<'_>,
-    verdict: &mut Verdict,
-    at: At,
-    informer: InformerId,
-    view: usize,
-    rv: u64,
-    looks: &VecDeque<(At, Look)>,
-) {
-    let Some((seen, look)) = looks.iter().rev().find(|(seen, _)| seen.plus(ON_ITS_WAY) < at) else { return };
+fn seen_before(at: At, view: usize, looks: &VecDeque<(At, Look)>) -> Option<(At, u64)> {
+    let (seen, look) = looks.iter().rev().find(|(seen, _)| seen.plus(ON_ITS_WAY) < at)?;
     let same_history = looks.back().is_some_and(|(_, last)| last.epoch == look.epoch);
-    let Some(view) = look.views.get(view).filter(|_| same_history) else { return };
-    verdict.demand(Invariant::I5, rv >= view.rv, at, case.focus(informer), || {
-        format!(
-            "{}: a watch from RV {rv}, though the store was at RV {} at {seen}",
-            case.name(informer),
-            view.rv
-        )
+    look.views.get(view).filter(|_| same_history).map(|view| (*seen, view.rv))
+}
+
+fn not_before(case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, watch: &Asked) {
+    let Some((seen, rv)) = watch.before else { return };
+    verdict.demand(Invariant::I5, watch.rv >= rv, watch.at, case.focus(informer), || {
+        let name = case.name(informer);
+        format!("{name}: a watch from RV {}, though the store was at RV {rv} at {seen}", watch.rv)
     });
 }
 

@@ -17,7 +17,8 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
         .zip(&case.history.cast.handlers)
         .map(|(id, handler)| Listener::new(id, handler.informer, case.truth.stories(handler.informer).len()))
         .collect();
-    let mut first_lists: HashMap<InformerId, Vec<u64>> = HashMap::new();
+    let mut rvs: HashMap<InformerId, Vec<u64>> = HashMap::new();
+    let mut first: HashMap<InformerId, Vec<u64>> = HashMap::new();
     for (at, fact) in case.facts() {
         match fact {
             Fact::Callback { handler, kind, flags, object, old } => {
@@ -32,15 +33,17 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
             }
             Fact::HandlerAdded { handler } => {
                 let listener = &mut listeners[handler.index()];
-                listener.from = first_lists.get(&listener.informer).cloned();
+                listener.from = rvs.get(&listener.informer).cloned();
             }
             Fact::HandlerSynced { handler } => {
                 let listener = &mut listeners[handler.index()];
-                let first = listener.from.clone().or_else(|| first_lists.get(&listener.informer).cloned());
+                let first = listener.from.clone().or_else(|| first.get(&listener.informer).cloned());
                 listener.synced(case, verdict, at, first);
             }
             Fact::Looked(look) if look.synced && !matches!(look.walk, Walk::Live(_)) => {
-                first_lists.insert(look.informer, look.views.iter().map(|view| view.rv).collect());
+                let seen: Vec<u64> = look.views.iter().map(|view| view.rv).collect();
+                first.entry(look.informer).or_insert_with(|| seen.clone());
+                rvs.insert(look.informer, seen);
             }
             _ => {}
         }
@@ -62,8 +65,10 @@ struct Listener {
     informer: InformerId,
     /// What it knows of each key.
     known: HashMap<KeyId, Seen>,
-    /// The highest RV it was told of a key; of how many lines there were then.
-    floors: HashMap<KeyId, (u64, usize)>,
+    /// The RV it was told of a key last, and how many marked calls there had been then.
+    floors: HashMap<KeyId, (u64, u64)>,
+    /// Calls that were marked as a gap.
+    gaps: u64,
     told: HashSet<(KeyId, u64, Kind)>,
     /// The last uid that was deleted under a key.
     gone: HashMap<KeyId, Seen>,
@@ -81,20 +86,21 @@ struct Listener {
 /// One view of it.
 struct Part {
     sum: Content,
-    /// The highest RV of an unmarked call, and how many lines there were then.
-    floor: (u64, usize),
+    /// The RV of the last unmarked call.
+    floor: u64,
     /// The sum is wrong, and this was told.
     astray: bool,
 }
 
 impl Listener {
     fn new(handler: HandlerId, informer: InformerId, views: usize) -> Self {
-        let part = || Part { sum: Content::EMPTY, floor: (0, 0), astray: false };
+        let part = || Part { sum: Content::EMPTY, floor: 0, astray: false };
         Self {
             handler,
             informer,
             known: HashMap::new(),
             floors: HashMap::new(),
+            gaps: 0,
             told: HashSet::new(),
             gone: HashMap::new(),
             parts: (0..views).map(|_| part()).collect(),
@@ -123,7 +129,7 @@ impl Listener {
     /// I21: who panics gets the same again, until it was tried often enough.
     fn is_retry(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) -> bool {
         let this = (call.kind, call.object, call.old);
-        let again = self.panicked && self.last == Some(this) && !call.flags.resync;
+        let again = self.panicked && self.last == Some(this);
         if self.panicked {
             let retries = case.history.cast.handlers[self.handler.index()].retries;
             let given_up = self.attempts > retries;
@@ -195,14 +201,14 @@ impl Listener {
             return;
         }
         let key = call.object.key;
-        let lines =
-            1 + case.truth.rollbacks(case.cluster_of(self.informer)).filter(|at| *at <= call.at).count();
+        self.gaps += u64::from(call.flags.gap);
+        let went_back = case.truth.rollbacks(case.cluster_of(self.informer)).any(|at| at <= call.at);
         let rv = call.object.rv;
-        let floor = self.floors.insert(key, (rv, lines)).unwrap_or_default();
+        let floor = self.floors.insert(key, (rv, self.gaps)).unwrap_or_default();
         // History may have gone back; who is told so is told with a gap.
-        let may_go_back = |since: usize| call.flags.gap && lines > since.min(1);
+        let may_go_back = went_back && self.gaps > floor.1;
         let strictly = !(call.kind == Kind::Deleted && call.flags.last_state_unknown);
-        let grows = rv > floor.0 || (rv == floor.0 && !strictly) || (lines > 1 && may_go_back(floor.1));
+        let grows = rv > floor.0 || (rv == floor.0 && !strictly) || may_go_back;
         if floor.0 > 0 {
             verdict.exercise(Invariant::I1);
         }
@@ -213,18 +219,13 @@ impl Listener {
         let part = &mut self.parts[part];
         if call.flags.gap || call.flags.coalesced {
             // A new list: what comes after is newer than it, and its own RVs are in no order.
-            if lines > 1 {
-                part.floor = (0, lines);
+            if went_back {
+                part.floor = 0;
             }
         } else if !call.flags.initial && !call.flags.last_state_unknown {
-            let floor = std::mem::replace(&mut part.floor, (rv, lines));
-            verdict.demand(Invariant::I1, rv >= floor.0, call.at, self.of(case, key), || {
-                format!(
-                    "{}: RV {rv} ({}) after RV {} of another object",
-                    self.name(case),
-                    case.key(key),
-                    floor.0
-                )
+            let floor = std::mem::replace(&mut part.floor, rv);
+            verdict.demand(Invariant::I1, rv >= floor, call.at, self.of(case, key), || {
+                format!("{}: RV {rv} ({}) after RV {floor} of another object", self.name(case), case.key(key))
             });
         }
     }
@@ -341,6 +342,9 @@ impl Listener {
             return;
         }
         let stories = case.truth.stories(self.informer);
+        let went_back = case.truth.rollbacks(case.cluster_of(self.informer)).any(|went| went <= at);
+        // RVs of different histories cannot be compared.
+        let first = first.filter(|_| !went_back);
         for (view, part) in self.parts.iter().enumerate() {
             let from = first.as_ref().and_then(|rvs| rvs.get(view)).copied().unwrap_or(0);
             let whole = stories[view].lines_at(at).any(|(_, line)| line.was_from(from, part.sum));

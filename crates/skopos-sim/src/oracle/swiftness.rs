@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::stores::word;
 use super::weather::FaultSpan;
 use super::{Case, Invariant, Verdict};
-use crate::history::{At, ClusterId, Fact, Freshness, InformerId, Look, Reason, Walk};
+use crate::history::{At, ClusterId, Fact, Freshness, InformerId, Look, Reason, Standing, Walk};
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     let mut looks: Vec<Vec<(At, &Look)>> = vec![Vec::new(); case.history.cast.informers.len()];
@@ -173,10 +173,9 @@ impl Watcher<'_> {
     /// Whether nothing else happened to this store from the fault on until it is judged.
     fn is_alone(&self, span: &FaultSpan, until: At) -> bool {
         let case = self.case;
-        let from = At(span.began.0.saturating_sub(At::after_start(SETTLING).0));
         until <= case.lives.end
             && case.lives.informer(self.informer).covers(span.began, until)
-            && case.weather.felt(self.cluster, from, until).all(|other| other.fault == span.fault)
+            && case.weather.felt(self.cluster, span.began, until).all(|other| other.fault == span.fault)
             && !case.excuses.may_be_wrong(self.informer, until)
     }
 
@@ -188,6 +187,7 @@ impl Watcher<'_> {
             Freshness::Live { .. } => true,
             // The link is well; only the proof is still to come.
             Freshness::Stale { reason: Reason::AgeBound | Reason::Slept, .. } => !proven,
+            Freshness::Stale { reason: Reason::Link, .. } => !proven && look.standing.is_watching(),
             _ => false,
         };
         let stories = case.truth.stories(self.informer).iter().zip(&look.views);
@@ -210,6 +210,13 @@ impl Watcher<'_> {
                 span.number
             )
         });
+    }
+}
+
+impl Standing {
+    /// Whether a watch stands, whatever it brings.
+    fn is_watching(&self) -> bool {
+        matches!(self.condition, "watching" | "degraded")
     }
 }
 

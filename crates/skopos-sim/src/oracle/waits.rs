@@ -45,7 +45,7 @@ fn calls(case: &Case<'_>, verdict: &mut Verdict) {
         }
     }
     for call in open.values() {
-        let due = call.at.plus(call.limit + GRACE);
+        let due = call.at.plus(call.limit + GRACE + case.weather.starved(call.at, case.lives.end));
         verdict.demand(Invariant::I13, due > case.lives.end, due, call.of(case), || {
             format!("{:?}, made at {} with a limit of {:?}, has not returned", call.kind, call.at, call.limit)
         });
@@ -53,7 +53,7 @@ fn calls(case: &Case<'_>, verdict: &mut Verdict) {
 }
 
 fn returned(case: &Case<'_>, verdict: &mut Verdict, at: At, call: &Call, outcome: &Outcome) {
-    let took = at.since(call.at);
+    let took = at.since(call.at).saturating_sub(case.weather.starved(call.at, at));
     let cluster = case.history.cast.clients[call.client.index()].cluster;
     let in_trouble = !case.weather.is_clear(cluster, call.at, at);
     if in_trouble || matches!(outcome, Outcome::NotInTime { .. }) {

@@ -85,11 +85,21 @@ impl Weather {
         self.on(cluster).filter(move |span| span.began <= to && span.over().is_none_or(|over| over >= from))
     }
 
+    /// For how long nobody was given the CPU between two moments: what should have happened then could not.
+    pub(super) fn starved(&self, from: At, to: At) -> Duration {
+        let starved = self.spans.iter().filter(|span| span.number == STARVED);
+        let between = starved.map(|span| span.healed.unwrap_or(to).min(to).since(span.began.max(from)));
+        between.sum()
+    }
+
     /// Whether a cluster had, and had to recover from, no fault from `from` to `to`.
     pub(super) fn is_clear(&self, cluster: ClusterId, from: At, to: At) -> bool {
         self.felt(cluster, from, to).next().is_none()
     }
 }
+
+/// No CPU for a while.
+const STARVED: u8 = 52;
 
 impl FaultSpan {
     /// Whether it was in force at a moment.

@@ -40,6 +40,7 @@ fn i5_a_watch_goes_back() {
     tale.see(stale());
     tale.go(secs(1));
     tale.requested(Verb::Watch, Some(rv), false);
+    tale.see(stale());
     broken(&tale, Invariant::I5);
 }
 
