@@ -88,7 +88,7 @@ impl InformerFactory {
         });
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let core = Arc::new(FactoryCore {
-            live: Live::new(transport.clone()),
+            live: Live::new(transport.clone(), options.limits.clone()),
             transport,
             common,
             tasks: TaskTracker::new(),

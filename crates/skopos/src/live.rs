@@ -20,8 +20,8 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(transport: Transport) -> Self {
-        Self { transport, limits: Limits::default() }
+    pub(crate) fn new(transport: Transport, limits: Limits) -> Self {
+        Self { transport, limits }
     }
 
     /// The server's newest revision, of the storage that the target is in.
