@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod mutants;
+mod threads;
 
 use std::process::Command;
 
@@ -24,6 +25,8 @@ enum Chore {
     Fuzz(fuzz::Fuzz),
     /// Break the code in small ways, and list what the tests do not see (needs cargo-mutants; hours without `--shard`).
     Mutants(mutants::Mutants),
+    /// Try many orders of steps where threads meet: the work queue, the store, handlers, the factory's registry.
+    Threads(threads::Threads),
     /// Everything that has to pass before a change lands.
     Ci,
 }
@@ -36,6 +39,7 @@ fn main() -> Result<()> {
         }
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Mutants(mutants) => mutants.run(),
+        Chore::Threads(threads) => threads.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),
     }
 }

@@ -25,6 +25,8 @@ mod store;
 mod sync;
 #[cfg(test)]
 mod testing;
+#[cfg(all(test, shuttle))]
+mod threads;
 pub mod workqueue;
 
 #[cfg(feature = "kube-runtime")]

@@ -1,0 +1,140 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::thread;
+use skopos_reflect::{Condition, LinkState, Sink};
+use tokio::time::Instant;
+
+use super::{Happened, explore};
+use crate::freshness::{Basis, Common, FreshnessCell};
+use crate::sleep::SleepClock;
+use crate::store::{Content, Indexer, Snapshot, StoreCore, StoreWriter};
+use crate::testing::{Unobserved, apply, commit, list, object, put, snapshot};
+
+const NAMES: [&str; 2] = ["a", "b"];
+
+/// The last RV that a writer writes. At each RV, all objects have this RV.
+const LAST: u64 = 6;
+
+/// A store whose age is proven up to so many seconds after `begun` when it has come to that RV.
+struct Bench {
+    core: Arc<StoreCore>,
+    begun: Instant,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let common = Common::for_tests(SleepClock::from_fn(|| 0));
+        let watching = LinkState {
+            condition: Condition::Watching,
+            since: common.clock.now(),
+            attempts: 0,
+            reason: None,
+            retry_at: None,
+        };
+        let freshness = FreshnessCell::new(Basis::new(common, 1));
+        freshness.update(0, |part| {
+            part.synced = true;
+            part.link = Arc::new(watching.clone());
+        });
+        let begun = Instant::now() - Duration::from_secs(60);
+        Self { core: StoreCore::new(Content::unsynced(), freshness), begun }
+    }
+
+    /// Writes a list, changes, and another list.
+    fn write(&self) -> impl FnOnce() + Send + 'static {
+        let (core, begun) = (self.core.clone(), self.begun);
+        move || {
+            let mut writer = StoreWriter::new(core.clone(), 0, Unobserved);
+            for rv in 1..=LAST {
+                match rv {
+                    1 | 4 => {
+                        let objects = NAMES.map(|name| object("ns", name, &format!("u-{name}"), rv));
+                        list(&mut writer, objects, commit(rv, 0, rv > 1));
+                    }
+                    5 => writer.advance(&rv.into()),
+                    _ => apply(&mut writer, NAMES.map(|name| put(name, &format!("u-{name}"), rv)), rv),
+                }
+                core.freshness().prove(0, begun + Duration::from_secs(rv));
+            }
+        }
+    }
+
+    /// The content is whole, of its RV, and as young as it claims.
+    fn check(&self, snapshot: &Snapshot) -> u64 {
+        let rv = snapshot.resource_version();
+        let rv: u64 = rv.to_string().parse().unwrap();
+        let versions: Vec<u64> =
+            snapshot.iter().map(|object| object.resource_version().to_string().parse().unwrap()).collect();
+        // Nothing changes at 5.
+        let written = if rv == 5 { 4 } else { rv };
+        let expected = if rv == 0 { vec![] } else { vec![written; NAMES.len()] };
+        assert_eq!(versions, expected, "torn at {rv}");
+        if let Some(age) = snapshot.age() {
+            let proven = (Instant::now() - age) - self.begun;
+            assert!(
+                Duration::from_secs(rv) >= proven,
+                "at {rv} it claims to hold what came until {proven:?}"
+            );
+        }
+        rv
+    }
+}
+
+#[test]
+fn readers_see_whole_contents_that_never_go_back_or_claim_to_be_younger_than_they_are() {
+    let between = Happened::default();
+    let noted = between.clone();
+    explore(move || {
+        let bench = Arc::new(Bench::new());
+        let writer = thread::spawn(bench.write());
+        let readers = [(); 2].map(|()| {
+            let (bench, noted) = (bench.clone(), noted.clone());
+            thread::spawn(move || {
+                let mut last = 0;
+                for _ in 0..4 {
+                    let progress = bench.core.progress().borrow().resource_version.clone();
+                    let snapshot = snapshot(&bench.core);
+                    let rv = bench.check(&snapshot);
+                    assert!(*snapshot.resource_version() >= progress, "behind what was announced");
+                    assert!(rv >= last, "from {last} back to {rv}");
+                    noted.note(usize::from(0 < rv && rv < LAST));
+                    last = rv;
+                }
+            })
+        });
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        writer.join().unwrap();
+        assert_eq!(bench.check(&snapshot(&bench.core)), LAST);
+    });
+    between.check("a read between two writes");
+}
+
+#[test]
+fn an_index_that_is_added_while_the_writer_works_misses_nothing() {
+    let between = Happened::default();
+    let noted = between.clone();
+    explore(move || {
+        let bench = Arc::new(Bench::new());
+        let writer = thread::spawn(bench.write());
+        let (core, noted) = (bench.core.clone(), noted.clone());
+        let indexer = thread::spawn(move || {
+            core.add_indexer(Indexer::by_label("parity")).unwrap();
+            noted.note(usize::from(core.progress().borrow().resource_version < LAST.into()));
+        });
+        writer.join().unwrap();
+        indexer.join().unwrap();
+        let snapshot = snapshot(&bench.core);
+        assert_eq!(bench.check(&snapshot), LAST);
+        let name = snapshot_index(&snapshot);
+        let values: Vec<_> = snapshot.index_values(&name).unwrap().collect();
+        assert_eq!(values, [("0", NAMES.len())]);
+    });
+    between.check("an index added before the last write");
+}
+
+/// The name of the one index.
+fn snapshot_index(snapshot: &Snapshot) -> String {
+    let unknown = snapshot.index_values("none of this name").err().unwrap();
+    unknown.known.into_iter().next().unwrap()
+}
