@@ -33,8 +33,6 @@ pub(super) struct ListPlan {
     pub(super) avoid: Option<RequestId>,
     /// Ordinary pages, this time at least.
     pub(super) paged: bool,
-    /// How many attempts to stream this list have failed.
-    pub(super) stream_failures: u32,
 }
 
 /// What a list is known to hold besides the objects that were staged.
@@ -53,7 +51,7 @@ const PAGE_ATTEMPTS: u32 = 4;
 
 impl ListPlan {
     pub(super) fn new(cause: ReplaceCause) -> Self {
-        ListPlan { cause, avoid: None, paged: false, stream_failures: 0 }
+        ListPlan { cause, avoid: None, paged: false }
     }
 
     /// A stream cannot be read: what is needed is not another stream.
@@ -88,7 +86,11 @@ impl Machine {
                 | State::Streaming(_)
                 | State::Waiting { next: Next::List(_) | Next::Page(_), .. }
         );
-        if !listing {
+        let affordable_at = self.list_affordable_at(false);
+        if affordable_at > self.now && matches!(self.state, State::Watching(_)) {
+            // Nothing is known to be wrong with the watch: it goes on until then.
+            self.relist_at = Some(affordable_at);
+        } else if !listing {
             self.relist(ListPlan::new(ReplaceCause::Requested), "a new list was asked for".into(), sink);
         }
     }
@@ -96,6 +98,7 @@ impl Machine {
     /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
     pub(super) fn relist(&mut self, plan: ListPlan, reason: Arc<str>, sink: &mut dyn Sink) {
         self.abandon(sink);
+        self.relist_at = None;
         self.stats.relists += 1;
         let spread = self.up_to(Duration::from_millis(500));
         let until = self.lists.available_at(self.now, 1) + spread;
@@ -107,9 +110,7 @@ impl Machine {
     pub(super) fn start_list(&mut self, plan: ListPlan) {
         // Also an attempt after a failure has to keep the bound on lists: the failure may have come in the body.
         let streamed = self.streams_lists && !plan.paged;
-        // A list is worth nothing without the watch that goes on from it.
-        let requests = if streamed { 1 } else { 2 };
-        let until = self.lists.available_at(self.now, 1).max(self.affordable_at(requests));
+        let until = self.list_affordable_at(streamed);
         if until > self.now {
             return self.put_off(until, Next::List(plan));
         }
@@ -132,6 +133,13 @@ impl Machine {
             page_failures: 0,
             plan,
         });
+    }
+
+    /// When a list may be asked for: now, or later.
+    fn list_affordable_at(&self, streamed: bool) -> Time {
+        // A list is worth nothing without the watch that goes on from it.
+        let requests = if streamed { 1 } else { 2 };
+        self.lists.available_at(self.now, 1).max(self.affordable_at(requests))
     }
 
     pub(super) fn request_page(&mut self, mut listing: Listing) {

@@ -101,6 +101,8 @@ pub struct Machine {
     lists: Budget,
     /// Times that the server answered after it could not be reached.
     returns: Budget,
+    /// When the budgets have a list that somebody asked for.
+    relist_at: Option<Time>,
     /// No connection could be made since the last answer.
     outage: bool,
     /// How often in a row the server said that our RV is in its future.
@@ -189,6 +191,7 @@ impl Machine {
             requests: Budget::new(REQUESTS),
             lists: Budget::new(LISTS),
             returns: Budget::new(RETURNS),
+            relist_at: None,
             outage: false,
             too_large: 0,
             streams_lists: options.initial == InitialList::Streamed && options.content == Content::Objects,

@@ -29,8 +29,6 @@ pub(super) struct Streaming {
 
 /// The whole streamed list may take so many times the patience with a silent one.
 const WHOLE: u32 = 12;
-/// After so many failures in a row, the list is made in pages, which can be resumed.
-const STREAM_ATTEMPTS: u32 = 2;
 
 impl Machine {
     pub(super) fn start_stream(&mut self, plan: ListPlan) {
@@ -160,9 +158,7 @@ impl Machine {
                 let State::Streaming(mut streaming) = state else { return };
                 if streaming.begun {
                     sink.abort_replace();
-                    streaming.plan.stream_failures += 1;
-                }
-                if streaming.plan.stream_failures >= STREAM_ATTEMPTS {
+                    // There is one more list in this minute. Pages can be resumed, and whatever breaks streams spares them.
                     streaming.plan.paged = true;
                 }
                 streaming.plan.avoid = Some(streaming.id);

@@ -18,6 +18,8 @@ enum Timer {
     Settle,
     /// Doubt needs a decision.
     Doubt,
+    /// There is a list again for who asked for one.
+    Relist,
 }
 
 impl Machine {
@@ -48,21 +50,23 @@ impl Machine {
                 self.settle();
             }
             Timer::Doubt => self.on_doubt_timer(sink),
+            Timer::Relist => self.on_relist(sink),
         }
     }
 
-    fn timers(&self) -> [Option<(Time, Timer)>; 3] {
+    fn timers(&self) -> [Option<(Time, Timer)>; 4] {
         match &self.state {
-            State::Waiting { until, .. } => [Some((*until, Timer::Proceed)), None, None],
-            State::Listing(listing) => [Some((listing.patience, Timer::Patience)), None, None],
-            State::Streaming(streaming) => [Some((streaming.patience, Timer::Patience)), None, None],
-            State::Resolving(resolving) => [Some((resolving.patience, Timer::Patience)), None, None],
+            State::Waiting { until, .. } => [Some((*until, Timer::Proceed)), None, None, None],
+            State::Listing(listing) => [Some((listing.patience, Timer::Patience)), None, None, None],
+            State::Streaming(streaming) => [Some((streaming.patience, Timer::Patience)), None, None, None],
+            State::Resolving(resolving) => [Some((resolving.patience, Timer::Patience)), None, None, None],
             State::Watching(watching) => [
                 Some((watching.patience, Timer::Patience)),
                 watching.settles_at.map(|at| (at, Timer::Settle)),
                 self.doubt_timer().map(|at| (at, Timer::Doubt)),
+                self.relist_at.map(|at| (at, Timer::Relist)),
             ],
-            State::Stopped => [None, None, None],
+            State::Stopped => [None; 4],
         }
     }
 
