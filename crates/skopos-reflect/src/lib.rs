@@ -15,6 +15,7 @@ mod raw_watch;
 mod sink;
 mod target;
 mod time;
+mod wrong_kind;
 
 pub use driver::{Driver, DriverHandle, DriverOptions};
 pub use machine::{
@@ -26,3 +27,4 @@ pub use raw_watch::{InvalidStart, RawWatch, RawWatchBuilder, RawWatchItem, RawWa
 pub use sink::{Change, Commit, ReplaceCause, Sink};
 pub use target::{Form, Target};
 pub use time::{Clock, Time};
+pub use wrong_kind::WrongKind;

@@ -4,7 +4,7 @@ use http_body_util::{BodyExt as _, Limited};
 use skopos_transport::{RequestClass, RequestOptions, Transport, TransportError};
 use skopos_wire::{Limits, ListBody, ListError, ListSplitter, ResourceVersion, Status};
 
-use crate::Target;
+use crate::{Form, Target, WrongKind};
 
 /// Why a probe found nothing.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -24,6 +24,9 @@ pub enum ProbeError {
     /// The answer is no list: the server's fault, or that of something in between.
     #[error("the answer is no list: {0}")]
     Malformed(#[from] ListError),
+    /// The answer is a list of something else: the server's fault, or that of something in between.
+    #[error(transparent)]
+    WrongKind(#[from] WrongKind),
     /// The answer is longer than any list of one object's metadata.
     #[error("the answer to a probe is too long")]
     TooLong,
@@ -66,7 +69,10 @@ pub async fn probe(
     let mut splitter = ListSplitter::new(Limits::default());
     splitter.push(&body, &mut |_| {})?;
     match splitter.finish()? {
-        ListBody::List(meta) => Ok(meta.resource_version),
+        ListBody::List(meta) => {
+            Target { form: Form::MetadataOnly, ..target.clone() }.check_list(&meta)?;
+            Ok(meta.resource_version)
+        }
         ListBody::Status(status) => Err(ProbeError::Refused { code: status.code, status: Some(status) }),
         _ => Err(ProbeError::Refused { code: parts.status.as_u16(), status: None }),
     }

@@ -17,6 +17,8 @@ pub struct Target {
     pub version: String,
     /// The resource: the plural as it stands in paths, such as `pods`.
     pub plural: String,
+    /// The kind of its objects, such as `Pod`, where it is known: answers of another kind are then refused.
+    pub kind: Option<String>,
     /// One namespace, or all of them (and cluster-scoped resources) when absent.
     pub namespace: Option<String>,
     /// Canonical text of the label selector; empty for all objects.
@@ -47,6 +49,7 @@ impl Target {
             group: group.into(),
             version: version.into(),
             plural: plural.into(),
+            kind: None,
             namespace: None,
             labels: String::new(),
             fields: String::new(),
@@ -56,7 +59,14 @@ impl Target {
 
     /// All objects of a Kubernetes type, in all namespaces.
     pub fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
-        Target::new(K::group(dynamic), K::version(dynamic), K::plural(dynamic))
+        Target::new(K::group(dynamic), K::version(dynamic), K::plural(dynamic)).with_kind(K::kind(dynamic))
+    }
+
+    /// Whose objects are of this kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
     }
 
     /// Only those of one namespace.

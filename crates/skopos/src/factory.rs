@@ -461,6 +461,7 @@ impl FactoryCore {
 /// One target, or one for each namespace of a set.
 fn targets(resource: &ResourceId, form: Form, options: &InformerOptions) -> Vec<Target> {
     let mut all = Target::new(&resource.group, &resource.version, &resource.plural)
+        .with_kind(&resource.kind)
         .with_labels(&options.labels)
         .with_fields(&options.fields);
     all.form = form;

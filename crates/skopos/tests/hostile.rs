@@ -344,10 +344,36 @@ async fn damaged_events_never_move_the_content_silently() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_another_kind_is_an_error_when_it_is_decoded() {
+async fn a_list_of_another_kind_is_refused() {
+    let mut secret = item("other");
+    secret["kind"] = "Secret".into();
+    let mut secrets = list_of(&[item("other")]);
+    secrets["kind"] = "SecretList".into();
+    let mut beta = list_of(&[]);
+    beta["apiVersion"] = "v1beta1".into();
+    let cases = [
+        (list_of(&[secret]), "asked for v1 ConfigMap, got Secret"),
+        (secrets, "asked for v1 ConfigMapList, got v1 SecretList"),
+        (beta, "asked for v1 ConfigMapList, got v1beta1 ConfigMapList"),
+    ];
+    for (list, reason) in cases {
+        let world = world_with(TestServer::builder(), listing(quiet())).await;
+        let fault = world.server.faults().inject(answer(list)).on(Match::list());
+        let maps = config_maps(&world.factory);
+        let error = maps.wait_synced(secs(5)).await.unwrap_err();
+        let who = the_one(&error);
+        assert!(who.reason.contains(reason), "{error}");
+        assert_eq!(who.state.condition, Condition::ServerError, "{error}");
+        fault.heal();
+        maps.wait_synced(PLENTY).await.unwrap();
+        assert_eq!(maps.snapshot().len(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_fit_its_kind_is_an_error_when_it_is_decoded() {
     let world = world_with(TestServer::builder(), listing(quiet())).await;
     let mut other = item("other");
-    other["kind"] = "Secret".into();
     other["data"] = json!("no map");
     let _fault = world.server.faults().inject(answer(list_of(&[other]))).on(Match::list()).times(1);
     let maps = config_maps(&world.factory);

@@ -10,15 +10,16 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use skopos_transport::{ConnectionId, Transport, TransportBody, TransportError};
 use skopos_wire::{
-    BrokenFrame, FrameError, FrameSplitter, Limits, ListBody, ListSplitter, RawObject, ScanError, WatchEvent,
+    BrokenFrame, FrameError, FrameSplitter, Limits, ListBody, ListSplitter, RawObject, WatchEvent,
 };
 
 use super::failure;
-use crate::{BrokenItem, Clock, Failure, Input, RequestId};
+use crate::{BrokenItem, Clock, Failure, Input, RequestId, Target};
 
 /// A request that was not sent yet. Dropping the stream that it becomes ends it, wherever it stands.
 pub(super) struct Exchange {
     pub(super) transport: Transport,
+    pub(super) target: Arc<Target>,
     pub(super) request: http::Request<Body>,
     pub(super) limits: Arc<Limits>,
     pub(super) clock: Clock,
@@ -37,13 +38,14 @@ const BATCH: usize = 256 << 10;
 impl Exchange {
     /// `Opened`, `Items`..., and then `ListEnd` or `Failed`.
     pub(super) fn list(self, id: RequestId) -> BoxStream<'static, Arrival> {
+        let target = self.target.clone();
         self.begin(id, move |body, limits, clock| Reading {
             id,
             body: Some(body),
             clock,
             decoder: ListDecoder {
+                target,
                 splitter: Some(ListSplitter::new((*limits).clone())),
-                limits,
                 items: Vec::new(),
             },
             ended: None,
@@ -56,11 +58,7 @@ impl Exchange {
             id,
             body: Some(body),
             clock,
-            decoder: WatchDecoder {
-                splitter: FrameSplitter::new((*limits).clone()),
-                limits,
-                events: Vec::new(),
-            },
+            decoder: WatchDecoder { splitter: FrameSplitter::new((*limits).clone()), events: Vec::new() },
             ended: None,
         })
     }
@@ -206,22 +204,24 @@ trait Decoder: Send + 'static {
 }
 
 struct ListDecoder {
+    target: Arc<Target>,
     splitter: Option<ListSplitter>,
-    limits: Arc<Limits>,
     items: Vec<Result<RawObject, BrokenItem>>,
 }
 
 struct WatchDecoder {
     splitter: FrameSplitter,
-    limits: Arc<Limits>,
     events: Vec<Result<WatchEvent, BrokenFrame>>,
 }
 
 impl Decoder for ListDecoder {
     fn push(&mut self, chunk: Bytes) -> Result<(), Failure> {
         let Some(splitter) = &mut self.splitter else { return Ok(()) };
-        let (items, limits) = (&mut self.items, &self.limits);
-        splitter.push(&chunk, &mut |item| items.push(scan(item, limits))).map_err(malformed)
+        let begun = self.items.len();
+        let items = &mut self.items;
+        splitter.push_and_scan(&chunk, &mut |item| items.push(item.map_err(broken))).map_err(malformed)?;
+        let new = self.items[begun..].iter().flatten();
+        new.map(|object| self.target.check_object(object)).collect::<Result<(), _>>().map_err(malformed)
     }
 
     fn batch(&mut self, id: RequestId) -> Option<Input> {
@@ -232,11 +232,14 @@ impl Decoder for ListDecoder {
     fn end(&mut self, id: RequestId) -> Result<Input, Failure> {
         let Some(splitter) = self.splitter.take() else { return Err(malformed("the list has ended before")) };
         match splitter.finish().map_err(malformed)? {
-            ListBody::List(meta) => Ok(Input::ListEnd {
-                id,
-                resource_version: Some(meta.resource_version),
-                continue_token: meta.continue_token.map(Into::into),
-            }),
+            ListBody::List(meta) => {
+                self.target.check_list(&meta).map_err(malformed)?;
+                Ok(Input::ListEnd {
+                    id,
+                    resource_version: Some(meta.resource_version),
+                    continue_token: meta.continue_token.map(Into::into),
+                })
+            }
             ListBody::Status(status) => {
                 Err(Failure::Answer { code: status.code, status: Some(status), retry_after: None })
             }
@@ -249,8 +252,8 @@ impl Decoder for WatchDecoder {
     fn push(&mut self, chunk: Bytes) -> Result<(), Failure> {
         self.splitter.push(chunk);
         loop {
-            match self.splitter.next_frame() {
-                Ok(Some(frame)) => self.events.push(WatchEvent::parse(frame, &self.limits)),
+            match self.splitter.next_event() {
+                Ok(Some(event)) => self.events.push(event),
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(malformed(error)),
             }
@@ -278,9 +281,12 @@ impl Decoder for WatchDecoder {
 }
 
 fn scan(json: Bytes, limits: &Limits) -> Result<RawObject, BrokenItem> {
-    let scanned: Result<RawObject, ScanError> = RawObject::scan(json.clone(), limits);
-    scanned
-        .map_err(|error| BrokenItem { key: RawObject::identify(&json).key, reason: error.to_string().into() })
+    RawObject::scan(json.clone(), limits)
+        .map_err(|reason| broken(skopos_wire::BrokenItem { key: RawObject::identify(&json).key, reason }))
+}
+
+fn broken(item: skopos_wire::BrokenItem) -> BrokenItem {
+    BrokenItem { key: item.key, reason: item.reason.to_string().into() }
 }
 
 fn malformed(error: impl std::fmt::Display) -> Failure {

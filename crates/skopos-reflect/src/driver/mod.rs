@@ -184,6 +184,7 @@ impl Wiring {
         request.extensions_mut().insert(options);
         exchange::Exchange {
             transport: self.transport.clone(),
+            target: self.target.clone(),
             request,
             limits: self.limits.clone(),
             clock: self.clock,
