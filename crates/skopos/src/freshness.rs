@@ -372,6 +372,16 @@ impl FreshnessCell {
         });
     }
 
+    /// Notes which parts were listed, after content that holds their lists was published.
+    pub(crate) fn listed(&self, listed: impl Fn(usize) -> bool) {
+        let news = |(index, part): (usize, &PartBasis)| !part.synced && listed(index);
+        if self.0.load().parts.iter().enumerate().any(news) {
+            self.edit(|basis| {
+                basis.parts.iter_mut().enumerate().for_each(|(index, part)| part.synced |= listed(index));
+            });
+        }
+    }
+
     /// Records that the content of one part holds all that was committed before `at`.
     pub(crate) fn prove(&self, part: usize, at: Instant) {
         self.edit(|basis| {

@@ -114,10 +114,7 @@ impl Sink for Intake {
         let cause = commit.cause;
         self.writer.commit_replace(commit);
         self.troubles.relisted(cause);
-        self.cell.update(self.part, |part| {
-            part.synced = true;
-            part.audit = None;
-        });
+        self.cell.update(self.part, |part| part.audit = None);
     }
 
     fn abort_replace(&mut self) {

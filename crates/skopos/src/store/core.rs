@@ -216,6 +216,8 @@ impl StoreCore {
 
     fn publish(&self, content: &Arc<Content>, closed: bool) {
         self.current.store(content.clone());
+        // Before anybody is woken: who is told that it is synced must not then read that it never was.
+        self.freshness.listed(|part| content.is_listed(part));
         self.progress.send_replace(Progress::of(content, closed));
     }
 }

@@ -266,6 +266,11 @@ impl Content {
         self.parts.get(part).map_or(self.epoch, |part| part.epoch)
     }
 
+    /// Whether a part, or the whole if there are no parts, was ever listed.
+    pub(crate) fn is_listed(&self, part: usize) -> bool {
+        self.parts.get(part).map_or(self.synced, |part| part.synced)
+    }
+
     /// Whether this key is of the part; every key is if there are no parts.
     pub(crate) fn is_of(&self, part: usize, key: &ObjectKey) -> bool {
         self.parts.get(part).is_none_or(|part| key.namespace() == Some(&part.namespace))

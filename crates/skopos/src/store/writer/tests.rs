@@ -5,7 +5,7 @@ use futures::FutureExt;
 use proptest::prelude::*;
 
 use super::*;
-use crate::freshness::FreshnessCell;
+use crate::freshness::{Freshness, FreshnessCell};
 use crate::handler::{Queue, Taken, Walk};
 use crate::object::Object;
 use crate::store::{Digest, Indexer, Snapshot, Store};
@@ -181,6 +181,16 @@ fn a_list_with_changes_and_unreadable_objects_in_it() {
     writer.begin_replace();
     writer.commit_replace(Commit { nameless: 2, ..commit(9, 0, true) });
     assert_eq!(names(&reader.snapshot()), ["a@1", "b@7", "e@4"]);
+}
+
+#[test]
+fn whoever_is_told_of_the_first_list_reads_that_there_was_one() {
+    let (core, mut writer) = store();
+    assert!(matches!(core.freshness().freshness(), Freshness::NeverSynced { .. }));
+    list(&mut writer, [], commit(5, 0, false));
+    // Nothing but the writer has had its turn since progress was told.
+    assert!(core.progress().borrow().synced);
+    assert!(!matches!(core.freshness().freshness(), Freshness::NeverSynced { .. }));
 }
 
 #[test]
