@@ -41,6 +41,32 @@ fn every_fault_is_noticed_and_healed_within_its_bounds() {
     assert!(missed.is_empty(), "bounds that do not hold:\n{}", missed.join("\n"));
 }
 
+/// After an outage in which a busy cluster has moved on, only a look at the server proves that a quiet kind is as it was. It
+/// is taken as soon as the link is back, and not when the watch has been silent for some time.
+#[test]
+fn a_quiet_kind_is_live_again_soon_after_a_long_outage() {
+    for seed in 1..=20 {
+        let live = in_virtual_time(async {
+            let options = skopos::FactoryOptions { seed: Some(seed), ..support::quiet() };
+            let world = support::world_with(skopos_testserver::TestServer::builder(), options).await;
+            world.create("a", "quiet", "1");
+            let maps: skopos::Informer<k8s_openapi::api::core::v1::ConfigMap> =
+                world.factory.informer(skopos::InformerOptions::all()).expect("an informer");
+            maps.wait_synced(support::secs(5)).await.expect("synced");
+            world.server.pause().await;
+            tokio::time::sleep(support::secs(100 + seed)).await;
+            world.server.create(support::namespace_object("other")).expect("something else happens");
+            assert!(maps.freshness().age() > Some(support::secs(90)), "{}", maps.freshness());
+            world.server.resume().await.expect("resumed");
+            let back = tokio::time::Instant::now();
+            support::eventually("the quiet kind is live", || maps.freshness().is_live()).await;
+            back.elapsed()
+        });
+        // 5 s until the server is dialled, and 5 s as for a stream that stalls.
+        assert!(live <= support::secs(10), "seed {seed}: {live:?}");
+    }
+}
+
 /// A runtime of its own for each run, so that one leaves nothing to the next.
 fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
