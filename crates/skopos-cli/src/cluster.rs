@@ -30,7 +30,7 @@ pub(crate) async fn load(args: &ClusterArgs) -> Result<Config, CliError> {
     };
     check_context(&kubeconfig, args.context.as_deref(), &source)?;
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options);
+    let config = skopos::transport::config_from_kubeconfig(kubeconfig, &options);
     config.await.map_err(|error| CliError::new(format!("kubeconfig {source}: {}", chain(&error))))
 }
 
