@@ -104,7 +104,7 @@ impl fmt::Display for Unsynced {
     }
 }
 
-/// A store did not reach the revision it was waited for.
+/// A store did not come to what it was waited for.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum WaitError {
@@ -119,6 +119,14 @@ pub enum WaitError {
         wanted: ResourceVersion,
         /// The revision reached.
         reached: Option<ResourceVersion>,
+        /// How long it was waited.
+        waited: Duration,
+        /// What is known about the content.
+        freshness: Freshness,
+    },
+    /// The deadline came before the condition was true of the content.
+    #[error("the condition was not met within {waited:.1?}; the content is {freshness}")]
+    NotMet {
         /// How long it was waited.
         waited: Duration,
         /// What is known about the content.

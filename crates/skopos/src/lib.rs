@@ -8,6 +8,7 @@
 #[cfg(feature = "kube-runtime")]
 mod adapters;
 mod audit;
+mod condition;
 mod error;
 mod factory;
 mod freshness;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::{
     Condition, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerOptions, InitialList,
-    sync_handler,
+    WaitError, sync_handler,
 };
 use skopos_testserver::{Fault, How, Match, RequestRecord, TestServer};
 use support::*;
@@ -405,4 +405,46 @@ async fn events_that_nobody_reads_hold_up_nobody() {
     assert!(world.factory.shutdown(secs(2)).await.complete);
     assert!(begun.elapsed() <= secs(2));
     drop(unread);
+}
+
+/// Line 75: a condition that is met already, one that comes to be met, one that never is, and the end of the factory. Without
+/// a server there is no content to ask of, and the time is over in time.
+#[tokio::test(start_paused = true)]
+async fn a_condition_is_waited_for_and_no_longer_than_said() {
+    let world = world().await;
+    world.create("default", "a", "1");
+    let maps = maps(&world);
+    let has = |value: &'static str| {
+        move |maps: &skopos::Snapshot<ConfigMap>| maps.iter().any(|map| map.label("value") == Some(value))
+    };
+    // Before the first list there is nothing to ask of: an empty content is not the answer.
+    let first = maps.wait_until(|maps| maps.is_empty() || has("1")(maps), secs(30)).await.expect("met");
+    assert_eq!(first.len(), 1);
+    let begun = Instant::now();
+    maps.wait_until(has("1"), secs(30)).await.expect("met already");
+    assert_eq!(begun.elapsed(), secs(0));
+
+    let change = async {
+        tokio::time::sleep(secs(20)).await;
+        world.put("default", "a", "2")
+    };
+    let (met, revision) = tokio::join!(maps.wait_until(has("2"), secs(30)), change);
+    let met = met.expect("met");
+    assert_eq!((met.resource_version().to_string(), begun.elapsed().as_secs()), (revision.to_string(), 20));
+
+    let _dead = world.server.faults().inject(Fault::WithholdHeaders).everywhere();
+    world.server.faults().kill_connections(How::Rst);
+    let begun = Instant::now();
+    let error = maps.wait_until(has("3"), secs(30)).await.expect_err("it never comes");
+    assert!(matches!(error, WaitError::NotMet { .. }), "{error}");
+    assert_eq!(begun.elapsed(), secs(30));
+
+    let shutdown = async {
+        tokio::time::sleep(secs(5)).await;
+        world.factory.shutdown(secs(1)).await
+    };
+    let begun = Instant::now();
+    let (ended, _) = tokio::join!(maps.wait_until(has("3"), std::time::Duration::MAX), shutdown);
+    assert!(matches!(ended, Err(WaitError::Closed(_))));
+    assert_eq!(begun.elapsed().as_secs(), 5);
 }
