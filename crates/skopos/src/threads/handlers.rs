@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::thread;
 use tokio::sync::watch;
@@ -82,6 +83,15 @@ fn write(mut writer: StoreWriter) -> thread::JoinHandle<()> {
         let relisted = [object("ns", "a", "u-a", 6), object("ns", "b", "u-b8", 8)];
         list(&mut writer, relisted, commit(8, 0, true));
         apply(&mut writer, [put("c", "u-c9", 9), put("a", "u-a", 10)], 10);
+        // Whatever comes last must come through.
+        if thread_rng().gen_bool(0.5) {
+            let relisted = [("a", "u-a", 10), ("b", "u-b8", 11), ("d", "u-d", 12)];
+            list(
+                &mut writer,
+                relisted.map(|(name, uid, rv)| object("ns", name, uid, rv)),
+                commit(12, 0, true),
+            );
+        }
     })
 }
 

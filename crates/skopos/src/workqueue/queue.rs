@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::hash::Hash;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,8 +78,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub async fn add_within(&self, key: K, limit: Duration) -> Result<(), AddError> {
         let deadline = Instant::now() + limit.min(LONGEST_DELAY);
         loop {
-            let mut settled = pin!(self.shared.settled.notified());
-            settled.as_mut().enable();
+            // Made before looking, so that what happens in between is not missed.
+            let settled = self.shared.settled.notified();
             let full = match self.add(key.clone()) {
                 Err(full @ AddError::Full { .. }) => full,
                 other => return other,
@@ -178,8 +177,8 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
         let deadline = Instant::now() + limit.min(LONGEST_DELAY);
         self.shut_down();
         loop {
-            let mut settled = pin!(self.shared.settled.notified());
-            settled.as_mut().enable();
+            // Made before looking, so that what happens in between is not missed.
+            let settled = self.shared.settled.notified();
             if self.shared.core.lock().is_idle() {
                 return Ok(());
             }
