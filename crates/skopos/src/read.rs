@@ -11,7 +11,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+use skopos_reflect::Target;
+use skopos_wire::{FieldSelector, ObjectKey, RawObject, ResourceVersion};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
@@ -126,9 +127,7 @@ impl<K> Informer<K> {
                 });
             }
             let sent_at = Instant::now();
-            let object = self.shared.factory.live.get(&link.target, key, deadline).await?;
-            // The server was asked by name: whether the informer would have it is for its selectors to say.
-            let object = object.filter(|object| self.shared.selects(object));
+            let object = self.shared.one_live(&link.target, key, deadline).await?;
             let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
             Ok(ReadOne { object, age: sent_at.elapsed(), source: Source::Live })
         };
@@ -234,8 +233,27 @@ impl Shared {
         ReadError::TooOld { max_age, waited: begun.elapsed(), cache: self.freshness().freshness(), live }
     }
 
-    fn selects(&self, object: &RawObject) -> bool {
-        self.labels.matches(object) && self.fields.matches(object)
+    /// What the server has now of one object that the informer would have.
+    async fn one_live(
+        &self,
+        target: &Target,
+        key: &ObjectKey,
+        deadline: Instant,
+    ) -> Result<Option<RawObject>, LiveError> {
+        let live = &self.factory.live;
+        if self.fields.is_empty() {
+            let object = live.get(target, key, deadline).await?;
+            return Ok(object.filter(|object| self.labels.matches(object)));
+        }
+        // What a field is, only the server knows, and metadata alone do not have most of them.
+        let by_name = format!("{},metadata.name={}", self.fields, key.name());
+        let by_name =
+            FieldSelector::parse(&by_name).map_err(|error| LiveError::Malformed(error.to_string()))?;
+        let mut target = target.clone().with_fields(&by_name);
+        target.namespace = key.namespace().map(str::to_owned);
+        let mut objects: Vec<RawObject> = Vec::new();
+        live.list(&target, deadline, &mut objects).await?;
+        Ok(objects.into_iter().find(|object| object.key() == key))
     }
 
     /// Waits until a part of the content has reached `revision`; false if it did not by the deadline.

@@ -5,7 +5,7 @@
 mod support;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use skopos::{
     BuildError, Event, Freshness, HandlerOptions, Informer, InformerOptions, ObjectKey, Source, StaleReason,
     Transform, sync_handler,
@@ -213,6 +213,27 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     assert!(begun.elapsed() <= secs(2) + std::time::Duration::from_millis(50), "{:?}", begun.elapsed());
     assert!(error.to_string().contains("within 2.0s"), "{error}");
     dead.heal();
+}
+
+/// Metadata have no spec: whether an object has the fields that are asked for, only the server can say.
+#[tokio::test(start_paused = true)]
+async fn a_live_read_of_metadata_heeds_the_field_selector() {
+    let world = world().await;
+    for (name, node) in [("here", "n1"), ("there", "n2")] {
+        let pod = serde_json::json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "a", "name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "image"}]},
+        });
+        world.server.create(pod).unwrap();
+    }
+    let options = InformerOptions::all().fields("spec.nodeName!=n1").unwrap();
+    let pods = world.factory.metadata::<Pod>(options).unwrap();
+    // Nothing is synced yet: the server is asked.
+    let (here, there) = (ObjectKey::namespaced("a", "here"), ObjectKey::namespaced("a", "there"));
+    let read = |key| pods.read_one(key, secs(1), secs(3));
+    let (here, there) = futures::future::try_join(read(&here), read(&there)).await.unwrap();
+    assert_eq!((here.source, here.object.is_some()), (Source::Live, false));
+    assert_eq!((there.source, there.object.is_some()), (Source::Live, true));
 }
 
 #[tokio::test(start_paused = true)]
