@@ -64,19 +64,21 @@ impl RequestInfo {
             None => (None, false),
         };
         let verb = match &target {
-            Some(target) => verb_of(&parts.method, target, watch_path || query.flag("watch")),
+            Some(target) => verb_of(&parts.method, target, watch_path, query.flag("watch")),
             None => RequestVerb::Other,
         };
         Self { verb, method: parts.method.clone(), path, query, target }
     }
 }
 
-fn verb_of(method: &Method, target: &RequestTarget, watch: bool) -> RequestVerb {
+/// One object is watched by the old path or by a field selector; with a name in the path the parameter does not count.
+fn verb_of(method: &Method, target: &RequestTarget, watch_path: bool, watch_parameter: bool) -> RequestVerb {
     let named = target.name.is_some();
     match *method {
-        Method::GET | Method::HEAD if named && !watch => RequestVerb::Get,
-        Method::GET | Method::HEAD if named && target.subresource.is_some() => RequestVerb::Get,
-        Method::GET | Method::HEAD if watch => RequestVerb::Watch,
+        Method::GET | Method::HEAD if named && (!watch_path || target.subresource.is_some()) => {
+            RequestVerb::Get
+        }
+        Method::GET | Method::HEAD if watch_path || watch_parameter => RequestVerb::Watch,
         Method::GET | Method::HEAD => RequestVerb::List,
         Method::POST => RequestVerb::Create,
         Method::PUT => RequestVerb::Update,
@@ -253,6 +255,7 @@ mod tests {
         assert_eq!(info("GET", "/api/v1/pods?watch=false").verb, RequestVerb::List);
         let one = info("GET", "/api/v1/watch/namespaces/a/pods/b");
         assert_eq!((one.verb, place(&one).1), (RequestVerb::Watch, Some("a/b".into())));
+        assert_eq!(info("GET", "/api/v1/namespaces/a/pods/b?watch=1").verb, RequestVerb::Get);
     }
 
     #[test]

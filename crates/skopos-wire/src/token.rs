@@ -49,8 +49,9 @@ impl ContinueToken {
     /// # Errors
     /// With the server's own texts; the caller's answer is 400 BadRequest.
     pub fn decode(token: &str) -> Result<Self, InvalidToken> {
-        let json =
-            URL_SAFE_NO_PAD.decode(token).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
+        let corrupt =
+            |_| InvalidToken::Malformed(format!("illegal base64 data at input byte {}", corrupt_at(token)));
+        let json = URL_SAFE_NO_PAD.decode(token).map_err(corrupt)?;
         let wire: Wire<'_> =
             serde_json::from_slice(&json).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
         if wire.v != VERSION {
@@ -68,6 +69,12 @@ impl ContinueToken {
         }
         Ok(Self::new(wire.rv, key))
     }
+}
+
+/// Where Go's decoder finds that a text is no base64url: at the first strange letter, or at the lonely letter at the end.
+fn corrupt_at(token: &str) -> usize {
+    let strange = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
+    token.bytes().position(strange).unwrap_or(token.len().saturating_sub(1))
 }
 
 /// Whether no segment of the path could lead out of the resource's prefix.

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use skopos_wire::Status;
+use skopos_wire::{Status, StatusReason};
 
 use crate::request::{Query, RequestTarget};
+use crate::resources::ResourceType;
 use crate::storage::Stored;
 use crate::table::{IncludeObject, TableWriter};
 
@@ -67,12 +68,30 @@ impl Form {
                 Some("Table") if matches!(clause.version, Some("v1" | "v1beta1")) => {
                     let include = query.get("includeObject").unwrap_or_default();
                     let include = IncludeObject::parse(include).ok_or_else(|| {
-                        Status::bad_request(format!("unrecognized includeObject value: {include:?}"))
+                        Status::bad_request(format!(
+                            "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', 'Object', 'None', or empty"
+                        ))
                     })?;
                     return Ok(Self::Table(Box::new(TableWriter::new(resource, include, now))));
                 }
                 Some("PartialObjectMetadata") if purpose != Purpose::List => return Ok(Self::Partial),
                 Some("PartialObjectMetadataList") if purpose == Purpose::List => return Ok(Self::Partial),
+                Some("PartialObjectMetadata") => {
+                    return Err(wrong_number(
+                        resource,
+                        "PartialObjectMetadata",
+                        "a list",
+                        &resource.list_kind,
+                    ));
+                }
+                Some("PartialObjectMetadataList") if purpose == Purpose::One => {
+                    return Err(wrong_number(
+                        resource,
+                        "PartialObjectMetadataList",
+                        "not a list",
+                        &resource.kind,
+                    ));
+                }
                 Some(_) => {}
             }
         }
@@ -114,6 +133,17 @@ impl Form {
     pub(crate) fn is_stored_form(&self) -> bool {
         matches!(self, Self::Full { api_version: None })
     }
+}
+
+/// 406: the metadata of one object was asked for where there is a list, or the other way round.
+fn wrong_number(resource: &ResourceType, asked: &str, is: &str, kind: &str) -> Status {
+    // How Go names the type.
+    let package = match resource.group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    };
+    let message = format!("you requested {asked}, but the requested object is {is} (*{package}.{kind})");
+    Status::failure(406, StatusReason::NotAcceptable, message)
 }
 
 fn table(writer: &TableWriter, object: &Stored, definitions: bool) -> Bytes {

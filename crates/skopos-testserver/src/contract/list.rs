@@ -30,7 +30,7 @@ pub(crate) async fn list(
     let page = place.read(&state.storage, &target.storage, &selection)?;
     let head = ListHead {
         revision: place.revision,
-        continue_token: page.next.map(|start| ContinueToken::new(place.revision as i64, start).encode()),
+        continue_token: page.next.map(|start| next_token(place.revision, &start)),
         remaining: page.remaining,
     };
     Ok(respond_with_list(&target.resource, form, &head, page.items, &parts.headers))
@@ -63,7 +63,7 @@ impl Place {
             let token = ContinueToken::decode(token).map_err(|e| bad_token(&e))?;
             // L8: a negative version goes on at the newest state.
             let revision = u64::try_from(token.resource_version).unwrap_or_else(|_| storage.revision());
-            check_exact(revision, storage.revision())?;
+            view.wait_for(revision, state.contract.freshness_wait).await?;
             return Ok(Self {
                 revision,
                 start: Some(token.start_key),
@@ -76,18 +76,12 @@ impl Place {
             (Version::Unset, _) => Ok(at(storage.revision(), options.limit)),
             // L2: served from the cache, which does not page.
             (Version::Any, _) => Ok(at(view.revision(), 0)),
-            (Version::At(version), Some(Match::Exact)) => {
-                check_exact(version, storage.revision())?;
-                Ok(at(version, options.limit))
-            }
-            // L3: the old meaning of a version with a limit.
-            (Version::At(version), None) if options.limit > 0 => {
-                check_exact(version, storage.revision())?;
-                Ok(at(version, options.limit))
-            }
-            (Version::At(version), _) => {
+            (Version::At(version), matching) => {
+                // L6, exact or not.
                 let seen = view.wait_for(version, state.contract.freshness_wait).await?;
-                Ok(at(seen, options.limit))
+                // L3: a limit without a match is the old way to ask for the very version.
+                let exact = matching == Some(Match::Exact) || matching.is_none() && options.limit > 0;
+                Ok(at(if exact { version } else { seen }, options.limit))
             }
         }
     }
@@ -136,10 +130,7 @@ fn after(object: &Stored, scope: Scope<'_>) -> String {
     format!("{key}\0")
 }
 
-/// L6 for exact reads, which do not wait.
-fn check_exact(version: u64, newest: u64) -> Result<(), Status> {
-    if version > newest {
-        return Err(Status::too_large_resource_version(version, newest, 0));
-    }
-    Ok(())
+/// L7: the watch cache writes the key with a slash before it (etcd without; both read both).
+fn next_token(revision: u64, start: &str) -> String {
+    ContinueToken::new(revision as i64, format!("/{start}")).encode()
 }

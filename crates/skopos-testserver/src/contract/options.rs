@@ -194,13 +194,11 @@ impl<'a> Raw<'a> {
 /// An int64 parameter; 0 if it is absent.
 fn number(query: &Query, name: &str) -> Result<i64, Status> {
     match query.get(name) {
-        None | Some("") => Ok(0),
+        None => Ok(0),
         Some(text) => text.parse().map_err(|_| {
-            let problem = if text.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit()) {
-                "value out of range"
-            } else {
-                "invalid syntax"
-            };
+            let digits = text.trim_start_matches(['-', '+']);
+            let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            let problem = if is_number { "value out of range" } else { "invalid syntax" };
             Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: {problem}"))
         }),
     }

@@ -174,19 +174,23 @@ impl WatchBody {
     fn state_chunk(&mut self) -> Vec<u8> {
         let Phase::State { objects, end_bookmark } = &mut self.phase else { return Vec::new() };
         let end_bookmark = *end_bookmark;
+        let mut ended = false;
         let mut chunk = Vec::new();
         while chunk.len() < CHUNK {
             let Some(object) = objects.pop_front() else {
-                if end_bookmark {
-                    chunk.extend_from_slice(&self.bookmark(true));
-                }
-                self.phase = Phase::Live;
+                ended = true;
                 break;
             };
             if self.selection.selects(&object) {
                 let json = self.form.event_object(&object, !self.any_sent);
                 self.any_sent = true;
                 push_frame(&mut chunk, EventType::Added, &json);
+            }
+        }
+        if ended {
+            self.phase = Phase::Live;
+            if end_bookmark {
+                chunk.extend_from_slice(&self.bookmark(true));
             }
         }
         chunk
@@ -281,20 +285,22 @@ impl WatchBody {
         false
     }
 
-    /// W7: nothing but kind, apiVersion and the revision.
-    fn bookmark(&self, initial_events_end: bool) -> Vec<u8> {
-        let mut metadata = json!({"resourceVersion": self.cursor.to_string(), "creationTimestamp": null});
+    /// W7: nothing but kind, apiVersion and the revision. In a table it is a row like any other.
+    fn bookmark(&mut self, initial_events_end: bool) -> Vec<u8> {
+        let mut metadata = json!({"resourceVersion": self.cursor.to_string()});
         if initial_events_end {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
         let (kind, api_version) = match &self.form {
             Form::Full { .. } => (self.kind.as_str(), self.api_version.as_str()),
             Form::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1"),
-            Form::Table(_) => ("Table", "meta.k8s.io/v1"),
+            Form::Table(_) => (self.kind.as_str(), self.api_version.as_str()),
         };
         let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
         if let Form::Table(writer) = &self.form {
-            object = writer.table(metadata, Vec::new(), false);
+            let metadata = json!({"resourceVersion": self.cursor.to_string()});
+            object = writer.table(metadata, vec![writer.row(&object)], !self.any_sent);
+            self.any_sent = true;
         }
         (json!({"type": "BOOKMARK", "object": object}).to_string() + "\n").into_bytes()
     }

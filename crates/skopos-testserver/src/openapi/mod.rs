@@ -18,7 +18,7 @@ use skopos_wire::Status;
 
 use self::document::Dialect;
 pub(crate) use self::protobuf::{PROTOBUF, to_json};
-pub(crate) use self::strict::unknown_fields;
+pub(crate) use self::strict::{drop_unknown_fields, unknown_fields};
 use crate::request::RequestInfo;
 use crate::resources::ResourceType;
 use crate::serve::respond::{self, Response};

@@ -24,6 +24,22 @@ pub(crate) fn unknown_fields(resource: &ResourceType, object: &Value) -> Vec<Str
     found
 }
 
+/// Takes the fields out of `object` that its kind does not have; gives their paths.
+pub(crate) fn drop_unknown_fields(resource: &ResourceType, object: &mut Value) -> Vec<String> {
+    let unknown = unknown_fields(resource, object);
+    for path in &unknown {
+        let pointer = path.replace('~', "~0").replace('/', "~1").replace(['.', '['], "/").replace(']', "");
+        let (parent, name) = match pointer.rsplit_once('/') {
+            Some((parent, name)) => (format!("/{parent}"), name),
+            None => (String::new(), pointer.as_str()),
+        };
+        if let Some(map) = object.pointer_mut(&parent).and_then(Value::as_object_mut) {
+            map.remove(&name.replace("~1", "/").replace("~0", "~"));
+        }
+    }
+    unknown
+}
+
 struct Walk<'a> {
     path: String,
     found: &'a mut Vec<String>,
@@ -130,6 +146,10 @@ mod tests {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "lables": {}},
             "spec": {"containers": [{"name": "c", "imag": "x", "resources": {"limits": {"any/thing": 1}}}]}});
         assert_eq!(unknown_fields(&pods, &pod), ["metadata.lables", "spec.containers[0].imag"]);
+        let mut known = pod.clone();
+        assert_eq!(drop_unknown_fields(&pods, &mut known).len(), 2);
+        assert_eq!(unknown_fields(&pods, &known), [""; 0]);
+        assert_eq!(known["spec"]["containers"][0]["name"], "c");
     }
 
     #[test]

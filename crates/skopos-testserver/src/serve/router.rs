@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use skopos_wire::{GroupResource, Status};
+use skopos_wire::{Status, StatusDetails, StatusReason};
 
 use super::respond::{self, Response};
 use crate::contract;
@@ -28,7 +28,7 @@ async fn resource(
     body: Bytes,
 ) -> Result<Response, Status> {
     if target.subresource.is_none() && !allowed(info, target) {
-        return Err(method_not_allowed(info, target));
+        return Err(method_not_allowed());
     }
     match info.verb {
         RequestVerb::List => contract::list(state, info, target, parts).await,
@@ -37,7 +37,7 @@ async fn resource(
             contract::get(state, info, target, parts).await
         }
         // Other subresources, and everything that writes.
-        RequestVerb::Other => Err(method_not_allowed(info, target)),
+        RequestVerb::Other => Err(method_not_allowed()),
         _ => write::handle(state, info, target, &parts.headers, body).await,
     }
 }
@@ -57,9 +57,23 @@ fn allowed(info: &RequestInfo, target: &RequestTarget) -> bool {
     target.resource.allows(verb)
 }
 
-fn method_not_allowed(info: &RequestInfo, target: &RequestTarget) -> Status {
-    let resource = GroupResource::new(&target.resource.group, &target.resource.plural);
-    Status::method_not_allowed(resource, info.verb.as_str())
+/// 405, which says nothing of the resource: no route has the method.
+pub(crate) fn method_not_allowed() -> Status {
+    let message = "the server does not allow this method on the requested resource";
+    Status::failure(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::default())
+}
+
+/// Whether the path lies below that of the core group or of another built-in one: there, what is not served is answered
+/// with a Status, elsewhere with plain text (W16).
+fn is_below_builtin_group(state: &ServerState, path: &str) -> bool {
+    let mut segments = path.trim_start_matches('/').split('/');
+    match (segments.next(), segments.next(), segments.next()) {
+        (Some("api"), Some(_), _) => true,
+        (Some("apis"), Some(group), Some(_)) => {
+            state.registry.all().iter().any(|resource| resource.group == group && !resource.custom)
+        }
+        _ => false,
+    }
 }
 
 async fn non_resource(state: &ServerState, info: &RequestInfo, parts: &Parts) -> Response {
@@ -77,6 +91,9 @@ async fn non_resource(state: &ServerState, info: &RequestInfo, parts: &Parts) ->
             }
             if let Some(response) = openapi::handle(state, info, &parts.headers) {
                 return response;
+            }
+            if is_below_builtin_group(state, path) {
+                return respond::status(&Status::resource_not_served());
             }
             respond::text(StatusCode::NOT_FOUND, "404 page not found\n")
         }

@@ -11,6 +11,7 @@ use jiff::fmt::rfc2822::DateTimePrinter;
 use skopos_wire::Status;
 use tokio::time::timeout;
 
+use super::deadline;
 use super::respond::{self, BodyError, Response};
 use super::router;
 use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
@@ -122,7 +123,10 @@ async fn respond(
     // L12; a watch has its own time.
     let handled = match info.verb {
         RequestVerb::Watch => Ok(handled.await),
-        _ => timeout(state.contract.request_timeout, handled).await,
+        _ => match deadline::of_request(&info.query, state.contract.request_timeout) {
+            Ok(time) => timeout(time, handled).await,
+            Err(status) => Ok(Err(status)),
+        },
     };
     match handled {
         Ok(Ok(response)) => response,

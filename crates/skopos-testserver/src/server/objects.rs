@@ -123,6 +123,12 @@ impl TestServer {
         self.state().storage.compact_versions();
     }
 
+    /// Forgets the events of watches but no versions, as a restarted server does: its watch cache begins anew. Watches
+    /// from older versions get 410; those that are open go on.
+    pub fn forget_events(&self) {
+        self.state().storage.forget_events();
+    }
+
     /// Goes back to an earlier resourceVersion, as a restored etcd does. Open watches are not told: they hang until the
     /// server's resourceVersion has passed theirs again.
     ///

@@ -194,23 +194,6 @@ impl Storage {
         })
     }
 
-    /// Deletes an object and stores `last` as its final state in the event (with what changed on the way out, for
-    /// example an emptied list of finalizers).
-    ///
-    /// # Errors
-    /// [`WriteError::NotFound`], [`WriteError::Conflict`].
-    pub(crate) fn delete_as(
-        &self,
-        resource: &ResourceKey,
-        last: Draft,
-        expected: Option<u64>,
-    ) -> Result<Arc<Stored>, WriteError> {
-        self.commit(resource, &last.key(), |current| {
-            check(current, expected)?;
-            Ok(Change::DeleteAs(last))
-        })
-    }
-
     fn commit(
         &self,
         resource: &ResourceKey,
@@ -235,9 +218,6 @@ impl Storage {
             }
             (Change::Put(draft), Some(_)) => {
                 (EventType::Modified, draft.stamp(revision, EventType::Modified, key.clone()))
-            }
-            (Change::DeleteAs(draft), _) => {
-                (EventType::Deleted, draft.stamp(revision, EventType::Deleted, key.clone()))
             }
             (Change::Delete, Some(previous)) => (EventType::Deleted, previous.deleted_at(revision)),
             (Change::Delete, None) => return Err(WriteError::NotFound),
@@ -271,7 +251,6 @@ impl Storage {
 enum Change {
     Put(Draft),
     Delete,
-    DeleteAs(Draft),
 }
 
 fn check(current: Option<&Arc<Stored>>, expected: Option<u64>) -> Result<(), WriteError> {
@@ -433,6 +412,13 @@ impl Storage {
         let mut inner = self.shared.inner.write();
         let revision = inner.revision;
         inner.compact_to(revision);
+    }
+
+    /// Forgets all events but no versions: what a restart does to the watch cache of an API server.
+    pub(crate) fn forget_events(&self) {
+        let mut inner = self.shared.inner.write();
+        let revision = inner.revision;
+        inner.tables.values_mut().for_each(|table| table.forget_events(revision));
     }
 
     /// Goes back to `revision`, content and revision alike, as a restored etcd does. Open watches are told nothing.

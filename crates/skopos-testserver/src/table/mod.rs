@@ -99,7 +99,9 @@ impl TableWriter {
         let mut row = Map::new();
         row.insert("cells".into(), self.cells(object));
         match self.include {
-            IncludeObject::None => {}
+            IncludeObject::None => {
+                row.insert("object".into(), Value::Null);
+            }
             IncludeObject::Metadata => {
                 let partial = json!({
                     "kind": "PartialObjectMetadata",
@@ -296,7 +298,7 @@ mod tests {
         let crd = registry.lookup("crd").unwrap();
         let writer = TableWriter::new(&crd, IncludeObject::None, now());
         let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}});
-        assert_eq!(writer.row(&object), json!({"cells": ["x", "2026-01-01T00:00:00Z"]}));
+        assert_eq!(writer.row(&object), json!({"cells": ["x", "2026-01-01T00:00:00Z"], "object": null}));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use skopos_wire::Status;
 
 use super::Place;
 use crate::openapi::PROTOBUF;
-use crate::resources::ResourceType;
+use crate::resources::{ResourceType, split_api_version};
 
 /// What the server can read.
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
@@ -71,10 +71,10 @@ pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        None if given.is_empty() => {
+        // As if it were not there.
+        None => {
             metadata.remove("namespace");
         }
-        None => return Err(Status::bad_request("namespace not allowed on this type")),
     }
     let given = metadata.get("name").and_then(Value::as_str).unwrap_or_default();
     if place.name.is_empty() || given == place.name {
@@ -90,26 +90,45 @@ pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
     )))
 }
 
+/// What is not said is what is expected; for the rest there are Go's own words.
 fn check_kind(object: &mut Value, resource: &ResourceType) -> Result<(), Status> {
     let expected = resource.api_version();
-    match object["apiVersion"].as_str() {
-        None | Some("") => object["apiVersion"] = expected.into(),
-        Some(given) if given != expected => {
-            return Err(Status::bad_request(format!(
-                "the API version in the data ({given}) does not match the expected API version ({expected})"
-            )));
-        }
-        Some(_) => {}
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (mut given, mut kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    if given.is_empty() {
+        given.clone_from(&expected);
+        object["apiVersion"] = expected.as_str().into();
     }
-    match object["kind"].as_str() {
-        None | Some("") => object["kind"] = resource.kind.as_str().into(),
-        Some(given) if given != resource.kind => {
-            return Err(Status::bad_request(format!(
-                "{given} in version {:?} cannot be handled as a {}: no kind {:?} is registered for this resource",
-                resource.version, resource.kind, resource.kind
-            )));
-        }
-        Some(_) => {}
+    if kind.is_empty() {
+        kind.clone_from(&resource.kind);
+        object["kind"] = kind.as_str().into();
     }
-    Ok(())
+    if given == expected && kind == resource.kind {
+        return Ok(());
+    }
+    if resource.custom {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
+        )));
+    }
+    let (_, version) = split_api_version(&given);
+    let problem = if given == expected {
+        let (group, name) = (package(resource), &resource.kind);
+        format!("converting ({version}.{kind}) to ({group}.{name}): unknown conversion")
+    } else {
+        const SCHEME: &str = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30";
+        format!("no kind {kind:?} is registered for version {given:?} in scheme {SCHEME:?}")
+    };
+    let expected = &resource.kind;
+    Err(Status::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {expected}: {problem}"
+    )))
+}
+
+/// How Go names the package of a group's types.
+fn package(resource: &ResourceType) -> &str {
+    match resource.group.split('.').next() {
+        None | Some("") => "core",
+        Some(package) => package,
+    }
 }

@@ -73,12 +73,23 @@ impl Writer<'_> {
             metadata::write_managers(&mut object, &managers, &self.state.clock.now_text());
             match self.store_new(place, &object, options) {
                 Err(WriteFailure::Taken) if prefix.is_some() && attempt < NAME_ATTEMPTS => {}
-                Err(WriteFailure::Taken) => return Err(taken(place, &object, prefix.is_some())),
+                Err(WriteFailure::Taken) => {
+                    let going = self.is_being_deleted(place, &object);
+                    return Err(taken(place, &object, prefix.is_some(), going));
+                }
                 Err(WriteFailure::Other(status)) => return Err(*status),
                 Ok(written) => return Ok(written),
             }
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Whether the object of that name is on its way out.
+    fn is_being_deleted(&self, place: &Place, object: &Value) -> bool {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let place = Place { name: name.to_owned(), ..place.clone() };
+        let there = self.state.storage.get(&place.storage, &place.key());
+        there.is_some_and(|there| !there.to_value()["metadata"]["deletionTimestamp"].is_null())
     }
 
     fn store_new(
@@ -154,11 +165,14 @@ impl From<Status> for WriteFailure {
     }
 }
 
-fn taken(place: &Place, object: &Value, generated: bool) -> Status {
+fn taken(place: &Place, object: &Value, generated: bool, going: bool) -> Status {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if generated {
-        Status::generate_name_conflict(place.group_resource(), name, 1)
-    } else {
-        Status::already_exists(place.group_resource(), name)
+        return Status::generate_name_conflict(place.group_resource(), name, 1);
     }
+    let mut status = Status::already_exists(place.group_resource(), name);
+    if going {
+        status.message = format!("object is being deleted: {}", status.message);
+    }
+    status
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use skopos_wire::Status;
+use skopos_wire::{GroupResource, Status};
 
 use super::options::{DeleteOptions, Propagation};
 use super::{Place, Writer, crds, metadata, unstorable};
@@ -47,7 +47,8 @@ impl Writer<'_> {
                 return Ok(Deletion::Dry(current));
             }
             let attempt = match self.plan(place, &object, options) {
-                Plan::Now => self.remove(place, &current),
+                Plan::Now => self.remove(place, current.revision()),
+                Plan::MarkAndGo(marked) => self.mark_and_remove(place, &marked, current.revision()),
                 Plan::Mark(marked) => self.mark(place, &marked, current.revision()),
                 Plan::Wait => Ok(Deletion::Pending(current)),
             };
@@ -89,12 +90,13 @@ impl Writer<'_> {
             finalizers
                 .extend(finalizer.filter(|f| !finalizers.iter().any(|have| have == f)).map(Value::from));
         }
-        if finalizers.is_empty() && grace == 0 && !is("namespaces") {
+        let goes = finalizers.is_empty() && grace == 0 && !is("namespaces");
+        if goes && !(is("pods") && options.in_steps) {
             return Plan::Now;
         }
         let earlier = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
         let marked_before = meta.get("deletionTimestamp").is_some();
-        if marked_before && earlier.is_none_or(|earlier| grace >= earlier) {
+        if marked_before && !goes && earlier.is_none_or(|earlier| grace >= earlier) {
             return Plan::Wait;
         }
         let at = self.state.clock.now().checked_add(SignedDuration::from_secs(grace));
@@ -110,7 +112,7 @@ impl Writer<'_> {
         if is("namespaces") {
             marked["status"]["phase"] = "Terminating".into();
         }
-        Plan::Mark(Box::new(marked))
+        if goes { Plan::MarkAndGo(Box::new(marked)) } else { Plan::Mark(Box::new(marked)) }
     }
 
     fn mark(&self, place: &Place, marked: &Value, expected: u64) -> Result<Deletion, WriteError> {
@@ -124,12 +126,16 @@ impl Writer<'_> {
         Ok(Deletion::Pending(stored))
     }
 
-    fn remove(&self, place: &Place, current: &Stored) -> Result<Deletion, WriteError> {
-        Ok(Deletion::Gone(self.state.storage.delete(
-            &place.storage,
-            &place.key(),
-            Some(current.revision()),
-        )?))
+    fn remove(&self, place: &Place, expected: u64) -> Result<Deletion, WriteError> {
+        let gone = self.state.storage.delete(&place.storage, &place.key(), Some(expected))?;
+        Ok(Deletion::Gone(gone))
+    }
+
+    /// Two writes, as of the API server: watchers see how it was marked, and then how it goes.
+    fn mark_and_remove(&self, place: &Place, marked: &Value, expected: u64) -> Result<Deletion, WriteError> {
+        let draft = Draft::from_value(marked).map_err(|_| WriteError::NotFound)?;
+        let marked = self.state.storage.update(&place.storage, draft, Some(expected))?;
+        self.remove(place, marked.revision())
     }
 
     /// What goes with an object.
@@ -163,10 +169,9 @@ impl Writer<'_> {
             let held = object["metadata"]["finalizers"].as_array().is_some_and(|f| !f.is_empty());
             let draft = Draft::from_value(&object).map_err(|e| unstorable(&e))?;
             let expected = Some(current.revision());
-            let attempt = if held {
-                self.state.storage.update(&place.storage, draft, expected)
-            } else {
-                self.state.storage.delete_as(&place.storage, draft, expected)
+            let attempt = match self.state.storage.update(&place.storage, draft, expected) {
+                Ok(ended) if !held => self.remove(place, ended.revision()).map(drop),
+                other => other.map(drop),
             };
             match attempt {
                 Err(WriteError::Conflict { .. }) => {}
@@ -178,6 +183,7 @@ impl Writer<'_> {
 
 enum Plan {
     Now,
+    MarkAndGo(Box<Value>),
     Mark(Box<Value>),
     Wait,
 }
@@ -194,18 +200,19 @@ fn pod_grace(pod: &Value, options: &DeleteOptions) -> i64 {
 
 fn check_preconditions(place: &Place, object: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != text("uid")) {
-        return Err(Status::uid_precondition(place.group_resource(), &place.name, wanted, text("uid")));
+    let refuse = |what: &str, wanted: &str, found: &str, perhaps: &str| {
+        let kind = GroupResource::new(&place.resource.group, &place.resource.kind);
+        let problem = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {perhaps}"
+        );
+        Err(Status::conflict(kind, &place.name, problem))
+    };
+    let (uid, version) = (text("uid"), text("resourceVersion"));
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        return refuse("UID", wanted, uid, "deleted and then recreated");
     }
-    let version = options.resource_version.as_deref().filter(|wanted| *wanted != text("resourceVersion"));
-    if let Some(wanted) = version {
-        let found = text("resourceVersion");
-        return Err(Status::resource_version_precondition(
-            place.group_resource(),
-            &place.name,
-            wanted,
-            found,
-        ));
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
+        return refuse("ResourceVersion", wanted, version, "modified");
     }
     Ok(())
 }

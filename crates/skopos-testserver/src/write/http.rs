@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
-use skopos_wire::{Status, StatusDetails};
+use skopos_wire::{Status, StatusDetails, StatusReason};
 
-use super::modify::refuse_unknown;
+use super::modify::refuse;
 use super::options::UnknownFields;
 use super::{DeleteOptions, Deletion, Part, Place, WriteOptions, Writer, Written, body};
 use crate::contract::{Form, Purpose, Selection};
@@ -13,8 +13,20 @@ use crate::openapi;
 use crate::patch::{self, PatchKind, Shape};
 use crate::request::{RequestInfo, RequestTarget, RequestVerb};
 use crate::serve::respond::{self, Response};
+use crate::serve::router::method_not_allowed;
 use crate::state::ServerState;
-use crate::storage::Scope;
+use crate::storage::{Scope, Stored};
+
+/// The kinds of which a deletion gives the object back instead of a Status.
+const RETURNED: [&str; 7] = [
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceQuota",
+    "Service",
+    "ServiceAccount",
+];
 
 /// Answers a request that writes, or reads a subresource other than `status`.
 pub(crate) async fn handle(
@@ -91,12 +103,12 @@ impl Request<'_> {
             (RequestVerb::Create, Some("token")) => {
                 Ok(respond::json(StatusCode::CREATED, &self.writer.token(&self.place, &self.json()?)?))
             }
-            (verb, _) => Err(Status::method_not_allowed(self.place.group_resource(), verb.as_str())),
+            _ => Err(method_not_allowed()),
         }
     }
 
     fn create(&self) -> Result<Response, Status> {
-        let object = self.json()?;
+        let mut object = self.json()?;
         if self.place.resource.kind == "Binding" && self.place.resource.group.is_empty() {
             let pods =
                 self.state.registry.resolve("", "v1", "pods").ok_or_else(Status::resource_not_served)?;
@@ -105,14 +117,14 @@ impl Request<'_> {
             self.writer.bind(&pod, &object, &self.options)?;
             return Ok(done(StatusCode::CREATED, StatusDetails::default()));
         }
-        let warnings = self.check_fields(&object)?;
+        let warnings = self.check_fields(&mut object)?;
         let written = self.writer.create(&self.place, object, &self.options)?;
         Ok(warned(self.written(StatusCode::CREATED, &written)?, &warnings))
     }
 
     fn update(&self, part: Part) -> Result<Response, Status> {
-        let object = self.json()?;
-        let warnings = self.check_fields(&object)?;
+        let mut object = self.json()?;
+        let warnings = self.check_fields(&mut object)?;
         let written = self.writer.update(&self.place, part, object, &self.options)?;
         Ok(warned(self.written(StatusCode::OK, &written)?, &warnings))
     }
@@ -125,7 +137,8 @@ impl Request<'_> {
                 self.written(if created { StatusCode::CREATED } else { StatusCode::OK }, &written)
             }
             kind => {
-                let change = body::json(&self.body)?;
+                let malformed = |_| Status::bad_request("invalid JSON patch");
+                let change: Value = serde_json::from_slice(&self.body).map_err(malformed)?;
                 let written = self.writer.patch(&self.place, part, kind, &change, &self.options)?;
                 self.written(StatusCode::OK, &written)
             }
@@ -133,19 +146,19 @@ impl Request<'_> {
     }
 
     fn patch_kind(&self) -> Result<PatchKind, Status> {
-        const BUILTIN: [&str; 4] = [
-            "application/json-patch+json",
-            "application/merge-patch+json",
-            "application/strategic-merge-patch+json",
-            "application/apply-patch+yaml",
-        ];
         const CUSTOM: [&str; 3] =
             ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
         let custom = self.place.resource.custom;
         match PatchKind::of_content_type(body::content_type(self.headers)) {
             Some(PatchKind::Strategic) if custom => Err(Status::unsupported_media_type(&CUSTOM)),
             Some(kind) => Ok(kind),
-            None => Err(Status::unsupported_media_type(if custom { &CUSTOM } else { &BUILTIN })),
+            None if custom => Err(Status::unsupported_media_type(&CUSTOM)),
+            // No route takes it.
+            None => {
+                let reason = StatusReason::UnsupportedMediaType;
+                Err(Status::failure(415, reason, "415: Unsupported Media Type")
+                    .with_details(StatusDetails::default()))
+            }
         }
     }
 
@@ -153,6 +166,11 @@ impl Request<'_> {
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
         let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
         match self.writer.delete(&self.place, &options)? {
+            Deletion::Gone(object) | Deletion::Dry(object)
+                if RETURNED.contains(&self.place.resource.kind.as_str()) && !self.place.resource.custom =>
+            {
+                self.written(StatusCode::OK, &Written::Stored(object))
+            }
             Deletion::Gone(object) | Deletion::Dry(object) => {
                 let details = StatusDetails {
                     name: self.place.name.clone(),
@@ -171,14 +189,14 @@ impl Request<'_> {
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
         let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
         let selection = Selection::of(&self.info.query, self.target)?;
-        let (objects, _) = self.state.storage.list(&self.target.storage, Scope::of(selection.namespace()));
+        let (objects, revision) =
+            self.state.storage.list(&self.target.storage, Scope::of(selection.namespace()));
         let mut deleted = Vec::new();
         for object in objects.iter().filter(|object| selection.matches(object)) {
             let place = Place::of(&self.place.resource, object);
             match self.writer.delete(&place, &options) {
-                Ok(Deletion::Gone(object) | Deletion::Pending(object) | Deletion::Dry(object)) => {
-                    deleted.push(object.to_value());
-                }
+                // It is listed as it was.
+                Ok(_) => deleted.push(self.item(object)),
                 // Somebody else was faster, or it may not go.
                 Err(status) if matches!(status.code, 403 | 404) => {}
                 Err(status) => return Err(status),
@@ -187,10 +205,19 @@ impl Request<'_> {
         let list = json!({
             "kind": self.place.resource.list_kind,
             "apiVersion": self.place.resource.api_version(),
-            "metadata": {"resourceVersion": self.state.storage.revision().to_string()},
+            "metadata": {"resourceVersion": revision.to_string()},
             "items": deleted,
         });
         Ok(respond::json(StatusCode::OK, &list))
+    }
+
+    /// An object as it stands in a list.
+    fn item(&self, object: &Stored) -> Value {
+        let mut item = object.to_value();
+        if !self.place.resource.custom {
+            item.as_object_mut().map(|map| (map.remove("kind"), map.remove("apiVersion")));
+        }
+        item
     }
 
     fn patch_scale(&self) -> Result<Response, Status> {
@@ -199,7 +226,7 @@ impl Request<'_> {
         let change = if kind == PatchKind::Apply { body::yaml(&self.body)? } else { body::json(&self.body)? };
         let names_version = change["metadata"].get("resourceVersion").is_some();
         scale = patch::patch(kind, &scale, &change, Shape::builtin())
-            .map_err(|error| super::modify::patch_status(&self.place, &error))?;
+            .map_err(|error| super::modify::patch_status(&error))?;
         if !names_version {
             // A patch is of the newest state.
             scale["metadata"]["resourceVersion"] = Value::Null;
@@ -215,12 +242,13 @@ impl Request<'_> {
         body::object(self.headers, &self.body)
     }
 
-    /// Warnings about fields that the kind does not have; refuses them if the client wants that.
-    fn check_fields(&self, object: &Value) -> Result<Vec<String>, Status> {
+    /// Warnings about fields that the kind does not have; refuses them if the client wants that. They are lost.
+    fn check_fields(&self, object: &mut Value) -> Result<Vec<String>, Status> {
+        let unknown = openapi::drop_unknown_fields(&self.place.resource, object);
         match self.options.unknown_fields {
             UnknownFields::Ignore => Ok(Vec::new()),
-            UnknownFields::Refuse => refuse_unknown(&self.place, object, &[]).map(|()| Vec::new()),
-            UnknownFields::Warn => Ok(openapi::unknown_fields(&self.place.resource, object)),
+            UnknownFields::Refuse => refuse(&self.place, &unknown).map(|()| Vec::new()),
+            UnknownFields::Warn => Ok(unknown),
         }
     }
 

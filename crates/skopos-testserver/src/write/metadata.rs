@@ -33,9 +33,7 @@ const WITH_GENERATION: [&str; 14] = [
 pub(super) fn stamp_new(state: &ServerState, resource: &ResourceType, object: &mut Value) {
     let uid = uuid::Builder::from_random_bytes(state.rng.lock().u128(..).to_le_bytes()).into_uuid();
     let metadata = metadata_mut(object);
-    for field in
-        ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion", "selfLink"]
-    {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
         metadata.remove(field);
     }
     metadata.insert("uid".into(), uid.to_string().into());

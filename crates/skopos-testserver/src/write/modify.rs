@@ -1,7 +1,7 @@
 //! Changing objects that exist: update, patch and apply share all but the question of what the client wants.
 
 use serde_json::Value;
-use skopos_wire::{FieldError, Status, StatusCause};
+use skopos_wire::{FieldError, Status, StatusCause, StatusDetails};
 
 use super::options::{UnknownFields, WriteOptions};
 use super::{Place, Writer, Written, body, crds, defaults, metadata, unstorable, validate};
@@ -66,11 +66,17 @@ impl Writer<'_> {
     ) -> Result<Written, Status> {
         let shape = Shape::root(&place.resource);
         self.modify_object(place, part, options, |old| {
-            let mut new = patch::patch(kind, old, change, shape).map_err(|e| patch_status(place, &e))?;
-            if options.unknown_fields == UnknownFields::Refuse {
+            let mut new = patch::patch(kind, old, change, shape).map_err(|e| patch_status(&e))?;
+            if !options.trusted {
                 let before = openapi::unknown_fields(&place.resource, old);
-                refuse_unknown(place, &new, &before)?;
+                let mut unknown = openapi::drop_unknown_fields(&place.resource, &mut new);
+                unknown.retain(|path| !before.contains(path));
+                if options.unknown_fields == UnknownFields::Refuse {
+                    refuse(place, &unknown)?;
+                }
             }
+            // An update of another object's uid is in conflict; a patch that would change the uid makes no sense.
+            check_uid(place, old, &new)?;
             body::settle(&mut new, place)?;
             Ok(new)
         })
@@ -98,7 +104,7 @@ impl Writer<'_> {
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &[error]));
         }
         if options.unknown_fields == UnknownFields::Refuse {
-            refuse_unknown(place, &config, &[])?;
+            refuse(place, &openapi::unknown_fields(&place.resource, &config))?;
         }
         let resource = &place.resource;
         let manager = metadata::manager(&options.manager, Operation::Apply, resource, part.subresource());
@@ -112,7 +118,7 @@ impl Writer<'_> {
             let mut managers = Managers::default();
             let bare = bare(&config);
             apply::apply(None, &bare, &mut managers, &manager, options.force, shape)
-                .map_err(|e| patch_status(place, &e))?;
+                .map_err(|e| patch_status(&e))?;
             let created = self.create_with(place, config.clone(), options, |m, _| *m = managers.clone());
             match created {
                 Err(status) if status.code == 409 => {}
@@ -124,7 +130,7 @@ impl Writer<'_> {
             let live = bare(old);
             let mut new =
                 apply::apply(Some(&live), &bare(&config), &mut managers, &manager, options.force, shape)
-                    .map_err(|e| patch_status(place, &e))?;
+                    .map_err(|e| patch_status(&e))?;
             new["metadata"]["resourceVersion"] = version.clone().into();
             Ok((new, Some(managers)))
         })?;
@@ -242,7 +248,9 @@ impl Writer<'_> {
             || metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0
             || place.resource.group.is_empty() && place.resource.plural == "namespaces";
         let stored = if deleted && !waits {
-            self.state.storage.delete_as(&place.storage, draft, Some(expected))?
+            // Its last state is the one before this write, which is never stored; the answer is what it would have been.
+            self.state.storage.delete(&place.storage, &place.key(), Some(expected))?;
+            return Ok(Ok(Written::Dry(new.clone())));
         } else {
             let stored = self.state.storage.update(&place.storage, draft, Some(expected))?;
             definition.register(self.state);
@@ -252,16 +260,12 @@ impl Writer<'_> {
     }
 }
 
-/// Refuses fields that the kind does not have, except those that were there before.
-pub(super) fn refuse_unknown(place: &Place, object: &Value, before: &[String]) -> Result<(), Status> {
-    let unknown: Vec<String> = openapi::unknown_fields(&place.resource, object)
-        .into_iter()
-        .filter(|path| !before.contains(path))
-        .map(|path| format!("unknown field {path:?}"))
-        .collect();
+/// Refuses fields that the kind does not have, if there are any.
+pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
     if unknown.is_empty() {
         return Ok(());
     }
+    let unknown: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
     let (kind, version) = (&place.resource.kind, &place.resource.version);
     Err(Status::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
@@ -270,26 +274,15 @@ pub(super) fn refuse_unknown(place: &Place, object: &Value, before: &[String]) -
 }
 
 /// The status for a patch that does not apply.
-pub(super) fn patch_status(place: &Place, error: &PatchError) -> Status {
+pub(super) fn patch_status(error: &PatchError) -> Status {
     match error {
         PatchError::Malformed(message) => Status::bad_request(message),
-        PatchError::Unprocessable(message) => {
-            let mut status = Status::failure(
-                422,
-                skopos_wire::StatusReason::Invalid,
-                "the server rejected our request due to an error in our request",
-            )
-            .with_details(skopos_wire::StatusDetails {
-                name: place.name.clone(),
-                group: place.resource.group.clone(),
-                kind: place.resource.plural.clone(),
-                ..Default::default()
-            });
-            if let Some(details) = &mut status.details {
-                details.causes.push(StatusCause { message: message.clone(), ..StatusCause::default() });
-            }
-            status
-        }
+        PatchError::Unprocessable(_) => Status::failure(
+            422,
+            skopos_wire::StatusReason::Invalid,
+            "the server rejected our request due to an error in our request",
+        )
+        .with_details(StatusDetails::default()),
         PatchError::Conflict(conflicts) => {
             let cause = |conflict: &Conflict| StatusCause {
                 reason: "FieldManagerConflict".into(),
@@ -301,12 +294,29 @@ pub(super) fn patch_status(place: &Place, error: &PatchError) -> Status {
     }
 }
 
+/// Both the checks of all objects and those of the kind look at the uid.
+fn check_uid(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
+    let uid = wanted["metadata"]["uid"].as_str().unwrap_or_default();
+    if uid.is_empty() || old["metadata"]["uid"] == uid {
+        return Ok(());
+    }
+    let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
+    let (group, kind) = (&place.resource.group, &place.resource.kind);
+    Err(Status::invalid(group, kind, &place.name, &[error.clone(), error]))
+}
+
 fn check_preconditions(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
     let text =
         |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (wanted_uid, uid) = (text(wanted, "uid"), text(old, "uid"));
     if !wanted_uid.is_empty() && wanted_uid != uid {
-        return Err(Status::uid_precondition(place.group_resource(), &place.name, &wanted_uid, &uid));
+        // The storage's own words.
+        let problem = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {uid}",
+            place.resource.plural,
+            place.key()
+        );
+        return Err(Status::conflict(place.group_resource(), &place.name, problem));
     }
     let version = text(wanted, "resourceVersion");
     if matches!(version.as_str(), "" | "0") {

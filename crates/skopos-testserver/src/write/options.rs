@@ -37,6 +37,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Propagation,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
+    /// A pod that may go at once is marked before it goes, as by the API server: watchers see both.
+    pub(crate) in_steps: bool,
 }
 
 /// What happens to an object's dependents when it is deleted.
@@ -109,7 +111,7 @@ impl DeleteOptions {
     /// # Errors
     /// 400 or 422 for what makes no sense.
     pub(crate) fn of_request(query: &Query, body: Option<&Value>) -> Result<Self, Status> {
-        let mut options = Self { dry_run: dry_run(query.all("dryRun"))?, ..Self::default() };
+        let mut options = Self { dry_run: dry_run(query.all("dryRun"))?, in_steps: true, ..Self::default() };
         let number = |text: &str| text.parse::<i64>().map_err(|e| Status::bad_request(e.to_string()));
         options.grace_period_seconds = query.get("gracePeriodSeconds").map(number).transpose()?;
         if let Some(policy) = query.get("propagationPolicy") {
@@ -168,7 +170,9 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<bool, Status> {
     let mut dry = false;
     for value in values {
         if value != "All" {
-            let error = FieldError::not_supported("dryRun", value, &["All"]);
+            // Go's text for the list of values.
+            let mut error = FieldError::not_supported("dryRun", value, &["All"]);
+            error.value = format!("[{value:?}]");
             return Err(Status::invalid("meta.k8s.io", "CreateOptions", "", &[error]));
         }
         dry = true;

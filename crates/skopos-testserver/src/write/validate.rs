@@ -19,6 +19,7 @@ pub(super) fn object(resource: &ResourceType, object: &Value, old: Option<&Value
         Some(old) => check_changes(resource, old, object, &mut errors),
     }
     check_labels(object, &mut errors);
+    check_annotations(object, &mut errors);
     check_numbers(resource, object, &mut errors);
     if let Some(schema) = &resource.schema {
         schema::check(schema, object, &mut errors);
@@ -33,19 +34,15 @@ pub(super) fn object(resource: &ResourceType, object: &Value, old: Option<&Value
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const KEY_NAME: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const KEY: &str = "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
 fn check_name(resource: &ResourceType, name: &str, errors: &mut Vec<FieldError>) {
     let mut refuse = |problem: &str| errors.push(FieldError::invalid("metadata.name", name, problem));
-    let label = |text: &str| {
-        !text.is_empty()
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-            && !text.starts_with('-')
-            && !text.ends_with('-')
-    };
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "services") => {
-            if !label(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
+            if !is_label(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
                 refuse(LABEL_1035);
             }
             if name.len() > 63 {
@@ -53,7 +50,7 @@ fn check_name(resource: &ResourceType, name: &str, errors: &mut Vec<FieldError>)
             }
         }
         ("", "namespaces") => {
-            if !label(name) {
+            if !is_label(name) {
                 refuse(LABEL);
             }
             if name.len() > 63 {
@@ -67,7 +64,7 @@ fn check_name(resource: &ResourceType, name: &str, errors: &mut Vec<FieldError>)
             _ => {}
         },
         _ => {
-            if !name.split('.').all(label) {
+            if !is_subdomain(name) {
                 refuse(SUBDOMAIN);
             }
             if name.len() > 253 {
@@ -84,7 +81,8 @@ fn check_labels(object: &Value, errors: &mut Vec<FieldError>) {
             && value.bytes().next().is_none_or(|b| b.is_ascii_alphanumeric())
             && value.bytes().next_back().is_none_or(|b| b.is_ascii_alphanumeric())
     };
-    for value in object["metadata"]["labels"].as_object().into_iter().flat_map(|labels| labels.values()) {
+    for (key, value) in object["metadata"]["labels"].as_object().into_iter().flatten() {
+        check_key("metadata.labels", key, errors);
         match value.as_str() {
             Some(value) if value.len() > 63 => {
                 errors.push(FieldError::invalid("metadata.labels", value, "must be no more than 63 bytes"));
@@ -95,6 +93,52 @@ fn check_labels(object: &Value, errors: &mut Vec<FieldError>) {
             _ => {}
         }
     }
+}
+
+fn check_annotations(object: &Value, errors: &mut Vec<FieldError>) {
+    for key in object["metadata"]["annotations"].as_object().into_iter().flat_map(|map| map.keys()) {
+        // Their case does not count.
+        check_key("metadata.annotations", &key.to_lowercase(), errors);
+    }
+}
+
+/// A key of labels or annotations: `name` or `prefix/name`.
+fn check_key(field: &str, key: &str, errors: &mut Vec<FieldError>) {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let mut refuse = |problem: &str| errors.push(FieldError::invalid(field, key, problem));
+    if name.contains('/') {
+        refuse(KEY);
+        return;
+    }
+    if prefix == Some("") {
+        refuse("prefix part must be non-empty");
+    } else if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
+        refuse(&format!("prefix part {SUBDOMAIN}"));
+    }
+    let alphanumeric = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric());
+    if name.is_empty() {
+        refuse("name part must be non-empty");
+    } else if name.len() > 63 {
+        refuse("name part must be no more than 63 bytes");
+    }
+    let letters = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+    if !(letters && alphanumeric(name.bytes().next()) && alphanumeric(name.bytes().next_back())) {
+        refuse(&format!("name part {KEY_NAME}"));
+    }
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+fn is_label(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 fn check_numbers(resource: &ResourceType, object: &Value, errors: &mut Vec<FieldError>) {
@@ -148,7 +192,9 @@ fn check_changes(resource: &ResourceType, old: &Value, new: &Value, errors: &mut
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 added.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")
             );
-            errors.push(FieldError::forbidden("metadata.finalizers", problem));
+            // Both the checks of all objects and those of the kind see it.
+            let error = FieldError::forbidden("metadata.finalizers", problem);
+            errors.extend([error.clone(), error]);
         }
     }
 }

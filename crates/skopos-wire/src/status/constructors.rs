@@ -275,14 +275,10 @@ impl Status {
         Self::forbidden(resource, name, problem)
     }
 
-    /// 404 for a resource that the server does not serve, as JSON. For paths it answers in plain text (W16).
+    /// 404 for a resource that the server does not serve, as JSON. Outside of the built-in groups it answers in plain text
+    /// (W16).
     pub fn resource_not_served() -> Self {
-        let cause = StatusCause {
-            reason: "UnexpectedServerResponse".into(),
-            message: "404 page not found".into(),
-            field: String::new(),
-        };
-        let details = StatusDetails { causes: vec![cause], ..StatusDetails::default() };
+        let details = StatusDetails::default();
         Self::failure(404, StatusReason::NotFound, "the server could not find the requested resource")
             .with_details(details)
     }
