@@ -1,0 +1,53 @@
+//! Plays every script on the test server, and compares what a client sees with what it saw on a server made of
+//! Kubernetes' own libraries. `docs/calibration.md` tells more.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod kit;
+
+use std::path::{Path, PathBuf};
+
+use kit::golden::Histories;
+use kit::script::Script;
+use kit::{compare, contract, golden, play, script};
+use skopos_testserver::TestServer;
+
+#[test]
+fn the_test_server_answers_as_the_real_one_did() {
+    let real = golden::read(&folder().join("tests/calibration/golden")).unwrap();
+    let ours: Histories =
+        script::all().iter().map(|script| (script.name.clone(), play_alone(script))).collect();
+    let forgotten =
+        real.keys().filter(|name| !ours.contains_key(*name)).map(|name| format!("{name}: has no script"));
+    let complaints: Vec<String> =
+        compare::complaints(&real, &ours, &compare::known()).into_iter().chain(forgotten).collect();
+    assert!(complaints.is_empty(), "{} complaints:\n\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+#[test]
+fn every_line_of_the_contract_is_shown_or_has_a_reason() {
+    assert_eq!(contract::uncovered(&script::all()), [""; 0]);
+}
+
+#[test]
+fn the_page_tells_what_is() {
+    let page = std::fs::read_to_string(folder().join("../../docs/calibration.md")).unwrap();
+    let wanted = contract::page(&script::all(), &compare::known());
+    assert!(page == wanted, "docs/calibration.md is old: `cargo run -- page` in peers/calibration writes it");
+}
+
+/// Each script has a server of its own, under virtual time.
+fn play_alone(script: &Script) -> Vec<serde_json::Value> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let server = TestServer::builder().clock_seed(1).start().await.unwrap();
+        let history = play::play(&server, script, "calibration-1").await;
+        server.stop().await;
+        history
+    })
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
+}
