@@ -19,12 +19,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -66,7 +68,9 @@ func newServer(o options, etcd *etcd) (*server, error) {
 	}
 	backend := &backend{endpoint: etcd.endpoint, watchCache: o.watchCache}
 	config.RESTOptionsGetter = backend
-	generic, err := config.Complete(informers).New("skopos-peer", genericapiserver.NewEmptyDelegate())
+	notFound := notfoundhandler.New(codecs, genericfilters.NoMuxAndDiscoveryIncompleteKey)
+	delegate := genericapiserver.NewEmptyDelegateWithCustomHandler(notFound)
+	generic, err := config.Complete(informers).New("skopos-peer", delegate)
 	if err != nil {
 		return nil, err
 	}

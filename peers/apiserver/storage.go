@@ -36,7 +36,7 @@ var _ generic.RESTOptionsGetter = &backend{}
 func (b *backend) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	version := schema.GroupVersion{Group: resource.Group, Version: "v1"}
 	internal := schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal}
-	codec := codecs.CodecForVersions(protobufSerializer(), codecs.UniversalDeserializer(), version, internal)
+	codec := bareCodec{codecs.CodecForVersions(protobufSerializer(), codecs.UniversalDeserializer(), version, internal)}
 	config := storagebackend.NewDefaultConfig("/registry", codec)
 	config.EncodeVersioner = version
 	config.Transport.ServerList = []string{b.endpoint}
@@ -60,6 +60,18 @@ func protobufSerializer() runtime.Serializer {
 		panic("the codecs speak no protobuf")
 	}
 	return info.Serializer
+}
+
+// bareCodec gives decoded objects no kind of their own, as a conversion to an internal type would.
+type bareCodec struct{ runtime.Codec }
+
+// Decode reads an object.
+func (c bareCodec) Decode(data []byte, kind *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	object, found, err := c.Codec.Decode(data, kind, into)
+	if err == nil {
+		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return object, found, err
 }
 
 // cached puts the watch cache before etcd, as registry.StorageWithCacher does.

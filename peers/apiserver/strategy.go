@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -15,8 +16,8 @@ import (
 )
 
 // strategy is what the generic registry asks about a resource. It does what the list and watch contract can show:
-// status apart from the rest, generations, the grace of pods. The kinds' own defaults and validations are not here: they
-// are not part of the published libraries.
+// status apart from the rest, generations, the grace of pods. The kinds' own defaults and validations (beyond that of
+// the metadata) are not here: they are not part of the published libraries.
 type strategy struct {
 	*runtime.Scheme
 	names.NameGenerator
@@ -96,10 +97,17 @@ func (strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageColl
 	return rest.DeleteDependents
 }
 
-func (strategy) Validate(context.Context, runtime.Object) field.ErrorList { return nil }
-func (strategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
+// Validate looks at the metadata, as the validation of most kinds begins.
+func (s strategy) Validate(_ context.Context, object runtime.Object) field.ErrorList {
+	return validation.ValidateObjectMetaAccessor(accessor(object), !s.resource.cluster, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
+
+func (s strategy) ValidateUpdate(_ context.Context, object, old runtime.Object) field.ErrorList {
+	path := field.NewPath("metadata")
+	problems := validation.ValidateObjectMetaAccessorUpdate(accessor(object), accessor(old), path)
+	return append(problems, validation.ValidateObjectMetaAccessor(accessor(object), !s.resource.cluster, validation.NameIsDNSSubdomain, path)...)
+}
+
 func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
 func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil

@@ -1,0 +1,122 @@
+//! The server made of Kubernetes' own libraries, as a process of its own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use bytes::Bytes;
+use http::Method;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::kit::client;
+use crate::kit::target::{Stream, Target};
+
+/// A running server. It ends when this is dropped.
+pub(crate) struct RealServer {
+    program: PathBuf,
+    data: TempDir,
+    port: u16,
+    tls: TlsConnector,
+    process: Mutex<Child>,
+}
+
+/// How long a start or an end may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+// === impl RealServer ===
+
+impl RealServer {
+    /// Starts a server with no content on a free port.
+    pub(crate) async fn start(program: &Path) -> anyhow::Result<Self> {
+        let data = tempfile::tempdir()?;
+        let (process, port) = launch(program, data.path(), 0).await?;
+        let certificates = data.path().join("certificate/apiserver.crt");
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_file_iter(&certificates)? {
+            roots.add(certificate?)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self {
+            program: program.to_owned(),
+            data,
+            port,
+            tls: TlsConnector::from(Arc::new(config)),
+            process: Mutex::new(process),
+        })
+    }
+
+    /// Asks the server to end, and waits until it has.
+    pub(crate) async fn stop(&self) -> anyhow::Result<()> {
+        let mut process = self.process.lock().await;
+        signal(&process, Signal::SIGTERM)?;
+        timeout(PATIENCE, process.wait()).await.context("the server does not end")??;
+        Ok(())
+    }
+}
+
+impl Target for RealServer {
+    async fn connect(&self) -> io::Result<Stream> {
+        let tcp = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        tcp.set_nodelay(true)?;
+        let name = ServerName::try_from("127.0.0.1").map_err(io::Error::other)?;
+        Ok(Box::pin(self.tls.connect(name, tcp).await?))
+    }
+
+    async fn compact(&self) -> io::Result<()> {
+        let answer = client::send(self, Method::POST, "/debug/compact", &[], Bytes::new()).await?;
+        if answer.code == 200 {
+            return Ok(());
+        }
+        let problem = answer.whole().await?;
+        Err(io::Error::other(format!("no compaction: {}", String::from_utf8_lossy(&problem))))
+    }
+
+    async fn restart(&self) -> io::Result<()> {
+        let mut process = self.process.lock().await;
+        process.kill().await?;
+        (*process, _) = launch(&self.program, self.data.path(), self.port).await.map_err(io::Error::other)?;
+        Ok(())
+    }
+}
+
+/// Starts the program and waits until it is ready; gives the port too.
+async fn launch(program: &Path, data: &Path, port: u16) -> anyhow::Result<(Child, u16)> {
+    let mut process = Command::new(program)
+        .args(["--port", &port.to_string(), "--data-dir"])
+        .arg(data)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("{} does not start", program.display()))?;
+    let output = process.stdout.take().ok_or_else(|| anyhow!("the server has no output"))?;
+    let mut lines = BufReader::new(output).lines();
+    let line = timeout(PATIENCE, lines.next_line()).await.context("the server is not ready in time")??;
+    let line = line.ok_or_else(|| anyhow!("the server ended before it was ready"))?;
+    let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
+    Ok((process, port.with_context(|| format!("the server says {line:?}, and no port"))?))
+}
+
+fn signal(process: &Child, signal: Signal) -> anyhow::Result<()> {
+    let Some(id) = process.id() else { return Ok(()) };
+    kill(Pid::from_raw(i32::try_from(id)?), signal)?;
+    Ok(())
+}
