@@ -1,5 +1,6 @@
 //! The machine against a model of a server, in virtual time.
 
+mod conduct;
 mod course;
 mod history;
 mod hostile;
