@@ -2,12 +2,15 @@
 
 mod conduct;
 mod course;
+mod desk;
+mod doubts;
 mod history;
 mod hostile;
 mod properties;
 mod recorder;
 mod scenarios;
 mod server;
+mod undecodable;
 mod world;
 
 use std::time::Duration;

@@ -1,0 +1,102 @@
+//! A machine at which a test sits as server and clock: one input at a time, at a moment of its choice.
+
+use skopos_wire::WatchEvent;
+
+use super::recorder::Recorder;
+use super::secs;
+use super::server::object;
+use crate::Time;
+use crate::machine::*;
+
+pub(super) fn at(seconds: u64) -> Time {
+    Time::after_origin(secs(seconds))
+}
+
+pub(super) struct Desk {
+    pub(super) machine: Machine,
+    pub(super) sink: Recorder,
+    pub(super) now: Time,
+}
+
+impl Desk {
+    pub(super) fn new(seed: u64) -> Self {
+        let options = MachineOptions { initial: InitialList::Paged, ..MachineOptions::default() };
+        Self::with(options, seed)
+    }
+
+    pub(super) fn with(options: MachineOptions, seed: u64) -> Self {
+        let machine = Machine::new(options, seed, Time::ORIGIN);
+        Desk { machine, sink: Recorder::default(), now: Time::ORIGIN }
+    }
+
+    /// A watch stands at RV 10, where there is one object.
+    pub(super) fn watching(seed: u64) -> (Self, RequestId) {
+        let mut desk = Desk::new(seed);
+        let list = desk.asks().id();
+        desk.give(Input::Opened { id: list });
+        desk.give(Input::Items { id: list, items: vec![Ok(object("a", 1, 9))] });
+        desk.give(Input::ListEnd { id: list, resource_version: Some(10.into()), continue_token: None });
+        let watch = desk.asks().id();
+        desk.give(Input::Opened { id: watch });
+        assert_eq!(desk.machine.state().condition, Condition::Watching);
+        (desk, watch)
+    }
+
+    pub(super) fn give(&mut self, input: Input) {
+        self.machine.handle(self.now, input, &mut self.sink);
+    }
+
+    pub(super) fn fail(&mut self, id: RequestId, code: u16) {
+        self.give(Input::Failed { id, failure: Failure::Answer { code, status: None, retry_after: None } });
+    }
+
+    pub(super) fn change(&mut self, id: RequestId, rv: u64) {
+        self.give(Input::Events { id, events: vec![Ok(WatchEvent::Modified(object("a", 1, rv)))] });
+    }
+
+    pub(super) fn bookmark(&mut self, id: RequestId, rv: u64) {
+        let bookmark = WatchEvent::Bookmark { resource_version: rv.into(), initial_events_end: false };
+        self.give(Input::Events { id, events: vec![Ok(bookmark)] });
+    }
+
+    pub(super) fn probe(&mut self, sent_at: u64, rv: u64) {
+        self.give(Input::Probed { sent_at: at(sent_at), resource_version: rv.into() });
+    }
+
+    pub(super) fn at(&mut self, seconds: u64) {
+        self.now = at(seconds);
+    }
+
+    pub(super) fn due(&self) -> Time {
+        self.machine.poll_timeout().expect("something is always due")
+    }
+
+    /// The watch that is asked for next.
+    pub(super) fn watches(&mut self) -> WatchRequest {
+        match self.asks() {
+            Action::Watch(watch) => watch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A second look, which is due at that moment.
+    pub(super) fn looks(&mut self, seconds: u64) -> RequestId {
+        assert_eq!(self.due(), at(seconds), "a second look is due");
+        let look = self.watches();
+        assert!(look.second_look);
+        self.give(Input::Opened { id: look.id });
+        look.id
+    }
+
+    /// The one request that is asked for next, as soon as it is due.
+    pub(super) fn asks(&mut self) -> Action {
+        let action = self.machine.poll_action().or_else(|| {
+            self.now = self.now.max(self.machine.poll_timeout()?);
+            self.give(Input::Timeout);
+            self.machine.poll_action()
+        });
+        let action = action.expect("a request");
+        assert_eq!(self.machine.poll_action(), None, "one at a time");
+        action
+    }
+}

@@ -1,0 +1,155 @@
+//! When a silent stream is looked into, and what a look proves.
+
+use super::desk::{Desk, at};
+use super::secs;
+use crate::machine::*;
+
+#[test]
+fn silence_without_probes_is_looked_into_after_90_seconds() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(30);
+    desk.change(watch, 11);
+    assert_eq!(desk.due(), at(120));
+    let look = desk.watches();
+    assert_eq!(look.start, WatchStart::After(11.into()));
+    assert_eq!((look.timeout, look.avoid, look.second_look), (secs(3), Some(watch), true));
+    assert_eq!(desk.machine.stats().second_looks, 1);
+    // It is given up after its own length and some seconds for the answer.
+    assert_eq!(desk.due(), at(130));
+    desk.at(130);
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look.id }));
+    assert_eq!(
+        desk.machine.state().condition,
+        Condition::Watching,
+        "nothing shows that there is something to say"
+    );
+}
+
+#[test]
+fn a_confirmed_silence_is_no_reason_to_look() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(80);
+    desk.probe(79, 10);
+    assert_eq!(desk.sink.fresh, Some(at(79)));
+    assert_eq!(desk.due(), at(170));
+}
+
+#[test]
+fn a_probe_that_is_ahead_is_looked_into_soon() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    assert_eq!(desk.due(), at(35), "the stream has 15 s");
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(100);
+    desk.probe(99, 20);
+    assert_eq!(desk.due(), at(101), "nothing was proven for a minute");
+    assert_eq!(desk.sink.fresh, Some(at(0)));
+}
+
+#[test]
+fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.change(look, 15);
+    desk.change(look, 20);
+    assert_eq!(desk.sink.rv, Some(10), "a look changes nothing");
+    assert_eq!(desk.due(), at(37), "the stream may be a little later");
+    desk.at(37);
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
+    assert!(desk.machine.state().reason.as_ref().is_some_and(|reason| reason.contains("15")));
+    assert_eq!((desk.machine.stats().stalls, desk.machine.state().attempts), (1, 1));
+    let again = desk.watches();
+    assert_eq!((again.avoid, again.distrust, desk.now), (Some(watch), true, at(37)));
+}
+
+#[test]
+fn a_stream_that_brings_what_the_look_showed_is_left_alone() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.change(look, 20);
+    desk.at(36);
+    desk.change(watch, 15);
+    assert_eq!(desk.machine.poll_action(), None, "not yet");
+    desk.change(watch, 20);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+    assert_eq!((desk.sink.fresh, desk.sink.rv), (Some(at(19)), Some(20)));
+    assert_eq!(desk.machine.stats().stalls, 0);
+    assert_eq!(desk.due(), at(126));
+}
+
+#[test]
+fn a_look_that_shows_a_bookmark_proves_the_silence() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.bookmark(look, 19);
+    assert_eq!((desk.sink.rv, desk.sink.fresh), (Some(19), Some(at(0))));
+    assert_eq!(desk.machine.poll_action(), None, "not as far as the probe");
+    desk.bookmark(look, 21);
+    assert_eq!((desk.sink.rv, desk.sink.fresh), (Some(21), Some(at(19))));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+    // The stream is the same as before, and what it brings late is known.
+    desk.change(watch, 20);
+    assert_eq!(desk.sink.batches, 0);
+    desk.change(watch, 22);
+    assert_eq!(desk.sink.batches, 1);
+}
+
+#[test]
+fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.give(Input::Closed { id: look });
+    assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
+    // Twice the grace, and a quarter more at random; then four times.
+    let wait = desk.due().since(desk.now);
+    assert!(wait >= secs(30) && wait <= secs(38), "{wait:?}");
+    desk.machine.poll_action();
+    let look = desk.watches().id;
+    desk.give(Input::Failed { id: look, failure: Failure::Malformed { reason: "x".into() } });
+    let wait = desk.due().since(desk.now);
+    assert!(wait >= secs(60) && wait <= secs(75), "{wait:?}");
+}
+
+#[test]
+fn a_probe_that_proves_less_than_a_later_one_is_forgotten() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(5);
+    desk.probe(1, 20);
+    desk.probe(4, 25);
+    // Overtaken: sent earlier, or having seen less.
+    desk.probe(3, 26);
+    desk.probe(5, 24);
+    desk.change(watch, 24);
+    assert_eq!(desk.sink.fresh, Some(at(1)));
+    desk.change(watch, 25);
+    assert_eq!(desk.sink.fresh, Some(at(4)));
+    desk.change(watch, 30);
+    assert_eq!(desk.sink.fresh, Some(at(4)));
+}
+
+#[test]
+fn a_stream_that_comes_only_half_as_far_does_not_end_the_look() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(18, 20);
+    desk.probe(19, 30);
+    let look = desk.looks(35);
+    desk.change(watch, 20);
+    assert_eq!(desk.sink.fresh, Some(at(18)));
+    assert_eq!(desk.machine.poll_action(), None, "30 is still to come");
+    desk.change(watch, 30);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+}
