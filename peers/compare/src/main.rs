@@ -1,0 +1,56 @@
+//! Runs client-go, kube-rs and Skopos side by side under the same faults and loads, and writes `docs/comparison.md`.
+//!
+//! ```text
+//!             ┌─ proxy ─ client-go ─┐
+//!  server ────┼─ proxy ─ kube-rs ───┼──▶ what each believes, and what it tells its user ──▶ results ──▶ page, plots
+//!             └─ proxy ─ skopos ────┘
+//! ```
+
+mod belief;
+mod catalogue;
+mod client;
+mod faults;
+mod machine;
+mod page;
+mod programs;
+mod proxy;
+mod results;
+mod scene;
+mod server;
+mod speed;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "client-go, kube-rs and Skopos, measured side by side")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Inflict every fault on all three clients.
+    Faults(faults::Options),
+    /// Measure CPU and memory of syncing and of watching.
+    Speed(speed::Options),
+    /// Write docs/comparison.md and its plots from the results.
+    Page,
+    /// List the faults.
+    List,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Faults(options) => faults::run(&options).await,
+        Command::Speed(options) => speed::run(&options).await,
+        Command::Page => page::write(),
+        Command::List => {
+            for fault in catalogue::all() {
+                println!("{:28} row {:2}  {}", fault.id, fault.row, fault.title);
+            }
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Writes `docs/comparison.md` from the results.
+
+mod plots;
+mod tables;
+
+use anyhow::{Context as _, Result};
+
+use crate::programs;
+use crate::results::{self, FaultResults, SpeedResults};
+
+/// The page's text; tables and figures are put in where it says `{{...}}`.
+const TEMPLATE: &str = include_str!("template.md");
+
+/// Writes the page and its plots.
+pub(crate) fn write() -> Result<()> {
+    let folder = results::folder();
+    let faults: FaultResults = results::read(&folder.join("faults.json"))?;
+    let speed: SpeedResults = results::read(&folder.join("speed.json"))?;
+    let machine = &faults.machine;
+    let parts = [
+        (
+            "machine",
+            format!(
+                "{} cores ({}), {} GiB of memory, {}",
+                machine.cores, machine.processor, machine.memory_gib, machine.kernel
+            ),
+        ),
+        ("go", machine.go.clone()),
+        ("count", faults.faults.len().to_string()),
+        ("cap", format!("{:.0}", faults.cap_s)),
+        ("times", tables::times(&faults)),
+        ("harm", tables::harm(&faults)),
+        ("starts", tables::starts(&faults)),
+        ("speed", tables::speed(&speed)),
+    ];
+    let page = parts
+        .iter()
+        .fold(TEMPLATE.to_owned(), |page, (name, part)| page.replace(&format!("{{{{{name}}}}}"), part));
+    let file = programs::repository().join("docs/comparison.md");
+    std::fs::write(&file, page).with_context(|| format!("writing {}", file.display()))?;
+    plots::notice(&faults, &folder.join("notice.svg"))?;
+    plots::recover(&faults, &folder.join("recover.svg"))?;
+    plots::speed(&speed, &folder.join("speed.svg"))
+}

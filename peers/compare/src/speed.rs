@@ -1,0 +1,162 @@
+//! CPU and memory of syncing and of watching, one client at a time.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures::{Stream, StreamExt as _};
+use peer_protocol::{Line, Usage, What};
+use tokio::time::timeout;
+
+use crate::client::{Client, Who};
+use crate::machine::Machine;
+use crate::programs;
+use crate::results::{self, SpeedResult, SpeedResults};
+use crate::server::{Kind, Server};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How many pods the server has, for each round.
+    #[arg(long, value_delimiter = ',', default_values_t = [10_000, 50_000, 100_000])]
+    pods: Vec<usize>,
+    /// How many watch events follow the sync.
+    #[arg(long, default_value_t = 20_000)]
+    events: usize,
+    /// Only the test server.
+    #[arg(long)]
+    test_server: bool,
+    /// Build the programs first.
+    #[arg(long)]
+    build: bool,
+    /// Where the results go.
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// A client in one of its ways.
+struct Mode {
+    who: Who,
+    name: &'static str,
+    flags: &'static [&'static str],
+}
+
+const MODES: [Mode; 6] = [
+    Mode { who: Who::ClientGo, name: "protobuf", flags: &["--encoding", "protobuf"] },
+    Mode { who: Who::ClientGo, name: "JSON", flags: &["--encoding", "json"] },
+    Mode { who: Who::KubeRs, name: "default", flags: &[] },
+    Mode { who: Who::KubeRs, name: "streaming list", flags: &["--watch-list", "on"] },
+    Mode { who: Who::Skopos, name: "raw", flags: &[] },
+    Mode { who: Who::Skopos, name: "typed handler", flags: &["--typed"] },
+];
+
+pub(crate) async fn run(options: &Options) -> Result<()> {
+    if options.build {
+        programs::build()?;
+    }
+    let out = options.out.clone().unwrap_or_else(|| results::folder().join("speed.json"));
+    let mut rows: Vec<SpeedResult> =
+        results::read(&out).map(|old: SpeedResults| old.rows).unwrap_or_default();
+    let kind = if options.test_server { Kind::Test } else { Kind::Real };
+    for &pods in &options.pods {
+        eprintln!("starting the {} with {pods} pods", kind.name());
+        let server = Server::start(kind, pods).await?;
+        for mode in MODES.iter().filter(|mode| kind == Kind::Real || mode.name != "protobuf") {
+            let row = measure(&server, kind, mode, pods, options.events).await?;
+            println!("{row:?}");
+            let same = |other: &SpeedResult| {
+                (other.client, other.pods, other.server) == (mode.who, pods, kind) && other.mode == mode.name
+            };
+            rows.retain(|other| !same(other));
+            rows.push(row);
+            rows.sort_by_key(|row| (row.server == Kind::Test, row.pods, row.client));
+            results::write(&out, &SpeedResults { machine: Machine::this(), rows: rows.clone() })?;
+        }
+        server.stop().await?;
+    }
+    Ok(())
+}
+
+/// The pod whose creation ends the events.
+const LAST: &str = "last-of-all";
+/// How long a sync or all events may take.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// After the events the memory gets so long to settle.
+const CALM: Duration = Duration::from_secs(5);
+
+async fn measure(
+    server: &Server,
+    kind: Kind,
+    mode: &Mode,
+    pods: usize,
+    events: usize,
+) -> Result<SpeedResult> {
+    let mut kubeconfig = tempfile::NamedTempFile::new()?;
+    kubeconfig.write_all(server.kubeconfig()?.as_bytes())?;
+    let (mut client, mut lines, start) = begin(mode, kubeconfig.path()).await?;
+    let (sync_ms, synced) = next(&mut lines, |what| match what {
+        What::Synced { usage, .. } => Some(*usage),
+        _ => None,
+    })
+    .await
+    .context("no sync")?;
+    server.churn(events).await?;
+    server.create(LAST).await?;
+    let (_, done) = next(&mut lines, usage).await.context("the last event did not come")?;
+    tokio::time::sleep(CALM).await;
+    client.ask("usage").await;
+    let (_, steady) = next(&mut lines, usage).await.context("no usage")?;
+    client.quit().await;
+    server.delete(LAST).await?;
+    let per_pod = |kib: u64| kib.saturating_sub(start.rss_kib) as f64 / pods as f64;
+    let live = done.live_events - synced.live_events;
+    Ok(SpeedResult {
+        client: mode.who,
+        mode: mode.name.to_owned(),
+        server: kind,
+        pods,
+        sync_s: sync_ms / 1000.0,
+        sync_cpu_us_per_pod: (synced.cpu_us - start.cpu_us) as f64 / pods as f64,
+        peak_kib_per_pod: per_pod(steady.peak_kib),
+        steady_kib_per_pod: per_pod(steady.rss_kib),
+        events: live,
+        events_per_cpu_second: live as f64 / ((done.cpu_us - synced.cpu_us) as f64 / 1e6),
+    })
+}
+
+async fn begin(
+    mode: &Mode,
+    kubeconfig: &Path,
+) -> Result<(Client, impl Stream<Item = Line> + Unpin + use<>, Usage)> {
+    let flags = [mode.flags, &["--events", "none", "--mark", LAST, "--sync-timeout", "600"]].concat();
+    let (client, mut lines) = Client::start(mode.who, kubeconfig, &flags)?;
+    let (_, start) = next(&mut lines, |what| match what {
+        What::Start { usage, .. } => Some(*usage),
+        _ => None,
+    })
+    .await
+    .context("no start")?;
+    Ok((client, lines, start))
+}
+
+fn usage(what: &What) -> Option<Usage> {
+    match what {
+        What::Usage(usage) => Some(*usage),
+        _ => None,
+    }
+}
+
+async fn next(
+    lines: &mut (impl Stream<Item = Line> + Unpin),
+    wanted: impl Fn(&What) -> Option<Usage>,
+) -> Option<(f64, Usage)> {
+    let found = async {
+        while let Some(line) = lines.next().await {
+            if let Some(usage) = wanted(&line.what) {
+                return Some((line.at_ms, usage));
+            }
+        }
+        None
+    };
+    timeout(PATIENCE, found).await.ok().flatten()
+}
