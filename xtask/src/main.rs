@@ -1,7 +1,9 @@
 //! The project's own chores: `cargo xtask help` lists them.
 
+mod bugs;
 mod fuzz;
 mod mutants;
+mod sim;
 mod threads;
 
 use std::process::Command;
@@ -27,6 +29,10 @@ enum Chore {
     Mutants(mutants::Mutants),
     /// Try many orders of steps where threads meet: the work queue, the store, handlers, the factory's registry.
     Threads(threads::Threads),
+    /// Simulate hours of faults and judge them: a gate, or one seed again.
+    Sim(sim::Sim),
+    /// Plant bugs one at a time, and see that the simulation finds each.
+    Bugs(bugs::Bugs),
     /// Everything that has to pass before a change lands.
     Ci,
 }
@@ -40,6 +46,8 @@ fn main() -> Result<()> {
         Chore::Fuzz(fuzz) => fuzz.run(),
         Chore::Mutants(mutants) => mutants.run(),
         Chore::Threads(threads) => threads.run(),
+        Chore::Sim(sim) => sim.run(),
+        Chore::Bugs(bugs) => bugs.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),
     }
 }

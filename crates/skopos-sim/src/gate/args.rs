@@ -37,6 +37,9 @@ pub struct GateArgs {
     /// Stop at the first failure.
     #[arg(long)]
     until_red: bool,
+    /// At most so many runs.
+    #[arg(long)]
+    runs: Option<usize>,
     /// Where the report and what failed is written.
     #[arg(long, default_value = "target/sim-report")]
     to: PathBuf,
@@ -71,6 +74,7 @@ impl GateArgs {
             jobs: self.jobs.unwrap_or(volume.jobs),
             at_most: self.minutes.map(|minutes| Duration::from_secs(minutes * 60)),
             until_red: self.until_red,
+            runs: self.runs,
             ..volume
         }
     }

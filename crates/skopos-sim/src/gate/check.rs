@@ -170,8 +170,8 @@ fn hits(history: &History) -> Vec<(u8, u64)> {
 const WRITTEN: usize = 20;
 const ATTEMPTS: usize = 60;
 
-/// Writes each failure's timeline, and the first one's plan as small as it can be had.
-pub(super) fn write_failures(tally: &Tally, to: &Path) -> anyhow::Result<()> {
+/// Writes each failure's timeline, and, if wanted, the first one's plan as small as it can be had.
+pub(super) fn write_failures(tally: &Tally, to: &Path, smaller: bool) -> anyhow::Result<()> {
     for failure in tally.failures.iter().take(WRITTEN) {
         let name = failure.run.to_string().replace(", ", "-").replace(' ', "-");
         let text = format!("{}\n{}\n\n{}", failure.violation, failure.run.command(), failure.timeline);
@@ -185,7 +185,8 @@ pub(super) fn write_failures(tally: &Tally, to: &Path) -> anyhow::Result<()> {
             failure.timeline
         );
     }
-    if let Some(failure) = tally.failures.first()
+    if smaller
+        && let Some(failure) = tally.failures.first()
         && let Some(plan) = failure.run.plan()
     {
         let invariant = failure.violation.invariant;

@@ -43,6 +43,8 @@ pub struct Volume {
     pub at_most: Option<Duration>,
     /// Stop at the first failure.
     pub until_red: bool,
+    /// At most so many runs: the first.
+    pub runs: Option<usize>,
 }
 
 impl Volume {
@@ -57,6 +59,7 @@ impl Volume {
             jobs: std::thread::available_parallelism().map_or(2, usize::from),
             at_most: None,
             until_red: false,
+            runs: None,
         }
     }
 
@@ -101,6 +104,7 @@ impl Volume {
             }
         }
         runs.extend(rest);
+        runs.truncate(self.runs.unwrap_or(usize::MAX));
         runs
     }
 }
@@ -140,7 +144,7 @@ pub fn pass(volume: &Volume, to: &Path) -> anyhow::Result<Report> {
     let mut tally = tally.into_inner();
     tally.differing = again.compare(&tally.digests)?;
     let report = Report::of(volume, &tally, begun.elapsed());
-    check::write_failures(&tally, to)?;
+    check::write_failures(&tally, to, !volume.until_red)?;
     Ok(report)
 }
 

@@ -1,0 +1,188 @@
+//! Bugs that are planted one at a time, to see that the simulation finds each.
+//!
+//! Each is a patch in `crates/skopos-sim/bugs`, with a header that says what it breaks and which invariant should notice. They are
+//! applied to a copy of the tree, which has a target folder of its own.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+
+use super::cargo;
+
+/// Options of `cargo xtask bugs`.
+#[derive(Args)]
+pub(crate) struct Bugs {
+    /// Only those whose file has this in its name; may be given more than once.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// At most so many runs of the gate for each.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// Do not first see that the tree is green as it is.
+    #[arg(long)]
+    skip_green: bool,
+    /// Only see that each patch applies.
+    #[arg(long)]
+    check: bool,
+}
+
+const PATCHES: &str = "crates/skopos-sim/bugs";
+
+impl Bugs {
+    pub(crate) fn run(&self) -> Result<()> {
+        let copy = Copy::of_the_tree()?;
+        let bugs = self.bugs(&copy.root)?;
+        for bug in &bugs {
+            copy.patch(bug, &["--check"])
+                .with_context(|| format!("{} does not apply any more: mend it", bug.name))?;
+        }
+        if self.check {
+            println!("{} bugs, and all of them can be planted", bugs.len());
+            return Ok(());
+        }
+        if !self.skip_green
+            && let Outcome::Red(what) = copy.gate(self.seeds)?
+        {
+            bail!("the tree is red before anything was planted: {what}");
+        }
+        let mut survived = Vec::new();
+        println!("| bug | breaks | expected | caught by |\n|---|---|---|---|");
+        for bug in &bugs {
+            copy.patch(bug, &[])?;
+            let outcome = copy.gate(self.seeds);
+            copy.patch(bug, &["--reverse"])?;
+            let outcome = match outcome? {
+                Outcome::Red(what) => what,
+                Outcome::Green => {
+                    survived.push(bug.name.clone());
+                    "**survived**".to_owned()
+                }
+            };
+            println!("| {} | {} | {} | {outcome} |", bug.name, bug.breaks, bug.noticed_by);
+        }
+        ensure!(
+            survived.is_empty(),
+            "{} of {} bugs survived: {}",
+            survived.len(),
+            bugs.len(),
+            survived.join(", ")
+        );
+        println!("\nall {} bugs were caught", bugs.len());
+        Ok(())
+    }
+
+    fn bugs(&self, root: &Path) -> Result<Vec<Bug>> {
+        let mut bugs = Vec::new();
+        for entry in fs::read_dir(root.join(PATCHES)).context("no bugs to plant")? {
+            let file = entry?.path();
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let wanted = self.only.is_empty() || self.only.iter().any(|only| name.contains(only));
+            if wanted && file.extension().is_some_and(|extension| extension == "patch") {
+                bugs.push(Bug::read(name, file)?);
+            }
+        }
+        ensure!(!bugs.is_empty(), "no bug has such a name");
+        bugs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(bugs)
+    }
+}
+
+/// A bug that can be planted.
+struct Bug {
+    name: String,
+    file: PathBuf,
+    breaks: String,
+    noticed_by: String,
+}
+
+impl Bug {
+    fn read(name: String, file: PathBuf) -> Result<Self> {
+        let text = fs::read_to_string(&file)?;
+        let header = |field: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(field));
+            line.map(|line| line.trim().to_owned()).with_context(|| format!("{name} has no line `{field}`"))
+        };
+        let (breaks, noticed_by) = (header("Breaks:")?, header("Noticed by:")?);
+        Ok(Self { file, breaks, noticed_by, name })
+    }
+}
+
+/// How a gate ended.
+enum Outcome {
+    Green,
+    Red(String),
+}
+
+/// The tree once more, below `target`.
+struct Copy {
+    root: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    /// What is tracked or new in the working tree, as it is there. Files that have not changed stay as they are, so that
+    /// only what has changed is built again.
+    fn of_the_tree() -> Result<Self> {
+        let here = std::env::current_dir()?;
+        let (root, target) = (here.join("target/bugs/tree"), here.join("target/bugs/target"));
+        let listed =
+            Command::new("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]).output()?;
+        ensure!(listed.status.success(), "git cannot list the files");
+        let files: BTreeSet<PathBuf> = String::from_utf8(listed.stdout)?.lines().map(PathBuf::from).collect();
+        for file in &files {
+            let (from, to) = (here.join(file), root.join(file));
+            // Deleted, and not yet committed so.
+            let Ok(content) = fs::read(&from) else { continue };
+            if fs::read(&to).ok().as_ref() != Some(&content) {
+                fs::create_dir_all(to.parent().unwrap_or(&root))?;
+                fs::write(&to, content)?;
+            }
+        }
+        forget_others(&root, &root, &files)?;
+        Ok(Self { root, target })
+    }
+
+    fn patch(&self, bug: &Bug, how: &[&str]) -> Result<()> {
+        let mut git = Command::new("git");
+        // The copy lies inside of the repository, which must not be found.
+        git.current_dir(&self.root).env("GIT_CEILING_DIRECTORIES", self.root.parent().unwrap_or(&self.root));
+        let status = git.arg("apply").args(how).arg(&bug.file).status()?;
+        ensure!(status.success(), "git apply {} {}: {status}", how.join(" "), bug.file.display());
+        Ok(())
+    }
+
+    /// Runs the gate until something breaks.
+    fn gate(&self, seeds: u64) -> Result<Outcome> {
+        let mut build = cargo();
+        build.args(["build", "--quiet", "--profile", "sim", "--package", "skopos-sim"]);
+        build.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("RUSTFLAGS", "-A warnings");
+        ensure!(build.status()?.success(), "it does not build");
+        let mut gate = Command::new(self.target.join("sim/skopos-sim"));
+        gate.args(["gate", "pr", "--until-red", "--twice", "0", "--runs", &seeds.to_string(), "--to"]);
+        let output = gate.arg(self.target.join("report")).stderr(Stdio::null()).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let red = text.lines().find_map(|line| line.strip_prefix("red: ")).map(str::to_owned);
+        match (output.status.success(), red) {
+            (true, None) => Ok(Outcome::Green),
+            (_, Some(red)) => Ok(Outcome::Red(red)),
+            (false, None) => bail!("the gate ended with {} and said nothing", output.status),
+        }
+    }
+}
+
+/// Removes files of the copy that are no longer in the tree.
+fn forget_others(root: &Path, folder: &Path, files: &BTreeSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            forget_others(root, &path, files)?;
+        } else if !files.contains(path.strip_prefix(root)?) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
