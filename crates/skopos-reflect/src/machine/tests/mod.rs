@@ -4,6 +4,7 @@ mod conduct;
 mod course;
 mod desk;
 mod doubts;
+mod endings;
 mod history;
 mod hostile;
 mod properties;

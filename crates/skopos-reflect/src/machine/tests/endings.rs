@@ -1,0 +1,196 @@
+//! How a watch ends, and how soon the next one is opened.
+
+use std::time::Duration;
+
+use skopos_wire::{Status, WatchEvent};
+
+use super::desk::{Desk, at};
+use super::secs;
+use super::server::object;
+use crate::machine::*;
+
+fn lost() -> Failure {
+    Failure::Connection { trouble: Trouble::Lost, reason: "reset".into(), retry_at: None }
+}
+
+/// Within this time of now, and not before.
+fn within(desk: &Desk, span: Duration) {
+    let due = desk.due();
+    assert!(due >= desk.now && due <= desk.now + span, "{due} is not within {span:?} of {}", desk.now);
+}
+
+#[test]
+fn a_stream_of_ten_seconds_that_the_server_ends_is_no_failure() {
+    for seed in 0..10 {
+        let (mut desk, watch) = Desk::watching(seed);
+        desk.at(10);
+        desk.give(Input::Closed { id: watch });
+        within(&desk, Duration::from_millis(100));
+        assert_eq!((desk.machine.stats().failures, desk.machine.state().attempts), (0, 0));
+        assert!(!desk.machine.state().condition.is_failing());
+        let again = desk.watches();
+        assert_eq!((again.start, again.avoid, again.distrust), (WatchStart::After(10.into()), None, false));
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_without_a_word_is_a_failure() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.now = desk.now + Duration::from_millis(9_900);
+    desk.give(Input::Closed { id: watch });
+    assert!(desk.due() >= desk.now + secs(1));
+    assert_eq!((desk.machine.stats().failures, desk.machine.state().attempts), (1, 1));
+    assert_eq!(desk.machine.state().condition, Condition::Retrying);
+    assert!(desk.machine.state().reason.as_ref().is_some_and(|reason| reason.contains("9.9s")));
+}
+
+#[test]
+fn a_stream_that_brought_news_is_opened_again_at_once_however_short_it_was() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.change(watch, 11);
+    desk.give(Input::Closed { id: watch });
+    within(&desk, Duration::from_millis(100));
+    assert_eq!(desk.machine.stats().failures, 0);
+    assert_eq!(desk.watches().start, WatchStart::After(11.into()));
+}
+
+#[test]
+fn a_stream_that_is_cut_is_opened_again_within_half_a_second_and_the_reason_is_said() {
+    let mut latest = Duration::ZERO;
+    for seed in 0..20 {
+        let (mut desk, watch) = Desk::watching(seed);
+        desk.at(10);
+        desk.give(Input::Failed { id: watch, failure: lost() });
+        within(&desk, Duration::from_millis(500));
+        latest = latest.max(desk.due().since(desk.now));
+        let state = desk.machine.state();
+        assert_eq!((&state.condition, state.attempts), (&Condition::Retrying, 1));
+        assert_eq!(state.reason.as_deref(), Some("reset"));
+        assert_eq!(desk.machine.stats().failures, 1);
+    }
+    assert!(latest > Duration::from_millis(250), "not all at once");
+}
+
+#[test]
+fn haste_leaves_half_of_the_minutes_requests() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    // A list and a watch were asked for already.
+    let mut prompt = 0;
+    while {
+        desk.give(Input::Failed { id: watch, failure: lost() });
+        desk.due() <= desk.now + Duration::from_millis(500)
+    } {
+        prompt += 1;
+        watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+    }
+    assert_eq!(prompt, 2);
+}
+
+#[test]
+fn a_stream_that_stands_for_five_seconds_without_a_word_has_recovered() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.fail(watch, 500);
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    let opened = desk.now;
+    assert_eq!((desk.machine.state().attempts, desk.due()), (1, opened + secs(5)));
+    desk.now = opened + secs(5);
+    desk.give(Input::Timeout);
+    let state = desk.machine.state();
+    assert_eq!((state.attempts, &state.reason, &state.condition), (0, &None, &Condition::Watching));
+    assert_eq!(desk.due(), opened + secs(90));
+}
+
+#[test]
+fn what_is_old_is_told_apart_from_what_is_out_of_order() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.change(watch, 15);
+    for (rv, disordered, duplicates) in [(10, 0, 1), (9, 0, 2), (11, 1, 2), (14, 2, 2), (15, 3, 2)] {
+        desk.give(Input::Events { id: watch, events: vec![Ok(WatchEvent::Modified(object("a", 1, rv)))] });
+        let stats = desk.machine.stats();
+        assert_eq!((stats.disordered, stats.duplicates), (disordered, duplicates), "{rv}");
+    }
+    assert_eq!((desk.sink.rv, desk.sink.batches, desk.machine.stats().changes), (Some(15), 1, 1));
+}
+
+#[test]
+fn a_version_in_the_future_is_believed_the_fourth_time_in_a_row() {
+    let status = br#"{"kind":"Status","status":"Failure","message":"Timeout: Too large resource version: 9, current: 8","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"m"}]},"code":504}"#;
+    let too_large = || Failure::Answer {
+        code: 504,
+        status: Some(Box::new(Status::from_slice(status).unwrap())),
+        retry_after: None,
+    };
+    let (mut desk, mut watch) = Desk::watching(1);
+    for _ in 0..3 {
+        desk.give(Input::Failed { id: watch, failure: too_large() });
+        let again = desk.watches();
+        assert_eq!(again.avoid, Some(watch), "another server may have caught up");
+        watch = again.id;
+    }
+    // A word of another kind, and it begins anew.
+    desk.give(Input::Opened { id: watch });
+    desk.bookmark(watch, 10);
+    for _ in 0..3 {
+        desk.now = desk.now + secs(61);
+        desk.give(Input::Failed { id: watch, failure: too_large() });
+        watch = desk.watches().id;
+    }
+    desk.now = desk.now + secs(61);
+    desk.give(Input::Failed { id: watch, failure: too_large() });
+    let list = loop {
+        match desk.asks() {
+            Action::Cancel { .. } => {}
+            Action::List(list) => break list.id,
+            other => panic!("{other:?}"),
+        }
+    };
+    desk.give(Input::Opened { id: list });
+    desk.give(Input::ListEnd { id: list, resource_version: Some(11.into()), continue_token: None });
+    assert_eq!(desk.sink.causes(), [ReplaceCause::Initial, ReplaceCause::TooLargeResourceVersion]);
+}
+
+#[test]
+fn the_servers_own_wish_is_above_the_delay_and_below_ten_minutes() {
+    for (wish, shortest, longest) in [(20, 20, 22), (1000, 600, 660)] {
+        let (mut desk, watch) = Desk::watching(1);
+        let failure =
+            Failure::Answer { code: 429, status: None, retry_after: Some(Duration::from_secs(wish)) };
+        desk.at(1);
+        desk.give(Input::Failed { id: watch, failure });
+        assert_eq!(desk.machine.state().condition, Condition::Throttled);
+        let wait = desk.due().since(at(1));
+        assert!(wait >= secs(shortest) && wait <= secs(longest), "{wait:?}");
+        let due = desk.due();
+        desk.give(Input::RetryNow);
+        assert_eq!(desk.due(), due, "a hint from elsewhere changes nothing about it");
+    }
+}
+
+#[test]
+fn without_a_connection_it_is_the_transports_rhythm() {
+    let (mut desk, watch) = Desk::watching(1);
+    let failure = Failure::Connection {
+        trouble: Trouble::CannotConnect,
+        reason: "refused".into(),
+        retry_at: Some(at(30)),
+    };
+    desk.at(20);
+    desk.give(Input::Failed { id: watch, failure });
+    assert_eq!(desk.machine.state().condition, Condition::Unreachable);
+    let due = desk.due();
+    assert!(due >= at(30) && due <= at(30) + Duration::from_millis(250), "{due}");
+    assert!(desk.watches().patient, "it waits in the transport");
+}
+
+#[test]
+fn a_closed_transport_is_the_end() {
+    let (mut desk, watch) = Desk::watching(1);
+    let failure =
+        Failure::Connection { trouble: Trouble::Closed, reason: "shut down".into(), retry_at: None };
+    desk.give(Input::Failed { id: watch, failure });
+    assert!(desk.machine.is_stopped() && desk.machine.poll_timeout().is_none());
+    assert_eq!(desk.machine.state().condition, Condition::Stopped);
+    assert_eq!(desk.machine.state().reason.as_deref(), Some("shut down"));
+}
