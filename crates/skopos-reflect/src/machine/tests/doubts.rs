@@ -153,3 +153,68 @@ fn a_stream_that_comes_only_half_as_far_does_not_end_the_look() {
     desk.change(watch, 30);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
 }
+
+/// The answer to the list that is asked for next, with one object.
+fn list(desk: &mut Desk, rv: u64) -> ListRequest {
+    let list = loop {
+        match desk.asks() {
+            Action::Cancel { .. } => {}
+            Action::List(list) => break list,
+            other => panic!("{other:?}"),
+        }
+    };
+    desk.give(Input::Opened { id: list.id });
+    desk.give(Input::ListEnd { id: list.id, resource_version: Some(rv.into()), continue_token: None });
+    list
+}
+
+#[test]
+fn a_probe_below_what_was_seen_has_everything_listed_elsewhere() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(100);
+    desk.probe(99, 5);
+    assert_eq!(desk.machine.state().condition, Condition::Retrying);
+    assert_eq!(list(&mut desk, 6).avoid, Some(watch));
+    assert_eq!((desk.sink.epoch, desk.sink.rv), (1, Some(6)));
+    let commit = desk.sink.commits.last().unwrap();
+    assert_eq!((commit.cause, commit.gap), (ReplaceCause::Rollback, true));
+    assert_eq!((desk.machine.stats().rollbacks, desk.machine.stats().regressed_lists), (1, 0));
+    assert!(desk.sink.fresh.is_some_and(|fresh| fresh >= at(100)));
+}
+
+#[test]
+fn a_probe_from_before_we_came_so_far_says_nothing() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(50);
+    desk.change(watch, 20);
+    desk.probe(49, 15);
+    assert_eq!(desk.machine.poll_action(), None);
+    assert_eq!(desk.sink.fresh, Some(at(49)), "and what it saw is here");
+}
+
+#[test]
+fn a_lower_list_is_believed_when_a_second_one_says_so_too() {
+    for second in [9, 11] {
+        let (mut desk, _) = Desk::watching(1);
+        desk.at(100);
+        desk.give(Input::Relist);
+        let first = list(&mut desk, 8);
+        assert_eq!((desk.sink.rv, desk.sink.epoch), (Some(10), 0), "one server may be wrong");
+        assert_eq!(desk.machine.stats().regressed_lists, 1);
+        assert!(!desk.sink.is_staging());
+        assert_eq!(list(&mut desk, second).avoid, Some(first.id));
+        assert_eq!((desk.sink.rv, desk.sink.epoch), (Some(second), u64::from(second < 10)));
+    }
+}
+
+#[test]
+fn a_list_that_flows_in_answers_who_asks_for_one() {
+    let mut desk = Desk::new(1);
+    let first = desk.asks().id();
+    desk.give(Input::Relist);
+    assert_eq!((desk.machine.poll_action(), desk.due()), (None, at(45)));
+    desk.give(Input::Opened { id: first });
+    desk.give(Input::Relist);
+    assert_eq!(desk.machine.poll_action(), None);
+    assert_eq!(desk.machine.stats().relists, 0);
+}

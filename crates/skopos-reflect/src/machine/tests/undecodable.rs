@@ -98,3 +98,96 @@ fn an_unreadable_stream_is_opened_again_twice_then_all_is_listed_in_pages() {
     }
     assert_eq!(RequestId(7).to_string(), "#7");
 }
+
+/// At a read of `b`, whose frame of RV 12 came broken twice.
+fn reading_b(deletion: bool) -> (Desk, Option<RequestId>) {
+    let (mut desk, mut watch) = Desk::watching(1);
+    for last in [false, true] {
+        let Input::Events { mut events, .. } = broken("a", 12) else { unreachable!() };
+        if let Some(Err(frame)) = events.first_mut() {
+            frame.event_type = deletion.then(|| "DELETED".into());
+        }
+        desk.give(Input::Events { id: watch, events });
+        assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+        if !last {
+            watch = desk.watches().id;
+            desk.give(Input::Opened { id: watch });
+        }
+    }
+    let read = match desk.asks() {
+        Action::Get(get) => Some(get.id),
+        _ => None,
+    };
+    (desk, read)
+}
+
+#[test]
+fn a_broken_deletion_takes_the_object_away() {
+    let (desk, read) = reading_b(true);
+    assert!(read.is_none() && desk.sink.content.is_empty());
+    assert_eq!((desk.sink.rv, desk.machine.stats().get_requests), (Some(12), 0));
+}
+
+#[test]
+fn an_object_that_cannot_be_read_three_times_has_everything_listed() {
+    let (mut desk, read) = reading_b(false);
+    let mut read = read.unwrap();
+    for times in 1..=3 {
+        desk.fail(read, 500);
+        match desk.asks() {
+            Action::Get(get) if times < 3 => read = get.id,
+            Action::Cancel { .. } | Action::List(_) if times == 3 => {}
+            other => panic!("{times}: {other:?}"),
+        }
+    }
+    assert_eq!(desk.machine.stats().get_requests, 3);
+    assert_eq!(desk.machine.stats().relists, 1);
+}
+
+#[test]
+fn a_read_without_an_answer_is_given_up_after_45_seconds() {
+    let (mut desk, read) = reading_b(false);
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.poll_action(), read.map(|id| Action::Cancel { id }));
+    assert!(matches!(desk.asks(), Action::Get(_)));
+}
+
+#[test]
+fn an_object_that_is_older_than_its_own_frame_has_everything_listed() {
+    let (mut desk, read) = reading_b(false);
+    desk.give(Input::Got { id: read.unwrap(), object: Ok(Some(object("a", 1, 11))) });
+    assert_eq!((desk.sink.rv, desk.machine.stats().relists), (Some(10), 1));
+}
+
+#[test]
+fn an_object_that_is_broken_in_a_read_too_is_set_aside() {
+    let (mut desk, read) = reading_b(false);
+    let broken = BrokenItem { key: None, reason: "no object".into() };
+    desk.give(Input::Got { id: read.unwrap(), object: Err(broken) });
+    assert_eq!(desk.sink.rv, Some(12));
+    assert!(desk.sink.set_aside.contains("a"));
+    assert_eq!(desk.sink.content["a"], (1, 9), "as it was");
+}
+
+#[test]
+fn what_is_broken_in_a_list_is_kept_as_it_was_and_counted() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.now = desk.now + secs(120);
+    desk.give(Input::Relist);
+    desk.machine.poll_action();
+    let list = desk.asks().id();
+    desk.give(Input::Opened { id: list });
+    let broken = |key| Err(BrokenItem { key, reason: "no object".into() });
+    let items = vec![broken(Some(ObjectKey::namespaced("ns", "a"))), broken(None), broken(None)];
+    desk.give(Input::Items { id: list, items });
+    desk.give(Input::ListEnd { id: list, resource_version: Some(20.into()), continue_token: None });
+    assert_eq!(desk.sink.content["a"], (1, 9));
+    let commit = desk.sink.commits.last().unwrap();
+    assert_eq!((commit.nameless, commit.cause, commit.gap), (2, ReplaceCause::Requested, true));
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    let degraded = Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", "a")), count: 3 };
+    assert_eq!(desk.machine.state().condition, Condition::Degraded(degraded));
+    assert_eq!(desk.machine.stats().undecodable, 3);
+}
