@@ -127,3 +127,25 @@ fn the_bytes_of_keys_are_ordered_as_keys_are() {
     }
     assert_eq!(format!("{:>5}|{:<5}|{:>4}|", keys[2], keys[2], keys[0]), "  a/a|a/a  |   a|");
 }
+
+#[test]
+fn depth_is_counted_the_same_wherever_it_is() {
+    let object = |more: &str| format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"5"{more}"#);
+    // Four deep: in labels, which are read, in what is skipped, and outside of the metadata.
+    for text in [
+        object(r#","managedFields":[{}]}}"#),
+        object(r#","x":{"y":{}}}}"#),
+        object(r#"},"spec":{"a":[[]]}}"#),
+        object(r#"},"spec":[[{}]]}"#),
+    ] {
+        let scan =
+            |max_depth| RawObject::copy_from(text.as_bytes(), &Limits { max_depth, ..Limits::default() });
+        assert!(scan(4).is_ok(), "{text}");
+        assert!(scan(3).is_err(), "{text}");
+        let frame = format!(r#"{{"type":"ADDED","object":{text}}}"#);
+        let event =
+            |max_depth| WatchEvent::parse_slice(frame.as_bytes(), &Limits { max_depth, ..Limits::default() });
+        assert!(event(5).is_ok(), "{frame}");
+        assert!(event(4).is_err(), "{frame}");
+    }
+}
