@@ -11,7 +11,7 @@ use crate::run;
 #[derive(clap::Args)]
 pub(crate) struct Fuzz {
     /// How long each target runs.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
     /// Which targets; nothing: all.
     targets: Vec<String>,
