@@ -22,6 +22,9 @@ pub struct MachineOptions {
     pub watch_timeout: (Duration, Duration),
     /// How much longer than its `timeoutSeconds` a stream may stand before it is ended from here. 30 s.
     pub watch_overtime: Duration,
+    /// How long a streamed list may stay without response headers. 25 s: for the transport it is a watch, which has 90 s,
+    /// and whoever waits for a first sync wants to know within its default deadline of 30 s why there is none.
+    pub stream_patience: Duration,
     /// How long a list may bring nothing before it is given up. 45 s; the transport's own deadlines are shorter.
     pub list_patience: Duration,
     /// How long a watch may stay without response headers. 95 s: some proxies hold them back until the first event, and
@@ -87,6 +90,7 @@ impl Default for MachineOptions {
             initial_events_patience: Duration::from_secs(10),
             watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),
             watch_overtime: Duration::from_secs(30),
+            stream_patience: Duration::from_secs(25),
             list_patience: Duration::from_secs(45),
             watch_patience: Duration::from_secs(95),
             probe_grace: Duration::from_secs(15),

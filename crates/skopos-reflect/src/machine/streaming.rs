@@ -47,11 +47,10 @@ impl Machine {
         self.state = State::Streaming(Streaming {
             id,
             begun: false,
-            // Until there are headers, it is an ordinary list as to patience.
-            patience: self.now + self.options.list_patience,
+            patience: self.now + self.options.stream_patience,
             gathered: Gathered::new(self.now),
             furthest: None,
-            latest: self.now + self.options.list_patience + self.options.initial_events_patience * WHOLE,
+            latest: self.now + self.options.stream_patience + self.options.initial_events_patience * WHOLE,
             timeout,
             plan,
         });

@@ -212,7 +212,7 @@ fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_al
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches();
     assert_eq!((&stream.start, stream.second_look), (&WatchStart::InitialEvents, false));
-    assert_eq!(desk.due(), at(45), "until there is an answer, it is a list like any other");
+    assert_eq!(desk.due(), at(25), "within the default deadline of a first sync, which is 30 s");
     desk.at(20);
     desk.give(Input::Opened { id: stream.id });
     assert_eq!(desk.due(), at(30));
@@ -241,7 +241,7 @@ fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_al
 fn a_streamed_list_without_an_answer_is_asked_for_again() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches().id;
-    desk.at(45);
+    desk.at(25);
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
     assert!(desk.machine.streams_lists());
