@@ -44,6 +44,9 @@ struct RunArgs {
     /// Prints the plan, and does not run it.
     #[arg(long)]
     print: bool,
+    /// Looks for a smaller plan that breaks the same invariant, in at most so many runs, and writes it to this file.
+    #[arg(long, num_args = 2, value_names = ["RUNS", "FILE"])]
+    shrink: Option<Vec<String>>,
     /// Also prints how often each invariant was evaluated.
     #[arg(long)]
     verbose: bool,
@@ -74,6 +77,9 @@ fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
         let history = skopos_sim::run(&plan);
         let verdict = judge(&history);
+        if let (Some(shrink), Some(first)) = (&args.shrink, verdict.violations.first()) {
+            make_smaller(&plan, first.invariant, shrink)?;
+        }
         println!(
             "seed {seed}: {:016x}, {} facts, until {}: {}",
             history.digest(),
@@ -91,6 +97,17 @@ fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(code)
+}
+
+fn make_smaller(plan: &Plan, invariant: Invariant, shrink: &[String]) -> anyhow::Result<()> {
+    let [runs, file] = shrink else { anyhow::bail!("--shrink takes a number of runs and a file") };
+    let breaks = |plan: &Plan| {
+        judge(&skopos_sim::run(plan)).violations.iter().any(|violation| violation.invariant == invariant)
+    };
+    let smaller = skopos_sim::plan::shrink(plan, runs.parse()?, breaks);
+    std::fs::write(file, smaller.to_json()?)?;
+    println!("a smaller plan that breaks {invariant} is in {file}: run --plan {file}");
+    Ok(())
 }
 
 /// How often each predicate was evaluated, and how often it could have been broken.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Burst, ClientPlan, ClusterPlan, FaultPlan, HandlerPlan, InformerPlan, Manner, Plan, ReaderKind,
-    ReaderPlan, Strikes,
+    Burst, ClientPlan, ClusterPlan, FaultPlan, HandlerPlan, InformerPlan, Manner, Plan, QueuePlan,
+    ReaderKind, ReaderPlan, Strikes,
 };
 use crate::cluster::{Moment, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
@@ -209,6 +209,11 @@ impl Random {
             shared: self.chance(5).then(|| self.within(Duration::ZERO, lives)),
             handlers,
             readers,
+            queue: self.chance(3).then(|| QueuePlan {
+                workers: self.u16(1..4),
+                slowness: [Duration::ZERO, millis(1), millis(500)][self.usize(0..3)],
+                fails: self.u32(2..20),
+            }),
         }
     }
 
@@ -314,10 +319,12 @@ impl Random {
             return None;
         }
         let (what, lasts) = entry.draw(&mut self.0, servers);
-        let strikes = match self.u32(0..6) {
+        let strikes = match self.u32(0..9) {
             0 => Strikes::Moment(Moment::Committed, self.u64(1..6), from),
             1 => Strikes::Moment(Moment::WatchOpened, self.u64(1..3), from),
             2 => Strikes::Moment(Moment::Probed, self.u64(1..3), from),
+            3 => Strikes::Moment(Moment::ListStreamed, 1, from),
+            4 => Strikes::Moment(Moment::Paged, 1, from),
             _ => Strikes::At(from),
         };
         Some(FaultPlan { number: entry.number, what, cluster, strikes, lasts })

@@ -89,6 +89,19 @@ pub struct InformerPlan {
     pub handlers: Vec<HandlerPlan>,
     /// Its readers.
     pub readers: Vec<ReaderPlan>,
+    /// A work queue that it feeds.
+    pub queue: Option<QueuePlan>,
+}
+
+/// A work queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePlan {
+    /// How many take keys from it.
+    pub workers: u16,
+    /// How long they take for a key at most.
+    pub slowness: Duration,
+    /// They fail on one key of so many.
+    pub fails: u32,
 }
 
 /// A handler.

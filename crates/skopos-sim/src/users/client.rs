@@ -96,6 +96,7 @@ impl Client {
             connections: u32::try_from(connections).unwrap_or(u32::MAX),
         });
         self.use_after_shutdown().await;
+        self.ends.drain_queues().await;
         self.place.stop.cancel();
         self.tasks.close();
         let patience = Duration::from_secs(60);

@@ -8,6 +8,7 @@ use skopos::{Informer, InformerOptions};
 
 use super::client::Setup;
 use super::handlers::{self, Ended};
+use super::queues::{self, Drain};
 use super::readers;
 use crate::history::{Fact, InformerId, Recorder, Selection, Standing, Walk};
 use crate::plan::InformerPlan;
@@ -17,6 +18,7 @@ use crate::plan::InformerPlan;
 pub(super) struct Ends {
     looks: Arc<Mutex<Vec<LastLook>>>,
     handlers: Arc<Mutex<Vec<Ended>>>,
+    queues: Arc<Mutex<Vec<Drain>>>,
 }
 
 /// Looks at one informer for the last time.
@@ -35,6 +37,18 @@ impl Ends {
             handler.record_stats();
             handler.record_end();
         }
+    }
+
+    /// Ends the work queues, one after the other.
+    pub(super) async fn drain_queues(&self) {
+        let queues = std::mem::take(&mut *self.queues.lock());
+        for queue in queues {
+            queue.drain().await;
+        }
+    }
+
+    pub(super) fn add_queue(&self, queue: Drain) {
+        self.queues.lock().push(queue);
     }
 
     pub(super) fn add_handler(&self, handler: Ended) {
@@ -90,6 +104,9 @@ pub(super) fn use_informer<K: 'static>(
     }
     for reader in &plan.readers {
         readers::start(&setup, &informer, &selection, plan.resource, reader, random.fork());
+    }
+    if let Some(queue) = &plan.queue {
+        queues::start(&setup, &informer, queue, random.fork());
     }
     if let Some(at) = plan.shared {
         let place = setup.place.clone();

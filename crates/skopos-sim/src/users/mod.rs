@@ -3,6 +3,7 @@
 mod client;
 mod handlers;
 mod informers;
+mod queues;
 mod readers;
 
 use std::sync::Arc;
