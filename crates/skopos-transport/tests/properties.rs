@@ -52,3 +52,18 @@ proptest! {
         bodies::kubeconfig(&text);
     }
 }
+
+/// What the fuzzer has found worth keeping.
+#[test]
+fn seeds_of_the_fuzz_targets() {
+    let read = |target: &str| {
+        let seeds = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
+        // A published crate comes without them.
+        let seeds = std::fs::read_dir(seeds).into_iter().flatten();
+        seeds.map(|seed| std::fs::read(seed.unwrap().path()).unwrap())
+    };
+    read("hostile_server").for_each(|bytes| bodies::hostile_server(&bytes));
+    for text in read("kubeconfig").filter_map(|bytes| String::from_utf8(bytes).ok()) {
+        bodies::kubeconfig(&text);
+    }
+}

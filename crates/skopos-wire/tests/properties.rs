@@ -284,3 +284,30 @@ fn paths(tree: &Value) -> Vec<String> {
     }
     paths
 }
+
+/// What the fuzzer has found worth keeping.
+#[test]
+fn seeds_of_the_fuzz_targets() {
+    fn text(read: fn(&str)) -> impl Fn(&[u8]) {
+        move |bytes| std::str::from_utf8(bytes).map_or((), read)
+    }
+    let targets: [(&str, Box<dyn Fn(&[u8])>); 9] = [
+        ("object", Box::new(bodies::object)),
+        ("list", Box::new(bodies::list)),
+        ("frames", Box::new(bodies::frames)),
+        ("event", Box::new(bodies::event)),
+        ("transform", Box::new(bodies::transformed)),
+        ("label_selector", Box::new(text(bodies::label_selector))),
+        ("field_selector", Box::new(text(bodies::field_selector))),
+        ("token", Box::new(text(bodies::token))),
+        ("resource_version", Box::new(text(bodies::resource_version))),
+    ];
+    for (target, body) in targets {
+        let seeds = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
+        // A published crate comes without them.
+        let Ok(seeds) = std::fs::read_dir(seeds) else { continue };
+        for seed in seeds {
+            body(&std::fs::read(seed.unwrap().path()).unwrap());
+        }
+    }
+}

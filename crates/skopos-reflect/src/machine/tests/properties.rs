@@ -131,3 +131,16 @@ proptest! {
         world.until(secs(90), |world| world.sink.epoch == 1 && world.is_equal());
     }
 }
+
+/// What the fuzzer has found worth keeping.
+#[test]
+fn seeds_of_the_fuzz_targets() {
+    let read = |target: &str| {
+        let seeds = format!("{}/../../fuzz/seeds/{target}", env!("CARGO_MANIFEST_DIR"));
+        // A published crate comes without them.
+        let seeds = std::fs::read_dir(seeds).into_iter().flatten();
+        seeds.map(|seed| std::fs::read(seed.unwrap().path()).unwrap())
+    };
+    read("machine").for_each(|bytes| Course::from_bytes(&bytes).run());
+    read("machine_inputs").for_each(|bytes| hostile::converse(&bytes));
+}
