@@ -195,6 +195,8 @@ pub struct RefusalError {
     pub code: u16,
     /// What the server said.
     pub message: String,
+    /// It speaks of one object by name, not of the kind or the path.
+    names_object: bool,
 }
 
 impl From<ProbeError> for LiveError {
@@ -211,7 +213,15 @@ impl RefusalError {
     pub(crate) fn of(code: u16, status: Option<&Status>) -> Self {
         let said = status.map(|status| status.message.clone()).filter(|message| !message.is_empty());
         let name = || http::StatusCode::from_u16(code).ok().and_then(|code| code.canonical_reason());
-        Self { code, message: said.unwrap_or_else(|| name().unwrap_or("no reason given").to_owned()) }
+        let message = said.unwrap_or_else(|| name().unwrap_or("no reason given").to_owned());
+        let details = status.and_then(|status| status.details.as_ref());
+        Self { code, message, names_object: details.is_some_and(|details| !details.name.is_empty()) }
+    }
+
+    /// Whether the server knows the kind, and has no object of that name. A 404 may also say that it does not serve the
+    /// kind (any more), or come from a proxy.
+    pub(crate) fn is_missing_object(&self) -> bool {
+        self.code == 404 && self.names_object
     }
 }
 
@@ -241,6 +251,9 @@ pub enum AuditError {
     /// The server could not be asked.
     #[error("could not list from the server: {0}")]
     List(#[from] LiveError),
+    /// Another audit of the informer was still running when the time was over.
+    #[error("another audit of the informer still runs")]
+    Busy,
     /// The content was replaced while it was being compared; ask again.
     #[error("the content was replaced during the audit; try again")]
     Replaced,

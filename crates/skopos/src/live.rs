@@ -85,7 +85,7 @@ impl Live {
             let response = self.send(target.object(key), RequestClass::Read, deadline).await?;
             let body = match response {
                 Ok(response) => response.into_body().collect().await?.to_bytes(),
-                Err(refusal) if refusal.code == 404 => return Ok(None),
+                Err(refusal) if refusal.is_missing_object() => return Ok(None),
                 Err(refusal) => return Err(refusal.into()),
             };
             let object = RawObject::scan(body, &self.limits)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use skopos_reflect::{Condition, Degradation, Form, Target};
 use skopos_wire::{RawObject, ResourceVersion};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use self::compare::Comparison;
 pub use self::compare::{Difference, DifferenceKind};
@@ -80,7 +80,9 @@ impl<K> Informer<K> {
 
 /// One audit, its counting and its cure.
 pub(crate) async fn audit_and_heal(shared: &Shared, deadline: Instant) -> Result<AuditReport, AuditError> {
-    let _one_at_a_time = shared.auditing.lock().await;
+    let Ok(_one_at_a_time) = timeout_at(deadline, shared.auditing.lock()).await else {
+        return Err(AuditError::Busy);
+    };
     let result = audit(shared, deadline).await;
     let mut stats = shared.audits.lock();
     match &result {
