@@ -8,7 +8,7 @@ use futures::{
     stream::FuturesUnordered,
 };
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
+use tokio::{io::BufReader, net::TcpStream};
 use tokio_rustls::TlsConnector;
 
 use crate::{
@@ -132,6 +132,7 @@ impl Dialer for SharedTcpDialer {
             };
             attempt.enter(Stage::Tls);
             let connector = TlsConnector::from(config);
+            let stream = BufReader::with_capacity(READ, stream);
             let stream = connector.connect(source.server_name(), stream).await;
             let stream = stream.map_err(|error| Death::of_socket(&error))?;
             let protocol = match stream.get_ref().1.alpn_protocol() {
@@ -149,6 +150,9 @@ impl Dialer for SharedTcpDialer {
         }
     }
 }
+
+/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time.
+const READ: usize = 64 << 10;
 
 /// `getaddrinfo` in a thread of its own. Answers are not kept, neither good nor bad: dials are a second apart.
 fn lookup(host: Arc<str>, port: u16) -> Lookup {
