@@ -113,11 +113,11 @@ impl Live {
         let mut broken = None;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
-            let mut item = |item| match RawObject::scan(item, &self.limits) {
+            let mut item = |item| match item {
                 Ok(object) => add(object),
                 Err(error) => broken = Some(malformed(&error)),
             };
-            splitter.push(&data, &mut item).map_err(|error| malformed(&error))?;
+            splitter.push_and_scan(&data, &mut item).map_err(|error| malformed(&error))?;
         }
         let meta = match splitter.finish().map_err(|error| malformed(&error))? {
             ListBody::List(meta) => meta,
