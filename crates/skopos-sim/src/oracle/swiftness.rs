@@ -40,6 +40,8 @@ const SLACK: Duration = Duration::from_secs(3);
 /// After an outage a quiet store is called live again when the next probe is answered and the stream has shown that it is
 /// up to it: probe interval, grace and a second look.
 const PROVEN_AGAIN: Duration = Duration::from_secs(50);
+/// What was spent on lists and requests in the last minute is missing for a recovery (I15), whoever was to blame.
+const MINUTE: Duration = Duration::from_secs(61);
 /// So long after a store was started or a fault was over, all has to be well.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -175,7 +177,10 @@ impl Watcher<'_> {
         let case = self.case;
         until <= case.lives.end
             && case.lives.informer(self.informer).covers(span.began, until)
-            && case.weather.felt(self.cluster, span.began, until).all(|other| other.fault == span.fault)
+            && case.weather.on(self.cluster).all(|other| {
+                let long_before = other.healed.is_some_and(|healed| healed.plus(MINUTE) < span.began);
+                other.fault == span.fault || other.began > until || long_before
+            })
             && !case.excuses.may_be_wrong(self.informer, until)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::fault::{Place, entry};
 use crate::history::{At, ClusterId, Entry, Fact, FaultId, History};
 
 /// All faults of a run.
@@ -44,7 +45,7 @@ impl Weather {
                     let span = FaultSpan {
                         fault: *fault,
                         number: *number,
-                        cluster: *cluster,
+                        cluster: cluster.filter(|_| !is_of_the_machine(*number)),
                         lies: *lies,
                         detect: *detect,
                         recover: *recover,
@@ -96,6 +97,11 @@ impl Weather {
     pub(super) fn is_clear(&self, cluster: ClusterId, from: At, to: At) -> bool {
         self.felt(cluster, from, to).next().is_none()
     }
+}
+
+/// What befalls the machine that all clients run on befalls all clusters.
+fn is_of_the_machine(number: u8) -> bool {
+    entry(number).is_some_and(|entry| entry.place == Place::Machine)
 }
 
 /// No CPU for a while.
