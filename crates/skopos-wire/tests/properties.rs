@@ -288,10 +288,11 @@ fn paths(tree: &Value) -> Vec<String> {
 /// What the fuzzer has found worth keeping.
 #[test]
 fn seeds_of_the_fuzz_targets() {
+    type Body = Box<dyn Fn(&[u8])>;
     fn text(read: fn(&str)) -> impl Fn(&[u8]) {
         move |bytes| std::str::from_utf8(bytes).map_or((), read)
     }
-    let targets: [(&str, Box<dyn Fn(&[u8])>); 9] = [
+    let targets: [(&str, Body); 9] = [
         ("object", Box::new(bodies::object)),
         ("list", Box::new(bodies::list)),
         ("frames", Box::new(bodies::frames)),

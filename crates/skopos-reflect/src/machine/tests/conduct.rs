@@ -245,7 +245,15 @@ fn a_streamed_list_without_an_answer_is_asked_for_again() {
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
     assert!(desk.machine.streams_lists());
-    assert_eq!(desk.watches().avoid, Some(stream));
+    let again = desk.watches();
+    assert_eq!(again.avoid, Some(stream));
+    // It is answered, and does not end: that is no connection's fault.
+    desk.give(Input::Opened { id: again.id });
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    desk.machine.poll_action();
+    let Action::List(list) = desk.asks() else { panic!("a list") };
+    assert_eq!(list.avoid, None);
 }
 
 #[test]
