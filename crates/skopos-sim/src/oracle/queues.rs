@@ -14,7 +14,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
                 let handler_id = *handler;
                 let handler = &case.history.cast.handlers[handler_id.index()];
                 let of = Focus { handler: Some(handler_id), ..case.focus(handler.informer) };
-                if *overflows > 0 {
+                if *overflows > 0 || *deepest as usize >= handler.capacity {
                     verdict.exercise(Invariant::I17);
                 }
                 let bound = handler.capacity.max(ONE_BATCH);
