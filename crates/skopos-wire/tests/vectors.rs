@@ -1,5 +1,6 @@
 //! Selectors and resource versions against what Kubernetes' own libraries make of the same texts. `peers/vectors` says how
 //! the file is made; to read it needs nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use std::collections::BTreeMap;
 

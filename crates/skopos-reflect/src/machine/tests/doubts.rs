@@ -218,3 +218,24 @@ fn a_list_that_flows_in_answers_who_asks_for_one() {
     assert_eq!(desk.machine.poll_action(), None);
     assert_eq!(desk.machine.stats().relists, 0);
 }
+
+#[test]
+fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    // A list and a watch were asked for already; six are the most.
+    for _ in 0..4 {
+        desk.fail(watch, 503);
+        watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+    }
+    desk.bookmark(watch, 10);
+    let begun = desk.now;
+    assert!(begun < at(20));
+    desk.give(Input::Probed { sent_at: begun, resource_version: 20.into() });
+    assert_eq!(desk.due(), begun + secs(15));
+    desk.now = begun + secs(15);
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.poll_action(), None);
+    assert!(desk.due() >= at(60), "{}", desk.due());
+    assert!(desk.watches().second_look);
+}
