@@ -220,8 +220,8 @@ impl Decoder for ListDecoder {
         let begun = self.items.len();
         let items = &mut self.items;
         splitter.push_and_scan(&chunk, &mut |item| items.push(item.map_err(broken))).map_err(malformed)?;
-        let new = self.items[begun..].iter().flatten();
-        new.map(|object| self.target.check_object(object)).collect::<Result<(), _>>().map_err(malformed)
+        let mut new = self.items[begun..].iter().flatten();
+        new.try_for_each(|object| self.target.check_object(object)).map_err(malformed)
     }
 
     fn batch(&mut self, id: RequestId) -> Option<Input> {
