@@ -6,7 +6,7 @@ mod kit;
 mod real;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use tokio::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
@@ -79,7 +79,9 @@ fn check(play: &Play) -> anyhow::Result<()> {
     let mut complaints = compare::complaints(&real, &ours, &known.collect::<Vec<_>>());
     let recorded = golden::read(&folder().join("golden")).context("the recorded histories cannot be read")?;
     let moved = real.iter().filter(|(name, history)| recorded.get(*name) != Some(history));
-    complaints.extend(moved.map(|(name, _)| format!("{name}: the real server does something else than was recorded")));
+    complaints.extend(
+        moved.map(|(name, _)| format!("{name}: the real server does something else than was recorded")),
+    );
     if complaints.is_empty() {
         println!("{} scripts agree", scripts.len());
         return Ok(());
@@ -114,7 +116,8 @@ fn write_page() -> anyhow::Result<()> {
         bail!("{}", uncovered.join("\n"));
     }
     let page = contract::page(&script::all(), &compare::known());
-    std::fs::write(folder().join("../../../../docs/calibration.md"), page).context("the page cannot be written")
+    std::fs::write(folder().join("../../../../docs/calibration.md"), page)
+        .context("the page cannot be written")
 }
 
 /// Plays scripts on the real server: first those that may run side by side, then the others.
@@ -123,7 +126,8 @@ fn play_on_real(play: &Play, scripts: &[Script]) -> anyhow::Result<Histories> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let histories = runtime.block_on(async {
         let server = RealServer::start(&play.apiserver).await?;
-        let (alone, together): (Vec<_>, Vec<_>) = scripts.iter().enumerate().partition(|(_, script)| script.alone);
+        let (alone, together): (Vec<_>, Vec<_>) =
+            scripts.iter().enumerate().partition(|(_, script)| script.alone);
         let one = |(number, script)| play_one(&server, number, script);
         let mut histories: Histories =
             stream::iter(together).map(one).buffer_unordered(play.jobs.max(1)).collect().await;
@@ -137,11 +141,7 @@ fn play_on_real(play: &Play, scripts: &[Script]) -> anyhow::Result<Histories> {
     Ok(histories)
 }
 
-async fn play_one<T: Target>(
-    target: &T,
-    number: usize,
-    script: &Script,
-) -> (String, Vec<serde_json::Value>) {
+async fn play_one<T: Target>(target: &T, number: usize, script: &Script) -> (String, Vec<serde_json::Value>) {
     let history = play::play(target, script, &format!("calibration-{number}x")).await;
     (script.name.clone(), history)
 }
@@ -149,7 +149,8 @@ async fn play_one<T: Target>(
 /// Plays scripts on the test server, each on one of its own and in virtual time.
 fn play_on_ours(scripts: &[Script]) -> anyhow::Result<Histories> {
     let play = |script: &Script| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
         runtime.block_on(async {
             let server = TestServer::builder().clock_seed(1).start().await?;
             let history = play_one(&server, 1, script).await;

@@ -1,5 +1,7 @@
 //! The server made of Kubernetes' own libraries, as a process of its own.
 
+#![allow(dead_code, reason = "each of the two programs uses a part")]
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -63,6 +65,29 @@ impl RealServer {
         })
     }
 
+    /// The port on 127.0.0.1, also after a restart.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The server's certificate and that of its CA.
+    pub(crate) fn certificates(&self) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+        let file = self.data.path().join("certificate/apiserver.crt");
+        Ok(CertificateDer::pem_file_iter(file)?.collect::<Result<_, _>>()?)
+    }
+
+    /// Ends the server without a word.
+    pub(crate) async fn kill(&self) -> io::Result<()> {
+        self.process.lock().await.kill().await
+    }
+
+    /// Starts it again on what it had stored.
+    pub(crate) async fn start_again(&self) -> anyhow::Result<()> {
+        let (process, _) = launch(&self.program, self.data.path(), self.port).await?;
+        *self.process.lock().await = process;
+        Ok(())
+    }
+
     /// Asks the server to end, and waits until it has.
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         let mut process = self.process.lock().await;
@@ -90,10 +115,8 @@ impl Target for RealServer {
     }
 
     async fn restart(&self) -> io::Result<()> {
-        let mut process = self.process.lock().await;
-        process.kill().await?;
-        (*process, _) = launch(&self.program, self.data.path(), self.port).await.map_err(io::Error::other)?;
-        Ok(())
+        self.kill().await?;
+        self.start_again().await.map_err(io::Error::other)
     }
 }
 
