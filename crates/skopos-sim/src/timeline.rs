@@ -312,7 +312,8 @@ mod tests {
     fn a_run_is_told_around_a_moment() {
         crate::quiet_planned_panics();
         let history = crate::run(&Plan::single(3, 1).expect("a simulated fault"));
-        let began = history.entries.iter().find(|entry| matches!(entry.fact, Fact::FaultBegan { number: 3, .. }));
+        let began =
+            history.entries.iter().find(|entry| matches!(entry.fact, Fact::FaultBegan { number: 3, .. }));
         let at = began.expect("a fault").at.plus(Duration::from_secs(1));
         let of = Focus { informer: Some(InformerId(0)), ..Focus::default() };
         let violation = Violation { invariant: Invariant::I3, at, what: "just so".to_owned(), of };

@@ -37,6 +37,8 @@ struct Watcher<'a> {
 const AT_ONCE: Duration = Duration::from_secs(2);
 /// What is added to a bound: the way of a change, and the time until the next look.
 const SLACK: Duration = Duration::from_secs(3);
+/// A request that was made while the fault was in force may fail so much later, and only then its wait begins.
+const FAILING: Duration = Duration::from_secs(10);
 /// After an outage a quiet store is called live again when the next probe is answered and the stream has shown that it is
 /// up to it: probe interval, grace and a second look.
 const PROVEN_AGAIN: Duration = Duration::from_secs(50);
@@ -135,7 +137,7 @@ impl Watcher<'_> {
         let weather = &self.case.weather;
         for span in weather.on(self.cluster) {
             let (Some(healed), Some(over)) = (span.healed, span.over()) else { continue };
-            let due = over.plus(SLACK);
+            let due = over.plus(FAILING);
             if span.lies || span.hits.is_empty() || !self.is_alone(span, due) {
                 continue;
             }

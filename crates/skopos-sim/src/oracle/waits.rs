@@ -72,7 +72,7 @@ fn returned(case: &Case<'_>, verdict: &mut Verdict, at: At, call: &Call, outcome
         (CallKind::WaitFor { rv }, Outcome::NotInTime { .. }) => {
             // It waited as long as it was allowed to, and did not give up before.
             verdict.exercise(Invariant::I9);
-            verdict.demand(Invariant::I9, took + GRACE >= call.limit, at, call.of(case), || {
+            verdict.demand(Invariant::I9, at.since(call.at) + GRACE >= call.limit, at, call.of(case), || {
                 format!("waiting for RV {rv} was given up after {took:?} of {:?}", call.limit)
             });
         }
