@@ -56,7 +56,7 @@ impl Active {
         recorder.record(Fact::FaultBegan {
             fault: id,
             number,
-            cluster: Some(cluster.id),
+            cluster: (!what.is_everywhere()).then_some(cluster.id),
             lies: what.lies(),
             detect: bounds.detect,
             recover: bounds.recover,

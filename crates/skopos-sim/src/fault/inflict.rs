@@ -125,7 +125,12 @@ impl Inflict {
         matches!(self, Self::Requests { rule: Rule::DropEvents, .. })
     }
 
-    /// The bounds of `/docs` for it: detection and recovery.
+    /// Whether it strikes all clients, whatever their cluster.
+    pub fn is_everywhere(&self) -> bool {
+        matches!(self, Self::Suspend(_) | Self::ClockJump(_) | Self::Starve(_))
+    }
+
+    /// What is promised about it: detection and recovery.
     pub fn bounds(&self) -> Bounds {
         match self {
             Self::BlackHole { .. } | Self::HalfOpen => bounds(15, 10),
@@ -137,7 +142,8 @@ impl Inflict {
             Self::ExpiredCertificate | Self::UntrustedCertificate => bounds(1, 10),
             Self::Lag { .. } => bounds(60, 10),
             Self::Compaction(_) | Self::ReplacedInGap(_) => bounds(1, 10),
-            Self::CompactionUnderWatches => harmless(5),
+            // A watch that had nothing to tell is found behind by the next probe, doubted, and refused when opened again.
+            Self::CompactionUnderWatches => harmless(60),
             Self::RollBack(_) => bounds(30, 5),
             Self::Suspend(_) | Self::ClockJump(_) => bounds(2, 10),
             Self::Starve(_) => harmless(10),
