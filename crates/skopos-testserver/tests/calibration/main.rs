@@ -51,3 +51,17 @@ fn play_alone(script: &Script) -> Vec<serde_json::Value> {
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
+
+#[test]
+fn a_difference_needs_a_reason_and_a_reason_a_difference() {
+    let history = |code: u16| Histories::from([("g/a".to_owned(), vec![serde_json::json!({"code": code})])]);
+    let known = |scripts: &str| {
+        let reason = "because".to_owned();
+        compare::Known { scripts: vec![scripts.to_owned()], entries: Vec::new(), reason }
+    };
+    let complaints =
+        |ours: u16, known: &[compare::Known]| compare::complaints(&history(200), &history(ours), known).len();
+    assert_eq!((complaints(200, &[]), complaints(404, &[])), (0, 1));
+    assert_eq!((complaints(404, &[known("g/*")]), complaints(200, &[known("g/a")])), (0, 1));
+    assert_eq!(complaints(200, &[known("g/b")]), 1, "no such script");
+}
