@@ -122,6 +122,9 @@ func restConfig(o options) (*rest.Config, error) {
 	config.UserAgent = "peer-client-go"
 	switch o.encoding {
 	case "json":
+		// Said aloud: clients of built-in types ask for protobuf by themselves.
+		config.ContentType = runtime.ContentTypeJSON
+		config.AcceptContentTypes = runtime.ContentTypeJSON
 	case "protobuf":
 		// As kube-controller-manager sets it: JSON where the server has no protobuf.
 		config.ContentType = runtime.ContentTypeProtobuf

@@ -140,13 +140,14 @@ impl Drop for Proxy {
 }
 
 /// A port outside of the range from which the kernel takes those of outgoing connections: it stays free while nobody
-/// listens on it.
+/// listens on it, unless another process asks here. Each process begins at a place of its own.
 pub(crate) async fn free_port() -> Result<(TcpListener, u16)> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 10_000;
+    let place = (std::process::id() % 97) as u16 * 100;
     for _ in 0..PORTS {
-        let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;
+        let port = FIRST + (place + NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS;
         if let Ok(listener) = listen(port).await {
             return Ok((listener, port));
         }

@@ -128,9 +128,11 @@ impl Server {
 
     /// Changes pods, as many times as asked and as fast as it can.
     pub(crate) async fn churn(&self, events: usize) -> Result<()> {
+        // Other values than the last time: a change that changes nothing is no event.
+        let time = fastrand::u64(..);
         match self {
-            Self::Test(server) => churn_test(server, events).await,
-            Self::Real(server) => server.churn(events).await,
+            Self::Test(server) => churn_test(server, events, time).await,
+            Self::Real(server) => server.churn(events, time).await,
         }
     }
 
@@ -189,11 +191,11 @@ fn refused(status: skopos_testserver::Status) -> anyhow::Error {
 /// Changes between which the server's own tasks get a turn.
 const BATCH: usize = 64;
 
-async fn churn_test(server: &TestServer, events: usize) -> Result<()> {
+async fn churn_test(server: &TestServer, events: usize, time: u64) -> Result<()> {
     let (pods, _) = server.list("pods", None).map_err(refused)?;
     for round in 0..events {
         let mut pod: Value = pods[round % pods.len()].clone();
-        pod["metadata"]["annotations"]["touched"] = round.to_string().into();
+        pod["metadata"]["annotations"]["touched"] = format!("{time}-{round}").into();
         if let Some(metadata) = pod["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
@@ -262,7 +264,7 @@ impl Real {
         }
     }
 
-    async fn churn(&self, events: usize) -> Result<()> {
+    async fn churn(&self, events: usize, time: u64) -> Result<()> {
         let pods = self.list(&format!("/api/v1/pods?limit={CHURNED}")).await?;
         let names: Vec<(String, String)> = pods
             .iter()
@@ -270,7 +272,7 @@ impl Real {
             .collect();
         let patches = (0..events).map(|round| {
             let (namespace, name) = names[round % names.len()].clone();
-            async move { self.patch(&namespace, &name, &round.to_string()).await.map(drop) }
+            async move { self.patch(&namespace, &name, &format!("{time}-{round}")).await.map(drop) }
         });
         stream::iter(patches).buffer_unordered(WRITERS).try_collect::<()>().await
     }

@@ -23,9 +23,12 @@ pub(crate) struct Options {
     /// How many watch events follow the sync.
     #[arg(long, default_value_t = 20_000)]
     events: usize,
-    /// Only the test server.
+    /// The test server instead of the real one.
     #[arg(long)]
     test_server: bool,
+    /// Only these ways: protobuf, JSON, default, streaming list, raw, typed handler.
+    #[arg(long, value_delimiter = ',')]
+    modes: Vec<String>,
     /// Build the programs first.
     #[arg(long)]
     build: bool,
@@ -61,7 +64,10 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
     for &pods in &options.pods {
         eprintln!("starting the {} with {pods} pods", kind.name());
         let server = Server::start(kind, pods).await?;
-        for mode in MODES.iter().filter(|mode| kind == Kind::Real || mode.name != "protobuf") {
+        let wanted =
+            |mode: &&Mode| options.modes.is_empty() || options.modes.iter().any(|name| name == mode.name);
+        let spoken = |mode: &&Mode| kind == Kind::Real || mode.name != "protobuf";
+        for mode in MODES.iter().filter(wanted).filter(spoken) {
             let row = measure(&server, kind, mode, pods, options.events).await?;
             println!("{row:?}");
             let same = |other: &SpeedResult| {

@@ -7,10 +7,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::tables::Notice;
+use super::tables::{FEW, Notice};
 use crate::client::Who;
 use crate::results::{FaultResult, FaultResults, Outcome, SpeedResult, SpeedResults};
-use crate::server::Kind;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -18,7 +17,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) fn notice(results: &FaultResults, file: &Path) -> Result<()> {
     let title =
         "Seconds until a fault is noticed: the user is told, or the content is right again while it lasts";
-    dots(results, file, title, |fault, outcome| match Notice::of(fault, outcome) {
+    dots(results, file, title, "not noticed", |fault, outcome| match Notice::of(fault, outcome) {
         Notice::Told(at) | Notice::Caught(at) => Some(at),
         Notice::Never => None,
     })
@@ -27,7 +26,7 @@ pub(super) fn notice(results: &FaultResults, file: &Path) -> Result<()> {
 /// When each client had recovered.
 pub(super) fn recover(results: &FaultResults, file: &Path) -> Result<()> {
     let title = "Seconds until the content is right again, from the end of the fault, or from its begin if it has no end";
-    dots(results, file, title, |_, outcome| outcome.recovered_s)
+    dots(results, file, title, "not recovered", |_, outcome| outcome.recovered_s)
 }
 
 const INK: RGBColor = RGBColor(40, 40, 40);
@@ -56,6 +55,7 @@ fn dots(
     results: &FaultResults,
     file: &Path,
     title: &str,
+    never: &str,
     value: impl Fn(&FaultResult, &Outcome) -> Option<f64>,
 ) -> Result<()> {
     const LEFT: i32 = 400;
@@ -88,15 +88,14 @@ fn dots(
         let label = if seconds < 0.02 { "≤ 0.01 s".to_owned() } else { format!("{seconds} s") };
         write(&area, &label, (x(seconds), bottom + 16), text(13, HPos::Center))?;
     }
-    write(&area, "not while it", (NEVER, bottom + 16), text(13, HPos::Center))?;
-    write(&area, "was looked at", (NEVER, bottom + 32), text(13, HPos::Center))?;
+    write(&area, never, (NEVER, bottom + 16), text(13, HPos::Center))?;
     write(&area, "seconds, logarithmic", ((LEFT + RIGHT) / 2, bottom + 38), text(13, HPos::Center))?;
     for (number, fault) in results.faults.iter().enumerate() {
         for (lane, outcome) in fault.clients.iter().enumerate() {
             let y = TOP + ROW * number as i32 + ROW / 2 + (lane as i32 - 1) * 6;
             match value(fault, outcome) {
                 Some(seconds) => mark(&area, outcome.client, (x(seconds), y), true)?,
-                None => mark(&area, outcome.client, (NEVER, y), false)?,
+                None => mark(&area, outcome.client, (NEVER + (lane as i32 - 1) * 18, y), false)?,
             }
         }
     }
@@ -114,10 +113,16 @@ fn legend(area: &Area<'_>, (mut x, y): (i32, i32)) -> Result<()> {
 
 fn mark(area: &Area<'_>, who: Who, at: (i32, i32), filled: bool) -> Result<()> {
     let style = ShapeStyle { color: colour(who).into(), filled, stroke_width: 1 };
+    let (x, y) = at;
     match who {
         Who::ClientGo => area.draw(&Circle::new(at, 4, style)),
-        Who::KubeRs => area.draw(&TriangleMarker::new(at, 5, style)),
-        Who::Skopos => area.draw(&Rectangle::new([(at.0 - 4, at.1 - 4), (at.0 + 4, at.1 + 4)], style)),
+        Who::KubeRs if filled => {
+            area.draw(&Polygon::new([(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], style))
+        }
+        Who::KubeRs => {
+            area.draw(&PathElement::new([(x, y - 5), (x + 5, y + 4), (x - 5, y + 4), (x, y - 5)], style))
+        }
+        Who::Skopos => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], style)),
     }
     .map_err(failed)
 }
@@ -128,57 +133,63 @@ fn write(area: &Area<'_>, words: &str, at: (i32, i32), style: TextStyle<'_>) -> 
 
 /// Four panels of bars.
 pub(super) fn speed(results: &SpeedResults, file: &Path) -> Result<()> {
-    let area = SVGBackend::new(file, (1_000, 900)).into_drawing_area();
-    area.fill(&WHITE).map_err(failed)?;
-    let kind = if results.rows.iter().any(|row| row.server == Kind::Real) { Kind::Real } else { Kind::Test };
-    let rows: Vec<&SpeedResult> = results.rows.iter().filter(|row| row.server == kind).collect();
-    write(&area, &format!("Speed and memory, against {}", kind.name()), (20, 24), text(16, HPos::Left))?;
-    let panels: [(&str, fn(&SpeedResult) -> f64); 4] = [
+    type Panel = (&'static str, fn(&SpeedResult) -> f64);
+    let panels: [Panel; 4] = [
         ("first sync: CPU µs per pod (less is better)", |row| row.sync_cpu_us_per_pod),
         ("peak memory: KiB per pod (less is better)", |row| row.peak_kib_per_pod),
         ("memory after the events: KiB per pod (less is better)", |row| row.steady_kib_per_pod),
-        ("watch events per CPU second (more is better)", |row| row.events_per_cpu_second),
+        ("watch events per CPU second (more is better)", |row| {
+            if row.events > FEW { row.events_per_cpu_second } else { 0.0 }
+        }),
     ];
+    let groups: Vec<&[SpeedResult]> =
+        results.rows.chunk_by(|a, b| (a.server, a.pods) == (b.server, b.pods)).collect();
+    let panel = HEAD + GROUP * groups.len() as i32 + BAR * results.rows.len() as i32;
+    let area = SVGBackend::new(file, (1_000, (40 + 2 * (panel + 30)) as u32)).into_drawing_area();
+    area.fill(&WHITE).map_err(failed)?;
+    write(&area, "Speed and memory", (20, 24), text(16, HPos::Left))?;
     for (number, (title, value)) in panels.into_iter().enumerate() {
-        let corner = (20 + 490 * (number as i32 % 2), 60 + 400 * (number as i32 / 2));
-        bars(&area, corner, title, &rows, value)?;
+        let number = number as i32;
+        bars(&area, (20 + 490 * (number % 2), 60 + (panel + 30) * (number / 2)), title, &groups, value)?;
     }
     area.present().map_err(failed)
 }
 
-/// Bars from left to right, grouped by the number of pods.
+/// The heights of a panel's title, of a group's title, and of a bar.
+const HEAD: i32 = 24;
+const GROUP: i32 = 24;
+const BAR: i32 = 16;
+
+/// Bars from left to right, a group for each server and number of pods.
 fn bars(
     area: &Area<'_>,
     (left, top): (i32, i32),
     title: &str,
-    rows: &[&SpeedResult],
+    groups: &[&[SpeedResult]],
     value: fn(&SpeedResult) -> f64,
 ) -> Result<()> {
-    const LABELS: i32 = 170;
-    const LENGTH: i32 = 220;
+    const LABELS: i32 = 160;
+    const LENGTH: i32 = 230;
     write(area, title, (left, top), text(14, HPos::Left))?;
-    let most = rows.iter().map(|row| value(row)).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
-    let mut y = top + 24;
-    let mut pods = 0;
-    for row in rows {
-        if row.pods != pods {
-            pods = row.pods;
-            y += 6;
-            write(area, &format!("{} pods", grouped(pods)), (left, y), text(12, HPos::Left))?;
-            y += 15;
+    let most = groups.iter().copied().flatten().map(value).fold(f64::MIN_POSITIVE, f64::max);
+    let mut y = top + HEAD;
+    for group in groups {
+        let Some(first) = group.first() else { continue };
+        let name = format!("{} pods, {}", grouped(first.pods), first.server.name());
+        write(area, &name, (left, y), text(12, HPos::Left))?;
+        y += BAR;
+        for row in *group {
+            let label = format!("{}, {}", row.client.name(), row.mode);
+            write(area, &label, (left + LABELS - 8, y), text(12, HPos::Right))?;
+            let length = ((value(row) / most * f64::from(LENGTH)) as i32).max(1);
+            let (from, to) = ((left + LABELS, y - 6), (left + LABELS + length, y + 6));
+            area.draw(&Rectangle::new([from, to], colour(row.client).filled())).map_err(failed)?;
+            let figure = value(row);
+            let figure = if figure >= 1000.0 { grouped(figure as usize) } else { format!("{figure:.1}") };
+            write(area, &figure, (to.0 + 6, y), text(12, HPos::Left))?;
+            y += BAR;
         }
-        let label = format!("{}, {}", row.client.name(), row.mode);
-        write(area, &label, (left + LABELS - 8, y), text(12, HPos::Right))?;
-        let length = (value(row) / most * f64::from(LENGTH)) as i32;
-        let bar = Rectangle::new(
-            [(left + LABELS, y - 6), (left + LABELS + length.max(1), y + 6)],
-            colour(row.client).filled(),
-        );
-        area.draw(&bar).map_err(failed)?;
-        let figure =
-            if value(row) >= 1000.0 { grouped(value(row) as usize) } else { format!("{:.1}", value(row)) };
-        write(area, &figure, (left + LABELS + length + 6, y), text(12, HPos::Left))?;
-        y += 16;
+        y += GROUP - BAR;
     }
     Ok(())
 }

@@ -15,9 +15,12 @@ pub(crate) enum Notice {
     Never,
 }
 
+const MOMENT: f64 = 0.25;
+
 impl Notice {
     pub(crate) fn of(fault: &FaultResult, outcome: &Outcome) -> Self {
-        let lasts = fault.healed_s.unwrap_or(f64::INFINITY);
+        // What is right again in the very moment of the heal was not noticed before it.
+        let lasts = fault.healed_s.map_or(f64::INFINITY, |healed| healed - MOMENT);
         let caught = outcome.equal_s.filter(|at| *at < lasts);
         match (outcome.told_s.filter(|at| *at < lasts), caught) {
             (Some(told), Some(caught)) if caught < told => Self::Caught(caught),
@@ -111,9 +114,13 @@ pub(super) fn speed(results: &SpeedResults) -> String {
          CPU second |\n|---|--:|---|--:|--:|--:|--:|--:|\n",
     );
     for row in &results.rows {
+        let events = match row.events {
+            0..=FEW => "not measured".to_owned(),
+            _ => format!("{:.0}", row.events_per_cpu_second),
+        };
         let _ = writeln!(
             table,
-            "| {} | {} | {}, {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.0} |",
+            "| {} | {} | {}, {} | {:.1} | {:.1} | {:.1} | {:.1} | {events} |",
             row.server.name(),
             row.pods,
             row.client.name(),
@@ -122,11 +129,13 @@ pub(super) fn speed(results: &SpeedResults) -> String {
             row.sync_cpu_us_per_pod,
             row.peak_kib_per_pod,
             row.steady_kib_per_pod,
-            row.events_per_cpu_second
         );
     }
     table
 }
+
+/// Fewer events than this are no measurement.
+pub(super) const FEW: u64 = 1_000;
 
 fn seconds(value: f64) -> String {
     match value {
