@@ -194,3 +194,17 @@ fn a_closed_transport_is_the_end() {
     assert_eq!(desk.machine.state().condition, Condition::Stopped);
     assert_eq!(desk.machine.state().reason.as_deref(), Some("shut down"));
 }
+
+#[test]
+fn a_reason_that_was_no_failure_is_forgotten_likewise() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.give(Input::Suspended { by: secs(60) });
+    desk.machine.poll_action();
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    assert!(desk.machine.state().reason.is_some() && desk.machine.state().attempts == 0);
+    assert_eq!(desk.due(), desk.now + secs(5));
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.state().reason, None);
+}
