@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 
 use super::cargo;
+use super::sim::SEEDED;
 
 /// Options of `cargo xtask bugs`.
 #[derive(Args)]
@@ -159,7 +160,10 @@ impl Copy {
     fn gate(&self, seeds: u64) -> Result<Outcome> {
         let mut build = cargo();
         build.args(["build", "--quiet", "--profile", "sim", "--package", "skopos-sim"]);
-        build.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("RUSTFLAGS", "-A warnings");
+        build
+            .current_dir(&self.root)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("RUSTFLAGS", format!("{SEEDED} -A warnings"));
         ensure!(build.status()?.success(), "it does not build");
         let mut gate = Command::new(self.target.join("sim/skopos-sim"));
         gate.args(["gate", "pr", "--until-red", "--twice", "0", "--runs", &seeds.to_string(), "--to"]);

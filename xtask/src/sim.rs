@@ -52,9 +52,13 @@ impl Sim {
     }
 }
 
+/// Lets tokio's own random choices be seeded.
+pub(crate) const SEEDED: &str = "--cfg tokio_unstable";
+
 /// `skopos-sim`, built in its profile.
 fn simulation() -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "skopos-sim", "--"]);
+    command.env("RUSTFLAGS", SEEDED);
     command
 }

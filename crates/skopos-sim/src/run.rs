@@ -15,11 +15,13 @@ use crate::users::{Client, Scene};
 
 /// Runs a plan in virtual time, in this thread. Equal plans give equal histories.
 pub fn run(plan: &Plan) -> History {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap_or_else(|error| panic!("no runtime: {error}"));
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true);
+    // Otherwise tokio draws the order in which it wakes those who wait for the same `watch` channel from the system's
+    // randomness. Its builder takes a seed only with this flag, which `cargo xtask sim` sets.
+    #[cfg(tokio_unstable)]
+    runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
+    let runtime = runtime.build().unwrap_or_else(|error| panic!("no runtime: {error}"));
     runtime.block_on(play(plan))
 }
 
