@@ -54,6 +54,8 @@ const ONE_BATCH: usize = 100;
 struct Work {
     waiting: BTreeSet<KeyId>,
     working: BTreeMap<KeyId, u16>,
+    /// Keys given back that come again when their time has come, also when they were added and done meanwhile.
+    delayed: BTreeSet<KeyId>,
     closed: Option<bool>,
     ended: bool,
 }
@@ -79,7 +81,7 @@ impl Work {
             let what = format!("{name}: {object} is in worker {other}, and was given to worker {worker}");
             verdict.violate(Invariant::I22, at, of, what);
         }
-        let wanted = self.waiting.remove(&key);
+        let wanted = self.waiting.remove(&key) || self.delayed.remove(&key);
         verdict.demand(Invariant::I22, wanted, at, of, || {
             format!("{name}: {object} was handed out though nobody had added it")
         });
@@ -94,6 +96,7 @@ impl Work {
         }
         if again && self.closed.is_none() {
             self.waiting.insert(key);
+            self.delayed.insert(key);
         }
     }
 
