@@ -139,7 +139,7 @@ pub(super) fn speed(results: &SpeedResults, file: &Path) -> Result<()> {
         ("peak memory: KiB per pod (less is better)", |row| row.peak_kib_per_pod),
         ("memory after the events: KiB per pod (less is better)", |row| row.steady_kib_per_pod),
         ("watch events per CPU second (more is better)", |row| {
-            if row.events > FEW { row.events_per_cpu_second } else { 0.0 }
+            if row.events > FEW { row.events_per_cpu_second } else { f64::NAN }
         }),
     ];
     let groups: Vec<&[SpeedResult]> =
@@ -181,12 +181,16 @@ fn bars(
         for row in *group {
             let label = format!("{}, {}", row.client.name(), row.mode);
             write(area, &label, (left + LABELS - 8, y), text(12, HPos::Right))?;
-            let length = ((value(row) / most * f64::from(LENGTH)) as i32).max(1);
+            let figure = value(row);
+            let length = (figure / most * f64::from(LENGTH)) as i32;
             let (from, to) = ((left + LABELS, y - 6), (left + LABELS + length, y + 6));
             area.draw(&Rectangle::new([from, to], colour(row.client).filled())).map_err(failed)?;
-            let figure = value(row);
-            let figure = if figure >= 1000.0 { grouped(figure as usize) } else { format!("{figure:.1}") };
-            write(area, &figure, (to.0 + 6, y), text(12, HPos::Left))?;
+            let words = match figure {
+                figure if figure.is_nan() => "not measured".to_owned(),
+                figure if figure >= 1000.0 => grouped(figure as usize),
+                figure => format!("{figure:.1}"),
+            };
+            write(area, &words, (to.0 + 6, y), text(12, HPos::Left))?;
             y += BAR;
         }
         y += GROUP - BAR;
