@@ -26,6 +26,8 @@ struct Excuse {
     from: At,
     /// Not right before this: the fault is still in force.
     seriously: At,
+    /// Only content that has come so far can tell: what was lost may lie ahead of it.
+    beyond: u64,
     limit: At,
     until: At,
 }
@@ -52,11 +54,12 @@ impl Excuses {
                 let others =
                     |limit: &At| weather.felt(cluster, healed, *limit).all(|other| other.fault == span.fault);
                 let limit = own.filter(others).unwrap_or(At(u64::MAX));
-                Excuse { from: span.began, seriously: healed, limit, until: limit }
+                let beyond = truth.newest(cluster, healed);
+                Excuse { from: span.began, seriously: healed, beyond, limit, until: limit }
             });
             let rollbacks = truth.rollbacks(cluster).map(|at| {
                 let limit = limit(at).unwrap_or(At(u64::MAX));
-                Excuse { from: at, seriously: at, limit, until: limit }
+                Excuse { from: at, seriously: at, beyond: 0, limit, until: limit }
             });
             by_informer.push(lies.chain(rollbacks).collect::<Vec<_>>());
             damaged.push(weather.on(cluster).filter(|span| span.damages()).map(|span| span.began).min());
@@ -67,16 +70,17 @@ impl Excuses {
                 && !matches!(look.walk, Walk::Live(_))
                 && is_right(truth, look, truth.newest(cluster_of(history, look.informer), *at), *at)
             {
-                excuses.right(look.informer, *at);
+                let reached = look.views.iter().map(|view| view.rv).min().unwrap_or(0);
+                excuses.right(look.informer, *at, reached);
             }
         }
         excuses
     }
 
     /// A store was seen to be right.
-    fn right(&mut self, informer: InformerId, at: At) {
+    fn right(&mut self, informer: InformerId, at: At, reached: u64) {
         for excuse in &mut self.by_informer[informer.index()] {
-            if at > excuse.seriously && at < excuse.until {
+            if at > excuse.seriously && at < excuse.until && reached >= excuse.beyond {
                 excuse.until = at;
             }
         }

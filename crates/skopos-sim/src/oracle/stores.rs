@@ -21,11 +21,12 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
             }
             Fact::Listed { informer, objects } => listed(case, verdict, at, *informer, objects),
             Fact::Called { call, kind, informer: Some(informer), .. } => {
-                calls.insert(*call, (*kind, *informer));
+                calls.insert(*call, (*kind, *informer, at));
             }
             Fact::Returned { call, outcome: Outcome::Found { object, age } } => {
-                if let Some((CallKind::ReadOne { max_age, key }, informer)) = calls.get(call) {
-                    found(case, verdict, at, *informer, (*key, *object), (*age, *max_age));
+                if let Some((CallKind::ReadOne { max_age, key }, informer, made)) = calls.get(call) {
+                    let oldest = (*max_age).max(at.since(*made));
+                    found(case, verdict, at, *informer, (*key, *object), (*age, oldest));
                 }
             }
             _ => {}
@@ -35,7 +36,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
 }
 
 /// The calls that were made, and of whom.
-type Calls = HashMap<CallId, (CallKind, InformerId)>;
+type Calls = HashMap<CallId, (CallKind, InformerId, At)>;
 
 /// How one store has looked so far.
 struct Reader {
@@ -245,18 +246,20 @@ fn fresh_enough(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, cal
         Walk::Live(call) => (call, true),
         _ => return,
     };
-    match calls.get(&call).map(|(kind, _)| kind) {
-        Some(CallKind::WaitFor { rv }) => {
+    match calls.get(&call).map(|(kind, _, made)| (kind, *made)) {
+        Some((CallKind::WaitFor { rv }, _)) => {
             let reached = look.views.iter().all(|view| view.rv >= *rv);
             verdict.exercise(Invariant::I9);
             verdict.demand(Invariant::I9, reached, at, of, || {
                 format!("{name}: waited for RV {rv}, and was given {:?}", look.views)
             });
         }
-        Some(CallKind::Read { max_age }) => {
+        Some((CallKind::Read { max_age }, made)) => {
+            // Who asks the server cannot be given more than what was true after he asked.
+            let oldest = if live { (*max_age).max(at.since(made)) } else { *max_age };
             let age = look.freshness.age();
             // The clocks that tell of a sleep may go on by some nanoseconds.
-            let young = age.is_some_and(|age| age <= *max_age + Duration::from_millis(1));
+            let young = age.is_some_and(|age| age <= oldest + Duration::from_millis(1));
             verdict.exercise(Invariant::I9);
             verdict.demand(Invariant::I9, young && look.freshness.is_live(), at, of, || {
                 format!("{name}: asked for at most {max_age:?}, and was given {}", word(&look.freshness))

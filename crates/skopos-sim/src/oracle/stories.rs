@@ -232,6 +232,10 @@ impl Listener {
 
     /// I2.
     fn unique(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) {
+        if call.flags.gap && case.truth.rollbacks(case.cluster_of(self.informer)).any(|at| at <= call.at) {
+            // The same RVs may come again and mean something else.
+            self.told.clear();
+        }
         if call.flags.resync || call.flags.gap {
             return;
         }

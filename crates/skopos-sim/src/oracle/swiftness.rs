@@ -177,6 +177,7 @@ impl Watcher<'_> {
     /// Whether nothing else happened to this store from the fault on until it is judged.
     fn is_alone(&self, span: &FaultSpan, until: At) -> bool {
         let case = self.case;
+        let until = until.plus(case.history.cast.look_interval);
         until <= case.lives.end
             && case.lives.informer(self.informer).covers(span.began, until)
             && case.weather.on(self.cluster).all(|other| {

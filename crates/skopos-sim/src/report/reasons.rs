@@ -8,7 +8,9 @@ const NO_ROLLBACK: &str = "only history that goes back begins an epoch";
 const SHORT: &str = "the fault is over before a minute has passed, or has no end that could be waited for";
 const HARMLESS: &str = "content is never behind while it lasts, so there is nothing to be noticed";
 const USERS: &str = "lies with the users: the link itself is well";
-const ENDS: &str = "the client ends while the fault is in force";
+const ENDS: &str = "the client ends while the fault is in force, or before it";
+const AUDITS: &str = "nothing but an audit finds it: see I23";
+const LISTS_ONLY: &str = "concerns first lists alone, and is over with them";
 
 /// Why this invariant is not exercised under this fault; `None`: it has to be. `None` as the fault: in mixed hours.
 pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static str> {
@@ -25,6 +27,9 @@ pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static
         Invariant::I11 if of_users => Some(USERS),
         Invariant::I11 if is_harmless(number) => Some(HARMLESS),
         Invariant::I11 | Invariant::I12 if matches!(number, 48) => Some(ENDS),
+        Invariant::I23 if matches!(number, 48 | 49) => Some(ENDS),
+        Invariant::I12 if number == 47 => Some(AUDITS),
+        Invariant::I11 | Invariant::I12 | Invariant::I15 if number == 35 => Some(LISTS_ONLY),
         _ => None,
     }
 }
@@ -34,5 +39,5 @@ fn is_short(number: u8) -> bool {
 }
 
 fn is_harmless(number: u8) -> bool {
-    matches!(number, 7 | 10 | 23 | 30 | 31 | 36 | 51)
+    matches!(number, 6 | 7 | 10 | 11 | 23 | 30 | 31 | 36 | 51)
 }
