@@ -6,7 +6,6 @@
 use skopos_reflect::*;
 mod machine {
     pub(crate) use skopos_reflect::*;
-    pub(crate) use skopos_wire::ResourceVersion;
 }
 
 #[path = "../../crates/skopos-reflect/src/machine/tests/course.rs"]
