@@ -117,8 +117,9 @@ impl Active {
                 Inflict::ExpiredCertificate | Inflict::UntrustedCertificate => dial_struck,
                 Inflict::NoDescriptors => dial_struck,
                 Inflict::Cut { .. } => {
-                    self.watched_at_first && cluster.network.wires().iter().any(|wire| wire.is_cut())
-                        || self.watched_at_first && cluster.watched_connections().is_empty()
+                    self.watched_at_first
+                        && (cluster.network.wires().iter().any(|wire| wire.is_cut())
+                            || cluster.watched_connections().is_empty())
                 }
                 _ => self.watched_at_first,
             },

@@ -10,10 +10,10 @@ pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Pl
     loop {
         let before = smaller.best.clone();
         smaller.cut_short();
-        smaller.drop_from(|plan| plan.faults.len(), |plan, at| drop(plan.faults.remove(at)));
+        smaller.drop_from(|plan| &mut plan.faults);
         smaller.drop_clients();
         smaller.drop_users();
-        smaller.drop_from(|plan| plan.bursts.len(), |plan, at| drop(plan.bursts.remove(at)));
+        smaller.drop_from(|plan| &mut plan.bursts);
         if smaller.best == before || smaller.left == 0 {
             return smaller.best;
         }
@@ -55,39 +55,30 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
     }
 
     /// Leaves out runs of elements: all, half of them, a quarter, down to single ones.
-    fn drop_from(&mut self, len: impl Fn(&Plan) -> usize, remove: impl Fn(&mut Plan, usize)) {
-        let mut many = len(&self.best);
+    fn drop_from<T>(&mut self, elements: impl Fn(&mut Plan) -> &mut Vec<T>) {
+        let mut many = elements(&mut self.best).len();
         while many > 0 {
-            let mut at = len(&self.best);
+            let mut at = elements(&mut self.best).len();
             while at >= many {
                 let mut plan = self.best.clone();
-                (at - many..at).rev().for_each(|at| remove(&mut plan, at));
+                elements(&mut plan).drain(at - many..at);
                 self.try_one(plan);
-                at = at.min(len(&self.best)).saturating_sub(many);
+                at = at.min(elements(&mut self.best).len()).saturating_sub(many);
             }
             many /= 2;
         }
     }
 
     fn drop_clients(&mut self) {
-        self.drop_from(|plan| plan.clients.len(), |plan, at| drop(plan.clients.remove(at)));
+        self.drop_from(|plan| &mut plan.clients);
     }
 
     fn drop_users(&mut self) {
         for client in 0..self.best.clients.len() {
-            self.drop_from(
-                |plan| plan.clients[client].informers.len(),
-                |plan, at| drop(plan.clients[client].informers.remove(at)),
-            );
+            self.drop_from(|plan| &mut plan.clients[client].informers);
             for informer in 0..self.best.clients[client].informers.len() {
-                self.drop_from(
-                    |plan| plan.clients[client].informers[informer].handlers.len(),
-                    |plan, at| drop(plan.clients[client].informers[informer].handlers.remove(at)),
-                );
-                self.drop_from(
-                    |plan| plan.clients[client].informers[informer].readers.len(),
-                    |plan, at| drop(plan.clients[client].informers[informer].readers.remove(at)),
-                );
+                self.drop_from(|plan| &mut plan.clients[client].informers[informer].handlers);
+                self.drop_from(|plan| &mut plan.clients[client].informers[informer].readers);
             }
         }
     }
