@@ -213,10 +213,12 @@ impl<'a> Call<'a> {
     async fn run(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
         let completing = self.owner.credentials.complete(request);
         let limit = self.hub.options.connect_timeout;
-        let request = match self.hub.patience.timeout(Some(limit), completing).await {
+        let mut request = match self.hub.patience.timeout(Some(limit), completing).await {
             Ok(request) => request?,
             Err(Expired) => return Err(Death::Auth("the token's source does not answer".into()).into()),
         };
+        // After the configuration's own headers, which may name another.
+        request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
         let (response, lease) = self.until_answered(request).await?;
         self.accept(response, lease).await
     }
@@ -313,7 +315,6 @@ fn prepare(request: &mut Request<Body>, class: RequestClass) -> Result<bool, Tra
         return Err(Death::request(why).into());
     }
     let headers = request.headers_mut();
-    headers.entry(header::USER_AGENT).or_insert(USER_AGENT);
     if class == RequestClass::Watch {
         // One gzip member per event and decoders that stop after the first: never on a watch.
         headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));

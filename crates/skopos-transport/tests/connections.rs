@@ -323,6 +323,22 @@ async fn idle_connections_are_closed_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_user_agent_of_the_configuration_stands_alone() {
+    let bench = Bench::new();
+    let mut config = kube::Config::new("http://cluster.test:8080/".parse().unwrap());
+    ask(&bench.transport_of(config.clone(), Bench::options()), READ).await.unwrap();
+    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static("mine/1")));
+    ask(&bench.transport_of(config, Bench::options()), READ).await.unwrap();
+    let agents = |n: usize| -> Vec<String> {
+        let requests = bench.requests();
+        let named = requests[n].headers.get_all("user-agent");
+        named.iter().map(|agent| agent.to_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(agents(0), [concat!("skopos/", env!("CARGO_PKG_VERSION"))]);
+    assert_eq!(agents(1), ["mine/1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn http1_serves_one_request_per_connection_and_reuses_it() {
     let bench = Bench::http1();
     let transport = bench.transport();
