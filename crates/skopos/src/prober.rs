@@ -402,7 +402,7 @@ mod tests {
             Box::pin(async move {
                 match target.namespace.as_deref() {
                     Some("b") => Ok(7.into()),
-                    _ => Err(LiveError::Refused(RefusalError { code: 403, message: "no".into() })),
+                    _ => Err(LiveError::Refused(RefusalError::of(403, None))),
                 }
             })
         });
