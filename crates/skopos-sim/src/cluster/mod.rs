@@ -91,6 +91,10 @@ impl Cluster {
                 lag.guards.extend(strike(&faults, number, lag.lag));
             }
         });
+        let notes = recorder.clone();
+        network.on_failure(move |client| {
+            notes.record(Fact::DialFailed { cluster: id, client: u16::try_from(client).unwrap_or(u16::MAX) });
+        });
         Ok(Arc::new(Self { id, server, network, moments, recorder: recorder.clone(), requests, lags }))
     }
 

@@ -60,6 +60,7 @@ impl Active {
             lies: what.lies(),
             detect: bounds.detect,
             recover: bounds.recover,
+            retry_after: what.retry_after(),
         });
         let watched_at_first = !cluster.watched_connections().is_empty();
         let dials_at_first = cluster.network.dials_struck();

@@ -130,6 +130,19 @@ impl Inflict {
         matches!(self, Self::Suspend(_) | Self::ClockJump(_) | Self::Starve(_))
     }
 
+    /// What every answer says of when to come again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Requests {
+                rule: Rule::TooManyRequests(seconds) | Rule::CacheNotReady(seconds),
+                on: On::Everything,
+                times: None,
+                ..
+            } => Some(Duration::from_secs(u64::from(*seconds))),
+            _ => None,
+        }
+    }
+
     /// What is promised about it: detection and recovery.
     pub fn bounds(&self) -> Bounds {
         match self {

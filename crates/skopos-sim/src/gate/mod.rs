@@ -142,6 +142,11 @@ pub fn pass(volume: &Volume, to: &Path) -> anyhow::Result<Report> {
         }
     });
     let mut tally = tally.into_inner();
+    if let Some(red) = tally.failures.first().map(|first| first.run).filter(|_| volume.until_red) {
+        let broken: Vec<_> = tally.failures.iter().filter(|failure| failure.run == red).collect();
+        let codes: Vec<_> = broken.iter().map(|failure| failure.violation.invariant.code()).collect();
+        println!("red: {} in {red}, run {}", codes.join(", "), tally.runs);
+    }
     tally.differing = again.compare(&tally.digests)?;
     let report = Report::of(volume, &tally, begun.elapsed());
     check::write_failures(&tally, to, !volume.until_red)?;

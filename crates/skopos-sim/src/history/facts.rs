@@ -78,6 +78,15 @@ pub enum Fact {
         detect: Option<Duration>,
         /// Within what time all is well again, once it is healed and noticed.
         recover: Duration,
+        /// Every answer says that nothing is to be asked before so much time has passed.
+        retry_after: Option<Duration>,
+    },
+    /// A client tried to connect, and could not.
+    DialFailed {
+        /// Where to.
+        cluster: ClusterId,
+        /// Which client, by its place in the plan.
+        client: u16,
     },
     /// A fault struck something: an open watch, a request, a dial; what counts is for the catalogue to say.
     FaultHit {

@@ -58,6 +58,8 @@ struct State {
     last_handle: u64,
     /// Called with each new connection: its number at the server, and which server it is.
     on_connect: Option<Arc<dyn Fn(u64, usize) + Send + Sync>>,
+    /// Called with the owner of each dial that fails or is not answered.
+    on_failure: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
 
 /// Dials fail so.
@@ -124,6 +126,7 @@ impl Network {
             dials_struck: 0,
             last_handle: 0,
             on_connect: None,
+            on_failure: None,
         };
         let sites = Mutex::new(vec![Site::default(); servers.max(1)]);
         let shared = Shared { server, sites, state: Mutex::new(state), changed: Notify::new() };
@@ -142,6 +145,11 @@ impl Network {
     /// Has `told` called with each new connection: its number at the server, and which of the servers it leads to.
     pub fn on_connect(&self, told: impl Fn(u64, usize) + Send + Sync + 'static) {
         self.shared.state.lock().on_connect = Some(Arc::new(told));
+    }
+
+    /// Has `told` called with the owner of each dial that fails or is not answered.
+    pub fn on_failure(&self, told: impl Fn(usize) + Send + Sync + 'static) {
+        self.shared.state.lock().on_failure = Some(Arc::new(told));
     }
 
     /// The connections that are open, oldest first.
@@ -180,7 +188,14 @@ impl Network {
     /// Tries all addresses, from one of them on; `None`: no answer.
     fn attempt(&self, owner: usize, first: usize) -> Result<Option<Dialed>, Death> {
         if let Some(what) = self.trouble() {
-            self.shared.state.lock().dials_struck += 1;
+            let told = {
+                let mut state = self.shared.state.lock();
+                state.dials_struck += 1;
+                state.on_failure.clone()
+            };
+            if let Some(told) = told {
+                told(owner);
+            }
             return match what {
                 DialFault::Dns => {
                     Err(Death::Dns { host: "cluster".into(), reason: "name does not resolve".into() })

@@ -6,7 +6,8 @@
 //!          ──▶ lives    who was there when
 //!                 │
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I15)
-//!                      waits (I9 I13 I16)   swiftness (I11 I12 I14)   queues (I17 I22)   ends (I21 I23)
+//!                      waits (I9 I13 I16)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
+//!                      ends (I21 I23)
 //! ```
 //!
 //! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
@@ -21,6 +22,7 @@ mod requests;
 mod stores;
 mod stories;
 mod swiftness;
+mod syncing;
 mod truth;
 mod waits;
 mod weather;
@@ -93,6 +95,7 @@ pub fn judge(history: &History) -> Verdict {
     requests::check(&case, &mut verdict);
     waits::check(&case, &mut verdict);
     swiftness::check(&case, &mut verdict);
+    syncing::check(&case, &mut verdict);
     queues::check(&case, &mut verdict);
     ends::check(&case, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);

@@ -10,6 +10,8 @@ use crate::history::{
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     resumed(case, verdict);
+    apart(case, verdict);
+    heeded(case, verdict);
     Load::of(case).check(case, verdict);
 }
 
@@ -167,6 +169,23 @@ fn text(names: &Names, target: TargetId) -> String {
     format!("{resource}{place}{selectors}")
 }
 
+// ---- I14
+
+/// What lists and watches do to each other: nothing, as they do not share connections.
+fn apart(case: &Case<'_>, verdict: &mut Verdict) {
+    let mut carries_watches: HashMap<(ClusterId, u32), bool> = HashMap::new();
+    for (at, fact) in case.facts() {
+        let Fact::Requested { cluster, connection, verb, target, .. } = fact else { continue };
+        let watch = *verb == Verb::Watch;
+        let alike = *carries_watches.entry((*cluster, *connection)).or_insert(watch) == watch;
+        let of = Focus { cluster: Some(*cluster), ..Focus::default() };
+        verdict.demand(Invariant::I14, alike, at, of, || {
+            let what = text(&case.history.names, *target);
+            format!("connection {connection} carries watches, and other requests too: {verb:?} of {what}")
+        });
+    }
+}
+
 // ---- I15
 
 /// Requests by minute and by second.
@@ -225,6 +244,7 @@ impl Load {
         for cluster in (0..case.history.cast.clusters.len()).map(|id| ClusterId(id as u8)) {
             self.storm(case, verdict, cluster);
         }
+        dials(case, verdict);
     }
 
     /// Nobody spins.
@@ -328,5 +348,55 @@ impl Load {
         let calls = self.calls.get(&cluster).map(Vec::as_slice).unwrap_or_default();
         let from = At(at.0.saturating_sub(At::after_start(before).0));
         calls.partition_point(|call| *call <= at.plus(after)) - calls.partition_point(|call| *call < from)
+    }
+}
+
+/// A client that cannot connect tries it once a second at most.
+const DIALS: usize = 12;
+const DIALS_WITHIN: Duration = Duration::from_secs(10);
+
+fn dials(case: &Case<'_>, verdict: &mut Verdict) {
+    let mut windows: HashMap<(ClusterId, u16), VecDeque<At>> = HashMap::new();
+    for (at, fact) in case.facts() {
+        let Fact::DialFailed { cluster, client } = fact else { continue };
+        let window = windows.entry((*cluster, *client)).or_default();
+        window.push_back(at);
+        while window.front().is_some_and(|first| first.plus(DIALS_WITHIN) <= at) {
+            window.pop_front();
+        }
+        let of = Focus { cluster: Some(*cluster), ..Focus::default() };
+        verdict.demand(Invariant::I15, window.len() <= DIALS, at, of, || {
+            format!("client-{client} has tried to connect {} times within {DIALS_WITHIN:?}", window.len())
+        });
+    }
+}
+
+/// Not all ways to a server are equally long.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Who is told to come again later does so: of a list/watch that is known to be the only one to ask so.
+fn heeded(case: &Case<'_>, verdict: &mut Verdict) {
+    let owners = Owners::of(case);
+    let mut last: HashMap<(InformerId, usize), At> = HashMap::new();
+    for (at, fact) in case.facts() {
+        let Fact::Requested { cluster, verb: verb @ (Verb::Watch | Verb::List), target, .. } = fact else {
+            continue;
+        };
+        let Some(owner) = owners.only(case, *cluster, *target, at) else { continue };
+        // Lists are also made by audits and for readers.
+        if *verb == Verb::List {
+            continue;
+        }
+        let Some(before) = last.insert(owner, at) else { continue };
+        let span = case.weather.on(*cluster).find(|span| span.began < before && span.is_in_force(at));
+        let Some(wish) = span.and_then(|span| span.retry_after) else { continue };
+        if !case.weather.felt(*cluster, before, at).all(|span| span.retry_after == Some(wish)) {
+            continue;
+        }
+        verdict.exercise(Invariant::I15);
+        verdict.demand(Invariant::I15, at.since(before) + GRACE >= wish, at, case.focus(owner.0), || {
+            let (name, passed) = (case.name(owner.0), at.since(before));
+            format!("{name}: told to come again in {wish:?}, it came after {passed:?}")
+        });
     }
 }

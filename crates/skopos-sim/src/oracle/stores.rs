@@ -159,6 +159,7 @@ impl Reader {
             verdict.demand(Invariant::I10, false, at, of, || what);
             return;
         }
+        self.counts_sleep(case, verdict, at, age);
         if case.excuses.may_be_wrong(self.informer, at) || (live && look.views.len() > 1) {
             return;
         }
@@ -171,6 +172,27 @@ impl Reader {
                 format!("{name}: RV {}, {}, in truth {truly:?} old", view.rv, word(&look.freshness))
             });
         }
+    }
+
+    /// I10: what was proven before the machine slept is older by the time that it slept.
+    fn counts_sleep(&self, case: &Case<'_>, verdict: &mut Verdict, at: At, age: Duration) {
+        let spans = || case.weather.on(case.cluster_of(self.informer)).filter(|span| span.began < at);
+        // A wall clock that goes back takes from the sleep.
+        if spans().any(|span| span.number == CLOCK_JUMPS) {
+            return;
+        }
+        let Some(woke) = spans().filter(|span| span.number == SUSPENDED).map(|span| span.began).max() else {
+            return;
+        };
+        let awake = at.since(woke);
+        if age <= awake {
+            return;
+        }
+        verdict.exercise(Invariant::I10);
+        verdict.demand(Invariant::I10, age >= awake + SHORTEST_SLEEP, at, case.focus(self.informer), || {
+            let name = case.name(self.informer);
+            format!("{name}: at most {age:?} old, as if the machine had not slept {awake:?} ago")
+        });
     }
 
     /// I19, one half: no epoch without a rollback.
@@ -223,6 +245,11 @@ impl Reader {
 
 /// A probe that finds history gone back is confirmed by a list; and stores are looked at only so often.
 const REACTION: Duration = Duration::from_secs(10);
+
+const CLOCK_JUMPS: u8 = 30;
+const SUSPENDED: u8 = 31;
+/// The shortest sleep of the catalogue.
+const SHORTEST_SLEEP: Duration = Duration::from_secs(6);
 
 /// How long ago the content ceased to be what the server has; `None`: it never was that.
 fn true_age(story: &Story, view: &View, at: At) -> Option<Duration> {

@@ -27,6 +27,8 @@ pub struct FaultSpan {
     pub detect: Option<Duration>,
     /// Within what time all is well again.
     pub recover: Duration,
+    /// What every answer says of when to come again.
+    pub retry_after: Option<Duration>,
     /// Since when it was in force.
     pub began: At,
     /// Until when; `None`: to the end.
@@ -41,7 +43,7 @@ impl Weather {
         let mut spans: BTreeMap<FaultId, FaultSpan> = BTreeMap::new();
         for Entry { at, fact } in &history.entries {
             match fact {
-                Fact::FaultBegan { fault, number, cluster, lies, detect, recover } => {
+                Fact::FaultBegan { fault, number, cluster, lies, detect, recover, retry_after } => {
                     let span = FaultSpan {
                         fault: *fault,
                         number: *number,
@@ -49,6 +51,7 @@ impl Weather {
                         lies: *lies,
                         detect: *detect,
                         recover: *recover,
+                        retry_after: *retry_after,
                         began: *at,
                         healed: None,
                         hits: Vec::new(),

@@ -88,6 +88,11 @@ impl Plan {
         }
         let mut bursts = random.bursts(1, length);
         bursts.push(random.start(0));
+        if number == 43 {
+            // More than a slow handler gets done, and more than one batch.
+            let writes = (0..600).map(|_| random.write()).collect();
+            bursts.push(Burst { at: length / 2, cluster: 0, spacing: millis(100), writes });
+        }
         let mut faults = Vec::new();
         match number {
             // Shut down while nothing can be dialled.
@@ -100,6 +105,8 @@ impl Plan {
             }),
             11 | 12 | 23 | 35 => {
                 let (what, lasts) = entry.draw(&mut random.0, cluster.servers);
+                // Longer than it may go unnoticed.
+                let lasts = if matches!(number, 11 | 12) { lasts.max(secs(150)) } else { lasts };
                 let strikes = match number {
                     23 => Strikes::Moment(Moment::Paged, 1, secs(119)),
                     35 => Strikes::Moment(Moment::ListStreamed, 1, secs(119)),

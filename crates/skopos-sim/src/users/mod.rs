@@ -57,6 +57,7 @@ impl Scene {
             lies: false,
             detect: None,
             recover,
+            retry_after: None,
         });
         self.recorder.record(Fact::FaultHit { fault });
         self.recorder.record(Fact::FaultHealed { fault });

@@ -241,7 +241,8 @@ impl Tale {
         }
         self.record(Fact::Requested {
             cluster: CLUSTER,
-            connection: 1,
+            // As clients do.
+            connection: u32::from(verb == Verb::Watch),
             verb,
             target: TargetId(0),
             rv,
@@ -261,7 +262,15 @@ impl Tale {
     ) -> FaultId {
         let fault = FaultId(self.faults);
         self.faults += 1;
-        self.record(Fact::FaultBegan { fault, number, cluster: Some(cluster), lies, detect, recover });
+        self.record(Fact::FaultBegan {
+            fault,
+            number,
+            cluster: Some(cluster),
+            lies,
+            detect,
+            recover,
+            retry_after: None,
+        });
         self.record(Fact::FaultHit { fault });
         fault
     }

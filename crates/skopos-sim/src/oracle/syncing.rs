@@ -1,0 +1,131 @@
+//! First lists: they come in spite of what they can be had in spite of (I12), it is noticed when they do not (I11), and who
+//! waited for one has it (I20).
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::weather::FaultSpan;
+use super::{Case, Invariant, Verdict};
+use crate::history::{At, CallId, CallKind, Fact, InformerId, Look, Outcome, Walk};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    let firsts = Firsts::of(case);
+    for (informer, at) in &firsts.promised {
+        firsts.is_there(case, verdict, *informer, *at);
+    }
+    for informer in (0..case.history.cast.informers.len()).map(|id| InformerId(id as u16)) {
+        for span in case.weather.on(case.cluster_of(informer)) {
+            match (span.number, span.detect) {
+                (SLOW_BODY | NO_HEADERS, Some(bound)) => {
+                    firsts.is_noticed(case, verdict, informer, span, bound);
+                }
+                (NO_END_BOOKMARK | NO_BOOKMARKS, _) => firsts.comes(case, verdict, informer, span),
+                _ => {}
+            }
+        }
+    }
+}
+
+const SLOW_BODY: u8 = 11;
+const NO_HEADERS: u8 = 12;
+const NO_END_BOOKMARK: u8 = 35;
+const NO_BOOKMARKS: u8 = 36;
+
+/// What is added to a bound: the time until the next look.
+const SLACK: Duration = Duration::from_secs(3);
+
+struct Firsts<'a> {
+    looks: Vec<Vec<(At, &'a Look)>>,
+    /// Who was told when that a store has synced.
+    promised: Vec<(InformerId, At)>,
+}
+
+impl<'a> Firsts<'a> {
+    fn of(case: &'a Case<'_>) -> Self {
+        let mut waits: HashMap<CallId, InformerId> = HashMap::new();
+        let mut firsts =
+            Self { looks: vec![Vec::new(); case.history.cast.informers.len()], promised: Vec::new() };
+        for (at, fact) in case.facts() {
+            match fact {
+                Fact::Looked(look) if !matches!(look.walk, Walk::Live(_)) => {
+                    firsts.looks[look.informer.index()].push((at, look));
+                }
+                Fact::Called { call, kind: CallKind::WaitSynced, informer: Some(informer), .. } => {
+                    waits.insert(*call, *informer);
+                }
+                Fact::Returned { call, outcome: Outcome::Done } => {
+                    firsts.promised.extend(waits.get(call).map(|informer| (*informer, at)));
+                }
+                _ => {}
+            }
+        }
+        firsts
+    }
+
+    /// How a store looked at a moment.
+    fn at(&self, informer: InformerId, at: At) -> Option<&'a Look> {
+        let looks = &self.looks[informer.index()];
+        let seen = looks.partition_point(|(seen, _)| *seen <= at);
+        seen.checked_sub(1).map(|last| looks[last].1)
+    }
+
+    /// I20: a wait that has ended well has ended with a list.
+    fn is_there(&self, case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, at: At) {
+        let due = at.plus(case.history.cast.look_interval + case.weather.starved(at, case.lives.end));
+        if !case.lives.informer(informer).covers(at, due) {
+            return;
+        }
+        let Some(look) = self.at(informer, due) else { return };
+        verdict.exercise(Invariant::I20);
+        verdict.demand(Invariant::I20, look.synced, at, case.focus(informer), || {
+            format!("{}: waiting for the first list ended well, and there was none", case.name(informer))
+        });
+    }
+
+    /// I11: a first list that is not answered, or only byte by byte, is given up within its bound.
+    fn is_noticed(
+        &self,
+        case: &Case<'_>,
+        verdict: &mut Verdict,
+        informer: InformerId,
+        span: &FaultSpan,
+        bound: Duration,
+    ) {
+        let Some((due, look)) = self.when_due(case, informer, span, bound) else { return };
+        if look.synced {
+            return;
+        }
+        verdict.exercise(Invariant::I11);
+        verdict.demand(Invariant::I11, look.standing.failures > 0, due, case.focus(informer), || {
+            let name = case.name(informer);
+            format!("{name}: no list after {bound:?} of fault {}, and nothing has failed yet", span.number)
+        });
+    }
+
+    /// I12: a first list comes, though what ends a streamed one does not.
+    fn comes(&self, case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, span: &FaultSpan) {
+        let Some((due, look)) = self.when_due(case, informer, span, span.recover) else { return };
+        verdict.exercise(Invariant::I12);
+        verdict.demand(Invariant::I12, look.synced, due, case.focus(informer), || {
+            let (name, within) = (case.name(informer), span.recover);
+            format!("{name}: no list within {within:?} of fault {}, which need not keep it", span.number)
+        });
+    }
+
+    /// So long after a store was begun under this fault and no other, and how it looks then.
+    fn when_due(
+        &self,
+        case: &Case<'_>,
+        informer: InformerId,
+        span: &FaultSpan,
+        bound: Duration,
+    ) -> Option<(At, &'a Look)> {
+        let life = case.lives.informer(informer);
+        let begun = life.from?;
+        let due = begun.max(span.began).plus(bound + SLACK);
+        let alone = case.weather.felt(case.cluster_of(informer), begun, due).all(|o| o.fault == span.fault);
+        let lasts = span.healed.is_none_or(|healed| healed > due) && due <= case.lives.end;
+        (alone && lasts && !span.hits.is_empty() && life.covers(begun, due)).then_some(())?;
+        Some((due, self.at(informer, due)?))
+    }
+}
