@@ -27,7 +27,7 @@
 //! use skopos::workqueue::{WorkQueue, WorkQueueOptions};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() {
+//! # async fn main() -> Result<(), skopos::workqueue::AddError> {
 //! let queue = WorkQueue::new(WorkQueueOptions::named("services"));
 //! queue.add("default/web")?;
 //! queue.add("default/web")?;
@@ -50,7 +50,7 @@
 //! while let Some(item) = queue.get().await {
 //!     item.done();
 //! }
-//! # Ok::<(), skopos::workqueue::AddError>(())
+//! # Ok(())
 //! # }
 //! ```
 
