@@ -8,7 +8,7 @@ use skopos_testserver::{FaultGuard, How, Lag};
 use tokio::time::{Instant, sleep_until};
 
 use super::inflict::Inflict;
-use crate::cluster::{Cluster, Write};
+use crate::cluster::{Cluster, Resource, Write, WriteKind};
 use crate::history::{Fact, FaultId, Recorder};
 use crate::net::{Cut, DialFault, Direction, Handle, Slowness};
 
@@ -227,6 +227,9 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         Inflict::Compaction(writes) => Remedy::Gap(cut_off(DialFault::Refused), writes.clone(), true),
         Inflict::ReplacedInGap(writes) => Remedy::Gap(cut_off(DialFault::Refused), writes.clone(), false),
         Inflict::CompactionUnderWatches => {
+            // The newest RV is never forgotten: it has to be an old one.
+            let kind = WriteKind::Put;
+            cluster.write(&Write { resource: Resource::ConfigMaps, namespace: 0, name: 0, kind, salt: 0 });
             cluster.compact();
             Remedy::Nothing
         }

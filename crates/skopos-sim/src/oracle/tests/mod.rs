@@ -6,6 +6,7 @@ mod requests;
 mod stores;
 mod stories;
 mod swiftness;
+mod syncing;
 mod tale;
 mod waits;
 

@@ -1,0 +1,124 @@
+//! First lists (I11, I12, I20), and what goes with them: sleeps (I10), shared connections (I14), dials and wishes (I15).
+
+use std::time::Duration;
+
+use super::tale::{CLUSTER, PODS};
+use super::{Invariant, Tale, broken, kept, live, secs};
+use crate::history::{CallKind, Fact, Freshness, Look, Outcome, Standing, Verb, View};
+
+/// A store without a list, in this fault and for so long.
+fn unlisted(number: u8, detect: Option<Duration>, failures: u32, synced: bool) -> Tale {
+    let mut tale = Tale::new();
+    tale.fault_begins(CLUSTER, number, detect, secs(60), false);
+    let standing = Standing { failures, ..Standing::default() };
+    let nothing = [View { rv: 0, ..tale.look(PODS, Freshness::NeverSynced).views[0] }].into();
+    let look = tale.look(PODS, Freshness::NeverSynced);
+    tale.saw(Look { synced: false, standing, views: nothing, ..look });
+    tale.go(secs(20));
+    if synced {
+        tale.see(live(0));
+    }
+    tale.go(secs(60));
+    tale.record(Fact::Quiet);
+    tale
+}
+
+#[test]
+fn i11_a_list_that_is_not_answered_fails() {
+    kept(&unlisted(12, Some(secs(30)), 1, false), Invariant::I11);
+    broken(&unlisted(12, Some(secs(30)), 0, false), Invariant::I11);
+}
+
+#[test]
+fn i12_a_list_comes_though_a_streamed_one_never_ends() {
+    kept(&unlisted(35, None, 0, true), Invariant::I12);
+    broken(&unlisted(35, None, 1, false), Invariant::I12);
+}
+
+#[test]
+fn i20_who_waited_for_a_list_has_it() {
+    let waited = |synced| {
+        let mut tale = Tale::new();
+        let look = tale.look(PODS, Freshness::NeverSynced);
+        tale.saw(Look { synced: false, ..look });
+        let call = tale.call(CallKind::WaitSynced, secs(5));
+        tale.go(secs(1));
+        tale.returned(call, Outcome::Done);
+        if synced {
+            tale.see(live(0));
+        }
+        tale.go(secs(5));
+        tale.record(Fact::Quiet);
+        tale
+    };
+    kept(&waited(true), Invariant::I20);
+    broken(&waited(false), Invariant::I20);
+}
+
+#[test]
+fn i10_an_age_counts_the_time_that_the_machine_slept() {
+    let slept = |age| {
+        let mut tale = Tale::new();
+        tale.see(live(0));
+        tale.go(secs(20));
+        tale.fault_begins(CLUSTER, 31, Some(secs(2)), secs(10), false);
+        tale.go(secs(1));
+        tale.see(live(age));
+        tale
+    };
+    kept(&slept(7_000), Invariant::I10);
+    broken(&slept(1_500), Invariant::I10);
+}
+
+#[test]
+fn i14_lists_and_watches_share_no_connection() {
+    let mut tale = Tale::new();
+    tale.see(live(0));
+    let rv = tale.rv();
+    tale.requested(Verb::Watch, Some(rv), false);
+    assert_eq!(tale.judge().violations, []);
+    let Some(Fact::Requested { connection, .. }) =
+        tale.history.entries.last_mut().map(|entry| &mut entry.fact)
+    else {
+        panic!("a request")
+    };
+    *connection = 0;
+    tale.requested(Verb::List, None, false);
+    broken(&tale, Invariant::I14);
+}
+
+#[test]
+fn i15_a_server_that_is_down_is_not_dialled_all_the_time() {
+    let dialled = |pause| {
+        let mut tale = Tale::new();
+        for _ in 0..20 {
+            tale.record(Fact::DialFailed { cluster: CLUSTER, client: 0 });
+            tale.go(pause);
+        }
+        tale
+    };
+    assert_eq!(dialled(secs(1)).judge().violations, []);
+    broken(&dialled(Duration::from_millis(500)), Invariant::I15);
+}
+
+#[test]
+fn i15_who_is_told_when_to_come_again_heeds_it() {
+    let heeded = |after| {
+        let mut tale = Tale::new();
+        let rv = tale.rv();
+        tale.see(live(0));
+        tale.fault_begins(CLUSTER, 24, Some(secs(1)), secs(39), false);
+        for entry in &mut tale.history.entries {
+            if let Fact::FaultBegan { retry_after, .. } = &mut entry.fact {
+                *retry_after = Some(secs(20));
+            }
+        }
+        tale.go(secs(1));
+        tale.requested(Verb::Watch, Some(rv), false);
+        tale.go(secs(after));
+        tale.requested(Verb::Watch, Some(rv), false);
+        tale
+    };
+    kept(&heeded(20), Invariant::I15);
+    broken(&heeded(5), Invariant::I15);
+}
