@@ -76,8 +76,8 @@ impl<K> Informer<K> {
         Ok(self.snapshot())
     }
 
-    /// The content, at most `max_age` old when this returns, within `limit`: from the cache if it is young enough or can be
-    /// proven to be, otherwise from the server.
+    /// The content within `limit`: of the cache if it is at most `max_age` old or can be proven to be, otherwise listed from
+    /// the server for this read. A list that takes longer than `max_age` is as old as it took: the snapshot says how old.
     ///
     /// # Errors
     /// When neither could be had in time, with the reason of both; at once when the factory is shut down.
@@ -98,8 +98,8 @@ impl<K> Informer<K> {
         result.map_err(|live| self.shared.too_old(max_age, begun, live))
     }
 
-    /// One object, in a state at most `max_age` old when this returns, within `limit`: from the cache if it is young enough or
-    /// can be proven to be, otherwise from the server.
+    /// One object within `limit`: of the cache if that is at most `max_age` old or can be proven to be, otherwise read from
+    /// the server for this call, and then as old as that took.
     ///
     /// # Errors
     /// When the key is outside of the informer's namespaces, and as [`Informer::read`].
