@@ -171,7 +171,9 @@ impl Rule {
         match self {
             Self::Status(..) | Self::NotServed | Self::ProxyPage | Self::Redirect => bounds(1, BACKOFF),
             Self::TooManyRequests(_) | Self::CacheNotReady(_) => bounds(1, BACKOFF),
-            Self::KillConnection | Self::EndlessLine | Self::GiantObject(_) => bounds(1, BACKOFF),
+            Self::KillConnection => bounds(1, BACKOFF),
+            // Bytes come, so that only their number or the age of what is there gives it away: as with a stalled stream.
+            Self::EndlessLine | Self::GiantObject(_) => bounds(60, BACKOFF),
             Self::GzipBomb(_) | Self::TruncatedGzip => bounds(1, BACKOFF),
             Self::Expired | Self::ExpiredInStream | Self::ErrorInStream => bounds(1, 5),
             Self::WithholdHeaders | Self::HoldHeaders if on == On::Lists => bounds(30, BACKOFF),

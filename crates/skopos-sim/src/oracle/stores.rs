@@ -222,10 +222,8 @@ impl Reader {
             let highest = before.views.iter().map(|view| view.rv).max().unwrap_or(0);
             let visible = case.truth.newest(cluster, until) < highest;
             let others = || {
-                case.weather.felt(cluster, *went, until).any(|span| {
-                    // The rollback itself is a fault too.
-                    span.began != *went && span.number != 32
-                })
+                // The rollback itself is a fault too.
+                case.weather.felt(cluster, *went, until).any(|span| span.number != ROLLBACK)
             };
             if !there || !visible || others() {
                 continue;
@@ -242,6 +240,9 @@ impl Reader {
         }
     }
 }
+
+/// The number of a history that goes back.
+const ROLLBACK: u8 = 32;
 
 /// A probe that finds history gone back is confirmed by a list; and stores are looked at only so often.
 const REACTION: Duration = Duration::from_secs(10);

@@ -205,8 +205,10 @@ impl Listener {
         let went_back = case.truth.rollbacks(case.cluster_of(self.informer)).any(|at| at <= call.at);
         let rv = call.object.rv;
         let floor = self.floors.insert(key, (rv, self.gaps)).unwrap_or_default();
-        // History may have gone back; who is told so is told with a gap.
-        let may_go_back = went_back && self.gaps > floor.1;
+        // History may have gone back; who is told so is told with a gap. What was gone by then, or is told to be gone in that
+        // gap with the last RV it had in the old history, begins anew in the new one: the log says whether it did (I4).
+        let begins_anew = call.kind == Kind::Added && !self.known.contains_key(&key);
+        let may_go_back = went_back && (self.gaps > floor.1 || begins_anew);
         let strictly = !(call.kind == Kind::Deleted && call.flags.last_state_unknown);
         let grows = rv > floor.0 || (rv == floor.0 && !strictly) || may_go_back;
         if floor.0 > 0 {
