@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::weather::FaultSpan;
 use super::{Case, Invariant, Verdict};
-use crate::history::{At, CallId, CallKind, Fact, InformerId, Look, Outcome, Walk};
+use crate::history::{At, CallId, CallKind, ClusterId, Fact, InformerId, Look, Outcome, Walk};
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     let firsts = Firsts::of(case);
@@ -38,18 +38,24 @@ struct Firsts<'a> {
     looks: Vec<Vec<(At, &'a Look)>>,
     /// Who was told when that a store has synced.
     promised: Vec<(InformerId, At)>,
+    /// When a further page was asked for, and where.
+    pages: Vec<(ClusterId, At)>,
 }
 
 impl<'a> Firsts<'a> {
     fn of(case: &'a Case<'_>) -> Self {
         let mut waits: HashMap<CallId, InformerId> = HashMap::new();
-        let mut firsts =
-            Self { looks: vec![Vec::new(); case.history.cast.informers.len()], promised: Vec::new() };
+        let mut firsts = Self {
+            looks: vec![Vec::new(); case.history.cast.informers.len()],
+            promised: Vec::new(),
+            pages: Vec::new(),
+        };
         for (at, fact) in case.facts() {
             match fact {
                 Fact::Looked(look) if !matches!(look.walk, Walk::Live(_)) => {
                     firsts.looks[look.informer.index()].push((at, look));
                 }
+                Fact::Requested { cluster, further: true, .. } => firsts.pages.push((*cluster, at)),
                 Fact::Called { call, kind: CallKind::WaitSynced, informer: Some(informer), .. } => {
                     waits.insert(*call, *informer);
                 }
@@ -92,7 +98,11 @@ impl<'a> Firsts<'a> {
         bound: Duration,
     ) {
         let Some((due, look)) = self.when_due(case, informer, span, bound) else { return };
-        if look.synced {
+        // Many small pages may take long.
+        let progresses = self.pages.iter().any(|(cluster, at)| {
+            *cluster == case.cluster_of(informer) && *at <= due && at.plus(bound) >= due
+        });
+        if look.synced || progresses {
             return;
         }
         verdict.exercise(Invariant::I11);
