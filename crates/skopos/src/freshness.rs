@@ -86,18 +86,19 @@ impl Freshness {
         }
     }
 
-    /// The worse of two: what a reader of both may rely on.
+    /// The worse of two: what a reader of both may rely on. Its age is the greater of both, whichever of them is the worse.
     pub fn worst(self, other: Self) -> Self {
-        let (a, b) = (self.rank(), other.rank());
-        match a.cmp(&b) {
-            std::cmp::Ordering::Greater => self,
-            std::cmp::Ordering::Less => other,
-            std::cmp::Ordering::Equal => match (self.age(), other.age()) {
-                (None, _) => self,
-                (_, None) => other,
-                (Some(x), Some(y)) if x >= y => self,
-                _ => other,
-            },
+        let oldest = match (self.age(), other.age()) {
+            (Some(one), Some(another)) => Some(one.max(another)),
+            _ => None,
+        };
+        let is_mine = (self.rank(), self.age().is_none(), self.age())
+            >= (other.rank(), other.age().is_none(), other.age());
+        match (if is_mine { self } else { other }, oldest) {
+            (Self::Live { .. }, Some(age)) => Self::Live { age },
+            (Self::Stale { since, reason, .. }, age) => Self::Stale { since, age, reason },
+            (Self::Stopped { .. }, age) => Self::Stopped { age },
+            (worse, _) => worse,
         }
     }
 
@@ -519,6 +520,18 @@ mod tests {
         assert!(content.now().age().is_some_and(|age| age >= secs(60)));
         content.cell.prove(0, Instant::now());
         assert!(content.now().is_within(secs(0)));
+    }
+
+    #[test]
+    fn what_is_worse_is_not_always_older() {
+        let age = Duration::from_secs;
+        let stale =
+            Freshness::Stale { since: Instant::now(), age: Some(age(10)), reason: StaleReason::AgeBound };
+        let live = Freshness::Live { age: age(61) };
+        for both in [stale.clone().worst(live.clone()), live.worst(stale)] {
+            assert!(!both.is_live());
+            assert_eq!(both.age(), Some(age(61)), "{both}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
