@@ -196,6 +196,8 @@ struct Load {
     calls: BTreeMap<ClusterId, Vec<At>>,
 }
 
+/// A list with this limit is a probe: the factory's, for all of a cluster, and with a pace of its own.
+const PROBE: u32 = 1;
 const MINUTE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -218,8 +220,9 @@ impl Load {
                     target,
                     further: false,
                     initial,
+                    limit,
                     ..
-                } => {
+                } if *limit != Some(PROBE) => {
                     let list = *verb == Verb::List || *initial;
                     load.targets.entry((*cluster, *target)).or_default().push((at, list));
                 }

@@ -189,7 +189,8 @@ impl Reader {
             return;
         }
         verdict.exercise(Invariant::I10);
-        verdict.demand(Invariant::I10, age >= awake + SHORTEST_SLEEP, at, case.focus(self.informer), || {
+        // What was proven after it, but before it was noticed, is taken for as old as what was proven before.
+        verdict.demand(Invariant::I10, age >= SHORTEST_SLEEP, at, case.focus(self.informer), || {
             let name = case.name(self.informer);
             format!("{name}: at most {age:?} old, as if the machine had not slept {awake:?} ago")
         });
@@ -282,6 +283,8 @@ fn fresh_enough(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, cal
                 format!("{name}: waited for RV {rv}, and was given {:?}", look.views)
             });
         }
+        // Asleep between the question and the answer: the answer is as old as that sleep, whoever gave it.
+        Some((CallKind::Read { .. }, made)) if slept(case, look.informer, made, at) => {}
         Some((CallKind::Read { max_age }, made)) => {
             // Who asks the server cannot be given more than what was true after he asked.
             let oldest = if live { (*max_age).max(at.since(made)) } else { *max_age };
@@ -301,6 +304,19 @@ fn fresh_enough(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look, cal
         });
     }
 }
+
+/// Whether the machine slept, or seems to have slept, between two moments.
+fn slept(case: &Case<'_>, informer: InformerId, from: At, to: At) -> bool {
+    let mut spans = case.weather.on(case.cluster_of(informer));
+    spans.any(|span| {
+        matches!(span.number, CLOCK_JUMPS | SUSPENDED)
+            && span.began.plus(UNNOTICED) >= from
+            && span.began <= to
+    })
+}
+
+/// So long a sleep may be over before it is noticed.
+const UNNOTICED: Duration = Duration::from_secs(2);
 
 /// I9 and I10 of a read of one object.
 fn found(

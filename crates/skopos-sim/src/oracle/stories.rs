@@ -210,7 +210,10 @@ impl Listener {
         let begins_anew = call.kind == Kind::Added && !self.known.contains_key(&key);
         let may_go_back = went_back && (self.gaps > floor.1 || begins_anew);
         let strictly = !(call.kind == Kind::Deleted && call.flags.last_state_unknown);
-        let grows = rv > floor.0 || (rv == floor.0 && !strictly) || may_go_back;
+        // What a lie took away, the list that mends it brings back as it was.
+        let brought_back =
+            call.flags.gap && rv == floor.0 && case.excuses.may_have_been_wrong(self.informer, call.at);
+        let grows = rv > floor.0 || (rv == floor.0 && !strictly) || may_go_back || brought_back;
         if floor.0 > 0 {
             verdict.exercise(Invariant::I1);
         }

@@ -40,8 +40,9 @@ const SLACK: Duration = Duration::from_secs(3);
 /// A request that was made while the fault was in force may fail so much later, and only then its wait begins.
 const FAILING: Duration = Duration::from_secs(10);
 /// After an outage a quiet store is called live again when the next probe is answered and the stream has shown that it is
-/// up to it: probe interval, grace and a second look.
-const PROVEN_AGAIN: Duration = Duration::from_secs(50);
+/// up to it: probe interval, grace and a second look. If it has to be opened again for that, what the last minute of the
+/// fault has spent (I15) may be missing.
+const PROVEN_AGAIN: Duration = Duration::from_secs(65);
 /// What was spent on lists and requests in the last minute is missing for a recovery (I15), whoever was to blame.
 const MINUTE: Duration = Duration::from_secs(61);
 /// So long after a store was started or a fault was over, all has to be well.

@@ -11,6 +11,8 @@ const USERS: &str = "lies with the users: the link itself is well";
 const ENDS: &str = "the client ends while the fault is in force, or before it";
 const AUDITS: &str = "nothing but an audit finds it: see I23";
 const LISTS_ONLY: &str = "concerns first lists alone, and is over with them";
+const STARTING: &str = "met by informers that have just been started, whose first minute is their own";
+const NO_PANICS: &str = "all handlers of its runs are slow, and none panics";
 
 /// Why this invariant is not exercised under this fault; `None`: it has to be. `None` as the fault: in mixed hours.
 pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static str> {
@@ -24,6 +26,8 @@ pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static
         Invariant::I19 if number != 32 => Some(NO_ROLLBACK),
         Invariant::I15 if of_users => Some(USERS),
         Invariant::I15 if is_short(number) => Some(SHORT),
+        Invariant::I15 if matches!(number, 11 | 12) => Some(STARTING),
+        Invariant::I21 if number == 43 => Some(NO_PANICS),
         Invariant::I11 if of_users => Some(USERS),
         Invariant::I11 if is_harmless(number) => Some(HARMLESS),
         Invariant::I11 | Invariant::I12 if matches!(number, 48) => Some(ENDS),

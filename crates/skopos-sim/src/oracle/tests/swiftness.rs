@@ -70,7 +70,7 @@ fn i12_all_is_well_soon_after_a_fault_was_healed() {
     // The proof may take a probe.
     let unproven = Freshness::Stale { age: Some(secs(100)), reason: Reason::AgeBound };
     kept(&healed(40, unproven), Invariant::I12);
-    broken(&healed(60, unproven), Invariant::I12);
+    broken(&healed(80, unproven), Invariant::I12);
 }
 
 #[test]
