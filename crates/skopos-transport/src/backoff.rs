@@ -119,6 +119,13 @@ impl DialBackoff {
         self.failures = 0;
     }
 
+    /// There is reason to think that the server is back: the next dial is due now, and what failed before is over.
+    pub(crate) fn forget(&mut self) {
+        self.closed = None;
+        self.failing_since = None;
+        self.failures = 0;
+    }
+
     /// For stats: the stretch of failures, while no connection has stood since.
     pub(crate) fn down(&self) -> Option<Down> {
         let (next, last) = self.closed.clone()?;

@@ -1,6 +1,6 @@
 //! Why something ended: one typed value for connections, calls and bodies.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -80,6 +80,18 @@ pub enum Death {
         /// What the operating system said.
         reason: Arc<str>,
     },
+    /// All addresses of the server are among those that may not be connected to
+    /// ([`TransportOptions::addresses`](crate::TransportOptions)).
+    #[error("{address} may not be connected to: {reason}")]
+    AddressDenied {
+        /// The last of them.
+        address: IpAddr,
+        /// Why.
+        reason: Arc<str>,
+    },
+    /// The transport is parked ([`Transport::park`](crate::Transport::park)): nothing is dialed.
+    #[error("not connecting: {0}")]
+    Parked(Arc<str>),
     /// No connection stood within the deadline: TCP, TLS and the first HTTP/2 SETTINGS together.
     #[error("no connection within {after:?} (stuck at {stage})")]
     ConnectTimeout {
@@ -206,7 +218,7 @@ impl Death {
             Dns { .. } | Refused { .. } | ConnectTimeout { .. } | PingTimeout | Reset(_) | Eof => {
                 Fault::Network
             }
-            Suspended { .. } | Distrusted(_) | Outdated => Fault::Network,
+            Suspended { .. } | Distrusted(_) | Outdated | Parked(_) => Fault::Network,
             BackingOff { last, .. } => last.fault(),
             Tls(fault) => fault.fault(),
             GoAway { .. } | HeadersDeadline { .. } | ProgressDeadline { .. } | BodyDeadline { .. } => {
@@ -215,9 +227,13 @@ impl Death {
             Protocol(_) | StreamReset { .. } | TooLarge(_) | Redirected { .. } | UnaskedEncoding { .. } => {
                 Fault::Server
             }
-            CallerDeadline { .. } | Auth(_) | Exhausted { .. } | Resources(_) | Request(_) | Closed => {
-                Fault::Caller
-            }
+            CallerDeadline { .. }
+            | AddressDenied { .. }
+            | Auth(_)
+            | Exhausted { .. }
+            | Resources(_)
+            | Request(_)
+            | Closed => Fault::Caller,
         }
     }
 
@@ -227,6 +243,8 @@ impl Death {
         match self {
             Dns { .. } => "dns",
             Refused { .. } => "refused",
+            AddressDenied { .. } => "address_denied",
+            Parked(_) => "parked",
             ConnectTimeout { .. } => "connect_timeout",
             Tls(TlsFault::Untrusted(_)) => "tls_untrusted",
             Tls(TlsFault::Expired(_)) => "tls_expired",

@@ -49,6 +49,10 @@ struct State {
     next_id: u64,
     waiting: usize,
     pulse_runs: bool,
+    /// Nothing is dialed, and why.
+    parked: Option<Arc<str>>,
+    /// Cancelled: the dials under way are given up, and count for nothing.
+    dials: CancellationToken,
 }
 
 struct Connection {
@@ -83,6 +87,9 @@ enum Step {
     Full {
         connections: usize,
     },
+    Parked {
+        why: Arc<str>,
+    },
 }
 
 impl Hub {
@@ -101,6 +108,8 @@ impl Hub {
             next_id: 0,
             waiting: 0,
             pulse_runs: false,
+            parked: None,
+            dials: CancellationToken::new(),
         };
         Arc::new(Self {
             patience: Patience::default(),
@@ -130,10 +139,13 @@ impl Hub {
             let mut changed = std::pin::pin!(self.changed.notified());
             changed.as_mut().enable();
             let mut again_at = None;
+            let mut parked = false;
             match self.step(side, avoid) {
                 Step::Go(lease) => return Ok(lease),
                 Step::Full { connections } => return Err(Death::Exhausted { connections }.into()),
                 Step::Later { until } => again_at = Some(until),
+                Step::Parked { .. } if wait => parked = true,
+                Step::Parked { why } => return Err(Death::Parked(why).into()),
                 Step::Closed { until, .. } if wait => again_at = Some(until),
                 Step::Closed { last, .. } if waited => return Err((*last).clone().into()),
                 Step::Closed { until, last } => return Err(Death::BackingOff { until, last }.into()),
@@ -153,7 +165,7 @@ impl Hub {
                 biased;
                 () = changed => {}
                 () = next_dial => {}
-                () = &mut give_up => return Err(self.no_connection(limit).into()),
+                () = &mut give_up, if !parked => return Err(self.no_connection(limit).into()),
             }
         }
     }
@@ -161,6 +173,9 @@ impl Hub {
     fn step(self: &Arc<Self>, side: Side, avoid: Option<ConnectionId>) -> Step {
         let now = Instant::now();
         let mut state = self.state.lock();
+        if let Some(why) = &state.parked {
+            return Step::Parked { why: why.clone() };
+        }
         let healthy = state.backoff.healthy();
         match state.pool.pick(side, avoid, healthy, now) {
             Pick::Use(id) => {
@@ -211,10 +226,10 @@ impl Hub {
     /// One dial, in a task of its own: requests that wait for it may come and go.
     async fn dial(self: Arc<Self>, side: Side, attempt: DialAttempt) {
         let mut outcome = DialOutcome { hub: self.clone(), side, started: Instant::now(), failure: None };
-        let id = {
+        let (id, given_up) = {
             let mut state = self.state.lock();
             state.next_id += 1;
-            ConnectionId(state.next_id)
+            (ConnectionId(state.next_id), state.dials.clone())
         };
         let vitals = Vitals::new(id);
         let limit = self.options.connect_timeout;
@@ -227,6 +242,7 @@ impl Hub {
         let connected = tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Death::Closed),
+            () = given_up.cancelled() => Err(Death::Outdated),
             result = self.patience.timeout(Some(limit), connecting) => match result {
                 Ok(result) => result,
                 Err(Expired) => Err(Death::ConnectTimeout { after: limit, stage: attempt.stage() }),
@@ -247,7 +263,7 @@ impl Hub {
                 self.dialer.failed(&death);
                 vitals.kill.cancel();
                 vitals.tasks.close();
-                outcome.failure = Some(death);
+                outcome.failure = (death != Death::Outdated).then_some(death);
                 drop(outcome);
                 vitals.tasks.wait().await;
             }
@@ -261,6 +277,8 @@ impl Hub {
         state.backoff.connected();
         if self.stop.is_cancelled() {
             connection.vitals.kill(Death::Closed);
+        } else if let Some(why) = &state.parked {
+            connection.vitals.kill(Death::Parked(why.clone()));
         }
         state.pool.add(Member {
             id,
@@ -348,7 +366,7 @@ impl Hub {
                 state.counters.death(Some(vitals.id), death.clone());
             }
             let useless = member.served == 0 && now.duration_since(member.born) < YOUNG;
-            let by_us = matches!(*death, Death::Closed | Death::Suspended { .. });
+            let by_us = matches!(*death, Death::Closed | Death::Parked(_) | Death::Suspended { .. });
             let stillborn = (useless && vitals.symptom().is_some() && !by_us).then_some(death);
             if let Some(death) = &stillborn {
                 state.backoff.failed(member.born, now, death.clone());
@@ -441,6 +459,29 @@ impl Hub {
         if !outdated.is_empty() {
             self.changed.notify_waiters();
         }
+    }
+
+    /// Nothing is dialed until [`Hub::wake`], and what stands ends.
+    pub(crate) fn park(&self, why: Arc<str>) {
+        let mut state = self.state.lock();
+        state.parked = Some(why.clone());
+        std::mem::take(&mut state.dials).cancel();
+        for member in state.pool.members() {
+            member.connection.vitals.kill(Death::Parked(why.clone()));
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The server may be there: dials are due now.
+    pub(crate) fn wake(&self) {
+        let mut state = self.state.lock();
+        state.parked = None;
+        state.backoff.forget();
+        // One that began before may be stuck where nobody answered.
+        std::mem::take(&mut state.dials).cancel();
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Ends everything now.

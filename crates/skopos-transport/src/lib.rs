@@ -26,6 +26,7 @@ mod connection;
 mod credentials;
 mod dialer;
 mod error;
+mod guard;
 mod hub;
 mod kubeconfig;
 mod options;
@@ -42,6 +43,7 @@ pub use self::{
     class::{ConnectionId, RequestClass, RequestOptions},
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
     error::{ConfigError, Death, Fault, TlsFault, TransportError},
+    guard::AddressGuard,
     kubeconfig::config_from_kubeconfig,
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
     stats::{ConnectionStats, Down, LastDeath, TransportStats},

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
-use crate::{class::RequestClass, error::ConfigError};
+use crate::{class::RequestClass, error::ConfigError, guard::AddressGuard};
 
 /// How a [`Transport`](crate::Transport) behaves. The defaults keep the detection bounds that the project promises.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct TransportOptions {
     pub idle_timeout: Duration,
     /// The same for HTTP/1.1, where no PING watches over idle connections. Default 30 s.
     pub idle_timeout_http1: Duration,
+    /// Which addresses may be connected to, whatever the server's name resolves to. Default: all.
+    pub addresses: AddressGuard,
     /// When to dial a server that is down.
     pub backoff: BackoffOptions,
     /// The deadlines of each class of requests.
@@ -64,6 +66,7 @@ impl Default for TransportOptions {
             max_connection_age: Duration::from_secs(3600),
             idle_timeout: Duration::from_secs(300),
             idle_timeout_http1: Duration::from_secs(30),
+            addresses: AddressGuard::open(),
             backoff: BackoffOptions::default(),
             deadlines: ClassDeadlines::default(),
             min_progress_bytes: 1024,

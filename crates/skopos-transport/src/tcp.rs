@@ -14,6 +14,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
     error::{ConfigError, Death},
+    guard::AddressGuard,
     options::TransportOptions,
     tls::TlsSource,
 };
@@ -32,6 +33,7 @@ pub(crate) struct TcpDialer {
     plain_protocol: Protocol,
     keep_alive: socket2::TcpKeepalive,
     user_timeout: Duration,
+    guard: AddressGuard,
     /// A lookup that still runs is joined, not repeated: each occupies a thread that nothing can stop.
     lookup: Mutex<Option<Lookup>>,
 }
@@ -66,6 +68,7 @@ impl TcpDialer {
                 .with_interval((options.ping_timeout / 2).max(Duration::from_secs(1)))
                 .with_retries(2),
             user_timeout: options.ping_interval + options.ping_timeout,
+            guard: options.addresses.clone(),
             lookup: Mutex::new(None),
         })
     }
@@ -124,7 +127,7 @@ impl Dialer for SharedTcpDialer {
                 None => None,
             };
             attempt.enter(Stage::Resolve);
-            let addresses = dialer.resolve().await?;
+            let addresses = admitted(dialer.resolve().await?, &dialer.guard)?;
             attempt.enter(Stage::Tcp);
             let (stream, address) = dialer.tcp(addresses, attempt.rhythm()).await?;
             let Some((source, config)) = tls else {
@@ -148,6 +151,23 @@ impl Dialer for SharedTcpDialer {
         if let (Death::Tls(_), Some(tls)) = (death, &self.0.tls) {
             tls.distrust();
         }
+    }
+}
+
+/// Those that may be connected to.
+fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<SocketAddr>, Death> {
+    let mut denied = None;
+    let mut judge = |address: &SocketAddr| match guard.check(address.ip()) {
+        Ok(()) => true,
+        Err(reason) => {
+            denied = Some(Death::AddressDenied { address: address.ip(), reason });
+            false
+        }
+    };
+    let admitted: Vec<SocketAddr> = addresses.into_iter().filter(|address| judge(address)).collect();
+    match (admitted.is_empty(), denied) {
+        (true, Some(denied)) => Err(denied),
+        _ => Ok(admitted),
     }
 }
 
@@ -257,6 +277,20 @@ mod tests {
         });
         assert_eq!(got.await.unwrap(), addresses(2)[1]);
         assert!(begin.elapsed() <= STAGGER + Duration::from_millis(2));
+    }
+
+    #[test]
+    fn only_addresses_that_the_guard_admits_are_tried() {
+        let guard = AddressGuard::new(|ip| match ip.is_loopback() {
+            true => Err("loopback".into()),
+            false => Ok(()),
+        });
+        let local = SocketAddr::from(([127, 0, 0, 1], 443));
+        let mixed = [addresses(1), vec![local]].concat();
+        assert_eq!(admitted(mixed, &guard), Ok(addresses(1)));
+        let denied = Death::AddressDenied { address: local.ip(), reason: "loopback".into() };
+        assert_eq!(admitted(vec![local], &guard), Err(denied));
+        assert_eq!(admitted(vec![local], &AddressGuard::open()), Ok(vec![local]));
     }
 
     #[tokio::test(start_paused = true)]

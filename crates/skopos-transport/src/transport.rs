@@ -125,6 +125,19 @@ impl Transport {
         self.owner.hub.retire(connection, Death::Distrusted(why.to_string().into()));
     }
 
+    /// Stops dialing, and ends the connections that stand, because it is known that nobody will answer until
+    /// [`Transport::wake`]. Watches wait for that without a bound of their own; other requests fail at once with
+    /// [`Death::Parked`]. `why` is for people.
+    pub fn park(&self, why: impl Into<Arc<str>>) {
+        self.owner.hub.park(why.into());
+    }
+
+    /// There is reason to think that the server is there (again): ends [`Transport::park`], and what waits for a connection
+    /// is dialed for now, however often that has failed.
+    pub fn wake(&self) {
+        self.owner.hub.wake();
+    }
+
     /// What it has done, and has now.
     pub fn stats(&self) -> TransportStats {
         self.owner.hub.stats(self.owner.credentials.refreshes())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bench::{Bench, Mode, READ, WATCH, ask, get, next, text};
 use futures::future::join_all;
 use skopos_transport::{ConnectionId, Death, Protocol, RequestOptions, TransportOptions};
-use tokio::time::Instant;
+use tokio::{task::JoinSet, time::Instant};
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_limit_leads_to_more_connections_and_no_request_waits() {
@@ -429,4 +429,55 @@ async fn a_401_makes_the_token_file_be_read_again() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(transport.send(get(READ)).await.unwrap().status(), 401);
     assert_eq!(transport.stats().credential_refreshes, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut watch = transport.send(get(WATCH)).await.unwrap().into_body();
+    transport.park("the cluster is paused");
+    bench.mode(Mode::Silent);
+    let parked = Death::Parked("the cluster is paused".into());
+    assert_eq!(*next(&mut watch).await.unwrap().unwrap_err().death(), parked, "what was open ends");
+    let dials = bench.dials().len();
+    let mut waiting = JoinSet::new();
+    waiting.spawn({
+        let transport = transport.clone();
+        async move { transport.send(get(WATCH)).await.map(|_| Instant::now()) }
+    });
+    let begin = Instant::now();
+    assert_eq!(*ask(&transport, READ).await.unwrap_err().death(), parked);
+    assert_eq!(begin.elapsed(), Duration::ZERO, "others do not wait");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(bench.dials().len(), dials, "nobody is dialed");
+    bench.mode(Mode::Serve);
+    let woken = Instant::now();
+    transport.wake();
+    let answered = waiting.join_next().await.unwrap().unwrap().unwrap();
+    assert!(answered - woken < Duration::from_millis(100), "{:?}", answered - woken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_does_not_wait_for_the_backoff_or_a_dial_that_is_stuck() {
+    for mode in [Mode::Refuse, Mode::Silent] {
+        let bench = Bench::new();
+        let transport = bench.transport();
+        bench.mode(mode);
+        for _ in 0..20 {
+            ask(&transport, READ).await.unwrap_err();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        let mut waiting = JoinSet::new();
+        waiting.spawn({
+            let transport = transport.clone();
+            async move { transport.send(get(WATCH)).await.map(|_| Instant::now()) }
+        });
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        bench.mode(Mode::Serve);
+        let woken = Instant::now();
+        transport.wake();
+        let answered = waiting.join_next().await.unwrap().unwrap().unwrap();
+        assert!(answered - woken < Duration::from_millis(100), "{mode:?}: {:?}", answered - woken);
+    }
 }

@@ -193,6 +193,17 @@ impl InformerFactory {
         }
     }
 
+    /// There is reason to think that the server is there (again): waits after failures are cut short, and ages are proven
+    /// anew. No more often than the list/watch protocol's own budgets allow.
+    pub fn retry_now(&self) {
+        self.core
+            .informers()
+            .iter()
+            .flat_map(|informer| &informer.links)
+            .for_each(|link| link.handle.retry_now());
+        self.core.probers().iter().for_each(|prober| prober.nudge());
+    }
+
     /// Figures.
     pub fn stats(&self) -> FactoryStats {
         self.core.stats()

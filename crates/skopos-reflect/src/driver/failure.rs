@@ -16,9 +16,12 @@ const ERROR_BODY_TIME: Duration = Duration::from_secs(5);
 
 pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
     let trouble = match error.death().root() {
-        Death::Dns { .. } | Death::Refused { .. } | Death::ConnectTimeout { .. } | Death::Resources(_) => {
-            Trouble::CannotConnect
-        }
+        Death::Dns { .. }
+        | Death::Refused { .. }
+        | Death::AddressDenied { .. }
+        | Death::Parked(_)
+        | Death::ConnectTimeout { .. }
+        | Death::Resources(_) => Trouble::CannotConnect,
         Death::Tls(_) if error.connection().is_none() => Trouble::CannotConnect,
         // That there was no connection in the caller's time is said by what stood in the way.
         Death::CallerDeadline { because: Some(_), .. } => Trouble::CannotConnect,
