@@ -14,6 +14,7 @@ use parking_lot::RwLock;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -72,8 +73,9 @@ impl Front {
         }
     }
 
-    /// Accepts connections until `open` is cancelled, which also closes those that it accepted.
-    pub(crate) fn listen(self: &Arc<Self>, listener: TcpListener, open: CancellationToken) {
+    /// Accepts connections until `open` is cancelled, which also closes those that it accepted. The port is free again
+    /// when the task has ended.
+    pub(crate) fn listen(self: &Arc<Self>, listener: TcpListener, open: CancellationToken) -> JoinHandle<()> {
         let front = self.clone();
         self.tasks.spawn(async move {
             loop {
@@ -93,7 +95,7 @@ impl Front {
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
             }
-        });
+        })
     }
 
     /// A connection in memory, served as one over TCP without TLS.
@@ -201,13 +203,18 @@ impl Front {
     }
 }
 
-/// Listens on loopback; port 0 is any.
-pub(crate) fn bind(port: u16) -> io::Result<TcpListener> {
+/// Takes a port on loopback without listening: nobody else gets it, and who connects is refused. 0 is any.
+pub(crate) fn reserve(port: u16) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     // A restarted server takes its port again at once.
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
-    socket.listen(1024)
+    Ok(socket)
+}
+
+/// Listens on the port that was taken.
+pub(crate) fn listen(reserved: TcpSocket) -> io::Result<TcpListener> {
+    reserved.listen(1024)
 }
 
 /// A connection's place in the list of open ones.

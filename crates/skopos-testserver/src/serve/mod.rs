@@ -16,5 +16,5 @@ mod tls;
 
 pub use self::memory::MemoryStream;
 
-pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, Front, Protocols, bind};
-pub(crate) use self::tls::{Identity, Validity};
+pub(crate) use self::connection::{DEFAULT_MAX_STREAMS, Front, Protocols, listen, reserve};
+pub(crate) use self::tls::{Credential, Identity, IdentityPlan, TlsError, Validity};

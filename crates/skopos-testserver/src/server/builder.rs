@@ -11,14 +11,16 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, StartError, TestServer, Tls};
+use super::{Door, Shared, StartError, TestServer, Tls};
 use crate::auth::{Auth, User};
 use crate::clock::Clock;
 use crate::contract::ContractOptions;
 use crate::faults::Faults;
 use crate::log::{RequestLog, RequestObserver, RequestRecord};
 use crate::resources::{Registry, ResourceType};
-use crate::serve::{DEFAULT_MAX_STREAMS, Front, Identity, Protocols, Validity, bind};
+use crate::serve::{
+    DEFAULT_MAX_STREAMS, Front, Identity, IdentityPlan, Protocols, Validity, listen, reserve,
+};
 use crate::state::ServerState;
 use crate::storage::{HistoryLimits, Storage};
 use crate::workloads::Lifecycle;
@@ -28,6 +30,7 @@ use crate::workloads::Lifecycle;
 pub struct TestServerBuilder {
     tls: bool,
     expired: bool,
+    identity: IdentityPlan,
     port: u16,
     token: Option<String>,
     resources: Vec<ResourceType>,
@@ -48,6 +51,7 @@ impl Default for TestServerBuilder {
         Self {
             tls: false,
             expired: false,
+            identity: IdentityPlan::default(),
             port: 0,
             token: None,
             resources: Vec::new(),
@@ -80,6 +84,24 @@ impl TestServerBuilder {
     pub fn expired_certificate(mut self) -> Self {
         self.tls = true;
         self.expired = true;
+        self
+    }
+
+    /// Serves TLS with a certificate for exactly these DNS names and addresses; for localhost and its addresses unless
+    /// set.
+    #[must_use]
+    pub fn certificate_names<N: Into<String>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
+        self.tls = true;
+        self.identity.names = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Serves TLS to clients that show a certificate of the server's CA: the one in [`TestServer::kubeconfig`]. Without
+    /// it no connection comes about.
+    #[must_use]
+    pub fn client_certificates(mut self) -> Self {
+        self.tls = true;
+        self.identity.clients = true;
         self
     }
 
@@ -229,13 +251,14 @@ impl TestServerBuilder {
     /// When the port is taken, a certificate cannot be made, or an object is not accepted.
     pub async fn start(self) -> Result<TestServer, StartError> {
         let Self { port, protocols, .. } = self;
-        let listener = bind(port).map_err(|error| StartError::Listen { port, error })?;
+        let listener = reserve(port).and_then(listen).map_err(|error| StartError::Listen { port, error })?;
         let port = listener.local_addr().map_err(|error| StartError::Listen { port, error })?.port();
         let validity = if self.expired { Validity::Expired } else { Validity::Long };
         let tls = match self.tls {
             true => {
-                let identity = Identity::generate(validity, protocols).map_err(StartError::Certificate)?;
-                Some(Tls { identity, protocols })
+                let plan = IdentityPlan { protocols, ..self.identity.clone() };
+                let identity = Identity::generate(&plan, validity).map_err(StartError::Certificate)?;
+                Some(Tls { identity, plan })
             }
             false => None,
         };
@@ -254,12 +277,14 @@ impl TestServerBuilder {
         let front = Arc::new(front);
         let stopped = CancellationToken::new();
         let open = stopped.child_token();
-        let port = listen.map(|(listener, port)| {
-            front.listen(listener, open.clone());
-            port
-        });
+        let port = listen.as_ref().map(|(_, port)| *port);
+        let door = match listen {
+            Some((listener, _)) => Door::Open(front.listen(listener, open.clone())),
+            None => Door::None,
+        };
         front.spawn(crate::workloads::run(front.state.clone(), stopped.clone()));
-        let shared = Shared { front, port, tls: Mutex::new(tls), token, open: Mutex::new(open), stopped };
+        let (open, door) = (Mutex::new(open), Mutex::new(door));
+        let shared = Shared { front, port, tls: Mutex::new(tls), token, open, door, stopped };
         TestServer { shared: Arc::new(shared) }
     }
 

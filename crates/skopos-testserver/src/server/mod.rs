@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::TcpSocket;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::builder::TestServerBuilder;
@@ -20,7 +21,7 @@ use crate::auth::Auth;
 use crate::faults::{Faults, How};
 use crate::log::RequestRecord;
 use crate::resources::Registry;
-use crate::serve::{Front, Identity, MemoryStream, Validity, bind};
+use crate::serve::{Credential, Front, Identity, IdentityPlan, MemoryStream, Validity, listen, reserve};
 use crate::state::ServerState;
 
 /// A Kubernetes API server in this process. Clones are handles to the same server; when the last is dropped, it stops.
@@ -53,14 +54,26 @@ struct Shared {
     token: Option<String>,
     /// Cancelled: nothing listens, and the connections are closed.
     open: Mutex<CancellationToken>,
+    door: Mutex<Door>,
     /// Cancelled: all is over.
     stopped: CancellationToken,
+}
+
+/// What is behind the port.
+#[derive(Debug)]
+enum Door {
+    /// Nothing: there is no port.
+    None,
+    /// Something listens, until this ends.
+    Open(JoinHandle<()>),
+    /// Nobody listens, and nobody else gets the port.
+    Closed(TcpSocket),
 }
 
 #[derive(Debug)]
 struct Tls {
     identity: Identity,
-    protocols: crate::serve::Protocols,
+    plan: IdentityPlan,
 }
 
 /// Why a server did not start.
@@ -133,6 +146,15 @@ impl TestServer {
             None if self.ca_pem().is_some() => "    token: not-checked\n".to_owned(),
             None => "    {}\n".to_owned(),
         };
+        let user = match self.client_credential() {
+            Some(Credential { certificate, key }) => {
+                let data = |pem: String| base64::engine::general_purpose::STANDARD.encode(pem);
+                let (certificate, key) = (data(certificate), data(key));
+                let token = if self.shared.token.is_some() { user } else { String::new() };
+                format!("{token}    client-certificate-data: {certificate}\n    client-key-data: {key}\n")
+            }
+            None => user,
+        };
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: skopos-test\n\
              clusters:\n- name: skopos-test\n  cluster:\n{cluster}\
@@ -201,7 +223,12 @@ impl TestServer {
         self.state().storage.watchers(&(&*resource).into()).evicted
     }
 
-    /// Stops listening and closes all connections; the content stays.
+    /// What clients show to a server that demands certificates.
+    pub(crate) fn client_credential(&self) -> Option<Credential> {
+        self.shared.tls.lock().as_ref().and_then(|tls| tls.identity.client.clone())
+    }
+
+    /// Stops listening and closes all connections; the content stays. Nobody else gets the port meanwhile.
     pub async fn pause(&self) {
         self.pause_with(How::Fin).await;
     }
@@ -214,6 +241,22 @@ impl TestServer {
         let open = self.shared.open.lock().clone();
         open.cancel();
         self.wait_until(|server| server.connections() == 0).await;
+        if let Ok(Some(port)) = self.vacate().await {
+            *self.shared.door.lock() = Door::Closed(port);
+        }
+    }
+
+    /// The port, once nothing listens on it any more.
+    async fn vacate(&self) -> io::Result<Option<TcpSocket>> {
+        let Some(port) = self.shared.port else { return Ok(None) };
+        let door = std::mem::replace(&mut *self.shared.door.lock(), Door::None);
+        match door {
+            Door::Closed(reserved) => return Ok(Some(reserved)),
+            // It only ends because it was told to.
+            Door::Open(listening) => drop(listening.await),
+            Door::None => {}
+        }
+        reserve(port).map(Some)
     }
 
     /// Listens again on the same port, with the same content.
@@ -224,15 +267,13 @@ impl TestServer {
         if !self.shared.open.lock().is_cancelled() {
             return Ok(());
         }
-        let listener = match self.shared.port {
-            Some(port) => Some(bind_again(port).await?),
-            None => None,
-        };
         let open = self.shared.stopped.child_token();
-        *self.shared.open.lock() = open.clone();
-        if let Some(listener) = listener {
-            self.shared.front.listen(listener, open);
+        let taken = |error| StartError::Listen { port: self.port(), error };
+        if let Some(port) = self.vacate().await.map_err(taken)? {
+            let listener = listen(port).map_err(taken)?;
+            *self.shared.door.lock() = Door::Open(self.shared.front.listen(listener, open.clone()));
         }
+        *self.shared.open.lock() = open;
         Ok(())
     }
 
@@ -267,7 +308,7 @@ impl TestServer {
     fn set_certificate(&self, validity: Validity) -> Result<(), StartError> {
         let mut tls = self.shared.tls.lock();
         if let Some(tls) = tls.as_mut() {
-            tls.identity = Identity::generate(validity, tls.protocols).map_err(StartError::Certificate)?;
+            tls.identity = Identity::generate(&tls.plan, validity).map_err(StartError::Certificate)?;
             self.shared.front.set_tls(Some(tls.identity.config.clone()));
         }
         Ok(())
@@ -281,21 +322,6 @@ impl TestServer {
 
     pub(crate) fn state(&self) -> &Arc<ServerState> {
         &self.shared.front.state
-    }
-}
-
-async fn bind_again(port: u16) -> Result<TcpListener, StartError> {
-    let mut attempts = 0;
-    loop {
-        match bind(port) {
-            Ok(listener) => return Ok(listener),
-            // The old listener closes when its task has seen that it is to.
-            Err(_) if attempts < 50 => {
-                attempts += 1;
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-            }
-            Err(error) => return Err(StartError::Listen { port, error }),
-        }
     }
 }
 
