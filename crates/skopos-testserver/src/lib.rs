@@ -53,6 +53,7 @@ mod server;
 mod state;
 mod storage;
 mod table;
+mod virtual_clusters;
 mod workloads;
 mod write;
 
@@ -68,3 +69,4 @@ pub use resources::{
 pub use serve::MemoryStream;
 pub use server::{StartError, TestServer, TestServerBuilder, UnknownRevision, WaitTimeout};
 pub use skopos_wire::Status;
+pub use virtual_clusters::{VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState};

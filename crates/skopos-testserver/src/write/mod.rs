@@ -154,6 +154,23 @@ pub(crate) fn delete_object(
     }
 }
 
+/// Sets a replica count, as the scale subresource does.
+///
+/// # Errors
+/// As the API server answers.
+pub(crate) fn scale_object(
+    state: &ServerState,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+    replicas: u32,
+) -> Result<(), Status> {
+    let resource = state.registry.lookup(resource).map_err(|_| Status::resource_not_served())?;
+    let place = Place::new(&resource, Some(namespace), name);
+    let scale = serde_json::json!({"spec": {"replicas": replicas}});
+    Writer::new(state).set_scale(&place, &scale, &WriteOptions::trusted(TEST)).map(drop)
+}
+
 /// Creates the namespaces that every cluster has.
 ///
 /// # Errors

@@ -1,0 +1,197 @@
+//! From what happens in the host to API servers that come and go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::registry::{Options, Registry};
+use super::syncer::{Id, Instance};
+use crate::server::TestServer;
+use crate::storage::{ResourceKey, Scope, Stored, Tail};
+
+/// Applications whose objects decide whether a virtual cluster is up.
+const APPS: [&str; 2] = ["vcluster", "vcluster-etcd"];
+
+/// How many events are read before others get a turn.
+const BATCH: usize = 256;
+
+/// Keeps the virtual clusters as their workloads in the host say.
+pub(super) struct Control<'a> {
+    pub(super) host: &'a TestServer,
+    pub(super) registry: &'a Registry,
+    pub(super) options: &'a Options,
+}
+
+// === impl Control ===
+
+impl Control<'_> {
+    /// Never ends.
+    pub(super) async fn run(&self) {
+        let resources =
+            [("apps", "statefulsets"), ("apps", "deployments"), ("", "pods"), ("", "persistentvolumeclaims")];
+        let mut cursors: BTreeMap<ResourceKey, u64> =
+            resources.iter().map(|(group, plural)| (ResourceKey::new(group, plural), 0)).collect();
+        loop {
+            let changed = self.host.state().activity.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let (touched, more) = self.read_events(&mut cursors);
+            for id in touched {
+                self.reconcile(&id).await;
+            }
+            if !more {
+                changed.await;
+            }
+        }
+    }
+
+    /// Whose objects changed since the last time, and whether there may be more.
+    fn read_events(&self, cursors: &mut BTreeMap<ResourceKey, u64>) -> (BTreeSet<Id>, bool) {
+        let storage = &self.host.state().storage;
+        let (mut touched, mut more) = (BTreeSet::new(), false);
+        for (key, cursor) in cursors {
+            match storage.events(key, *cursor, None, BATCH) {
+                Tail::Events { events, through } if *cursor > 0 && *cursor <= storage.revision() => {
+                    more |= events.len() == BATCH;
+                    *cursor = through;
+                    touched.extend(events.iter().filter_map(|event| id_of(&event.object)));
+                }
+                // At the start, too far behind, or after a rollback: look at everything.
+                _ => {
+                    let (objects, revision) = storage.list(key, Scope::default());
+                    *cursor = revision;
+                    touched.extend(objects.iter().filter_map(|object| id_of(object)));
+                    touched.extend(self.registry.ids());
+                }
+            }
+        }
+        (touched, more)
+    }
+
+    async fn reconcile(&self, id: &Id) {
+        let workload = self.workload(id, &id.name, "vcluster");
+        if let Some(workload) = &workload {
+            self.claim(id, workload);
+        }
+        let up = self.has_pod(id, "vcluster") && self.etcd_runs(id);
+        match self.registry.instance(id) {
+            None if up => self.first_start(id).await,
+            None => {}
+            Some(instance) if workload.is_none() && !self.has_data(id) => self.end(id, instance).await,
+            Some(instance) => self.set_up(id, instance, up).await,
+        }
+    }
+
+    async fn first_start(&self, id: &Id) {
+        match Instance::start(self.host, id, self.options).await {
+            Ok(instance) => {
+                self.registry.put(id.clone(), instance.clone(), true);
+                self.publish(id, &instance);
+            }
+            Err(error) => tracing::warn!(%error, ?id, "a virtual cluster does not start"),
+        }
+    }
+
+    async fn set_up(&self, id: &Id, instance: Instance, up: bool) {
+        let was_up = self.registry.state(id) == super::VirtualState::Up;
+        match (was_up, up) {
+            (false, true) => match instance.server.resume().await {
+                Ok(()) => {
+                    self.registry.set_up(id, true);
+                    self.publish(id, &instance);
+                }
+                Err(error) => tracing::warn!(%error, ?id, "a virtual cluster does not come back"),
+            },
+            (true, false) => {
+                instance.server.pause().await;
+                self.registry.set_up(id, false);
+            }
+            _ => {}
+        }
+    }
+
+    async fn end(&self, id: &Id, instance: Instance) {
+        instance.server.pause().await;
+        self.registry.remove(id);
+        instance.server.stop().await;
+    }
+
+    fn publish(&self, id: &Id, instance: &Instance) {
+        if let Err(status) = instance.publish(self.host, id, self.options) {
+            tracing::warn!(%status, ?id, "the Secret of a virtual cluster is refused");
+        }
+    }
+
+    /// The StatefulSet or Deployment of that name and application.
+    fn workload(&self, id: &Id, name: &str, app: &str) -> Option<Value> {
+        let get = |resource| self.host.get(resource, Some(&id.namespace), name).ok();
+        let found = get("statefulsets").or_else(|| get("deployments"))?;
+        let labels = &found["metadata"]["labels"];
+        (labels["app"] == app && labels["release"] == id.name.as_str()).then_some(found)
+    }
+
+    /// Whether its containers run somewhere: on a node, not on their way out, and not waiting for anything.
+    fn has_pod(&self, id: &Id, app: &str) -> bool {
+        let (pods, _) =
+            self.host.state().storage.list(&ResourceKey::new("", "pods"), Scope::of(Some(&id.namespace)));
+        let mut own = pods.iter().filter(|pod| is_of(pod, app) && pod.label("release") == Some(&id.name));
+        own.any(|pod| runs(&pod.to_value()))
+    }
+
+    fn etcd_runs(&self, id: &Id) -> bool {
+        let deployed = self.workload(id, &format!("{}-etcd", id.name), "vcluster-etcd").is_some();
+        !deployed || self.has_pod(id, "vcluster-etcd")
+    }
+
+    /// The claims that a StatefulSet makes of its templates for each pod. They stay when it goes; the first one holds the
+    /// data.
+    fn claim(&self, id: &Id, set: &Value) {
+        let templates = set["spec"]["volumeClaimTemplates"].as_array();
+        let replicas = set["spec"]["replicas"].as_u64().unwrap_or(1);
+        for (template, number) in
+            templates.into_iter().flatten().flat_map(|t| (0..replicas).map(move |n| (t, n)))
+        {
+            let volume = template["metadata"]["name"].as_str().unwrap_or_default();
+            let name = format!("{volume}-{}-{number}", id.name);
+            if self.host.get("persistentvolumeclaims", Some(&id.namespace), &name).is_ok() {
+                continue;
+            }
+            let labels = &set["spec"]["selector"]["matchLabels"];
+            let claim = json!({
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name, "namespace": id.namespace, "labels": labels},
+                "spec": template["spec"],
+            });
+            if let Err(status) = self.host.create(claim) {
+                tracing::debug!(%status, ?id, "no claim");
+            }
+        }
+    }
+
+    fn has_data(&self, id: &Id) -> bool {
+        let claim = format!("data-{}-0", id.name);
+        self.host.get("persistentvolumeclaims", Some(&id.namespace), &claim).is_ok()
+    }
+}
+
+fn is_of(object: &Stored, app: &str) -> bool {
+    object.label("app") == Some(app)
+}
+
+/// Whose object it is, by its labels.
+fn id_of(object: &Stored) -> Option<Id> {
+    let ours = APPS.iter().any(|app| is_of(object, app));
+    let (namespace, name) = object.namespace().zip(object.label("release")).filter(|_| ours)?;
+    Some(Id { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+fn runs(pod: &Value) -> bool {
+    let status = &pod["status"];
+    let waiting = || {
+        let containers = status["containerStatuses"].as_array();
+        containers.is_some_and(|all| all.iter().any(|container| container["state"]["waiting"].is_object()))
+    };
+    let placed = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    let going = !pod["metadata"]["deletionTimestamp"].is_null();
+    placed && !going && matches!(status["phase"].as_str(), Some("Pending" | "Running")) && !waiting()
+}

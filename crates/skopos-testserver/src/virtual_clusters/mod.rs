@@ -1,0 +1,277 @@
+//! A host cluster with virtual clusters in it, all in one process.
+//!
+//! ```text
+//!  host: StatefulSet shop ─▶ Pod shop-0 on a node ─▶ API server of the virtual cluster listens
+//!                            Pod shop-0 goes      ─▶ it is gone: connections die, its port refuses
+//!        Secret vc-shop  ◀── written at each start
+//! ```
+
+mod chart;
+mod control;
+mod registry;
+mod syncer;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_wire::Status;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::chart::VirtualCluster;
+
+use self::control::Control;
+use self::registry::{Options, Registry};
+use self::syncer::Id;
+use crate::serve::MemoryStream;
+use crate::server::{TestServer, TestServerBuilder, WaitTimeout};
+use crate::write;
+
+/// Virtual clusters in a host, each with an API server of its own that comes and goes with its pods. Clones are handles
+/// to the same; when the last is dropped, the virtual clusters end.
+///
+/// ```
+/// use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let host = TestServer::builder().workloads(true).start().await?;
+/// let virtuals = VirtualClusters::on(host.clone()).start();
+/// virtuals.create(&VirtualCluster::new("shop"))?;
+/// virtuals.wait_up("vcluster-shop", "shop").await?;
+/// // Its Service's name leads to its API server, until it is scaled to zero.
+/// let address = virtuals.address("shop.vcluster-shop").unwrap();
+/// virtuals.scale("vcluster-shop", "shop", 0)?;
+/// virtuals.wait_down("vcluster-shop", "shop").await?;
+/// assert!(tokio::net::TcpStream::connect(address).await.is_err());
+/// # virtuals.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct VirtualClusters {
+    shared: Arc<Shared>,
+}
+
+/// Options of [`VirtualClusters`].
+#[derive(Debug)]
+#[must_use]
+pub struct VirtualClustersBuilder {
+    host: TestServer,
+    options: Options,
+}
+
+/// What there is of a virtual cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VirtualState {
+    /// Its API server answers.
+    Up,
+    /// It has data, and no API server.
+    Down,
+    /// It never started, or is deleted with its data.
+    Absent,
+}
+
+#[derive(Debug)]
+struct Shared {
+    host: TestServer,
+    registry: Arc<Registry>,
+    stopped: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// How long the waiting functions wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+// === impl VirtualClustersBuilder ===
+
+impl VirtualClustersBuilder {
+    /// Options of the API servers, by namespace and name; the plain ones unless set.
+    pub fn servers(
+        mut self,
+        servers: impl Fn(&str, &str) -> TestServerBuilder + Send + Sync + 'static,
+    ) -> Self {
+        self.options.servers = Box::new(servers);
+        self
+    }
+
+    /// Without ports and TLS: only [`VirtualClusters::connect`] leads to them, also under tokio's paused clock.
+    pub fn in_memory(mut self) -> Self {
+        self.options.in_memory = true;
+        self
+    }
+
+    /// Secrets `vc-NAME` name the address that really listens (the chart's `exportKubeConfig.server`) instead of
+    /// `https://localhost:8443`, so that kubectl can use them.
+    pub fn export_addresses(mut self) -> Self {
+        self.options.export_addresses = true;
+        self
+    }
+
+    /// Begins to look after the host's virtual clusters, those included that are there already.
+    #[must_use]
+    pub fn start(self) -> VirtualClusters {
+        let Self { host, options } = self;
+        let registry = Arc::new(Registry::new());
+        let (stopped, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let (stop, seen, known) = (stopped.clone(), host.clone(), registry.clone());
+        tasks.spawn(async move {
+            let control = Control { host: &seen, registry: &known, options: &options };
+            stop.run_until_cancelled(control.run()).await;
+        });
+        VirtualClusters { shared: Arc::new(Shared { host, registry, stopped, tasks }) }
+    }
+}
+
+// === impl VirtualClusters ===
+
+impl VirtualClusters {
+    /// Options; [`VirtualClustersBuilder::start`] starts. The host must run workloads
+    /// ([`TestServerBuilder::workloads`]), or pods never come.
+    pub fn on(host: TestServer) -> VirtualClustersBuilder {
+        let options = Options {
+            servers: Box::new(|_, _| TestServer::builder()),
+            in_memory: false,
+            export_addresses: false,
+        };
+        VirtualClustersBuilder { host, options }
+    }
+
+    /// The host cluster.
+    #[must_use]
+    pub fn host(&self) -> &TestServer {
+        &self.shared.host
+    }
+
+    /// Creates what the chart's release consists of; it comes to life a moment later.
+    ///
+    /// # Errors
+    /// As the API server answers: 409 if something is there already, 404 if a foreign namespace is not.
+    pub fn create(&self, cluster: &VirtualCluster) -> Result<(), Status> {
+        let mut objects =
+            cluster.own_namespace().into_iter().chain(cluster.manifests()).chain(cluster.release_secret());
+        objects.try_for_each(|object| self.host().create(object).map(drop))
+    }
+
+    /// `kubectl scale`, of a StatefulSet or else a Deployment.
+    ///
+    /// # Errors
+    /// 404.
+    pub fn scale(&self, namespace: &str, name: &str, replicas: u32) -> Result<(), Status> {
+        let resource = match self.host().get("statefulsets", Some(namespace), name) {
+            Ok(_) => "statefulsets",
+            Err(_) => "deployments",
+        };
+        write::scale_object(self.host().state(), resource, namespace, name, replicas)
+    }
+
+    /// Whether it is up.
+    #[must_use]
+    pub fn state(&self, namespace: &str, name: &str) -> VirtualState {
+        self.shared.registry.state(&id(namespace, name))
+    }
+
+    /// Its API server, up or down: its content, requests and faults. `None` until its first start, and once it is deleted.
+    #[must_use]
+    pub fn server(&self, namespace: &str, name: &str) -> Option<TestServer> {
+        self.shared.registry.server(&id(namespace, name))
+    }
+
+    /// Namespace and name of all that have started and are not deleted.
+    #[must_use]
+    pub fn names(&self) -> Vec<(String, String)> {
+        self.shared.registry.ids().into_iter().map(|id| (id.namespace, id.name)).collect()
+    }
+
+    /// Where a Service's name leads: `NAME.NAMESPACE` or `NAME.NAMESPACE.svc`, with or without a port. The address stays
+    /// the same as long as the cluster has its data, and refuses connections while it is down.
+    #[must_use]
+    pub fn address(&self, service: &str) -> Option<SocketAddr> {
+        let port = self.by_service(service)?.port();
+        (port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    }
+
+    /// Opens a connection in memory to where a Service's name leads. It is served without TLS.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] when no such cluster has started yet, [`io::ErrorKind::ConnectionRefused`] while it is
+    /// down.
+    pub fn connect(&self, service: &str) -> io::Result<MemoryStream> {
+        let server = self.by_service(service);
+        let server =
+            server.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such virtual cluster"))?;
+        server.connect()
+    }
+
+    /// Waits until its API server answers, at most 30 s.
+    ///
+    /// # Errors
+    /// When it did not happen in time.
+    pub async fn wait_up(&self, namespace: &str, name: &str) -> Result<(), WaitTimeout> {
+        self.wait(namespace, name, VirtualState::Up).await
+    }
+
+    /// Waits until it has data and no API server any more, at most 30 s.
+    ///
+    /// # Errors
+    /// When it did not happen in time.
+    pub async fn wait_down(&self, namespace: &str, name: &str) -> Result<(), WaitTimeout> {
+        self.wait(namespace, name, VirtualState::Down).await
+    }
+
+    /// Waits until it is deleted with its data, at most 30 s.
+    ///
+    /// # Errors
+    /// When it did not happen in time.
+    pub async fn wait_gone(&self, namespace: &str, name: &str) -> Result<(), WaitTimeout> {
+        self.wait(namespace, name, VirtualState::Absent).await
+    }
+
+    /// Ends all virtual clusters, and waits until no task and no connection of them is left. The host goes on.
+    pub async fn stop(&self) {
+        self.shared.stopped.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        for id in self.shared.registry.ids() {
+            if let Some(instance) = self.shared.registry.remove(&id) {
+                instance.server.stop().await;
+            }
+        }
+    }
+
+    async fn wait(&self, namespace: &str, name: &str, wanted: VirtualState) -> Result<(), WaitTimeout> {
+        let mut changes = self.shared.registry.changes();
+        let reached = changes.wait_for(|_| self.state(namespace, name) == wanted);
+        // The sender is in `self`.
+        if let Ok(Ok(_)) = tokio::time::timeout(PATIENCE, reached).await {
+            return Ok(());
+        }
+        Err(WaitTimeout {
+            within: PATIENCE,
+            connections: self.host().connections(),
+            watches: self.host().open_watches(),
+            resource_version: self.host().resource_version(),
+        })
+    }
+
+    fn by_service(&self, service: &str) -> Option<TestServer> {
+        let host = service.split_once(':').map_or(service, |(host, _)| host);
+        let (name, rest) = host.split_once('.')?;
+        let namespace = rest.split_once('.').map_or(rest, |(namespace, _)| namespace);
+        self.server(namespace, name)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stopped.cancel();
+    }
+}
+
+fn id(namespace: &str, name: &str) -> Id {
+    Id { namespace: namespace.to_owned(), name: name.to_owned() }
+}

@@ -1,0 +1,98 @@
+//! The virtual clusters that there are, and whether they are up.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use super::VirtualState;
+use super::syncer::{Id, Instance};
+use crate::server::{TestServer, TestServerBuilder};
+
+/// How virtual clusters are served.
+pub(super) struct Options {
+    pub(super) servers: Servers,
+    pub(super) in_memory: bool,
+    pub(super) export_addresses: bool,
+}
+
+/// The options of the API server of a namespace and name.
+type Servers = Box<dyn Fn(&str, &str) -> TestServerBuilder + Send + Sync>;
+
+/// The virtual clusters by namespace and name.
+#[derive(Debug)]
+pub(super) struct Registry {
+    entries: RwLock<BTreeMap<Id, Entry>>,
+    /// Counts the changes, for those who wait for one.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    instance: Instance,
+    up: bool,
+}
+
+// === impl Registry ===
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self { entries: RwLock::default(), changes: watch::channel(0).0 }
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(super) fn state(&self, id: &Id) -> VirtualState {
+        match self.entries.read().get(id) {
+            Some(Entry { up: true, .. }) => VirtualState::Up,
+            Some(_) => VirtualState::Down,
+            None => VirtualState::Absent,
+        }
+    }
+
+    pub(super) fn instance(&self, id: &Id) -> Option<Instance> {
+        self.entries.read().get(id).map(|entry| entry.instance.clone())
+    }
+
+    pub(super) fn server(&self, id: &Id) -> Option<TestServer> {
+        self.entries.read().get(id).map(|entry| entry.instance.server.clone())
+    }
+
+    pub(super) fn ids(&self) -> Vec<Id> {
+        self.entries.read().keys().cloned().collect()
+    }
+
+    pub(super) fn put(&self, id: Id, instance: Instance, up: bool) {
+        self.entries.write().insert(id, Entry { instance, up });
+        self.changed();
+    }
+
+    pub(super) fn set_up(&self, id: &Id, up: bool) {
+        if let Some(entry) = self.entries.write().get_mut(id) {
+            entry.up = up;
+        }
+        self.changed();
+    }
+
+    pub(super) fn remove(&self, id: &Id) -> Option<Instance> {
+        let removed = self.entries.write().remove(id);
+        self.changed();
+        removed.map(|entry| entry.instance)
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("in_memory", &self.in_memory)
+            .field("export_addresses", &self.export_addresses)
+            .finish_non_exhaustive()
+    }
+}

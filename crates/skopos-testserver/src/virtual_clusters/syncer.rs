@@ -1,0 +1,103 @@
+//! What a vcluster's own process does when it starts: its API server, and the Secret by which others reach it.
+
+use serde_json::{Value, json};
+use skopos_wire::Status;
+
+use super::registry::Options;
+use crate::serve::{Credential, Identity, IdentityPlan, TlsError, Validity};
+use crate::server::{StartError, TestServer};
+
+/// Which virtual cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Id {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// A virtual cluster that has started at least once: its data, and what it says to others about itself.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub(super) server: TestServer,
+    authority: String,
+    client: Credential,
+}
+
+// === impl Instance ===
+
+impl Instance {
+    /// The first start.
+    pub(super) async fn start(host: &TestServer, id: &Id, options: &Options) -> Result<Self, StartError> {
+        let names = certificate_names(host, id);
+        let builder = (options.servers)(&id.namespace, &id.name);
+        if options.in_memory {
+            // Nobody speaks TLS to it, but its Secret is as any other.
+            let plan = IdentityPlan { names, clients: true, ..IdentityPlan::default() };
+            let identity = Identity::generate(&plan, Validity::Long).map_err(StartError::Certificate)?;
+            let missing = || StartError::Certificate(TlsError::from("no client certificate"));
+            let client = identity.client.ok_or_else(missing)?;
+            return Ok(Self { server: builder.start_in_memory()?, authority: identity.ca_pem, client });
+        }
+        let server = builder.certificate_names(names).client_certificates().start().await?;
+        let missing = || StartError::Certificate(TlsError::from("no client certificate"));
+        let (authority, client) = server.ca_pem().zip(server.client_credential()).ok_or_else(missing)?;
+        Ok(Self { server, authority, client })
+    }
+
+    /// Writes Secret `vc-NAME`, as at each start.
+    pub(super) fn publish(&self, host: &TestServer, id: &Id, options: &Options) -> Result<(), Status> {
+        let Id { namespace, name } = id;
+        let url = match options.export_addresses && !options.in_memory {
+            true => self.server.url(),
+            false => "https://localhost:8443".to_owned(),
+        };
+        let Credential { certificate, key } = &self.client;
+        let mut secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {"name": format!("vc-{name}"), "namespace": namespace,
+                "labels": {"app": "vcluster", "vcluster-name": name}},
+            "stringData": {
+                "config": self.kubeconfig(&url), "certificate-authority": self.authority,
+                "client-certificate": certificate, "client-key": key, "token": "",
+            },
+        });
+        // It goes with the Service.
+        if let Ok(service) = host.get("services", Some(namespace), name) {
+            secret["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "v1", "kind": "Service", "name": name, "uid": service["metadata"]["uid"]}]);
+        }
+        host.apply(secret).map(drop)
+    }
+
+    fn kubeconfig(&self, url: &str) -> String {
+        use base64::Engine as _;
+        let data = |pem: &str| base64::engine::general_purpose::STANDARD.encode(pem);
+        let Credential { certificate, key } = &self.client;
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: my-vcluster\n\
+             clusters:\n- name: my-vcluster\n  cluster:\n    server: {url}\n    certificate-authority-data: {}\n\
+             users:\n- name: my-vcluster\n  user:\n    client-certificate-data: {}\n    client-key-data: {}\n\
+             contexts:\n- name: my-vcluster\n  context:\n    cluster: my-vcluster\n    user: my-vcluster\n",
+            data(&self.authority),
+            data(certificate),
+            data(key),
+        )
+    }
+}
+
+/// The names that the syncer has its serving certificate made for. `NAME.NAMESPACE.svc` is not among them.
+fn certificate_names(host: &TestServer, id: &Id) -> Vec<String> {
+    let Id { namespace, name } = id;
+    let mut names = vec![name.clone(), format!("{name}.{namespace}")];
+    let fixed = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "localhost",
+        "127.0.0.1",
+    ];
+    names.extend(fixed.map(str::to_owned));
+    let service = host.get("services", Some(namespace), name).unwrap_or(Value::Null);
+    names.extend(service["spec"]["clusterIP"].as_str().filter(|ip| *ip != "None").map(str::to_owned));
+    names
+}
