@@ -9,7 +9,7 @@ use futures::{
 };
 use parking_lot::Mutex;
 use tokio::{io::BufReader, net::TcpStream};
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, rustls::ClientConfig};
 
 use crate::{
     dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
@@ -85,19 +85,33 @@ impl TcpDialer {
         found.map_err(|reason| Death::Dns { host: self.host.clone(), reason })
     }
 
-    async fn tcp(
+    /// TCP and TLS, once with each address.
+    async fn connect(
         &self,
-        addresses: Vec<SocketAddr>,
-        rhythm: Duration,
-    ) -> Result<(TcpStream, SocketAddr), Death> {
-        let connect = |address| async move {
-            match TcpStream::connect(address).await {
-                Ok(stream) => Ok((stream, address)),
-                Err(error) => Err(Death::of_connect(address, &error)),
-            }
+        addresses: &[SocketAddr],
+        tls: Option<(&Arc<TlsSource>, Arc<ClientConfig>)>,
+        attempt: &DialAttempt,
+    ) -> Result<Dialed, Death> {
+        attempt.enter(Stage::Tcp);
+        let (stream, address) = first_of(addresses, |address| self.tcp(address)).await?;
+        let Some((source, config)) = tls else {
+            return Ok(Dialed::new(stream, self.plain_protocol).with_peer(address));
         };
-        let (stream, address) = first_of(addresses, rhythm, connect).await?;
-        self.prepare(&stream).map_err(|e| Death::of_connect(address, &e))?;
+        attempt.enter(Stage::Tls);
+        let stream = BufReader::with_capacity(READ, stream);
+        let stream = TlsConnector::from(config).connect(source.server_name(), stream).await;
+        let stream = stream.map_err(|error| Death::of_socket(&error))?;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        Ok(Dialed::new(stream, protocol).with_peer(address))
+    }
+
+    async fn tcp(&self, address: SocketAddr) -> Result<(TcpStream, SocketAddr), Death> {
+        let why = |error: io::Error| Death::of_connect(address, &error);
+        let stream = TcpStream::connect(address).await.map_err(why)?;
+        self.prepare(&stream).map_err(why)?;
         Ok((stream, address))
     }
 
@@ -128,21 +142,8 @@ impl Dialer for SharedTcpDialer {
             };
             attempt.enter(Stage::Resolve);
             let addresses = admitted(dialer.resolve().await?, &dialer.guard)?;
-            attempt.enter(Stage::Tcp);
-            let (stream, address) = dialer.tcp(addresses, attempt.rhythm()).await?;
-            let Some((source, config)) = tls else {
-                return Ok(Dialed::new(stream, dialer.plain_protocol).with_peer(address));
-            };
-            attempt.enter(Stage::Tls);
-            let connector = TlsConnector::from(config);
-            let stream = BufReader::with_capacity(READ, stream);
-            let stream = connector.connect(source.server_name(), stream).await;
-            let stream = stream.map_err(|error| Death::of_socket(&error))?;
-            let protocol = match stream.get_ref().1.alpn_protocol() {
-                Some(b"h2") => Protocol::Http2,
-                _ => Protocol::Http1,
-            };
-            Ok(Dialed::new(stream, protocol).with_peer(address))
+            let connect = || dialer.connect(&addresses, tls.clone(), &attempt);
+            again_every(attempt.rhythm(), MOST_SOCKETS.div_ceil(addresses.len()), connect).await
         })
     }
 
@@ -190,55 +191,57 @@ fn lookup(host: Arc<str>, port: u16) -> Lookup {
     .shared()
 }
 
-/// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`];
-/// when all are silent, all are tried again every `rhythm`: the kernel repeats a lost SYN after 1, 3 and 7 seconds, and would
-/// find a server late that comes back in between. Ends with the last failure when all have failed. The caller bounds it.
-async fn first_of<T, F, Fut>(addresses: Vec<SocketAddr>, rhythm: Duration, connect: F) -> Result<T, Death>
+/// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`].
+/// Ends with the last failure when all have failed. The caller bounds it.
+async fn first_of<T, F, Fut>(addresses: &[SocketAddr], connect: F) -> Result<T, Death>
 where
     F: Fn(SocketAddr) -> Fut,
     Fut: Future<Output = Result<T, Death>>,
 {
-    let mut queue = addresses.iter().copied();
+    let mut queue = addresses.iter();
     let mut running = FuturesUnordered::new();
-    let mut started = 0;
     let mut last = Death::protocol("no addresses");
     loop {
-        let pause = match queue.next() {
-            Some(address) => {
-                running.push(connect(address));
-                started += 1;
-                if queue.len() > 0 { STAGGER } else { rhythm }
-            }
+        match queue.next() {
+            Some(address) => running.push(connect(*address)),
             None if running.is_empty() => return Err(last),
-            None => {
-                if started < MOST_SOCKETS {
-                    queue = addresses.iter().copied();
-                    continue;
-                }
-                rhythm
-            }
-        };
-        let mut pause = std::pin::pin!(tokio::time::sleep(pause));
-        loop {
-            tokio::select! {
-                biased;
-                Some(result) = running.next() => match result {
-                    Ok(connected) => return Ok(connected),
-                    Err(death) => {
-                        last = death;
-                        if queue.len() > 0 || running.is_empty() {
-                            break;
-                        }
-                    }
-                },
-                () = &mut pause => break,
-            }
+            None => {}
         }
-        // All have answered, and none well: this is for the backoff of the cluster, not for another round here.
-        if queue.len() == 0 && running.is_empty() {
-            return Err(last);
+        tokio::select! {
+            biased;
+            Some(result) = running.next() => match result {
+                Ok(connected) => return Ok(connected),
+                Err(death) => last = death,
+            },
+            () = tokio::time::sleep(STAGGER), if queue.len() > 0 => {}
         }
     }
+}
+
+/// The first connection that stands. A server that is silent is tried again every `rhythm`, at most `rounds` times in all,
+/// beside the attempts that wait for it: the kernel repeats a lost SYN after 1, 3 and 7 seconds, and nobody repeats the
+/// first words of TLS, so that a server would be found late that comes back in between. Ends with the last failure when all
+/// have failed: that is for the backoff of the cluster, not for another round here. The caller bounds it.
+async fn again_every<T, F, Fut>(rhythm: Duration, rounds: usize, connect: F) -> Result<T, Death>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Result<T, Death>>,
+{
+    let mut again = std::iter::repeat_with(connect).take(rounds);
+    let mut running = FuturesUnordered::new();
+    running.extend(again.next());
+    let mut last = Death::protocol("no addresses");
+    while !running.is_empty() {
+        tokio::select! {
+            biased;
+            Some(result) = running.next() => match result {
+                Ok(connected) => return Ok(connected),
+                Err(death) => last = death,
+            },
+            () = tokio::time::sleep(rhythm) => running.extend(again.next()),
+        }
+    }
+    Err(last)
 }
 
 #[cfg(test)]
@@ -259,7 +262,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_refusal_leads_to_the_next_address_at_once() {
         let begin = Instant::now();
-        let got = first_of(addresses(3), SECOND, |a| async move {
+        let three = addresses(3);
+        let got = first_of(&three, |a| async move {
             if a.ip().to_string() == "10.0.0.3" { Ok(a) } else { Err(refused(a)) }
         });
         assert_eq!(got.await.unwrap(), addresses(3)[2]);
@@ -269,7 +273,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_address_does_not_hold_up_the_next() {
         let begin = Instant::now();
-        let got = first_of(addresses(2), SECOND, |a| async move {
+        let two = addresses(2);
+        let got = first_of(&two, |a| async move {
             if a.ip().to_string() == "10.0.0.1" {
                 std::future::pending::<()>().await;
             }
@@ -295,19 +300,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_refused_is_the_last_refusal() {
-        let got = first_of(addresses(2), SECOND, |a| async move { Err::<(), _>(refused(a)) }).await;
+        let two = addresses(2);
+        let got = first_of(&two, |a| async move { Err::<(), _>(refused(a)) }).await;
         assert_eq!(got.unwrap_err(), refused(addresses(2)[1]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_again_is_found_within_the_second() {
         let begin = Instant::now();
-        let got = first_of(addresses(1), SECOND, |a| async move {
-            // SYNs sent in the first 3.5 seconds are lost for ever.
+        let got = again_every(SECOND, 10, || async {
+            // What is begun in the first 3.5 seconds is never answered.
             if begin.elapsed() < Duration::from_millis(3_500) {
                 std::future::pending::<()>().await;
             }
-            Ok::<_, Death>(a)
+            Ok::<_, Death>(())
         });
         got.await.unwrap();
         assert!(begin.elapsed() <= Duration::from_millis(4_510), "{:?}", begin.elapsed());
@@ -316,12 +322,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn sockets_of_one_dial_are_bounded() {
         let started = std::cell::Cell::new(0);
-        let connect = |_| {
+        let connect = || {
             started.set(started.get() + 1);
             std::future::pending::<Result<(), Death>>()
         };
-        let never = first_of(addresses(2), SECOND, connect);
+        let never = again_every(SECOND, 8, connect);
         assert!(tokio::time::timeout(Duration::from_secs(600), never).await.is_err());
-        assert!(started.get() <= MOST_SOCKETS + 1, "{}", started.get());
+        assert_eq!(started.get(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_not_followed_by_another_round_at_once() {
+        let begin = Instant::now();
+        let refused = || async { Err::<(), _>(refused(addresses(1)[0])) };
+        assert!(again_every(SECOND, 8, refused).await.is_err());
+        assert_eq!(begin.elapsed(), Duration::ZERO);
     }
 }
