@@ -1,0 +1,137 @@
+//! What must go together, beyond the schema.
+
+use std::time::Duration;
+
+use super::tree::Node;
+use super::{AuthorizationMode, Config, LoopbackTrust, MemberDown, Problem, Span};
+
+/// A field, and what is wrong with it.
+pub(super) struct Fault {
+    field: String,
+    problem: String,
+}
+
+/// Everything that the schema allows and that cannot be meant.
+pub(super) fn check(config: &Config) -> Vec<Fault> {
+    let mut faults = Faults(Vec::new());
+    faults.listen(config);
+    faults.authentication(config);
+    faults.authorization(config);
+    faults.times(config);
+    faults.0
+}
+
+/// A decision that is kept for longer would outlive a right that was taken away.
+const MOST_CACHE: Duration = Duration::from_secs(10);
+
+struct Faults(Vec<Fault>);
+
+// === impl Fault ===
+
+impl Fault {
+    pub(super) fn located(self, tree: &Node) -> Problem {
+        tree.nearest(&self.field).problem(&self.field, self.problem)
+    }
+}
+
+// === impl Faults ===
+
+impl Faults {
+    fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
+        self.0.push(Fault { field: field.into(), problem: problem.into() });
+    }
+
+    fn listen(&mut self, config: &Config) {
+        let address = config.listen.address;
+        if !address.ip().is_loopback() {
+            if config.listen.tls.is_none() {
+                self.add("listen.address", format!("{address} is not loopback, so it needs listen.tls"));
+            }
+            if !config.authentication.is_configured() {
+                self.add(
+                    "listen.address",
+                    format!("{address} is not loopback, so it needs an authentication"),
+                );
+            }
+        }
+    }
+
+    fn authentication(&mut self, config: &Config) {
+        let ways = &config.authentication;
+        if config.listen.tls.is_none() {
+            for (name, on) in [
+                ("clientCertificates", ways.client_certificates.is_some()),
+                ("tokenReview", ways.token_review.is_some()),
+                ("oidc", ways.oidc.is_some()),
+            ] {
+                if on {
+                    self.add(
+                        format!("authentication.{name}"),
+                        "needs listen.tls: without it secrets travel in the clear",
+                    );
+                }
+            }
+        }
+        if let Some(oidc) = &ways.oidc {
+            if !oidc.issuer.starts_with("https://") || oidc.issuer.parse::<http::Uri>().is_err() {
+                self.add("authentication.oidc.issuer", "must be a URL that begins with https://");
+            }
+            if oidc.audiences.is_empty() {
+                self.add(
+                    "authentication.oidc.audiences",
+                    "must name at least one: tokens for others would do otherwise",
+                );
+            }
+        }
+    }
+
+    fn authorization(&mut self, config: &Config) {
+        let rules = &config.authorization;
+        let used = rules.mode == AuthorizationMode::Policy || rules.when_member_is_down == MemberDown::Policy;
+        if used && rules.policy.is_empty() {
+            self.add("authorization.policy", "has no rule, so everything would be denied");
+        }
+        if !used && !rules.policy.is_empty() {
+            self.add(
+                "authorization.policy",
+                "is not used: set mode or whenMemberIsDown to Policy, or leave it out",
+            );
+        }
+        for (n, rule) in rules.policy.iter().enumerate() {
+            if rule.users.is_empty() && rule.groups.is_empty() {
+                self.add(
+                    format!("authorization.policy[{n}]"),
+                    "names neither users nor groups, so it allows nobody anything",
+                );
+            }
+        }
+        if rules.cache.0 > MOST_CACHE {
+            self.add("authorization.cache", format!("must be at most {}", Span(MOST_CACHE)));
+        }
+        if rules.loopback == LoopbackTrust::Trusted && config.authentication.is_configured() {
+            self.add("authorization.loopback", "Trusted is for gateways without authentication only");
+        }
+        if rules.loopback == LoopbackTrust::Trusted && !config.listen.address.ip().is_loopback() {
+            self.add("authorization.loopback", "Trusted is for gateways that listen on loopback only");
+        }
+    }
+
+    fn times(&mut self, config: &Config) {
+        let limits = &config.listen.limits;
+        for (field, span) in [
+            ("listen.limits.handshake", limits.handshake),
+            ("listen.limits.idle", limits.idle),
+            ("listen.limits.stalled", limits.stalled),
+            ("cache.memberDeadline", config.cache.member_deadline),
+            ("cache.firstUseDeadline", config.cache.first_use_deadline),
+            ("outbound.deadline", config.outbound.deadline),
+        ] {
+            if span.0.is_zero() {
+                self.add(field, "must be more than nothing");
+            }
+        }
+        if limits.header_bytes.0 < 8 * 1024 || limits.header_bytes.0 > 1024 * 1024 {
+            self.add("listen.limits.headerBytes", "must be between 8Ki and 1Mi");
+        }
+    }
+}

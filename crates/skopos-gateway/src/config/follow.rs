@@ -1,0 +1,105 @@
+//! Following the file: a good change is taken over, a bad one is told and the old one stays.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::{Config, ConfigError};
+
+/// What is in force, and what was refused since.
+#[derive(Clone, Debug)]
+pub struct ConfigState {
+    /// The configuration in force.
+    pub config: Arc<Config>,
+    /// Counts the configurations that came into force, from 1.
+    pub generation: u64,
+    /// Why the file's present content is not in force.
+    pub refused: Option<Refused>,
+}
+
+/// A change that did not come into force.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Everything that is wrong with it.
+    pub reason: Arc<str>,
+    /// When it was seen.
+    pub at: Instant,
+}
+
+/// Follows a configuration file.
+///
+/// It is read again every two seconds: files of ConfigMaps are swapped by links, of which notifications tell little.
+#[derive(Debug)]
+pub struct ConfigFollower {
+    path: PathBuf,
+    state: watch::Sender<ConfigState>,
+    last: Option<String>,
+}
+
+const EVERY: Duration = Duration::from_secs(2);
+
+// === impl ConfigFollower ===
+
+impl ConfigFollower {
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// When it is wrong: there is no old one to stay with.
+    pub fn open(path: PathBuf) -> Result<Self, ConfigError> {
+        let config = Arc::new(Config::read(&path)?);
+        let last = std::fs::read_to_string(&path).ok();
+        let (state, _) = watch::channel(ConfigState { config, generation: 1, refused: None });
+        Ok(Self { path, state, last })
+    }
+
+    /// What is in force, and its changes.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<ConfigState> {
+        self.state.subscribe()
+    }
+
+    /// Follows the file until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            let path = self.path.clone();
+            // A file system that hangs must hang nobody else.
+            let read = tokio::task::spawn_blocking(move || {
+                (std::fs::read_to_string(&path).ok(), Config::read(&path))
+            });
+            let Some(Ok((text, parsed))) = stop.run_until_cancelled(read).await else { continue };
+            if text == self.last {
+                continue;
+            }
+            self.last = text;
+            self.take(parsed);
+        }
+    }
+
+    fn take(&self, parsed: Result<Config, ConfigError>) {
+        match parsed {
+            Ok(config) => {
+                let path = self.path.display();
+                tracing::info!(%path, "configuration changed");
+                self.state.send_modify(|state| {
+                    state.refused = None;
+                    if *state.config != config {
+                        state.config = Arc::new(config);
+                        state.generation += 1;
+                    }
+                });
+            }
+            Err(error) => {
+                let path = self.path.display();
+                tracing::error!(%path, %error, "changed configuration refused, the old one stays");
+                let reason = error.to_string().into();
+                self.state.send_modify(|state| state.refused = Some(Refused { reason, at: Instant::now() }));
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    match Config::parse(text) {
+        Err(ConfigError::Invalid(problems)) => problems.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_is_the_default() {
+    for text in ["", "# only words\n", "{}"] {
+        assert_eq!(Config::parse(text).unwrap(), Config::default(), "{text:?}");
+    }
+    assert!(Config::default().listen.address.ip().is_loopback());
+    assert!(!Config::default().cache.secrets);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let text = "\
+listen:
+  address: 0.0.0.0:6443
+  tls: {certificate: /c.pem, key: /k.pem}
+  limits: {idle: 1m30s, headerBytes: 32768, halfOpen: 10}
+authentication:
+  clientCertificates: {ca: /ca.pem}
+  oidc: {issuer: 'https://id.example.com', audiences: [skopos]}
+authorization:
+  whenMemberIsDown: Policy
+  policy:
+  - {groups: [ops], verbs: [get, list, watch]}
+clusters:
+  kubeconfigs: [{path: /kube/config, contexts: [a, b]}]
+  folders: [{path: /clusters, allow: {exec: true}}]
+  secrets: [{flavour: ClusterApi, host: {context: management}}]
+cache:
+  maxAge: 10s
+  kinds: [{resource: pods}, {group: apps, resource: deployments}]
+checkpoints: {folder: /var/lib/skopos}
+";
+    // The size is a text in the schema: a number is one that was not quoted.
+    let config = Config::parse(&text.replace("32768", "32Ki")).unwrap();
+    assert_eq!(config.cache.kinds[1].group, "apps");
+    assert_eq!(config.authentication.oidc.as_ref().unwrap().username_prefix, "oidc:");
+    let written = serde_saphyr::to_string(&config).unwrap();
+    assert_eq!(Config::parse(&written).unwrap(), config, "{written}");
+}
+
+#[test]
+fn every_problem_is_told_with_its_line() {
+    let found = problems(
+        "\
+listen:
+  adress: 127.0.0.1:80
+  limits:
+    idle: soon
+    connections: 0
+    streams: many
+clusters:
+  secrets:
+  - flavour: Other
+  - namespaces: [a]
+cache: 5
+nonsense: {a: 1}
+",
+    );
+    assert_eq!(
+        found,
+        [
+            "line 2, column 3: listen: \"adress\" is not known; \"address\" is",
+            "line 4, column 11: listen.limits.idle: \"soon\" is no span of time: write it as 500ms, 30s, 1m30s or 2h",
+            "line 5, column 18: listen.limits.connections: must be at least 1, and is 0",
+            "line 6, column 14: listen.limits.streams: must be a whole number, and is a text",
+            "line 9, column 14: clusters.secrets[0].flavour: \"Other\" must be one of ClusterApi, Plain",
+            "line 10, column 5: clusters.secrets[1]: \"flavour\" is missing",
+            "line 11, column 8: cache: must be a map, and is a number",
+            "line 12, column 1: \"nonsense\" is not known; there is authentication, authorization, cache, checkpoints, \
+             clusters, listen, metrics, outbound",
+        ]
+    );
+}
+
+#[test]
+fn the_outside_needs_tls_and_an_authentication() {
+    let found = problems("listen:\n  address: 0.0.0.0:8001\n");
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found.iter().all(|problem| problem.starts_with("line 2, column 12: listen.address: ")),
+        "{found:?}"
+    );
+    let tls = "listen:\n  address: '[::]:8001'\n  tls: {certificate: a, key: b}\n";
+    assert_eq!(problems(tls).len(), 1);
+    Config::parse(&format!("{tls}authentication: {{clientCertificates: {{ca: c}}}}\n")).unwrap();
+    Config::parse("listen: {address: '[::1]:8001'}").unwrap();
+}
+
+#[test]
+fn what_must_go_together_is_checked_together() {
+    let found = problems(
+        "\
+authentication:
+  tokenReview: {cluster: a}
+  oidc: {issuer: 'http://id', audiences: []}
+authorization:
+  mode: Policy
+  cache: 1m
+  loopback: Trusted
+",
+    );
+    let fields: Vec<&str> = found.iter().map(|p| p.split(": ").nth(1).unwrap()).collect();
+    assert_eq!(
+        fields,
+        [
+            "authentication.tokenReview",
+            "authentication.oidc",
+            "authentication.oidc.issuer",
+            "authentication.oidc.audiences",
+            "authorization.policy",
+            "authorization.cache",
+            "authorization.loopback",
+        ]
+    );
+}
+
+#[test]
+fn text_that_is_no_yaml_is_told_with_its_line() {
+    let found = problems("listen:\n  address: [\n");
+    assert!(found[0].starts_with("line "), "{found:?}");
+    assert_eq!(problems("a: 1\na: 2\n").len(), 1);
+}
+
+#[test]
+fn the_schema_is_the_one_that_is_shipped() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config.schema.json");
+    let written = serde_json::to_string_pretty(&json_schema()).unwrap() + "\n";
+    if std::env::var_os("SKOPOS_WRITE_SCHEMA").is_some() {
+        std::fs::write(path, &written).unwrap();
+    }
+    let shipped = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(shipped == written, "config.schema.json is old: write it with SKOPOS_WRITE_SCHEMA=1 cargo test");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_change_is_refused_and_the_old_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.yaml");
+    std::fs::write(&path, "cache: {maxAge: 5s}\n").unwrap();
+    let follower = ConfigFollower::open(path.clone()).unwrap();
+    let mut state = follower.subscribe();
+    let stop = tokio_util::sync::CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(follower.run(stop.clone()));
+
+    std::fs::write(&path, "cache: {maxAge: 5s\n").unwrap();
+    let refused = state.wait_for(|state| state.refused.is_some()).await.unwrap().clone();
+    assert_eq!((refused.generation, refused.config.cache.max_age), (1, Span::seconds(5)));
+    assert!(refused.refused.unwrap().reason.contains("line "));
+
+    std::fs::write(&path, "cache: {maxAge: 7s}\n").unwrap();
+    let taken = state.wait_for(|state| state.generation == 2).await.unwrap().clone();
+    assert_eq!(taken.config.cache.max_age, Span::seconds(7));
+    assert!(taken.refused.is_none());
+
+    // A file that is gone is no wish for nothing.
+    std::fs::remove_file(&path).unwrap();
+    let gone = state.wait_for(|state| state.refused.is_some()).await.unwrap().clone();
+    assert_eq!(gone.generation, 2);
+    stop.cancel();
+    tasks.join_next().await.unwrap().unwrap();
+}

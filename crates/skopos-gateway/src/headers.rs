@@ -1,0 +1,280 @@
+//! Headers: what a client may send, what goes on to a member, what comes back.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use skopos_wire::{GroupResource, Status};
+
+use crate::auth::Identity;
+
+/// What a request's headers are refused for: the client's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The gateway speaks for its callers itself, and never lets them choose for whom.
+    #[error("the header {0:?} is not accepted: the gateway does not let callers impersonate others")]
+    Impersonation(String),
+    /// A `Connection` header that names a header to drop: the way to make a proxy lose its own.
+    #[error("the header \"Connection\" may only say keep-alive, close or upgrade, not {0:?}")]
+    ConnectionNames(String),
+}
+
+/// Refuses what nobody may send, and removes what only a proxy in front could vouch for.
+///
+/// # Errors
+/// An `Impersonate-*` header in any spelling; a `Connection` header that names others.
+pub fn admit(headers: &mut HeaderMap) -> Result<(), HeaderError> {
+    let mut forged = Vec::new();
+    for name in headers.keys() {
+        let spelled = canonical(name);
+        if spelled.starts_with("impersonate-") || spelled == "impersonate" {
+            return Err(HeaderError::Impersonation(name.to_string()));
+        }
+        if spelled.starts_with("x-remote-") {
+            forged.push(name.clone());
+        }
+    }
+    for value in headers.get_all(header::CONNECTION) {
+        for token in value.to_str().unwrap_or("?").split(',').map(str::trim) {
+            if !["", "keep-alive", "close", "upgrade"].iter().any(|known| token.eq_ignore_ascii_case(known)) {
+                return Err(HeaderError::ConnectionNames(token.chars().take(100).collect()));
+            }
+        }
+    }
+    for name in forged {
+        headers.remove(name);
+    }
+    Ok(())
+}
+
+/// Whether the client wants another protocol on this connection.
+#[must_use]
+pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let asks = |value: &HeaderValue| {
+        value.to_str().is_ok_and(|v| v.split(',').any(|token| token.trim().eq_ignore_ascii_case("upgrade")))
+    };
+    headers.contains_key(header::UPGRADE) || headers.get_all(header::CONNECTION).iter().any(asks)
+}
+
+/// The headers of the request to a member: those of the allow-list, and none that the client could smuggle.
+#[must_use]
+pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
+    const ALLOWED: [HeaderName; 7] = [
+        header::ACCEPT,
+        header::ACCEPT_ENCODING,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::IF_NONE_MATCH,
+        header::USER_AGENT,
+    ];
+    copy(inbound, &ALLOWED)
+}
+
+/// The headers of a member's answer that reach the client: no cookies, no redirects, nothing of the connection.
+#[must_use]
+pub fn inbound_answer(from_member: &HeaderMap) -> HeaderMap {
+    const ALLOWED: [HeaderName; 10] = [
+        header::CACHE_CONTROL,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::ETAG,
+        header::LAST_MODIFIED,
+        header::RETRY_AFTER,
+        header::VARY,
+        header::WARNING,
+        HeaderName::from_static("audit-id"),
+    ];
+    copy(from_member, &ALLOWED)
+}
+
+/// Speaks for `identity` on a request to a member. What is there already is replaced, never added to.
+///
+/// # Errors
+/// When a name in the identity cannot stand in a header.
+pub fn impersonate(headers: &mut HeaderMap, identity: &Identity) -> Result<(), Status> {
+    let value = |text: &str| {
+        HeaderValue::from_str(text).map_err(|_| {
+            let problem = "the caller's identity cannot be written into a header";
+            Status::forbidden(GroupResource::new("", ""), "", problem)
+        })
+    };
+    let already: Vec<HeaderName> =
+        headers.keys().filter(|name| canonical(name).starts_with("impersonate-")).cloned().collect();
+    for name in already {
+        headers.remove(name);
+    }
+    headers.insert("impersonate-user", value(&identity.user)?);
+    if !identity.uid.is_empty() {
+        headers.insert("impersonate-uid", value(&identity.uid)?);
+    }
+    for group in &identity.groups {
+        headers.append("impersonate-group", value(group)?);
+    }
+    for (key, values) in &identity.extra {
+        let name = HeaderName::try_from(format!("impersonate-extra-{}", extra_key(key)));
+        let name =
+            name.map_err(|_| Status::bad_request("the caller's identity has an unusable extra key"))?;
+        for extra in values {
+            headers.append(name.clone(), value(extra)?);
+        }
+    }
+    Ok(())
+}
+
+/// Lower case, and underscores as some servers read them: as dashes.
+fn canonical(name: &HeaderName) -> String {
+    name.as_str().replace('_', "-")
+}
+
+fn copy(from: &HeaderMap, allowed: &[HeaderName]) -> HeaderMap {
+    let mut copied = HeaderMap::new();
+    for name in allowed {
+        for value in from.get_all(name) {
+            copied.append(name, value.clone());
+        }
+    }
+    copied
+}
+
+/// The key as the API server reads it: lower case, percent-encoded where it is no token of HTTP.
+fn extra_key(key: &str) -> String {
+    let mut encoded = String::with_capacity(key.len());
+    for byte in key.to_lowercase().bytes() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' => encoded.push(byte as char),
+            // An underscore would be read as a dash by whatever stands in between.
+            other => encoded.push_str(&format!("%{other:02x}")),
+        }
+    }
+    encoded
+}
+
+impl From<HeaderError> for Status {
+    fn from(error: HeaderError) -> Self {
+        match &error {
+            HeaderError::Impersonation(_) => Status::forbidden(GroupResource::new("", ""), "", &error),
+            HeaderError::ConnectionNames(_) => Status::bad_request(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn nobody_impersonates_in_any_spelling() {
+        for name in [
+            "Impersonate-User",
+            "impersonate-user",
+            "IMPERSONATE-GROUP",
+            "Impersonate_User",
+            "impersonate_group",
+            "Impersonate-Extra-Scopes",
+            "impersonate_extra-x",
+            "Impersonate-Uid",
+            "Impersonate-Anything",
+        ] {
+            let error = admit(&mut headers(&[("accept", "*/*"), (name, "admin")])).unwrap_err();
+            assert_eq!(Status::from(error).code, 403, "{name}");
+        }
+    }
+
+    #[test]
+    fn forged_identities_of_a_front_proxy_are_removed() {
+        let mut sent = headers(&[
+            ("X-Remote-User", "admin"),
+            ("X-Remote-Group", "system:masters"),
+            ("x_remote_user", "admin"),
+            ("X-Remote-Extra-Scopes", "all"),
+            ("X-Other", "stays"),
+        ]);
+        admit(&mut sent).unwrap();
+        assert_eq!(sent.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-other"]);
+    }
+
+    #[test]
+    fn connection_names_no_other_header() {
+        for harmless in ["keep-alive", "close", "Upgrade", "keep-alive, Upgrade", ""] {
+            admit(&mut headers(&[("connection", harmless)])).unwrap();
+        }
+        for trick in ["Impersonate-User", "close, Impersonate-User", "X-Forwarded-For", "authorization"] {
+            let error = admit(&mut headers(&[("connection", trick)])).unwrap_err();
+            assert_eq!(Status::from(error).code, 400, "{trick}");
+        }
+        let second = admit(&mut headers(&[("connection", "close"), ("connection", "impersonate-group")]));
+        assert!(second.is_err());
+    }
+
+    #[test]
+    fn only_listed_headers_go_on() {
+        let sent = headers(&[
+            ("accept", "application/json"),
+            ("authorization", "Bearer secret"),
+            ("cookie", "session=1"),
+            ("te", "trailers"),
+            ("proxy-authorization", "Basic x"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("host", "gateway"),
+            ("user-agent", "kubectl"),
+        ]);
+        let out = outbound(&sent);
+        let mut names: Vec<_> = out.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["accept", "user-agent"]);
+        let back = inbound_answer(&headers(&[
+            ("set-cookie", "a=b"),
+            ("location", "https://elsewhere"),
+            ("alt-svc", "h3"),
+            ("content-type", "application/json"),
+            ("warning", "299 - \"old\""),
+            ("skopos-source", "forged"),
+        ]));
+        assert_eq!(back.len(), 2);
+    }
+
+    #[test]
+    fn an_identity_replaces_and_is_complete() {
+        let identity = Identity {
+            user: "jane".into(),
+            uid: "7".into(),
+            groups: vec!["dev".into(), "system:authenticated".into()],
+            extra: [("Example.com/Scopes_x".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
+        };
+        let mut out = headers(&[
+            ("impersonate-user", "admin"),
+            ("impersonate-group", "system:masters"),
+            ("impersonate_group", "system:masters"),
+            ("impersonate-extra-other", "x"),
+        ]);
+        impersonate(&mut out, &identity).unwrap();
+        let all = |name: &str| out.get_all(name).iter().map(|v| v.to_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(all("impersonate-user"), ["jane"]);
+        assert_eq!(all("impersonate-uid"), ["7"]);
+        assert_eq!(all("impersonate-group"), ["dev", "system:authenticated"]);
+        assert_eq!(all("impersonate-extra-example.com%2fscopes%5fx"), ["a", "b"]);
+        assert!(all("impersonate_group").is_empty() && all("impersonate-extra-other").is_empty());
+    }
+
+    #[test]
+    fn a_name_that_would_break_the_header_is_refused() {
+        let identity =
+            Identity { user: "jane\r\nimpersonate-group: system:masters".into(), ..Identity::default() };
+        assert_eq!(impersonate(&mut HeaderMap::new(), &identity).unwrap_err().code, 403);
+    }
+
+    #[test]
+    fn upgrades_are_seen_in_both_headers() {
+        assert!(wants_upgrade(&headers(&[("upgrade", "websocket")])));
+        assert!(wants_upgrade(&headers(&[("connection", "keep-alive, Upgrade")])));
+        assert!(!wants_upgrade(&headers(&[("connection", "keep-alive")])));
+    }
+}

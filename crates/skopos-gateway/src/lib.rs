@@ -1,0 +1,19 @@
+//! The HTTP daemon over a fleet of clusters: kubectl's reads from memory, with their age, whatever state the clusters are
+//! in.
+//!
+//! ```text
+//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ who asks ─▶ may they ─▶ route ─┬─▶ /clusters/NAME/...  memory or member
+//!  (listen)              (headers, path)   (auth)     (authz)            └─▶ /healthz, /metrics, ...   (state)
+//! ```
+
+#![allow(
+    clippy::result_large_err,
+    reason = "a Status is what the API answers; it is made once for a request that failed"
+)]
+
+pub mod auth;
+pub mod config;
+pub mod headers;
+pub mod listen;
+pub mod path;
+pub mod response;

@@ -1,0 +1,158 @@
+//! One connection, from its first byte to its end.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::guard::{Guard, Place};
+use super::tls::TlsKeeper;
+use super::vitals::{Vitals, WatchedBody};
+use super::{Handler, Peer};
+
+/// Everything that serving connections needs.
+pub(super) struct Front<H> {
+    pub(super) handler: H,
+    pub(super) guard: Arc<Guard>,
+    pub(super) tls: Option<Arc<TlsKeeper>>,
+    pub(super) tasks: TaskTracker,
+    /// Answers shall come to an end.
+    pub(super) draining: CancellationToken,
+    /// Everything ends now.
+    pub(super) cut: CancellationToken,
+}
+
+// === impl Front ===
+
+impl<H: Handler> Front<H> {
+    /// Serves a connection in a task of its own.
+    pub(super) fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        address: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) {
+        let close = self.cut.child_token();
+        let place = self.guard.enter(close.clone());
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move {
+            let _permit = permit;
+            // The streams run as tasks of their own and end with the connection.
+            let _streams = close.clone().drop_guard();
+            close.run_until_cancelled(self.run(stream, address, &place)).await;
+            drop(place);
+        });
+    }
+
+    async fn run(&self, stream: TcpStream, address: SocketAddr, place: &Place) {
+        let Some(tls) = &self.tls else {
+            return self.http(stream, address, None, place).await;
+        };
+        // The guard closes those that take too long.
+        match TlsAcceptor::from(tls.current()).accept(stream).await {
+            Ok(stream) => {
+                let certificates = stream.get_ref().1.peer_certificates();
+                let certificate = certificates.and_then(<[_]>::first).map(|c| c.clone().into_owned());
+                self.http(stream, address, certificate, place).await;
+            }
+            Err(error) => tracing::debug!(%error, %address, "TLS handshake failed"),
+        }
+    }
+
+    async fn http(
+        &self,
+        io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+        certificate: Option<CertificateDer<'static>>,
+        place: &Place,
+    ) {
+        let peer =
+            Arc::new(Peer { address, certificate, tls: self.tls.is_some(), draining: self.draining.clone() });
+        let (handler, vitals, guard) = (self.handler.clone(), place.vitals.clone(), self.guard.clone());
+        let service = service_fn(move |request| {
+            answer(handler.clone(), peer.clone(), vitals.clone(), guard.clone(), request)
+        });
+        let builder = self.builder(&place.vitals);
+        let serving = builder.serve_connection(TokioIo::new(io), service);
+        tokio::pin!(serving);
+        let ended = tokio::select! {
+            biased;
+            () = self.draining.cancelled() => {
+                serving.as_mut().graceful_shutdown();
+                serving.await
+            }
+            ended = &mut serving => ended,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, %address, "connection failed");
+        }
+    }
+
+    fn builder(&self, vitals: &Vitals) -> auto::Builder<Streams> {
+        let limits = self.guard.limits();
+        let headers = usize::try_from(limits.header_bytes.0).unwrap_or(usize::MAX);
+        let streams = Streams { tasks: self.tasks.clone(), open: vitals.close.clone() };
+        let mut builder = auto::Builder::new(streams);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            // Also counts while nothing is asked, so it is the idle time.
+            .header_read_timeout(limits.idle.0)
+            .max_buf_size(headers.max(8 * 1024));
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(u32::try_from(limits.header_bytes.0).unwrap_or(u32::MAX))
+            .keep_alive_interval(limits.idle.0 / 3)
+            .keep_alive_timeout(limits.handshake.0);
+        builder
+    }
+}
+
+async fn answer<H: Handler>(
+    handler: H,
+    peer: Arc<Peer>,
+    vitals: Arc<Vitals>,
+    guard: Arc<Guard>,
+    request: http::Request<Incoming>,
+) -> Result<http::Response<WatchedBody>, Infallible> {
+    let (flight, first) = vitals.begin();
+    if first {
+        guard.opened();
+    }
+    let response = handler.handle(peer, request).await;
+    Ok(response.map(|body| flight.watch(body)))
+}
+
+/// Runs the streams of an HTTP/2 connection.
+#[derive(Clone, Debug)]
+struct Streams {
+    tasks: TaskTracker,
+    open: CancellationToken,
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, stream: F) {
+        let open = self.open.clone();
+        self.tasks.spawn(async move {
+            open.run_until_cancelled(stream).await;
+        });
+    }
+}

@@ -1,0 +1,225 @@
+//! Accepting connections, and keeping each of them within its limits.
+//!
+//! ```text
+//!  accept ─▶ half open ─▶ (TLS) ─▶ HTTP/1.1 or HTTP/2 ─▶ Handler
+//!               │                        │
+//!               └────── guard: looks at every connection each second, and closes those that break a limit
+//! ```
+
+mod connection;
+mod guard;
+mod tls;
+mod vitals;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use rustls::pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::connection::Front;
+use self::guard::Guard;
+use self::tls::TlsKeeper;
+use crate::config::Limits;
+use crate::response::Response;
+
+pub use self::guard::ListenStats;
+pub use self::tls::TlsError;
+
+/// Where and how to listen.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Certificates, or plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// Whether callers have to prove who they are.
+    pub authenticated: bool,
+    /// What clients may use up.
+    pub limits: Limits,
+}
+
+/// PEM files; they are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate and its chain.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The CAs that sign client certificates. Clients without one still connect.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why the gateway does not listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Whoever can reach the address could read every cluster.
+    #[error(
+        "{address} can be reached from other machines: {missing} must be configured first, or listen on 127.0.0.1"
+    )]
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+        /// TLS, authentication, or both.
+        missing: &'static str,
+    },
+    /// The address cannot be had.
+    #[error("cannot listen on {address}: {error}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What answers requests. Cheap to clone.
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// Answers one request.
+    fn handle(
+        &self,
+        peer: Arc<Peer>,
+        request: http::Request<Incoming>,
+    ) -> impl Future<Output = Response> + Send + 'static;
+}
+
+/// The other end of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The certificate that it proved to have, checked against the configured CAs.
+    pub certificate: Option<CertificateDer<'static>>,
+    /// Whether what it says is encrypted.
+    pub tls: bool,
+    /// Cancelled when the gateway is about to stop: streams end then.
+    pub draining: CancellationToken,
+}
+
+/// A bound socket that accepts nothing yet.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<TlsKeeper>>,
+    guard: Arc<Guard>,
+}
+
+/// How listening ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Connections that were still busy when the time for draining was over, and were cut.
+    pub cut: usize,
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Takes the address.
+    ///
+    /// # Errors
+    /// When the address is not loopback and TLS or authentication is missing; when it cannot be had; when a certificate
+    /// cannot be used.
+    pub fn bind(options: &ListenOptions) -> Result<Self, ListenError> {
+        let address = options.address;
+        if !address.ip().is_loopback() {
+            let missing = match (&options.tls, options.authenticated) {
+                (None, false) => Some("TLS and an authentication"),
+                (None, true) => Some("TLS"),
+                (Some(_), false) => Some("an authentication"),
+                (Some(_), true) => None,
+            };
+            if let Some(missing) = missing {
+                return Err(ListenError::Exposed { address, missing });
+            }
+        }
+        let tls = options.tls.clone().map(TlsKeeper::load).transpose()?.map(Arc::new);
+        let bound = |error| ListenError::Bind { address, error };
+        let socket = listen(address).map_err(bound)?;
+        let address = socket.local_addr().map_err(bound)?;
+        Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()) })
+    }
+
+    /// The address, with the port that was chosen.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Counts, for metrics.
+    #[must_use]
+    pub fn stats(&self) -> ListenStats {
+        ListenStats::of(self.guard.clone())
+    }
+
+    /// Serves until told to stop; then answers get their time to end, and whatever is left is cut. When this returns there
+    /// is no connection and no task of it any more.
+    pub async fn run(self, handler: impl Handler, stop: CancellationToken) -> Drained {
+        let limits = self.guard.limits().clone();
+        let tasks = TaskTracker::new();
+        let draining = CancellationToken::new();
+        let cut = CancellationToken::new();
+        let front = Arc::new(Front {
+            handler,
+            guard: self.guard.clone(),
+            tls: self.tls.clone(),
+            tasks: tasks.clone(),
+            draining: draining.clone(),
+            cut: cut.clone(),
+        });
+        tasks.spawn(self.guard.clone().run(cut.clone()));
+        if let Some(tls) = &self.tls {
+            tasks.spawn(tls.clone().follow(cut.clone()));
+        }
+        stop.run_until_cancelled(accept(&self.socket, &front)).await;
+        drop(self.socket);
+        draining.cancel();
+        let _ = tokio::time::timeout(limits.drain.0, self.guard.emptied()).await;
+        let left = self.guard.connections();
+        cut.cancel();
+        tasks.close();
+        tasks.wait().await;
+        Drained { cut: left }
+    }
+}
+
+/// Accepts for ever. Beyond the limit connections wait in the system's backlog.
+async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>) {
+    /// Out of descriptors or memory: others have to end first.
+    const PAUSE: Duration = Duration::from_millis(50);
+    let places = Arc::new(Semaphore::new(front.guard.limits().connections as usize));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        match socket.accept().await {
+            Ok((stream, address)) => {
+                // Small frames must not wait for acknowledgements; without it they merely come later.
+                let _ = stream.set_nodelay(true);
+                front.clone().serve(stream, address, place);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A restarted gateway takes its port again at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(1024)
+}

@@ -1,0 +1,138 @@
+//! The gateway's certificate and the CAs of its clients, following their files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::TlsFiles;
+
+/// Why certificates cannot be used; each says which file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{} cannot be read: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file is no PEM, or not of what it should be.
+    #[error("{} {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The TLS settings for connections that come now.
+#[derive(Debug)]
+pub(super) struct TlsKeeper {
+    files: TlsFiles,
+    current: ArcSwap<ServerConfig>,
+    read: Mutex<Contents>,
+}
+
+/// What the files had in them.
+type Contents = [Option<Vec<u8>>; 3];
+
+const LOOK: Duration = Duration::from_secs(10);
+
+// === impl TlsKeeper ===
+
+impl TlsKeeper {
+    pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let (contents, config) = read(&files)?;
+        Ok(Self { files, current: ArcSwap::from_pointee(config), read: Mutex::new(contents) })
+    }
+
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
+        self.current.load_full()
+    }
+
+    /// Reads the files again when they have changed. Files that are half written change nothing.
+    pub(super) async fn follow(self: Arc<Self>, stop: CancellationToken) {
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(looks.tick()).await.is_some() {
+            let files = self.files.clone();
+            let reading = tokio::task::spawn_blocking(move || read(&files));
+            match stop.run_until_cancelled(reading).await {
+                Some(Ok(Ok((contents, config)))) => {
+                    let mut known = self.read.lock();
+                    if *known != contents {
+                        *known = contents;
+                        self.current.store(Arc::new(config));
+                        tracing::info!("certificates changed");
+                    }
+                }
+                Some(Ok(Err(error))) => {
+                    tracing::warn!(%error, "certificates cannot be read again, the old ones stay")
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<(Contents, ServerConfig), TlsError> {
+    let chain_pem = contents(&files.certificate)?;
+    let key_pem = contents(&files.key)?;
+    let ca_pem = files.client_ca.as_deref().map(contents).transpose()?;
+    let unusable = |path: &Path, reason: String| TlsError::Unusable { path: path.to_owned(), reason };
+
+    let chain = certificates(&files.certificate, &chain_pem)?;
+    let key = PrivateKeyDer::from_pem_slice(&key_pem)
+        .map_err(|error| unusable(&files.key, format!("has no usable private key: {error}")))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(&files.certificate, error.to_string()))?;
+    let builder = match (&files.client_ca, &ca_pem) {
+        (Some(path), Some(pem)) => {
+            let mut roots = RootCertStore::empty();
+            for ca in certificates(path, pem)? {
+                roots.add(ca).map_err(|error| unusable(path, format!("has no usable CA: {error}")))?;
+            }
+            // Who shows none may still have a token.
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| unusable(path, error.to_string()))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| {
+        unusable(&files.certificate, format!("and {} do not go together: {error}", files.key.display()))
+    })?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(([Some(chain_pem), Some(key_pem), ca_pem], config))
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path)
+        .map_err(|error| TlsError::Unreadable { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unusable = |reason: String| TlsError::Unusable { path: path.to_owned(), reason };
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(unusable("has no certificate".into())),
+        Ok(all) => Ok(all),
+        Err(error) => Err(unusable(format!("is no PEM: {error}"))),
+    }
+}

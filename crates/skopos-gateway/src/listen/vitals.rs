@@ -1,0 +1,290 @@
+//! What is known of one connection, and which limit it breaks.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Limits;
+use crate::response::{BodyError, ResponseBody};
+
+/// One connection, as the guard sees it.
+#[derive(Debug)]
+pub(super) struct Vitals {
+    opened: Instant,
+    state: Mutex<State>,
+    bodies: Mutex<HashMap<u64, Arc<Handed>>>,
+    next_body: AtomicU64,
+    /// Closes it.
+    pub(super) close: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    requests: u64,
+    active: usize,
+    quiet_since: Instant,
+    abandoned: u32,
+    counting_since: Instant,
+}
+
+/// Which limit a connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breach {
+    /// No complete request in the time for the first one.
+    NoRequest,
+    Idle,
+    /// The client does not read.
+    Stalled,
+    /// The client abandons one request after the other.
+    Resets,
+}
+
+/// Over which time abandoned requests are counted.
+const RESET_WINDOW: Duration = Duration::from_secs(10);
+
+// === impl Vitals ===
+
+impl Vitals {
+    pub(super) fn new(close: CancellationToken) -> Arc<Self> {
+        let now = Instant::now();
+        Arc::new(Self {
+            opened: now,
+            state: Mutex::new(State {
+                requests: 0,
+                active: 0,
+                quiet_since: now,
+                abandoned: 0,
+                counting_since: now,
+            }),
+            bodies: Mutex::default(),
+            next_body: AtomicU64::new(0),
+            close,
+        })
+    }
+
+    /// Whether no complete request has come yet.
+    pub(super) fn is_half_open(&self) -> bool {
+        self.state.lock().requests == 0
+    }
+
+    /// A request has come. Returns whether it was the first.
+    pub(super) fn begin(self: &Arc<Self>) -> (InFlight, bool) {
+        let mut state = self.state.lock();
+        state.requests += 1;
+        state.active += 1;
+        (InFlight { vitals: self.clone(), finished: false }, state.requests == 1)
+    }
+
+    /// The limit that it breaks, if any.
+    pub(super) fn breach(&self, limits: &Limits, now: Instant) -> Option<Breach> {
+        {
+            let state = self.state.lock();
+            if state.abandoned > limits.resets {
+                return Some(Breach::Resets);
+            }
+            if state.requests == 0 && now.duration_since(self.opened) > limits.handshake.0 {
+                return Some(Breach::NoRequest);
+            }
+            if state.requests > 0
+                && state.active == 0
+                && now.duration_since(state.quiet_since) > limits.idle.0
+            {
+                return Some(Breach::Idle);
+            }
+        }
+        let stalled = |handed: &Arc<Handed>| {
+            handed.unread_since().is_some_and(|since| now.duration_since(since) > limits.stalled.0)
+        };
+        self.bodies.lock().values().any(stalled).then_some(Breach::Stalled)
+    }
+
+    fn end(&self, finished: bool) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.active = state.active.saturating_sub(1);
+        state.quiet_since = now;
+        if finished {
+            return;
+        }
+        if now.duration_since(state.counting_since) > RESET_WINDOW {
+            state.counting_since = now;
+            state.abandoned = 0;
+        }
+        state.abandoned += 1;
+    }
+}
+
+/// A request that is being answered, until its last byte is taken.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    vitals: Arc<Vitals>,
+    finished: bool,
+}
+
+// === impl InFlight ===
+
+impl InFlight {
+    /// The body, watched over.
+    pub(super) fn watch(self, body: ResponseBody) -> WatchedBody {
+        let id = self.vitals.next_body.fetch_add(1, Ordering::Relaxed);
+        let handed = Arc::new(Handed { since: Mutex::new(Some(Instant::now())) });
+        self.vitals.bodies.lock().insert(id, handed.clone());
+        WatchedBody { body, handed, id, flight: self }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.vitals.end(self.finished);
+    }
+}
+
+/// When the client was last given something that it has not asked beyond.
+#[derive(Debug)]
+struct Handed {
+    since: Mutex<Option<Instant>>,
+}
+
+impl Handed {
+    fn unread_since(&self) -> Option<Instant> {
+        *self.since.lock()
+    }
+}
+
+/// A body that knows whether its client reads: hyper asks for more only when it can send.
+#[derive(Debug)]
+pub(super) struct WatchedBody {
+    body: ResponseBody,
+    handed: Arc<Handed>,
+    id: u64,
+    flight: InFlight,
+}
+
+impl Body for WatchedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let handed_over = matches!(polled, Poll::Ready(Some(Ok(_))));
+        *self.handed.since.lock() = handed_over.then(Instant::now);
+        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.flight.finished = true;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for WatchedBody {
+    fn drop(&mut self) {
+        // A body without content is never asked for it.
+        self.flight.finished |= self.body.is_end_stream();
+        self.flight.vitals.bodies.lock().remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Span;
+    use crate::response;
+
+    fn limits() -> Limits {
+        Limits { resets: 3, stalled: Span::seconds(5), idle: Span::seconds(20), ..Limits::default() }
+    }
+
+    fn vitals() -> Arc<Vitals> {
+        Vitals::new(CancellationToken::new())
+    }
+
+    async fn after(vitals: &Vitals, seconds: u64) -> Option<Breach> {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        vitals.breach(&limits(), Instant::now())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_a_request_is_half_open_for_so_long() {
+        let vitals = vitals();
+        assert_eq!(after(&vitals, 9).await, None);
+        assert_eq!(after(&vitals, 2).await, Some(Breach::NoRequest));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_in_progress_is_not_idle() {
+        let vitals = vitals();
+        let (flight, first) = vitals.begin();
+        assert!(first && !vitals.is_half_open());
+        assert_eq!(after(&vitals, 3600).await, None);
+        drop(flight);
+        assert_eq!(after(&vitals, 19).await, None);
+        assert_eq!(after(&vitals, 2).await, Some(Breach::Idle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_stalled_and_one_that_waits_is_not() {
+        use http_body_util::BodyExt as _;
+        let vitals = vitals();
+        let (flight, _) = vitals.begin();
+        let mut unread = flight.watch(response::whole(Bytes::from_static(b"x")));
+        unread.frame().await.unwrap().unwrap();
+        assert_eq!(after(&vitals, 4).await, None);
+        assert_eq!(after(&vitals, 2).await, Some(Breach::Stalled));
+        drop(unread);
+        assert_eq!(after(&vitals, 1).await, None);
+
+        let (flight, _) = vitals.begin();
+        let silent =
+            http_body_util::StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>());
+        let mut waiting = flight.watch(ResponseBody::new(silent));
+        assert!(futures::poll!(std::pin::pin!(waiting.frame())).is_pending());
+        assert_eq!(after(&vitals, 3600).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_requests_are_counted_over_ten_seconds() {
+        let vitals = vitals();
+        for _ in 0..3 {
+            drop(vitals.begin());
+        }
+        assert_eq!(after(&vitals, 0).await, None);
+        tokio::time::advance(Duration::from_secs(11)).await;
+        for _ in 0..3 {
+            drop(vitals.begin());
+        }
+        assert_eq!(after(&vitals, 0).await, None);
+        drop(vitals.begin());
+        assert_eq!(after(&vitals, 0).await, Some(Breach::Resets));
+    }
+
+    #[tokio::test]
+    async fn answers_that_were_taken_whole_are_not_abandoned() {
+        use http_body_util::BodyExt as _;
+        let vitals = vitals();
+        for _ in 0..10 {
+            let body = vitals.begin().0.watch(response::whole(Bytes::from_static(b"x")));
+            body.collect().await.unwrap();
+            drop(vitals.begin().0.watch(response::whole(Bytes::new())));
+        }
+        assert_eq!(vitals.breach(&limits(), Instant::now()), None);
+    }
+}
