@@ -1,10 +1,30 @@
 //! Many Kubernetes clusters, each isolated: none can hold up another.
+//!
+//! ```text
+//!  kubeconfigs, folders, Secrets, vclusters ──▶ source ──▶ Fleet ──▶ Cluster ─┬─▶ kinds in memory (skopos informers)
+//!                                                          read without      ├─▶ documents (discovery, OpenAPI)
+//!                                                          a lock            └─▶ requests passed through
+//! ```
 
 pub mod address;
+mod cluster;
+mod error;
+mod fleet;
 mod id;
+mod keeper;
 pub mod kubeconfig;
+mod news;
+pub mod source;
 mod spec;
 
 pub use address::AddressPolicy;
+pub use cluster::{
+    CachedKind, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector, Document,
+    DocumentRequest, Ended, InformerChoice, KindStats, Paused, PausedBy,
+};
+pub use error::FleetError;
+pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Members, SourceProblem};
 pub use id::{ClusterId, InvalidClusterId};
-pub use spec::{ClusterSpec, Endpoint};
+pub use keeper::{Keeper, Remembered};
+pub use source::Source;
+pub use spec::{ClusterSpec, Endpoint, SpecError};

@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use crate::address::AddressPolicy;
+use crate::kubeconfig::KubeconfigError;
 
 /// How to reach a cluster, and what is said about it. Cheap to clone; shows no secrets.
 #[derive(Clone)]
@@ -24,6 +25,35 @@ pub struct Endpoint {
     pub url: http::Uri,
     /// The name that the server's certificate has to be for; `None`: the URL's host.
     pub tls_server_name: Option<String>,
+}
+
+/// Why nothing can be made of what a source says about a cluster. Shows nothing of its secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// Its kubeconfig gives no cluster.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// There is no kubeconfig where one should be.
+    #[error("there is no kubeconfig in {place}")]
+    NoKubeconfig {
+        /// Where: a file, or a Secret and its key.
+        place: String,
+    },
+    /// It cannot be read.
+    #[error("{place} cannot be read: {reason}")]
+    Unreadable {
+        /// Where.
+        place: String,
+        /// Why.
+        reason: String,
+    },
+    /// Another source, named before this one, has a cluster of this name.
+    #[error("the name is taken by {by}")]
+    NameTaken {
+        /// The other source.
+        by: String,
+    },
 }
 
 impl ClusterSpec {

@@ -112,21 +112,23 @@ impl Kubeconfig {
         };
         let path =
             |path: &Option<String>| some(path).map(|path| self.path(path).to_string_lossy().into_owned());
-        let mut auth = AuthInfo::default();
-        auth.token = secret(&user.token);
-        auth.token_file = path(&user.token_file);
-        auth.username.clone_from(&user.username);
-        auth.password = secret(&user.password);
-        auth.client_certificate = path(&user.client_certificate);
-        auth.client_certificate_data = some(&user.client_certificate_data).map(str::to_owned);
-        auth.client_key = path(&user.client_key);
-        auth.client_key_data = secret(&user.client_key_data);
-        auth.impersonate.clone_from(&user.impersonate);
-        auth.impersonate_uid.clone_from(&user.impersonate_uid);
-        auth.impersonate_groups.clone_from(&user.impersonate_groups);
-        auth.impersonate_user_extra.clone_from(&user.impersonate_user_extra);
-        auth.exec.clone_from(&user.exec);
-        auth.auth_provider.clone_from(&user.auth_provider);
+        let auth = AuthInfo {
+            token: secret(&user.token),
+            token_file: path(&user.token_file),
+            username: user.username.clone(),
+            password: secret(&user.password),
+            client_certificate: path(&user.client_certificate),
+            client_certificate_data: some(&user.client_certificate_data).map(str::to_owned),
+            client_key: path(&user.client_key),
+            client_key_data: secret(&user.client_key_data),
+            impersonate: user.impersonate.clone(),
+            impersonate_uid: user.impersonate_uid.clone(),
+            impersonate_groups: user.impersonate_groups.clone(),
+            impersonate_user_extra: user.impersonate_user_extra.clone(),
+            exec: user.exec.clone(),
+            auth_provider: user.auth_provider.clone(),
+            ..AuthInfo::default()
+        };
         check_pem("client-certificate-data", auth.client_certificate_data.as_deref())?;
         check_pem("client-key-data", auth.client_key_data.as_ref().map(|key| key.expose_secret()))?;
         check_token(auth.token.as_ref())?;

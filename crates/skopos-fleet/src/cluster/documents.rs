@@ -1,0 +1,324 @@
+//! What a server says about itself: discovery, OpenAPI, version. Kept for when it does not answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, Shared};
+use http::StatusCode;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::options::ClusterOptions;
+use crate::error::FleetError;
+
+/// A question for one of the documents in which a server describes itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DocumentRequest {
+    path: Arc<str>,
+    accept: Arc<str>,
+}
+
+/// What a server answered.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Document {
+    /// The status; only documents of status 200 are kept.
+    pub status: StatusCode,
+    /// The content type.
+    pub content_type: String,
+    /// What the server calls this version of it.
+    pub etag: Option<String>,
+    /// The content.
+    pub body: Bytes,
+    /// When the server last said that this is it, by the wall clock.
+    pub fetched_at: SystemTime,
+    /// The same, by a clock that nobody sets.
+    proven: Option<Instant>,
+}
+
+pub(crate) type Fetching = Shared<BoxFuture<'static, Result<Document, FleetError>>>;
+
+/// The documents of one cluster.
+#[derive(Default)]
+pub(crate) struct Documents {
+    slots: Mutex<BTreeMap<DocumentRequest, Slot>>,
+}
+
+struct Slot {
+    document: Option<Document>,
+    fetching: Option<Fetching>,
+    last_used: Instant,
+}
+
+/// A document to wait for.
+pub(crate) struct Fetch {
+    pub(crate) old: Option<Document>,
+    pub(crate) fetching: Fetching,
+    /// Whether it was begun just now: then somebody has to drive it.
+    pub(crate) begun: bool,
+}
+
+/// The longest path with query, and the longest list of content types.
+const MOST: usize = 2048;
+
+/// Discovery of everything in two documents, as kubectl asks for it.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
+impl DocumentRequest {
+    /// A question for `path_and_query`, in one of the content types of `accept`. `None` if that is not the path of a document
+    /// in which a server describes itself: `/version`, `/api`, `/api/v1`, `/apis`, `/apis/GROUP`, `/apis/GROUP/VERSION`,
+    /// `/openapi/v2`, `/openapi/v3` and what is below.
+    pub fn new(path_and_query: &str, accept: &str) -> Option<Self> {
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
+        let in_query = |c: char| c.is_ascii_graphic() && c != '#';
+        let spelled = path.chars().all(plain) && query.chars().all(in_query);
+        let short = path_and_query.len() <= MOST && accept.len() <= MOST;
+        let header = accept.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+        let known = spelled && short && header && is_document(path);
+        known.then(|| Self { path: path_and_query.into(), accept: accept.into() })
+    }
+
+    /// The documents without which kubectl can do nothing.
+    pub fn essential() -> Vec<Self> {
+        let of = |path, accept| Self::new(path, accept);
+        let json = "application/json";
+        [of("/version", json), of("/api", AGGREGATED), of("/apis", AGGREGATED), of("/openapi/v3", json)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+
+    /// The path, with its query.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The content types.
+    pub fn accept(&self) -> &str {
+        &self.accept
+    }
+}
+
+fn is_document(path: &str) -> bool {
+    let Some(path) = path.strip_prefix('/') else { return false };
+    let segments: Vec<&str> = path.trim_end_matches('/').split('/').collect();
+    if segments.iter().any(|segment| segment.is_empty() || segment.chars().all(|c| c == '.')) {
+        return false;
+    }
+    matches!(
+        segments.as_slice(),
+        ["version" | "api" | "apis"]
+            | ["api", _]
+            | ["apis", _]
+            | ["apis", _, _]
+            | ["openapi", "v2"]
+            | ["openapi", "v3", ..]
+    )
+}
+
+impl Document {
+    /// One that is remembered from an earlier run.
+    pub fn remembered(
+        content_type: impl Into<String>,
+        etag: Option<String>,
+        body: Bytes,
+        fetched_at: SystemTime,
+    ) -> Self {
+        let content_type = content_type.into();
+        Self { status: StatusCode::OK, content_type, etag, body, fetched_at, proven: None }
+    }
+
+    pub(crate) fn fetched(
+        status: StatusCode,
+        content_type: String,
+        etag: Option<String>,
+        body: Bytes,
+        asked_at: Instant,
+    ) -> Self {
+        let now = SystemTime::now();
+        let fetched_at = now.checked_sub(asked_at.elapsed()).unwrap_or(now);
+        Self { status, content_type, etag, body, fetched_at, proven: Some(asked_at) }
+    }
+
+    /// The server said that this is it still.
+    pub(crate) fn confirmed(self, asked_at: Instant) -> Self {
+        Self::fetched(self.status, self.content_type, self.etag, self.body, asked_at)
+    }
+
+    /// How long ago the server last said that this is it, at most.
+    pub fn age(&self) -> Duration {
+        match self.proven {
+            Some(at) => at.elapsed(),
+            None => self.fetched_at.elapsed().unwrap_or_default(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
+impl Documents {
+    /// What is there, if it is at most so old.
+    pub(crate) fn young(&self, request: &DocumentRequest, age: Duration) -> Option<Document> {
+        let mut slots = self.slots.lock();
+        let slot = slots.get_mut(request)?;
+        slot.last_used = Instant::now();
+        slot.document.as_ref().filter(|document| document.age() <= age).cloned()
+    }
+
+    /// What is there, however old.
+    pub(crate) fn get(&self, request: &DocumentRequest) -> Option<Document> {
+        self.slots.lock().get(request)?.document.clone()
+    }
+
+    /// All that are there.
+    pub(crate) fn all(&self) -> Vec<(DocumentRequest, Document)> {
+        let slots = self.slots.lock();
+        let filled = slots.iter().filter_map(|(request, slot)| Some((request, slot.document.as_ref()?)));
+        filled.map(|(request, document)| (request.clone(), document.clone())).collect()
+    }
+
+    /// How many there are, and their bytes.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let slots = self.slots.lock();
+        let filled = slots.values().filter_map(|slot| slot.document.as_ref());
+        filled.fold((0, 0), |(count, bytes), document| (count + 1, bytes + document.bytes()))
+    }
+
+    /// The fetch of a document: the one under way, or a new one.
+    pub(crate) fn fetch(
+        &self,
+        request: &DocumentRequest,
+        begin: impl FnOnce(Option<Document>) -> Fetching,
+    ) -> Fetch {
+        let mut slots = self.slots.lock();
+        let now = Instant::now();
+        let slot = slots.entry(request.clone()).or_insert_with(|| Slot {
+            document: None,
+            fetching: None,
+            last_used: now,
+        });
+        slot.last_used = now;
+        let old = slot.document.clone();
+        if let Some(fetching) = &slot.fetching {
+            return Fetch { old, fetching: fetching.clone(), begun: false };
+        }
+        let fetching = begin(old.clone());
+        slot.fetching = Some(fetching.clone());
+        Fetch { old, fetching, begun: true }
+    }
+
+    /// A fetch is over; keeps what is worth it.
+    pub(crate) fn fetched(
+        &self,
+        request: &DocumentRequest,
+        result: Option<&Document>,
+        options: &ClusterOptions,
+    ) {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get_mut(request) {
+            slot.fetching = None;
+            if let Some(document) = result.filter(|document| document.status == StatusCode::OK) {
+                slot.document = Some(document.clone());
+            }
+        }
+        shrink(&mut slots, options);
+    }
+
+    /// Puts in what was remembered, unless something newer is there.
+    pub(crate) fn remember(&self, remembered: Vec<(DocumentRequest, Document)>, options: &ClusterOptions) {
+        let mut slots = self.slots.lock();
+        for (request, document) in remembered {
+            let slot = slots.entry(request).or_insert_with(|| Slot {
+                document: None,
+                fetching: None,
+                last_used: Instant::now(),
+            });
+            slot.document.get_or_insert(document);
+        }
+        shrink(&mut slots, options);
+    }
+}
+
+/// Lets go what holds nothing, and what was not used for the longest time while there is too much.
+fn shrink(slots: &mut BTreeMap<DocumentRequest, Slot>, options: &ClusterOptions) {
+    slots.retain(|_, slot| slot.document.is_some() || slot.fetching.is_some());
+    loop {
+        let filled =
+            || slots.iter().filter_map(|(request, slot)| Some((request, slot, slot.document.as_ref()?)));
+        let bytes: usize = filled().map(|(_, _, document)| document.bytes()).sum();
+        if filled().count() <= options.max_documents && bytes <= options.max_document_bytes {
+            return;
+        }
+        let oldest = filled().min_by_key(|(_, slot, _)| slot.last_used).map(|(request, ..)| request.clone());
+        let Some(oldest) = oldest else { return };
+        slots.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(path: &str) -> DocumentRequest {
+        DocumentRequest::new(path, "application/json").unwrap()
+    }
+
+    fn document(bytes: usize) -> Document {
+        Document::fetched(StatusCode::OK, "a/b".into(), None, vec![b'x'; bytes].into(), Instant::now())
+    }
+
+    #[test]
+    fn only_documents_have_requests() {
+        for good in
+            ["/version", "/api", "/api/v1", "/apis/", "/apis/apps/v1", "/openapi/v3/apis/apps/v1?hash=A1%3D"]
+        {
+            assert!(DocumentRequest::new(good, "a/b").is_some(), "{good}");
+        }
+        let long = format!("/openapi/v3/{}", "x".repeat(3000));
+        let bad = [
+            "",
+            "/",
+            "version",
+            "/api/v1/pods",
+            "/apis/a/b/c",
+            "/api/..",
+            "/api/%2e",
+            "//api",
+            "/openapi",
+            "/api?a#b",
+            &long,
+        ];
+        for bad in bad {
+            assert!(DocumentRequest::new(bad, "a/b").is_none(), "{bad}");
+        }
+        assert!(DocumentRequest::new("/api", "a/b\r\nx: y").is_none());
+        assert_eq!(DocumentRequest::essential().len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_used_last_stays() {
+        let options =
+            ClusterOptions { max_documents: 2, max_document_bytes: 100, ..ClusterOptions::default() };
+        let documents = Documents::default();
+        let put = |path: &str, bytes| documents.remember(vec![(request(path), document(bytes))], &options);
+        put("/api", 10);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        put("/apis", 10);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(documents.young(&request("/api"), Duration::from_secs(9)).is_some());
+        assert!(documents.young(&request("/api"), Duration::from_secs(1)).is_none(), "too old");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        put("/version", 10);
+        assert_eq!(documents.counts(), (2, 20));
+        assert!(documents.get(&request("/apis")).is_none() && documents.get(&request("/api")).is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        put("/openapi/v3", 95);
+        assert_eq!(documents.counts(), (1, 95), "bytes count, too");
+    }
+}

@@ -1,0 +1,226 @@
+//! One cluster: a unit of its own, whose trouble is nobody else's.
+//!
+//! ```text
+//!  Cluster (handle) ──▶ Unit ─┬─ Link      connections and informer factory; made once, when somebody needs them
+//!                             ├─ Kinds     what is kept in memory: started on first use, stopped when idle, within a budget
+//!                             ├─ Documents discovery and OpenAPI, for when the server is down
+//!                             ├─ Machine   how it stands: pure, from what is observed to what is said
+//!                             └─ one task  that looks at all this once a second (tend)
+//! ```
+
+mod documents;
+mod kinds;
+mod machine;
+mod observe;
+mod options;
+mod session;
+mod stats;
+mod tend;
+mod unit;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use kube::client::Body;
+use skopos::transport::TransportBody;
+use skopos::{LabelSelector, ResourceId, Transport};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use self::documents::{Document, DocumentRequest};
+pub use self::kinds::{CachedKind, Ended};
+pub use self::machine::{ClusterState, Condition, Paused, PausedBy};
+pub use self::options::{ClusterOptions, Connector, InformerChoice};
+pub use self::stats::{ClusterStats, KindStats};
+pub(crate) use self::unit::{Unit, UnitParts};
+use crate::error::FleetError;
+use crate::id::ClusterId;
+use crate::news::News;
+use crate::spec::ClusterSpec;
+
+/// One cluster of a fleet. Cheap to clone; every handle leads to the same connections and the same memory.
+///
+/// A call that may have to wait takes the longest time that it may take, and says within that what stood in the way.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) unit: Arc<Unit>,
+    /// Of a cluster outside of any fleet: ends it with the last handle.
+    _guard: Option<Arc<DropGuard>>,
+}
+
+impl Cluster {
+    /// A cluster that is in no fleet, such as the host in which others are found. It ends when its last handle is dropped;
+    /// [`Cluster::shutdown`] also waits for it.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn standalone(
+        id: ClusterId,
+        spec: ClusterSpec,
+        options: ClusterOptions,
+        connector: Connector,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let guard = Arc::new(stop.clone().drop_guard());
+        let labels = spec.labels().clone();
+        let parts = UnitParts {
+            id,
+            labels,
+            spec: Ok(spec),
+            options: Arc::new(options),
+            connector,
+            keeper: None,
+            news: News::new(),
+            stop,
+        };
+        Self { unit: Unit::start(parts), _guard: Some(guard) }
+    }
+
+    pub(crate) fn of(unit: Arc<Unit>) -> Self {
+        Self { unit, _guard: None }
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &ClusterId {
+        &self.unit.id
+    }
+
+    /// Its labels.
+    pub fn labels(&self) -> Arc<BTreeMap<String, String>> {
+        self.unit.labels.load_full()
+    }
+
+    /// Whether its labels are those that `selector` asks for.
+    pub fn matches(&self, selector: &LabelSelector) -> bool {
+        selector.matches(&*self.labels())
+    }
+
+    /// How it is reached; `None` if that cannot be used: [`Cluster::state`] says why.
+    pub fn spec(&self) -> Option<ClusterSpec> {
+        self.unit.link().spec.clone().ok()
+    }
+
+    /// How it stands. Takes no lock.
+    pub fn state(&self) -> Arc<ClusterState> {
+        self.unit.state()
+    }
+
+    /// How it stands, to wait for changes.
+    pub fn states(&self) -> watch::Receiver<Arc<ClusterState>> {
+        self.unit.states.subscribe()
+    }
+
+    /// A kind that is kept now, with or without content. Starts nothing.
+    pub fn cached(&self, resource: &ResourceId) -> Option<CachedKind> {
+        self.unit.kinds.get(resource).map(CachedKind::new)
+    }
+
+    /// All kinds that are kept now.
+    pub fn kinds(&self) -> Vec<CachedKind> {
+        self.unit.kinds.all().into_iter().map(CachedKind::new).collect()
+    }
+
+    /// A kind with its content, within `limit`.
+    ///
+    /// At once if there is content, of whatever age and however the cluster stands: the informer knows its age. Otherwise the
+    /// kind is started, once for all who ask, and waited for; it goes on starting when the caller's time is over.
+    ///
+    /// # Errors
+    /// At once when the cluster is paused, unreachable or gone, when its configuration cannot be used, when the server
+    /// refuses the kind or it does not fit into the memory budget; and when `limit` has passed.
+    pub async fn kind(&self, resource: &ResourceId, limit: Duration) -> Result<CachedKind, FleetError> {
+        self.unit.kind(resource, limit).await
+    }
+
+    /// Sends a request to the server, with the fleet's credentials. `limit` bounds the time until the response's headers; its
+    /// body is bounded by the deadlines of its class, or by [`RequestOptions`](skopos::transport::RequestOptions) in the
+    /// request's extensions.
+    ///
+    /// # Errors
+    /// At once when the cluster is paused or gone; when no answer came, with the reason. Any status is an answer.
+    pub async fn request(
+        &self,
+        request: Request<Body>,
+        limit: Duration,
+    ) -> Result<Response<TransportBody>, FleetError> {
+        self.unit.request(request, limit).await
+    }
+
+    /// A document in which the server describes itself, within `limit`: from memory while it is young
+    /// ([`ClusterOptions::document_age`]), otherwise asked for, by one request for all who ask. While the server does not
+    /// answer, the old one, whose age is known.
+    ///
+    /// # Errors
+    /// When there is none, with the reason.
+    pub async fn document(&self, request: &DocumentRequest, limit: Duration) -> Result<Document, FleetError> {
+        self.unit.document(request, limit).await
+    }
+
+    /// All documents that are kept.
+    pub fn documents(&self) -> Vec<(DocumentRequest, Document)> {
+        self.unit.documents.all()
+    }
+
+    /// The connections.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used, or the cluster is gone, or `limit` has passed.
+    pub async fn transport(&self, limit: Duration) -> Result<Transport, FleetError> {
+        self.unit.session_within(limit).await.map(|session| session.transport)
+    }
+
+    /// A client on these connections.
+    ///
+    /// # Errors
+    /// As [`Cluster::transport`].
+    pub async fn client(&self, default_namespace: &str, limit: Duration) -> Result<kube::Client, FleetError> {
+        Ok(self.transport(limit).await?.client(default_namespace))
+    }
+
+    /// It is known to be switched off: nothing is asked of it, and what there is stays readable, with its age.
+    pub fn pause(&self, paused: Paused) {
+        self.unit.pause(paused);
+    }
+
+    /// It is switched on again, and serves as far as is known.
+    pub fn resume(&self) {
+        self.unit.resume(true);
+    }
+
+    /// There is reason to think that the server is there (again): connections are made and lists/watches retried now.
+    pub fn wake(&self) {
+        self.unit.wake();
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> ClusterStats {
+        self.unit.stats()
+    }
+
+    /// Ends a standalone cluster, and waits until nothing is left of it, at most for `limit`; returns whether nothing is.
+    /// Clusters of a fleet end with it, or by [`Fleet::leave`](crate::Fleet::leave).
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        match self._guard {
+            Some(_) => self.unit.shutdown(limit).await,
+            None => false,
+        }
+    }
+}
+
+impl PartialEq for Cluster {
+    /// Whether it is the same member, not just one of the same name.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.unit, &other.unit)
+    }
+}
+
+impl Eq for Cluster {}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster({}, {})", self.id(), self.state())
+    }
+}

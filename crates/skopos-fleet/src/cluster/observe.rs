@@ -1,0 +1,65 @@
+//! From figures of connections and lists/watches to what the machine is told.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos::TransportStats;
+use skopos::transport::{ConnectionId, Death};
+use tokio::time::Instant;
+
+use super::kinds::Entry;
+use super::machine::Observation;
+
+/// What has to be remembered from one look to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Eyes {
+    /// The responses that each connection had brought.
+    served: BTreeMap<ConnectionId, u64>,
+    heard: Option<Instant>,
+    silent_since: Option<Instant>,
+}
+
+/// A request without an answer says that the server is silent, if nothing else was heard for so long: of a server that is
+/// well, proofs of freshness are heard more often.
+const SILENCE: Duration = Duration::from_secs(40);
+
+impl Eyes {
+    pub(crate) fn look(&mut self, stats: &TransportStats, kinds: &[Arc<Entry>], now: Instant) -> Observation {
+        let answered = self.answered(stats);
+        if answered {
+            self.heard = Some(now);
+            self.silent_since = None;
+        }
+        let down = stats.down.as_ref().map(|down| (down.since, down.last.to_string().into()));
+        Observation {
+            connected: stats.connections.iter().any(|connection| connection.retired.is_none()),
+            answered_at: answered.then_some(now),
+            failing: down.or_else(|| self.silence(stats)),
+            trouble: kinds.iter().find_map(|entry| entry.trouble()),
+        }
+    }
+
+    /// Whether a response has come since the last look.
+    fn answered(&mut self, stats: &TransportStats) -> bool {
+        let now: BTreeMap<ConnectionId, u64> =
+            stats.connections.iter().map(|connection| (connection.id, connection.served)).collect();
+        let before = std::mem::replace(&mut self.served, now);
+        self.served.iter().any(|(id, served)| *served > before.get(id).copied().unwrap_or(0))
+    }
+
+    /// Since when a server that can be connected to says nothing, and how that was found.
+    fn silence(&mut self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
+        let last = stats.last_death.as_ref()?;
+        let unanswered = matches!(
+            *last.death,
+            Death::HeadersDeadline { .. } | Death::ProgressDeadline { .. } | Death::BodyDeadline { .. }
+        );
+        let silent = self.heard.is_none_or(|heard| heard + SILENCE <= last.at);
+        if unanswered && silent {
+            let since = *self.silent_since.get_or_insert(last.at);
+            return Some((since, last.death.to_string().into()));
+        }
+        self.silent_since.map(|since| (since, "requests are not answered".into()))
+    }
+}

@@ -1,0 +1,144 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos::transport::ConfigError;
+use skopos::{FactoryOptions, InformerOptions, ResourceId, Transform, Transport, TransportOptions};
+
+use crate::id::ClusterId;
+use crate::spec::ClusterSpec;
+
+/// What each cluster of a fleet may use, and how it behaves.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// Kinds whose informers start when the cluster joins, and are not stopped for being idle. Default: none.
+    pub kinds: Vec<ResourceId>,
+    /// Fetch discovery, the index of OpenAPI and the version as soon as the cluster answers, so that they are there when it
+    /// does not any more. Default: false, which leaves a cluster alone until somebody asks for something.
+    pub prefetch_documents: bool,
+    /// An informer that nobody has used for so long is stopped, unless its cluster does not answer: then it is kept, with
+    /// its age. Default 10 min; `None`: never.
+    pub idle_stop: Option<Duration>,
+    /// What the objects of one cluster may take, in bytes of their JSON; above it the kinds go that were not used for the
+    /// longest time. Default 256 MiB; `None`: no bound.
+    pub memory_budget: Option<u64>,
+    /// How many kinds of one cluster may be kept at once. Default 64.
+    pub max_kinds: usize,
+    /// A kind that did not fit is not tried again for so long, unless there is room. Default 10 min.
+    pub budget_memory: Duration,
+    /// How old discovery and OpenAPI documents may be without asking again. Default 30 s.
+    pub document_age: Duration,
+    /// How many such documents one cluster may have kept. Default 256.
+    pub max_documents: usize,
+    /// What they may take together, in bytes. Default 64 MiB, which is also the most for one of them.
+    pub max_document_bytes: usize,
+    /// How long a cluster that was live may fail before it is called unreachable. Default 5 s.
+    pub unreachable_after: Duration,
+    /// How long the end of one cluster may take. Default 2 s.
+    pub shutdown_limit: Duration,
+    /// How connections behave.
+    pub transport: TransportOptions,
+    /// How informers behave.
+    pub factory: FactoryOptions,
+    /// What the informer of a kind keeps: transform, indexes, scope. Default: all namespaces, without managedFields.
+    pub informer: InformerChoice,
+}
+
+impl Default for ClusterOptions {
+    fn default() -> Self {
+        Self {
+            kinds: Vec::new(),
+            prefetch_documents: false,
+            idle_stop: Some(Duration::from_secs(600)),
+            memory_budget: Some(256 << 20),
+            max_kinds: 64,
+            budget_memory: Duration::from_secs(600),
+            document_age: Duration::from_secs(30),
+            max_documents: 256,
+            max_document_bytes: 64 << 20,
+            unreachable_after: Duration::from_secs(5),
+            shutdown_limit: Duration::from_secs(2),
+            transport: TransportOptions::default(),
+            factory: FactoryOptions::default(),
+            informer: InformerChoice::default(),
+        }
+    }
+}
+
+/// Chooses the options of the informer of a kind.
+#[derive(Clone)]
+pub struct InformerChoice(Arc<Choose>);
+
+type Choose = dyn Fn(&ClusterId, &ResourceId) -> InformerOptions + Send + Sync;
+
+impl InformerChoice {
+    /// What this function says.
+    pub fn new(choose: impl Fn(&ClusterId, &ResourceId) -> InformerOptions + Send + Sync + 'static) -> Self {
+        Self(Arc::new(choose))
+    }
+
+    pub(crate) fn options(&self, cluster: &ClusterId, resource: &ResourceId) -> InformerOptions {
+        (self.0)(cluster, resource)
+    }
+}
+
+impl Default for InformerChoice {
+    fn default() -> Self {
+        Self::new(|_, _| InformerOptions::all().transform(Transform::DropManagedFields))
+    }
+}
+
+impl fmt::Debug for InformerChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InformerChoice")
+    }
+}
+
+/// Makes the transport of a cluster. It is called once per cluster and change of its configuration, in a thread that may
+/// read files, and makes no connection.
+#[derive(Clone)]
+pub struct Connector(Arc<Connect>);
+
+type Connect =
+    dyn Fn(&ClusterId, &ClusterSpec, TransportOptions) -> Result<Transport, ConfigError> + Send + Sync;
+
+impl Connector {
+    /// TCP and TLS, where the cluster's address policy admits it.
+    pub fn tcp() -> Self {
+        Self::new(|_, spec, mut options| {
+            options.addresses = spec.addresses().guard();
+            Transport::from_config(spec.config(), options)
+        })
+    }
+
+    /// Another way, such as pipes in memory. The cluster's address policy is then the function's business.
+    pub fn new(
+        connect: impl Fn(&ClusterId, &ClusterSpec, TransportOptions) -> Result<Transport, ConfigError>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        Self(Arc::new(connect))
+    }
+
+    pub(crate) fn connect(
+        &self,
+        id: &ClusterId,
+        spec: &ClusterSpec,
+        options: TransportOptions,
+    ) -> Result<Transport, ConfigError> {
+        (self.0)(id, spec, options)
+    }
+}
+
+impl Default for Connector {
+    fn default() -> Self {
+        Self::tcp()
+    }
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
+}

@@ -1,0 +1,188 @@
+//! The one task of a cluster: looks at it, stops what nobody needs, and ends it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::documents::DocumentRequest;
+use super::kinds::Ended;
+use super::machine::{Condition, Input, Observation};
+use super::observe::Eyes;
+use super::session::Link;
+use super::unit::{KEEPER_PATIENCE, Unit};
+
+/// How often a cluster is looked at.
+const PULSE: Duration = Duration::from_secs(1);
+
+/// The same while it is about to change.
+const QUICK_PULSE: Duration = Duration::from_millis(100);
+
+/// How long that may last.
+const QUICK_FOR: Duration = Duration::from_secs(60);
+
+/// How often connections that could not be configured are tried to be.
+const RECONFIGURE: Duration = Duration::from_secs(30);
+
+/// How often a server that did not answer is asked for its documents.
+const ASK_AGAIN: Duration = Duration::from_secs(20);
+
+/// How often a server of which nothing is kept is asked whether it is there.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// Runs until the cluster leaves or all is over, and then ends it.
+pub(crate) async fn tend(unit: Arc<Unit>) {
+    let tending = unit.left.run_until_cancelled(run(&unit));
+    let _ = unit.stop.run_until_cancelled(tending).await;
+    let why = match unit.left.is_cancelled() {
+        true => Ended::Removed,
+        false => Ended::Closed,
+    };
+    if !unit.end(why).await {
+        tracing::warn!(cluster = %unit.id, "something of the cluster did not end in time");
+    }
+}
+
+async fn run(unit: &Arc<Unit>) {
+    remember(unit).await;
+    let mut tender = Tender::new(unit);
+    loop {
+        let pause = tender.look();
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = unit.stirred.notified() => {}
+        }
+    }
+}
+
+/// Begins with what was kept of an earlier run.
+async fn remember(unit: &Arc<Unit>) {
+    let Some(keeper) = unit.keeper.clone() else { return };
+    let Ok(remembered) = timeout(KEEPER_PATIENCE, keeper.remembered(&unit.id)).await else {
+        tracing::warn!(cluster = %unit.id, "what was kept of the cluster was not to be had in time");
+        return;
+    };
+    unit.documents.remember(remembered.documents, &unit.options);
+    for resource in remembered.kinds {
+        if let Err(error) = unit.start_kind(&resource, unit.options.kinds.contains(&resource)) {
+            tracing::warn!(%error, "a kind of an earlier run is not started");
+        }
+    }
+}
+
+struct Tender<'a> {
+    unit: &'a Arc<Unit>,
+    eyes: Eyes,
+    watched: Arc<Link>,
+    /// When the connections could not be configured.
+    unusable_since: Option<Instant>,
+    ask_at: Instant,
+}
+
+impl<'a> Tender<'a> {
+    fn new(unit: &'a Arc<Unit>) -> Self {
+        let now = Instant::now();
+        Self { unit, eyes: Eyes::default(), watched: unit.link(), unusable_since: None, ask_at: now }
+    }
+
+    /// One look; returns how long until the next.
+    fn look(&mut self) -> Duration {
+        let (unit, now) = (self.unit, Instant::now());
+        let link = unit.link();
+        if !Arc::ptr_eq(&link, &self.watched) {
+            (self.watched, self.eyes, self.ask_at) = (link.clone(), Eyes::default(), now);
+        }
+        self.observe(&link, now);
+        let condition = unit.state().condition;
+        if condition != Condition::Paused {
+            self.pin_kinds(&link);
+            self.ask(now);
+        }
+        if let Some(limit) = unit.options.idle_stop.filter(|_| condition == Condition::Live) {
+            unit.kinds.stop_idle(limit);
+        }
+        if let Some(budget) = unit.options.memory_budget {
+            for (resource, bytes) in unit.kinds.keep_within(budget) {
+                tracing::warn!(cluster = %unit.id, %resource, bytes, budget,
+                    "a kind was let go: the cluster's memory budget is used up");
+            }
+        }
+        self.pause(&link, now)
+    }
+
+    fn observe(&mut self, link: &Arc<Link>, now: Instant) {
+        let unit = self.unit;
+        if let Some(reason) = link.unusable() {
+            let since = *self.unusable_since.get_or_insert(now);
+            let failing = Some((since, reason));
+            unit.step(Input::Observed(Observation { failing, ..Observation::default() }));
+            if link.spec.is_ok() && now >= since + RECONFIGURE {
+                self.unusable_since = None;
+                unit.renew_link();
+            }
+            return;
+        }
+        self.unusable_since = None;
+        if let Some(session) = link.made() {
+            let observation = self.eyes.look(&session.transport.stats(), &unit.kinds.all(), now);
+            unit.step(Input::Observed(observation));
+        }
+    }
+
+    /// Sees to it that the configured kinds run.
+    fn pin_kinds(&self, link: &Link) {
+        if link.unusable().is_some() {
+            return;
+        }
+        for resource in &self.unit.options.kinds {
+            if self.unit.kinds.is_started(resource) {
+                continue;
+            }
+            if let Err(error) = self.unit.start_kind(resource, true) {
+                tracing::debug!(%error, "a configured kind is not started");
+            }
+        }
+    }
+
+    /// Asks for what the server says about itself, if that is wanted beforehand. Until it answers there is one request at a
+    /// time, and few of them.
+    fn ask(&mut self, now: Instant) {
+        let unit = self.unit;
+        if !unit.options.prefetch_documents || now < self.ask_at {
+            return;
+        }
+        self.ask_at = now + ASK_AGAIN;
+        let essential = DocumentRequest::essential();
+        let Some((first, others)) = essential.split_first() else { return };
+        let is_there = |request: &&DocumentRequest| unit.documents.get(request).is_some();
+        let wanted = match (is_there(&first), unit.state().condition) {
+            (true, Condition::Live | Condition::Degraded) if !others.iter().all(|other| is_there(&other)) => {
+                others
+            }
+            (true, Condition::Live) if !unit.kinds.all().is_empty() => return,
+            (true, Condition::Live) => {
+                self.ask_at = now + HEARTBEAT.max(unit.options.document_age) + PULSE;
+                std::slice::from_ref(first)
+            }
+            _ => std::slice::from_ref(first),
+        };
+        for request in wanted {
+            unit.fetch_ahead(request);
+        }
+        if wanted.len() == 1 && !is_there(&first) {
+            // As soon as that is there, the others are due.
+            self.ask_at = now + ASK_AGAIN;
+        }
+    }
+
+    fn pause(&self, link: &Link, now: Instant) -> Duration {
+        let state = self.unit.state();
+        let quick = state.condition == Condition::Connecting && now < state.since + QUICK_FOR;
+        match link.is_begun() {
+            // Nobody has asked for anything.
+            false if !self.unit.options.prefetch_documents => Duration::from_secs(3600),
+            _ if quick => QUICK_PULSE,
+            _ => PULSE,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Following a fleet.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::Core;
+use crate::cluster::{Cluster, ClusterState};
+use crate::id::ClusterId;
+
+/// What happened to a fleet.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum FleetChange {
+    /// A cluster is there that was not.
+    Added(Cluster),
+    /// It stands otherwise, or its labels are others.
+    Changed(Cluster),
+    /// It left. What was in memory of it can still be read.
+    Removed(Cluster),
+    /// What was in memory of it is gone, too.
+    Forgotten(Cluster),
+}
+
+/// The changes of a fleet, beginning with [`FleetChange::Added`] for each cluster that is there.
+///
+/// What is told is the difference between the fleet as it is and as it was told: whoever is slow is told less often, never
+/// wrongly, and costs no memory. A cluster that came back under its name is another: [`FleetChange::Removed`] and
+/// [`FleetChange::Forgotten`] for the one, then [`FleetChange::Added`] for the other.
+pub struct Changes {
+    core: Arc<Core>,
+    news: watch::Receiver<u64>,
+    known: BTreeMap<ClusterId, Known>,
+    ahead: VecDeque<FleetChange>,
+}
+
+struct Known {
+    cluster: Cluster,
+    state: Arc<ClusterState>,
+    labels: Arc<BTreeMap<String, String>>,
+    removed: bool,
+}
+
+impl Changes {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        let mut news = core.news.follow();
+        news.mark_changed();
+        Self { core, news, known: BTreeMap::new(), ahead: VecDeque::new() }
+    }
+
+    /// The next change; `None` once the fleet was shut down.
+    pub async fn next(&mut self) -> Option<FleetChange> {
+        loop {
+            if let Some(change) = self.ahead.pop_front() {
+                return Some(change);
+            }
+            let stop = self.core.stop.clone();
+            stop.run_until_cancelled(self.news.changed()).await?.ok()?;
+            self.compare();
+        }
+    }
+
+    fn compare(&mut self) {
+        let members = self.core.members.load_full();
+        let gone = self.known.iter().filter(|(id, known)| members.get(*id) != Some(&known.cluster));
+        let gone: Vec<ClusterId> = gone.map(|(id, _)| id.clone()).collect();
+        for known in gone.iter().filter_map(|id| self.known.remove(id)) {
+            if !known.removed {
+                self.ahead.push_back(FleetChange::Removed(known.cluster.clone()));
+            }
+            self.ahead.push_back(FleetChange::Forgotten(known.cluster));
+        }
+        for (id, cluster) in members.iter() {
+            let (state, labels) = (cluster.state(), cluster.labels());
+            let removed = cluster.unit.left.is_cancelled();
+            let cluster = cluster.clone();
+            match self.known.get_mut(id) {
+                None => {
+                    self.ahead.push_back(FleetChange::Added(cluster.clone()));
+                    if removed {
+                        self.ahead.push_back(FleetChange::Removed(cluster.clone()));
+                    }
+                    self.known.insert(id.clone(), Known { cluster, state, labels, removed });
+                }
+                Some(known) => {
+                    if removed && !known.removed {
+                        self.ahead.push_back(FleetChange::Removed(cluster));
+                    } else if !state.is_as(&known.state) || labels != known.labels {
+                        self.ahead.push_back(FleetChange::Changed(cluster));
+                    }
+                    (known.state, known.labels, known.removed) = (state, labels, removed);
+                }
+            }
+        }
+    }
+}

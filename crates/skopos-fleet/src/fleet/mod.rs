@@ -1,0 +1,373 @@
+//! Many clusters, which come and go.
+//!
+//! ```text
+//!  sources ──▶ Roster ──▶ Ledger: who lists what ──▶ members (one atomic pointer) ──▶ readers, without a lock
+//!                                    │                     │
+//!                                    └── problems          └── each a Unit of its own
+//! ```
+
+mod changes;
+mod ledger;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use skopos::LabelSelector;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+pub use self::changes::{Changes, FleetChange};
+pub(crate) use self::ledger::SourceNumber;
+pub use self::ledger::SourceProblem;
+use self::ledger::{Ledger, Step};
+use crate::cluster::{Cluster, ClusterOptions, ClusterStats, Connector, Unit, UnitParts};
+use crate::error::FleetError;
+use crate::id::ClusterId;
+use crate::keeper::Keeper;
+use crate::news::News;
+use crate::source::{Listed, Roster, Source, Standing};
+use crate::spec::ClusterSpec;
+
+/// Many clusters, each with its own connections, informers, budget and state: none can hold up another.
+///
+/// Cheap to clone. It must be made inside a tokio runtime. When its last handle is dropped everything ends;
+/// [`Fleet::shutdown`] also waits for it.
+#[derive(Clone)]
+pub struct Fleet {
+    core: Arc<Core>,
+    /// Not held by the fleet's own tasks.
+    _guard: Option<Arc<DropGuard>>,
+}
+
+/// How a fleet behaves.
+#[derive(Clone)]
+pub struct FleetOptions {
+    /// What each cluster may use, and how it behaves.
+    pub cluster: ClusterOptions,
+    /// How connections are made. Default: TCP and TLS.
+    pub connector: Connector,
+    /// What keeps the content of clusters over restarts. Default: nothing.
+    pub keeper: Option<Arc<dyn Keeper>>,
+    /// How long the data of a cluster that has left stays readable. Default 10 min.
+    pub retain_removed: Duration,
+}
+
+/// The members of a fleet at one moment, by name. Those that have left are among them while their data is retained.
+#[derive(Clone, Debug, Default)]
+pub struct Members(BTreeMap<ClusterId, Cluster>);
+
+/// Figures of a fleet.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FleetStats {
+    /// The clusters, by name.
+    pub clusters: Vec<ClusterStats>,
+    /// What sources cannot use.
+    pub problems: usize,
+}
+
+/// What the handles and tasks share.
+pub(crate) struct Core {
+    options: FleetOptions,
+    /// What every cluster is given.
+    cluster: Arc<ClusterOptions>,
+    members: ArcSwap<Members>,
+    /// Who lists what; held for as long as changes of the members take, and never while anything is waited for.
+    ledger: Mutex<Ledger>,
+    news: News,
+    /// Cancelled: sources end.
+    sources_stop: CancellationToken,
+    /// Cancelled: the keeper ends.
+    keeper_stop: CancellationToken,
+    /// Cancelled: clusters end.
+    stop: CancellationToken,
+    sources: TaskTracker,
+    keepers: TaskTracker,
+    tasks: TaskTracker,
+}
+
+/// How long a keeper may take for what is left to do at the end.
+const KEEPER_END: Duration = Duration::from_secs(10);
+
+impl Default for FleetOptions {
+    fn default() -> Self {
+        Self {
+            cluster: ClusterOptions::default(),
+            connector: Connector::tcp(),
+            keeper: None,
+            retain_removed: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Fleet {
+    /// A fleet without clusters.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(options: FleetOptions) -> Self {
+        let all = CancellationToken::new();
+        let core = Arc::new(Core {
+            cluster: Arc::new(options.cluster.clone()),
+            options,
+            members: ArcSwap::default(),
+            ledger: Mutex::default(),
+            news: News::new(),
+            sources_stop: all.child_token(),
+            keeper_stop: all.child_token(),
+            stop: all.child_token(),
+            sources: TaskTracker::new(),
+            keepers: TaskTracker::new(),
+            tasks: TaskTracker::new(),
+        });
+        if let Some(keeper) = core.options.keeper.clone() {
+            let inner = Self { core: core.clone(), _guard: None };
+            core.keepers.spawn(keeper.run(inner, core.keeper_stop.clone()));
+        }
+        Self { core, _guard: Some(Arc::new(all.drop_guard())) }
+    }
+
+    /// The cluster of this name. Takes no lock.
+    pub fn get(&self, name: &str) -> Option<Cluster> {
+        self.core.members.load().get(name).cloned()
+    }
+
+    /// The cluster of this name. Takes no lock.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn cluster(&self, name: &str) -> Result<Cluster, FleetError> {
+        self.get(name).ok_or_else(|| FleetError::UnknownCluster { name: name.chars().take(253).collect() })
+    }
+
+    /// All clusters, as they are at one moment. Takes no lock.
+    pub fn members(&self) -> Arc<Members> {
+        self.core.members.load_full()
+    }
+
+    /// The clusters whose labels match, by name.
+    pub fn select(&self, selector: &LabelSelector) -> Vec<Cluster> {
+        let members = self.members();
+        members.values().filter(|cluster| cluster.matches(selector)).cloned().collect()
+    }
+
+    /// A cluster that this process names itself; takes precedence over what sources list. If there is one of this name that
+    /// was named so before, it is reached this way from now on.
+    ///
+    /// # Errors
+    /// If the fleet was shut down.
+    pub fn join(&self, id: ClusterId, spec: ClusterSpec) -> Result<Cluster, FleetError> {
+        let labels = spec.labels().clone();
+        let listed = Listed { spec: Ok(spec), labels, standing: Standing::Up };
+        self.core.change(|ledger| ledger.list_own(id.clone(), listed))?;
+        self.cluster(id.as_str())
+    }
+
+    /// Ends a cluster that was named by [`Fleet::join`]; returns whether there was one. Its data stays readable for
+    /// [`FleetOptions::retain_removed`].
+    pub fn leave(&self, id: &ClusterId, reason: impl Into<Arc<str>>) -> bool {
+        let mut was_there = false;
+        let left = self.core.change(|ledger| {
+            let steps = ledger.unlist_own(id, reason.into());
+            was_there = steps.is_some();
+            steps.unwrap_or_default()
+        });
+        left.is_ok() && was_there
+    }
+
+    /// Follows a source of clusters until the fleet is shut down. Where two list the same name, the one that was followed
+    /// first counts, and the other is a [`SourceProblem`].
+    pub fn follow(&self, source: impl Source) {
+        let core = &self.core;
+        let number = core.ledger.lock().add_source(source.name());
+        let roster = Roster::new(Arc::downgrade(core), number);
+        let running = Box::new(source).run(roster, core.sources_stop.clone());
+        let stop = core.sources_stop.clone();
+        core.sources.spawn(async move {
+            stop.run_until_cancelled(running).await;
+        });
+    }
+
+    /// Follows what joins, leaves and changes, beginning with what there is.
+    pub fn changes(&self) -> Changes {
+        Changes::new(self.core.clone())
+    }
+
+    /// What sources list and cannot be used, or cannot be reached to list.
+    pub fn problems(&self) -> Vec<SourceProblem> {
+        self.core.ledger.lock().problems()
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> FleetStats {
+        let clusters = self.members().values().map(Cluster::stats).collect();
+        FleetStats { clusters, problems: self.problems().len() }
+    }
+
+    /// Whether it was shut down.
+    pub fn is_closed(&self) -> bool {
+        self.core.stop.is_cancelled()
+    }
+
+    /// Ends everything: sources, then what the keeper has left to do (at most 10 s), then all clusters at once. Returns
+    /// whether nothing was left after `limit`. What was in memory stays readable for whoever holds it.
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let core = &self.core;
+        core.sources_stop.cancel();
+        core.sources.close();
+        let mut complete = timeout_at(deadline, core.sources.wait()).await.is_ok();
+        core.keeper_stop.cancel();
+        core.keepers.close();
+        complete &= timeout_at(deadline.min(Instant::now() + KEEPER_END), core.keepers.wait()).await.is_ok();
+        core.stop.cancel();
+        core.tasks.close();
+        let members = self.members();
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ends = members.values().map(|cluster| cluster.unit.shutdown(left));
+        complete &= futures::future::join_all(ends).await.into_iter().all(|complete| complete);
+        complete &= timeout_at(deadline, core.tasks.wait()).await.is_ok();
+        core.news.tell();
+        complete
+    }
+}
+
+impl Core {
+    pub(crate) fn publish(self: &Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, Listed>) {
+        // After shutdown there is nothing to tell a source that is on its way out.
+        let _ = self.change(|ledger| ledger.list(number, listed));
+    }
+
+    pub(crate) fn trouble(&self, number: SourceNumber, trouble: Option<Arc<str>>) {
+        self.ledger.lock().trouble(number, trouble);
+    }
+
+    /// Changes the ledger, and the members by what follows from it. Short, and nothing is waited for.
+    fn change(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut Ledger) -> Vec<(ClusterId, Step)>,
+    ) -> Result<(), FleetError> {
+        let mut ledger = self.ledger.lock();
+        if self.stop.is_cancelled() {
+            return Err(FleetError::Closed);
+        }
+        let steps = change(&mut ledger);
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let mut members = Members::clone(&self.members.load());
+        let mut joined = false;
+        for (id, step) in steps {
+            let present = members.0.get(&id).filter(|cluster| !cluster.unit.left.is_cancelled());
+            match (step, present.cloned()) {
+                (Step::Put { listed, before }, Some(cluster)) => update(&cluster, &listed, before.as_ref()),
+                (Step::Put { listed, .. }, None) => {
+                    let cluster = self.new_cluster(id.clone(), listed);
+                    members.0.insert(id, cluster);
+                    joined = true;
+                }
+                (Step::Take { reason }, Some(cluster)) => self.retire(&cluster, reason),
+                (Step::Take { .. }, None) => {}
+            }
+        }
+        if joined {
+            self.members.store(Arc::new(members));
+            self.news.tell();
+        }
+        Ok(())
+    }
+
+    fn new_cluster(&self, id: ClusterId, listed: Listed) -> Cluster {
+        let unit = Unit::start(UnitParts {
+            id,
+            labels: listed.labels,
+            spec: listed.spec,
+            options: self.cluster.clone(),
+            connector: self.options.connector.clone(),
+            keeper: self.options.keeper.clone(),
+            news: self.news.clone(),
+            stop: self.stop.child_token(),
+        });
+        let cluster = Cluster::of(unit);
+        if let Standing::Paused(paused) = listed.standing {
+            cluster.pause(paused);
+        }
+        cluster
+    }
+
+    /// A cluster leaves: its data is kept for a while.
+    fn retire(self: &Arc<Self>, cluster: &Cluster, reason: Arc<str>) {
+        cluster.unit.leave(reason);
+        let (core, unit) = (Arc::downgrade(self), cluster.unit.clone());
+        let (stop, retain) = (self.stop.clone(), self.options.retain_removed);
+        self.tasks.spawn(async move {
+            if stop.run_until_cancelled(tokio::time::sleep(retain)).await.is_none() {
+                return;
+            }
+            let Some(core) = core.upgrade() else { return };
+            let still = core.forget(&unit);
+            unit.shutdown(unit.options.shutdown_limit).await;
+            if let Some(keeper) = core.options.keeper.clone().filter(|_| still) {
+                let forgetting = tokio::time::timeout(KEEPER_END, keeper.forgotten(&unit.id));
+                stop.run_until_cancelled(forgetting).await;
+            }
+        });
+    }
+
+    /// Takes a cluster out of the members, unless another of its name is there by now.
+    fn forget(&self, unit: &Arc<Unit>) -> bool {
+        let _ledger = self.ledger.lock();
+        let members = self.members.load();
+        if !members.get(unit.id.as_str()).is_some_and(|cluster| Arc::ptr_eq(&cluster.unit, unit)) {
+            return false;
+        }
+        let mut members = Members::clone(&members);
+        members.0.remove(&unit.id);
+        self.members.store(Arc::new(members));
+        self.news.tell();
+        true
+    }
+}
+
+fn update(cluster: &Cluster, listed: &Listed, before: Option<&Standing>) {
+    cluster.unit.set_labels(&listed.labels);
+    cluster.unit.redirect(listed.spec.clone());
+    if before == Some(&listed.standing) {
+        return;
+    }
+    match &listed.standing {
+        Standing::Paused(paused) => cluster.pause(paused.clone()),
+        Standing::Starting => cluster.unit.resume(false),
+        Standing::Up => cluster.unit.resume(true),
+    }
+}
+
+impl Deref for Members {
+    type Target = BTreeMap<ClusterId, Cluster>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fleet").field("clusters", &self.members().len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for FleetOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetOptions")
+            .field("cluster", &self.cluster)
+            .field("keeper", &self.keeper.is_some())
+            .field("retain_removed", &self.retain_removed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,26 @@
+//! That something changed, for those who follow a fleet.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// Counts changes. What changed, whoever is told finds by looking.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    count: Arc<watch::Sender<u64>>,
+}
+
+impl News {
+    pub(crate) fn new() -> Self {
+        Self { count: Arc::new(watch::Sender::new(0)) }
+    }
+
+    /// Something changed.
+    pub(crate) fn tell(&self) {
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn follow(&self) -> watch::Receiver<u64> {
+        self.count.subscribe()
+    }
+}
