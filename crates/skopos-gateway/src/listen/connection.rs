@@ -129,10 +129,8 @@ async fn answer<H: Handler>(
     guard: Arc<Guard>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<WatchedBody>, Infallible> {
-    let (flight, first) = vitals.begin();
-    if first {
-        guard.opened();
-    }
+    let flight = vitals.begin();
+    guard.opened(&vitals);
     let response = handler.handle(peer, request).await;
     Ok(response.map(|body| flight.watch(body)))
 }

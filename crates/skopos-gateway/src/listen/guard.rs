@@ -83,9 +83,10 @@ impl Guard {
         open.half_open.push_back(Arc::downgrade(&vitals));
         open.half_open_now += 1;
         let mut victims = Vec::new();
-        while open.half_open_now > self.limits.half_open as usize + victims.len() {
+        while open.half_open_now > self.limits.half_open as usize {
             let Some(oldest) = open.half_open.pop_front() else { break };
-            if let Some(oldest) = oldest.upgrade().filter(|vitals| vitals.is_half_open()) {
+            if let Some(oldest) = oldest.upgrade().filter(|vitals| vitals.settle()) {
+                open.half_open_now -= 1;
                 victims.push(oldest);
             }
         }
@@ -101,10 +102,12 @@ impl Guard {
         Place { guard: self.clone(), id, vitals }
     }
 
-    /// The first request of a connection has come.
-    pub(super) fn opened(&self) {
-        let mut open = self.open.lock();
-        open.half_open_now = open.half_open_now.saturating_sub(1);
+    /// A request of a connection has come.
+    pub(super) fn opened(&self, vitals: &Vitals) {
+        if vitals.is_half_open() {
+            let mut open = self.open.lock();
+            open.half_open_now -= usize::from(vitals.settle());
+        }
     }
 
     /// Closes what breaks a limit, until told to stop.
@@ -140,9 +143,7 @@ impl Guard {
     fn leave(&self, id: u64) {
         let mut open = self.open.lock();
         let Some(left) = open.connections.remove(&id) else { return };
-        if left.is_half_open() {
-            open.half_open_now = open.half_open_now.saturating_sub(1);
-        }
+        open.half_open_now -= usize::from(left.settle());
         if open.connections.is_empty() {
             self.emptied.notify_waiters();
         }
@@ -216,7 +217,7 @@ mod tests {
         let guard = Guard::new(Limits { half_open: 2, ..Limits::default() });
         let busy = guard.enter(CancellationToken::new());
         let _flight = busy.vitals.begin();
-        guard.opened();
+        guard.opened(&busy.vitals);
         let _others: Vec<Place> = (0..20).map(|_| guard.enter(CancellationToken::new())).collect();
         assert!(!busy.vitals.close.is_cancelled());
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ pub(super) struct Vitals {
     state: Mutex<State>,
     bodies: Mutex<HashMap<u64, Arc<Handed>>>,
     next_body: AtomicU64,
+    /// Whether it counts as half open.
+    waiting: AtomicBool,
     /// Closes it.
     pub(super) close: CancellationToken,
 }
@@ -67,21 +69,27 @@ impl Vitals {
             }),
             bodies: Mutex::default(),
             next_body: AtomicU64::new(0),
+            waiting: AtomicBool::new(true),
             close,
         })
     }
 
-    /// Whether no complete request has come yet.
+    /// Whether it counts as half open: no complete request has come yet, and it was not closed for that.
     pub(super) fn is_half_open(&self) -> bool {
-        self.state.lock().requests == 0
+        self.waiting.load(Ordering::Relaxed)
     }
 
-    /// A request has come. Returns whether it was the first.
-    pub(super) fn begin(self: &Arc<Self>) -> (InFlight, bool) {
+    /// It no longer counts as half open. Returns whether it did until now.
+    pub(super) fn settle(&self) -> bool {
+        self.waiting.swap(false, Ordering::Relaxed)
+    }
+
+    /// A request has come.
+    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.state.lock();
         state.requests += 1;
         state.active += 1;
-        (InFlight { vitals: self.clone(), finished: false }, state.requests == 1)
+        InFlight { vitals: self.clone(), finished: false }
     }
 
     /// The limit that it breaks, if any.
@@ -232,8 +240,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_in_progress_is_not_idle() {
         let vitals = vitals();
-        let (flight, first) = vitals.begin();
-        assert!(first && !vitals.is_half_open());
+        let flight = vitals.begin();
         assert_eq!(after(&vitals, 3600).await, None);
         drop(flight);
         assert_eq!(after(&vitals, 19).await, None);
@@ -244,7 +251,7 @@ mod tests {
     async fn a_client_that_does_not_read_is_stalled_and_one_that_waits_is_not() {
         use http_body_util::BodyExt as _;
         let vitals = vitals();
-        let (flight, _) = vitals.begin();
+        let flight = vitals.begin();
         let mut unread = flight.watch(response::whole(Bytes::from_static(b"x")));
         unread.frame().await.unwrap().unwrap();
         assert_eq!(after(&vitals, 4).await, None);
@@ -252,7 +259,7 @@ mod tests {
         drop(unread);
         assert_eq!(after(&vitals, 1).await, None);
 
-        let (flight, _) = vitals.begin();
+        let flight = vitals.begin();
         let silent =
             http_body_util::StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>());
         let mut waiting = flight.watch(ResponseBody::new(silent));
@@ -281,9 +288,9 @@ mod tests {
         use http_body_util::BodyExt as _;
         let vitals = vitals();
         for _ in 0..10 {
-            let body = vitals.begin().0.watch(response::whole(Bytes::from_static(b"x")));
+            let body = vitals.begin().watch(response::whole(Bytes::from_static(b"x")));
             body.collect().await.unwrap();
-            drop(vitals.begin().0.watch(response::whole(Bytes::new())));
+            drop(vitals.begin().watch(response::whole(Bytes::new())));
         }
         assert_eq!(vitals.breach(&limits(), Instant::now()), None);
     }
