@@ -11,9 +11,14 @@
     reason = "a Status is what the API answers; it is made once for a request that failed"
 )]
 
+mod answers;
+pub mod ask;
 pub mod auth;
+pub mod authz;
 pub mod config;
 pub mod headers;
 pub mod listen;
 pub mod path;
 pub mod response;
+#[cfg(test)]
+mod testing;

@@ -1,5 +1,184 @@
 //! Who asks: from a client certificate or a bearer token to an [`Identity`].
+//!
+//! ```text
+//!  certificate ────────────────────────────────┐
+//!  token ─┬─ of the issuer: OIDC, offline ─────┼─▶ Identity     kept for at most 10 s, by the token's hash
+//!         └─ of anybody else: TokenReview ─────┘
+//! ```
 
+mod certificate;
 mod identity;
+mod oidc;
+#[cfg(test)]
+mod tests;
+mod token;
+mod token_review;
 
-pub use identity::Identity;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use http::HeaderMap;
+use skopos_wire::Status;
+
+use self::oidc::Provider;
+use self::token::{Token, TokenHash};
+use self::token_review::Reviewer;
+use crate::answers::{Answer, Answers};
+use crate::ask::Ask;
+use crate::config::Config;
+use crate::listen::Peer;
+
+pub use self::identity::Identity;
+pub use self::oidc::OidcError;
+
+/// Finds out who asks. Cheap to clone.
+#[derive(Clone)]
+pub struct Authenticator {
+    shared: Arc<Shared>,
+}
+
+/// Why a caller stays unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthError {
+    /// The caller showed nothing.
+    #[error("neither a client certificate nor a bearer token")]
+    Nothing,
+    /// What the caller showed is not accepted. The reason is for the gateway's log: callers hear that they are unknown.
+    #[error("{0}")]
+    Refused(&'static str),
+    /// Whoever knows cannot be asked now.
+    #[error("{0}")]
+    Unavailable(&'static str),
+}
+
+struct Shared {
+    /// Whether callers have to prove anything.
+    demanded: bool,
+    certificates: bool,
+    reviewer: Option<Arc<Reviewer>>,
+    oidc: Option<Arc<Provider>>,
+    known: Answers<TokenHash, Result<Arc<Identity>, AuthError>>,
+}
+
+/// Tokens and their users that are kept.
+const MOST_KNOWN: usize = 10_000;
+
+/// A token that was taken back must not be good for longer.
+const HOLDS: Duration = Duration::from_secs(10);
+
+/// How long finding out may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+// === impl Authenticator ===
+
+impl Authenticator {
+    /// The ways that are configured; `ask` reaches the cluster that reviews tokens.
+    ///
+    /// # Errors
+    /// When the OpenID provider's URL or CA cannot be used.
+    pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Result<Self, OidcError> {
+        let ways = &config.authentication;
+        let shared = Shared {
+            demanded: ways.is_configured(),
+            certificates: ways.client_certificates.is_some(),
+            reviewer: ways.token_review.as_ref().map(|options| Arc::new(Reviewer::new(options, ask))),
+            oidc: ways.oidc.as_ref().map(Provider::new).transpose()?.map(Arc::new),
+            known: Answers::new(MOST_KNOWN),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Who sends a request with these headers; at the latest after ten seconds.
+    ///
+    /// # Errors
+    /// When the caller proves nothing although that is demanded, or proves to be nobody; when it cannot be found out now.
+    pub async fn identify(&self, peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthError> {
+        if !self.shared.demanded {
+            return anonymous(peer, headers);
+        }
+        if let Some(shown) = peer.certificate.as_ref().filter(|_| self.shared.certificates) {
+            return certificate::identity(shown, jiff::Timestamp::now()).map(Arc::new);
+        }
+        let Some(token) = Token::of(headers)? else { return Err(AuthError::Nothing) };
+        let shared = self.shared.clone();
+        let key = token.hash();
+        let ask = move || async move { shared.look_up(&token).await }.boxed();
+        self.shared.known.get(key, ask).await.value
+    }
+}
+
+impl std::fmt::Debug for Authenticator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authenticator").field("demanded", &self.shared.demanded).finish_non_exhaustive()
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    async fn look_up(&self, token: &Token) -> Answer<Result<Arc<Identity>, AuthError>> {
+        if let Some(provider) = self.oidc.as_ref().filter(|provider| provider.issued(token)) {
+            return match provider.identity(token, DEADLINE).await {
+                Ok((identity, valid_for)) => {
+                    Answer { value: Ok(Arc::new(identity)), holds: HOLDS.min(valid_for) }
+                }
+                Err(error) => failed(error),
+            };
+        }
+        match &self.reviewer {
+            Some(reviewer) => match reviewer.identity(token, DEADLINE).await {
+                Ok(identity) => Answer { value: Ok(Arc::new(identity)), holds: HOLDS },
+                Err(error) => failed(error),
+            },
+            None => failed(AuthError::Refused("nobody is configured who could know the token")),
+        }
+    }
+}
+
+fn failed<V>(error: AuthError) -> Answer<Result<V, AuthError>> {
+    let holds = match error {
+        AuthError::Unavailable(_) => Duration::from_secs(1),
+        _ => HOLDS,
+    };
+    Answer { value: Err(error), holds }
+}
+
+/// Where nothing is configured everybody on this machine may ask, but no page of a browser: neither under a name that it
+/// made resolve to this machine, nor from another origin.
+fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthError> {
+    if !peer.address.ip().to_canonical().is_loopback() {
+        return Err(AuthError::Refused("the caller is not on this machine"));
+    }
+    if headers.get(http::header::HOST).is_some_and(|host| !is_local(host.as_bytes())) {
+        return Err(AuthError::Refused("the Host header does not name this machine"));
+    }
+    let elsewhere = |origin: &http::HeaderValue| {
+        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+        !host.is_some_and(|host| is_local(host.as_bytes()))
+    };
+    if headers.get(http::header::ORIGIN).is_some_and(elsewhere) {
+        return Err(AuthError::Refused("the request is a page's from elsewhere"));
+    }
+    Ok(Arc::new(Identity::loopback()))
+}
+
+/// Whether `host[:port]` is this machine by name or address.
+fn is_local(host: &[u8]) -> bool {
+    let Ok(Ok(authority)) = std::str::from_utf8(host).map(str::parse::<http::uri::Authority>) else {
+        return false;
+    };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+impl From<AuthError> for Status {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Unavailable(why) => Status::service_unavailable(why),
+            AuthError::Nothing | AuthError::Refused(_) => Status::unauthorized(),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Answers that are kept for a short while, each asked for once for however many want it.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Answers by question, of which at most so many are kept.
+pub(crate) struct Answers<K, V> {
+    most: usize,
+    inner: Mutex<Inner<K, V>>,
+}
+
+/// What somebody asked found out.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer<V> {
+    pub(crate) value: V,
+    /// How long it holds, counted from when it was asked for: not from when it came.
+    pub(crate) holds: Duration,
+}
+
+/// An answer, and how long ago it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Aged<V> {
+    pub(crate) value: V,
+    pub(crate) age: Duration,
+}
+
+struct Inner<K, V> {
+    known: HashMap<K, Known<V>>,
+    asking: HashMap<K, Asking<V>>,
+    /// The keys of `known`, oldest first.
+    order: VecDeque<K>,
+}
+
+struct Known<V> {
+    value: V,
+    asked: Instant,
+    until: Instant,
+}
+
+/// Somebody asks. When all who wait have gone, so has this.
+struct Asking<V> {
+    asked: Instant,
+    flight: WeakShared<BoxFuture<'static, Answer<V>>>,
+}
+
+// === impl Answers ===
+
+impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
+    pub(crate) fn new(most: usize) -> Self {
+        let inner = Inner { known: HashMap::new(), asking: HashMap::new(), order: VecDeque::new() };
+        Self { most: most.max(1), inner: Mutex::new(inner) }
+    }
+
+    /// The answer to `key`: one that is kept, one that is on its way, or the one of `ask`, which has to end by itself.
+    pub(crate) async fn get(&self, key: K, ask: impl FnOnce() -> BoxFuture<'static, Answer<V>>) -> Aged<V> {
+        let (asked, flight) = match self.find(&key, ask) {
+            Found::Known(aged) => return aged,
+            Found::Asking(asked, flight) => (asked, flight),
+        };
+        let answer = flight.clone().await;
+        self.keep(key, asked, &answer);
+        Aged { value: answer.value, age: asked.elapsed() }
+    }
+
+    fn find(&self, key: &K, ask: impl FnOnce() -> BoxFuture<'static, Answer<V>>) -> Found<V> {
+        let now = Instant::now();
+        let mut inner = self.inner.lock();
+        if let Some(known) = inner.known.get(key).filter(|known| now < known.until) {
+            return Found::Known(Aged { value: known.value.clone(), age: now - known.asked });
+        }
+        let under_way =
+            inner.asking.get(key).and_then(|asking| Some((asking.asked, asking.flight.upgrade()?)));
+        if let Some((asked, flight)) = under_way {
+            return Found::Asking(asked, flight);
+        }
+        let flight = ask().shared();
+        if let Some(weak) = flight.downgrade() {
+            inner.asking.insert(key.clone(), Asking { asked: now, flight: weak });
+        }
+        // Those whose askers have all gone away.
+        if inner.asking.len() > self.most {
+            inner.asking.retain(|_, asking| asking.flight.upgrade().is_some());
+        }
+        Found::Asking(now, flight)
+    }
+
+    fn keep(&self, key: K, asked: Instant, answer: &Answer<V>) {
+        let mut inner = self.inner.lock();
+        // Another may ask by now; and of all who waited the first one is here.
+        if inner.asking.get(&key).is_none_or(|asking| asking.asked != asked) {
+            return;
+        }
+        inner.asking.remove(&key);
+        if answer.holds.is_zero() {
+            inner.known.remove(&key);
+            return;
+        }
+        let known = Known { value: answer.value.clone(), asked, until: asked + answer.holds };
+        if inner.known.insert(key.clone(), known).is_none() {
+            inner.order.push_back(key);
+        }
+        while inner.known.len() > self.most {
+            let Some(oldest) = inner.order.pop_front() else { break };
+            inner.known.remove(&oldest);
+        }
+        // Keys that were forgotten on the way.
+        if inner.order.len() > 2 * self.most {
+            let Inner { known, order, .. } = &mut *inner;
+            order.retain(|key| known.contains_key(key));
+        }
+    }
+}
+
+enum Found<V> {
+    Known(Aged<V>),
+    Asking(Instant, Shared<BoxFuture<'static, Answer<V>>>),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    struct Asked {
+        answers: Arc<Answers<&'static str, usize>>,
+        times: Arc<AtomicUsize>,
+    }
+
+    impl Asked {
+        fn new(most: usize) -> Self {
+            Self { answers: Arc::new(Answers::new(most)), times: Arc::default() }
+        }
+
+        /// Asks what takes a second and answers how often it was asked.
+        async fn ask(&self, key: &'static str, holds: u64) -> Aged<usize> {
+            let times = self.times.clone();
+            let ask = move || {
+                async move {
+                    let value = times.fetch_add(1, Ordering::Relaxed) + 1;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    Answer { value, holds: Duration::from_secs(holds) }
+                }
+                .boxed()
+            };
+            self.answers.get(key, ask).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_who_want_it_at_once_ask_once() {
+        let asked = Asked::new(10);
+        let all = futures::future::join_all((0..50).map(|_| asked.ask("a", 10))).await;
+        assert!(all.iter().all(|aged| *aged == Aged { value: 1, age: Duration::from_secs(1) }), "{all:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_holds_from_when_it_was_asked_for() {
+        let asked = Asked::new(10);
+        asked.ask("a", 10).await;
+        tokio::time::advance(Duration::from_millis(8_999)).await;
+        assert_eq!(asked.ask("a", 10).await, Aged { value: 1, age: Duration::from_millis(9_999) });
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(asked.ask("a", 10).await.value, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_hold_is_asked_again() {
+        let asked = Asked::new(10);
+        assert_eq!(asked.ask("a", 0).await.value, 1);
+        assert_eq!(asked.ask("a", 0).await.value, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn askers_that_go_away_leave_nothing_behind() {
+        let asked = Asked::new(10);
+        let waited = tokio::time::timeout(Duration::from_millis(500), asked.ask("a", 10)).await;
+        assert!(waited.is_err());
+        assert_eq!(asked.ask("a", 10).await, Aged { value: 2, age: Duration::from_secs(1) });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_so_many_are_kept() {
+        let asked = Asked::new(2);
+        for key in ["a", "b", "c", "d"] {
+            asked.ask(key, 10).await;
+        }
+        assert_eq!(asked.answers.inner.lock().known.len(), 2);
+        assert_eq!(asked.ask("d", 10).await.value, 4);
+        assert_eq!(asked.ask("a", 10).await.value, 5);
+        for _ in 0..50 {
+            for key in ["a", "b", "c"] {
+                asked.ask(key, 1).await;
+            }
+        }
+        let inner = asked.answers.inner.lock();
+        assert!(inner.order.len() <= 4 && inner.known.len() <= 2 && inner.asking.is_empty());
+    }
+}

@@ -1,0 +1,81 @@
+//! Asking a cluster something small, as a trait: what reviews need of a fleet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Asks clusters by name, in the gateway's own name.
+pub trait Ask: Send + Sync + 'static {
+    /// Sends one request and reads the whole answer, of at most [`MOST_BYTES`]; ends after `within` whatever happens.
+    fn ask(
+        &self,
+        cluster: &str,
+        request: Request<Bytes>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response<Bytes>, AskError>>;
+}
+
+/// Most bytes of an answer: reviews and key sets are far smaller.
+pub const MOST_BYTES: usize = 1024 * 1024;
+
+/// Why a cluster did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// There is no cluster of this name.
+    #[error("there is no cluster {0:?}")]
+    Unknown(Arc<str>),
+    /// It cannot be reached now, or did not answer in time.
+    #[error("the cluster does not answer: {0}")]
+    Down(Arc<str>),
+    /// It answers something that is no answer.
+    #[error("the cluster's answer cannot be used: {0}")]
+    Unusable(Arc<str>),
+}
+
+// === impl AskError ===
+
+impl AskError {
+    /// Whether the cluster may be well again later: it is down or busy, and did not refuse.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        matches!(self, Self::Down(_))
+    }
+}
+
+/// Posts a review and reads it back with its status.
+pub(crate) async fn review<Q: Serialize, A: DeserializeOwned>(
+    ask: &dyn Ask,
+    cluster: &str,
+    path: &'static str,
+    question: &Q,
+    within: Duration,
+) -> Result<A, AskError> {
+    let unusable = |error: &dyn std::fmt::Display| AskError::Unusable(error.to_string().into());
+    let body = serde_json::to_vec(question).map_err(|error| unusable(&error))?;
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::ACCEPT, "application/json")
+        .body(Bytes::from(body))
+        .map_err(|error| unusable(&error))?;
+    let asking = tokio::time::timeout(within, ask.ask(cluster, request, within));
+    let answer =
+        asking.await.unwrap_or_else(|_| Err(AskError::Down(format!("not within {within:?}").into())))?;
+    match answer.status() {
+        StatusCode::OK | StatusCode::CREATED => {
+            serde_json::from_slice(answer.body()).map_err(|error| unusable(&error))
+        }
+        // What it says may be about somebody else: only the code is told on.
+        busy if busy.is_server_error() || busy == StatusCode::TOO_MANY_REQUESTS => {
+            Err(AskError::Down(format!("it answered {busy}").into()))
+        }
+        refused => Err(AskError::Unusable(format!("it answered {refused} to a review").into())),
+    }
+}

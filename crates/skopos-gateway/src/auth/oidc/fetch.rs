@@ -1,0 +1,93 @@
+//! Getting a provider's documents: over TLS, small, soon, and from nowhere else.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt as _, Limited};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use skopos::transport::{RequestOptions, Transport, TransportOptions};
+
+use super::OidcError;
+
+/// Gets documents.
+pub(super) trait Fetch: Send + Sync + 'static {
+    /// The document at a URL, whole; the error is for the log.
+    fn fetch(&self, url: &str, within: Duration) -> BoxFuture<'static, Result<Bytes, String>>;
+}
+
+/// Most bytes of a document.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// Gets documents over HTTPS, and follows no redirect.
+pub(super) struct HttpsFetch {
+    /// The only CAs that are trusted; the system's if absent.
+    ca: Option<Vec<Vec<u8>>>,
+}
+
+// === impl HttpsFetch ===
+
+impl HttpsFetch {
+    pub(super) fn new(ca: Option<&Path>) -> Result<Self, OidcError> {
+        let unusable =
+            |path: &Path, why: &dyn std::fmt::Display| OidcError::Ca(format!("{}: {why}", path.display()));
+        let read = |path: &Path| {
+            let pem = std::fs::read(path).map_err(|error| unusable(path, &error))?;
+            let all: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(&pem).map(|c| c.map(|c| c.to_vec())).collect();
+            match all {
+                Ok(all) if all.is_empty() => Err(unusable(path, &"it has no certificate")),
+                Ok(all) => Ok(all),
+                Err(error) => Err(unusable(path, &error)),
+            }
+        };
+        Ok(Self { ca: ca.map(read).transpose()? })
+    }
+
+    async fn get(ca: Option<Vec<Vec<u8>>>, url: String, within: Duration) -> Result<Bytes, String> {
+        let uri: http::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
+        if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
+            return Err(format!("{url} is not https"));
+        }
+        let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+        let origin = http::Uri::builder()
+            .scheme("https")
+            .authority(uri.authority().map_or("", |authority| authority.as_str()))
+            .path_and_query("/")
+            .build()
+            .map_err(|error| format!("{url}: {error}"))?;
+        let mut config = kube::Config::new(origin);
+        config.root_cert = ca;
+        // A connection of its own: keys are fetched every few minutes at most.
+        let transport =
+            Transport::from_config(config, TransportOptions::default()).map_err(|e| e.to_string())?;
+        let options = RequestOptions {
+            deadline: Some(within),
+            wait_for_connection: Some(true),
+            ..RequestOptions::default()
+        };
+        let request = http::Request::get(path)
+            .header(http::header::ACCEPT, "application/json")
+            .extension(options)
+            .body(kube::client::Body::empty())
+            .map_err(|error| error.to_string())?;
+        let answer = transport.send(request).await.map_err(|error| format!("{url}: {error}"))?;
+        if answer.status() != http::StatusCode::OK {
+            return Err(format!("{url} answered {}", answer.status()));
+        }
+        let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
+        Ok(body.map_err(|error| format!("{url}: {error}"))?.to_bytes())
+    }
+}
+
+impl Fetch for HttpsFetch {
+    fn fetch(&self, url: &str, within: Duration) -> BoxFuture<'static, Result<Bytes, String>> {
+        let (ca, url) = (self.ca.clone(), url.to_owned());
+        Box::pin(async move {
+            let getting = tokio::time::timeout(within, Self::get(ca, url, within));
+            getting.await.unwrap_or_else(|_| Err(format!("no answer within {within:?}")))
+        })
+    }
+}

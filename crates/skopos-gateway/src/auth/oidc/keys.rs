@@ -1,0 +1,143 @@
+//! The public keys of a provider: fetched when needed, kept for a while, and never fetched more often than bearable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jsonwebtoken::jwk::{Jwk, JwkSet, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::AuthError;
+use super::fetch::Fetch;
+use crate::answers::{Answer, Answers};
+
+/// The keys of one issuer.
+pub(super) struct Keys {
+    issuer: String,
+    fetch: Arc<dyn Fetch>,
+    last: Arc<Mutex<Option<Arc<KeySet>>>>,
+    fetching: Answers<(), Result<Arc<KeySet>, AuthError>>,
+}
+
+/// What the provider published.
+#[derive(Debug)]
+struct KeySet {
+    keys: Vec<Jwk>,
+    fetched: Instant,
+}
+
+/// Keys are fetched anew when they are older, so that those taken back are not used for long.
+const FRESH: Duration = Duration::from_secs(300);
+
+/// While the provider does not answer, keys that are not older are used.
+const USABLE: Duration = Duration::from_secs(3600);
+
+/// A token with an unknown key makes them be fetched, but not more often than this.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Most keys of a provider, and of those without a name that are tried.
+const MOST_KEYS: usize = 100;
+const MOST_TRIED: usize = 10;
+
+// === impl Keys ===
+
+impl Keys {
+    pub(super) fn new(issuer: String, fetch: Arc<dyn Fetch>) -> Self {
+        Self { issuer, fetch, last: Arc::default(), fetching: Answers::new(1) }
+    }
+
+    /// The keys that a token may be signed with; at the latest after `within`.
+    pub(super) async fn find(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+        within: Duration,
+    ) -> Result<Vec<DecodingKey>, AuthError> {
+        let last = self.last.lock().clone();
+        let fresh = last.as_ref().filter(|set| set.fetched.elapsed() < FRESH);
+        if let Some(found) = fresh.map(|set| set.find(id, algorithm)).filter(|found| !found.is_empty()) {
+            return Ok(found);
+        }
+        match self.fetched(within).await {
+            Ok(set) => match set.find(id, algorithm) {
+                none if none.is_empty() => Err(AuthError::Refused("the token is signed with an unknown key")),
+                found => Ok(found),
+            },
+            Err(error) => {
+                let usable = last.filter(|set| set.fetched.elapsed() < USABLE);
+                let found = usable.map(|set| set.find(id, algorithm)).unwrap_or_default();
+                if found.is_empty() { Err(error) } else { Ok(found) }
+            }
+        }
+    }
+
+    async fn fetched(&self, within: Duration) -> Result<Arc<KeySet>, AuthError> {
+        let (issuer, fetch, last) = (self.issuer.clone(), self.fetch.clone(), self.last.clone());
+        let ask = move || -> futures::future::BoxFuture<'static, _> {
+            Box::pin(async move {
+                let got = tokio::time::timeout(within, get(&issuer, &*fetch, within)).await;
+                let value = match got.unwrap_or_else(|_| Err(format!("no answer within {within:?}"))) {
+                    Ok(keys) => {
+                        let set = Arc::new(KeySet { keys, fetched: Instant::now() });
+                        *last.lock() = Some(set.clone());
+                        Ok(set)
+                    }
+                    Err(error) => {
+                        tracing::warn!(%issuer, %error, "the OpenID provider's keys cannot be fetched");
+                        Err(AuthError::Unavailable("the OpenID provider does not answer"))
+                    }
+                };
+                Answer { value, holds: PAUSE }
+            })
+        };
+        self.fetching.get((), ask).await.value
+    }
+}
+
+/// What is read of the provider's description.
+#[derive(Deserialize)]
+struct Description {
+    issuer: String,
+    jwks_uri: String,
+}
+
+async fn get(issuer: &str, fetch: &dyn Fetch, within: Duration) -> Result<Vec<Jwk>, String> {
+    let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+    let description = fetch.fetch(&url, within).await?;
+    let description: Description = serde_json::from_slice(&description).map_err(|e| format!("{url}: {e}"))?;
+    if description.issuer != issuer {
+        return Err(format!("{url} describes another issuer"));
+    }
+    let set = fetch.fetch(&description.jwks_uri, within).await?;
+    let set: JwkSet = serde_json::from_slice(&set).map_err(|e| format!("{}: {e}", description.jwks_uri))?;
+    if set.keys.len() > MOST_KEYS {
+        return Err(format!("{} has more than {MOST_KEYS} keys", description.jwks_uri));
+    }
+    Ok(set.keys)
+}
+
+// === impl KeySet ===
+
+impl KeySet {
+    /// Those with this name, if the token names one; otherwise those without. Only such as may verify, with this algorithm.
+    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Vec<DecodingKey> {
+        let named = |key: &&Jwk| id.is_none() || key.common.key_id.as_deref() == id;
+        let for_signatures = |key: &&Jwk| {
+            let common = &key.common;
+            let by_use = common.public_key_use.as_ref().is_none_or(|used| *used == PublicKeyUse::Signature);
+            let by_operations = common.key_operations.as_ref();
+            by_use && by_operations.is_none_or(|all| all.contains(&KeyOperations::Verify))
+        };
+        let name = format!("{algorithm:?}");
+        let fits = |key: &&Jwk| {
+            key.common.key_algorithm.is_none_or(|for_algorithm| format!("{for_algorithm:?}") == name)
+        };
+        let all = self.keys.iter().filter(named).filter(for_signatures).filter(fits);
+        all.filter_map(|key| DecodingKey::from_jwk(key).ok())
+            .filter(|key| key.family() == algorithm.family())
+            .take(MOST_TRIED)
+            .collect()
+    }
+}

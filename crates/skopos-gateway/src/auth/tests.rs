@@ -1,0 +1,186 @@
+use std::net::SocketAddr;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::ask::AskError;
+use crate::config::{Authentication, ClientCertificates, TokenReview};
+use crate::testing::Script;
+
+fn peer(address: &str) -> Peer {
+    let address: SocketAddr = address.parse().unwrap();
+    Peer { address, certificate: None, tls: true, draining: CancellationToken::new() }
+}
+
+fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
+    lines.iter().map(|(name, value)| (http::HeaderName::from_static(name), value.parse().unwrap())).collect()
+}
+
+fn bearer(token: &str) -> HeaderMap {
+    headers(&[("authorization", &format!("Bearer {token}"))])
+}
+
+fn reviewing(audiences: &[&str], script: &Script) -> Authenticator {
+    let audiences = audiences.iter().map(|audience| (*audience).to_owned()).collect();
+    let token_review = Some(TokenReview { cluster: "home".into(), audiences });
+    let authentication = Authentication { token_review, ..Authentication::default() };
+    let config = Config { authentication, ..Config::default() };
+    Authenticator::new(&config, script.arc()).unwrap()
+}
+
+fn jane() -> Script {
+    Script::reviewing(|_, spec| match spec["token"].as_str() {
+        Some("good") => json!({
+            "authenticated": true,
+            "audiences": ["skopos"],
+            "user": {"username": "jane", "uid": "7", "groups": ["dev"], "extra": {"scopes": ["a"]}},
+        }),
+        _ => json!({"authenticated": false, "error": "unknown token"}),
+    })
+}
+
+const CLIENT: &str = "10.0.0.9:1234";
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_reviewed_by_the_cluster_and_the_identity_is_complete() {
+    let script = jane();
+    let who = reviewing(&[], &script).identify(&peer(CLIENT), &bearer("good")).await.unwrap();
+    assert_eq!((who.user.as_str(), who.uid.as_str()), ("jane", "7"));
+    assert_eq!(who.groups, ["dev", "system:authenticated"]);
+    assert_eq!(who.extra["scopes"], ["a"]);
+    let (cluster, question) = script.asked().remove(0);
+    assert_eq!((cluster.as_str(), &question["spec"]), ("home", &json!({"token": "good"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_shows_nothing_or_something_wrong_is_unknown() {
+    let script = jane();
+    let authenticator = reviewing(&[], &script);
+    for sent in [headers(&[]), bearer("bad"), headers(&[("authorization", "Basic good")]), bearer("")] {
+        for address in [CLIENT, "127.0.0.1:1"] {
+            let error = authenticator.identify(&peer(address), &sent).await.unwrap_err();
+            assert_eq!(Status::from(error), Status::unauthorized(), "{sent:?}");
+        }
+    }
+    // A header of a front proxy, or a name in the clear, proves nothing.
+    let forged = headers(&[("x-remote-user", "jane"), ("impersonate-user", "jane")]);
+    assert_eq!(authenticator.identify(&peer(CLIENT), &forged).await, Err(AuthError::Nothing));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_good_for_ten_seconds_after_it_was_taken_back() {
+    let script = jane();
+    let authenticator = reviewing(&[], &script);
+    let all = futures::future::join_all(
+        (0..50).map(|_| async { authenticator.identify(&peer(CLIENT), &bearer("good")).await.is_ok() }),
+    );
+    assert!(all.await.into_iter().all(|known| known));
+    assert_eq!(script.asked().len(), 1, "many at once ask once");
+    script.answers(|_, _| Ok((201, json!({"status": {"authenticated": false}}))));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert!(authenticator.identify(&peer(CLIENT), &bearer("good")).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_for_another_audience_is_refused() {
+    let known = |audiences: &'static [&str]| async move {
+        reviewing(audiences, &jane()).identify(&peer(CLIENT), &bearer("good")).await.is_ok()
+    };
+    assert!(known(&["skopos"]).await && known(&["other", "skopos"]).await);
+    assert!(!known(&["other"]).await);
+    // A cluster that says nothing about audiences has not checked any.
+    let silent = Script::reviewing(|_, _| json!({"authenticated": true, "user": {"username": "jane"}}));
+    assert!(reviewing(&["skopos"], &silent).identify(&peer(CLIENT), &bearer("good")).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_name_nobody_are_no_proof() {
+    for status in [
+        json!({}),
+        json!({"authenticated": true}),
+        json!({"authenticated": true, "user": {"username": ""}}),
+        json!({"authenticated": true, "error": "but", "user": {"username": "jane"}}),
+        json!({"user": {"username": "jane"}}),
+    ] {
+        let text = status.to_string();
+        let script = Script::reviewing(move |_, _| status.clone());
+        assert!(reviewing(&[], &script).identify(&peer(CLIENT), &bearer("good")).await.is_err(), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_cannot_be_asked_is_no_proof_that_the_caller_is_nobody() {
+    let script = Script::new(|_, _| Err(AskError::Down("refused".into())));
+    let error = reviewing(&[], &script).identify(&peer(CLIENT), &bearer("good")).await.unwrap_err();
+    assert_eq!(Status::from(error).code, 503);
+    // And is asked again soon.
+    script
+        .answers(|_, _| Ok((201, json!({"status": {"authenticated": true, "user": {"username": "jane"}}}))));
+    let authenticator = reviewing(&[], &script);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(authenticator.identify(&peer(CLIENT), &bearer("good")).await.is_ok());
+
+    let slow = jane();
+    slow.takes(Duration::from_secs(3600));
+    let before = tokio::time::Instant::now();
+    let error = reviewing(&[], &slow).identify(&peer(CLIENT), &bearer("good")).await.unwrap_err();
+    assert!(matches!(error, AuthError::Unavailable(_)) && before.elapsed() <= DEADLINE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_made_up_tokens_is_a_trickle_of_reviews() {
+    let script = jane();
+    script.takes(Duration::from_secs(3600));
+    let authenticator = reviewing(&[], &script);
+    let tokens: Vec<HeaderMap> = (0..500).map(|n| bearer(&format!("made-up-{n}"))).collect();
+    let peer = peer(CLIENT);
+    futures::future::join_all(tokens.iter().map(|token| authenticator.identify(&peer, token))).await;
+    assert_eq!(script.asked().len(), 32);
+}
+
+#[tokio::test]
+async fn nothing_configured_is_for_this_machine_alone() {
+    let open = Authenticator::new(&Config::default(), jane().arc()).unwrap();
+    let who = |address: &'static str, lines: &'static [(&'static str, &'static str)]| {
+        let open = open.clone();
+        async move { open.identify(&peer(address), &headers(lines)).await.map(|who| who.user.clone()) }
+    };
+    for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        assert_eq!(who(address, &[]).await.unwrap(), "skopos:loopback-anonymous", "{address}");
+    }
+    assert!(who(CLIENT, &[]).await.is_err());
+    for host in [&[("host", "localhost:8001")], &[("host", "127.0.0.1:8001")], &[("host", "[::1]:8001")]] {
+        assert!(who("127.0.0.1:1", host).await.is_ok(), "{host:?}");
+    }
+    // A page of a browser that resolves its own name to this machine, and one from elsewhere.
+    for page in [
+        &[("host", "evil.example:8001")],
+        &[("host", "127.0.0.1.evil.example")],
+        &[("host", "10.0.0.1")],
+        &[("origin", "https://evil.example")],
+        &[("origin", "null")],
+    ] {
+        assert!(who("127.0.0.1:1", page).await.is_err(), "{page:?}");
+    }
+    assert!(who("127.0.0.1:1", &[("origin", "http://localhost:8001")]).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_certificate_counts_only_where_it_is_asked_for() {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
+    let shown = Peer { certificate: Some(params.self_signed(&key).unwrap().der().clone()), ..peer(CLIENT) };
+
+    let client_certificates = Some(ClientCertificates { ca: "ca.pem".into() });
+    let authentication = Authentication { client_certificates, ..Authentication::default() };
+    let config = Config { authentication, ..Config::default() };
+    let by_certificate = Authenticator::new(&config, jane().arc()).unwrap();
+    assert_eq!(by_certificate.identify(&shown, &bearer("good")).await.unwrap().user, "jane");
+    assert_eq!(by_certificate.identify(&peer(CLIENT), &headers(&[])).await, Err(AuthError::Nothing));
+    assert!(by_certificate.identify(&peer(CLIENT), &bearer("good")).await.is_err());
+
+    assert_eq!(reviewing(&[], &jane()).identify(&shown, &headers(&[])).await, Err(AuthError::Nothing));
+}

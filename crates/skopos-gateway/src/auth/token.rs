@@ -1,0 +1,97 @@
+//! A bearer token, which nobody gets to see.
+
+use std::fmt;
+
+use http::{HeaderMap, header};
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+use super::AuthError;
+
+/// A bearer token: wiped when dropped, and never printed.
+pub(super) struct Token(Zeroizing<String>);
+
+/// Stands for a token where it must not be kept.
+pub(super) type TokenHash = [u8; 32];
+
+/// Longer ones are refused unread; those of real providers stay below.
+const LONGEST: usize = 16 * 1024;
+
+// === impl Token ===
+
+impl Token {
+    /// The token of a request, if it has one.
+    ///
+    /// # Errors
+    /// When there is more than one, or it is no token.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Option<Self>, AuthError> {
+        let mut all = headers.get_all(header::AUTHORIZATION).iter();
+        let Some(value) = all.next() else { return Ok(None) };
+        if all.next().is_some() {
+            return Err(AuthError::Refused("there is more than one Authorization header"));
+        }
+        let text = value.to_str().map_err(|_| AuthError::Refused("the Authorization header is no text"))?;
+        let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+        let token = token.trim();
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return Err(AuthError::Refused("only bearer tokens are accepted"));
+        }
+        if token.is_empty() || token.len() > LONGEST || token.contains(|c: char| !c.is_ascii_graphic()) {
+            return Err(AuthError::Refused(
+                "the bearer token is empty, too long, or has characters of no token",
+            ));
+        }
+        Ok(Some(Self(Zeroizing::new(token.to_owned()))))
+    }
+
+    pub(super) fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn hash(&self) -> TokenHash {
+        Sha256::digest(self.0.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(values: &[&str]) -> Result<Option<String>, AuthError> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(header::AUTHORIZATION, value.parse().unwrap());
+        }
+        Token::of(&headers).map(|token| token.map(|token| token.expose().to_owned()))
+    }
+
+    #[test]
+    fn a_token_is_read_and_never_printed() {
+        assert_eq!(of(&[]), Ok(None));
+        for spelling in ["Bearer secret", "bearer secret", "BEARER  secret "] {
+            assert_eq!(of(&[spelling]), Ok(Some("secret".into())), "{spelling}");
+        }
+        assert_eq!(format!("{:?}", Token(Zeroizing::new("secret".into()))), "Token");
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let long = format!("Bearer {}", "x".repeat(LONGEST + 1));
+        for values in [
+            &["Basic YTpi"][..],
+            &["Bearer"],
+            &["Bearer "],
+            &["Bearer a b"],
+            &["Bearer a", "Bearer b"],
+            &[&long],
+        ] {
+            assert!(of(values).is_err(), "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a request wants to do, in the words of authorization.
+
+use skopos_wire::{GroupResource, Status};
+
+use super::Decision;
+use crate::auth::Identity;
+
+/// What a request wants to do: with a resource, or with a path that is none (then `resource` is empty).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Attributes {
+    /// get, list, watch, create, ...
+    pub verb: String,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version of the group.
+    pub version: String,
+    /// The resource, in the plural.
+    pub resource: String,
+    /// The subresource, or empty.
+    pub subresource: String,
+    /// The namespace; empty for all of them, or for what has none.
+    pub namespace: String,
+    /// The name; empty for all of them.
+    pub name: String,
+    /// The path, where it is no resource.
+    pub path: String,
+}
+
+// === impl Attributes ===
+
+impl Attributes {
+    /// Reading or changing a resource, everywhere; narrow it with the fields.
+    #[must_use]
+    pub fn resource(verb: &str, group: &str, version: &str, resource: &str) -> Self {
+        Self {
+            verb: verb.into(),
+            group: group.into(),
+            version: version.into(),
+            resource: resource.into(),
+            ..Self::default()
+        }
+    }
+
+    /// Asking for a path that is no resource, such as `/version`. The verb is the method's name.
+    #[must_use]
+    pub fn path(method: &http::Method, path: impl Into<String>) -> Self {
+        Self { verb: method.as_str().to_ascii_lowercase(), path: path.into(), ..Self::default() }
+    }
+
+    /// Within one namespace.
+    #[must_use]
+    pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Of one object.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How the API server refuses it.
+    #[must_use]
+    pub fn forbidden(&self, who: &Identity, decision: &Decision) -> Status {
+        let resource = match self.subresource.as_str() {
+            "" => self.resource.clone(),
+            sub => format!("{}/{sub}", self.resource),
+        };
+        let mut status = match self.path.as_str() {
+            "" => {
+                let namespace = Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+                let resource = GroupResource::new(&self.group, &resource);
+                Status::forbidden_to(&who.user, &self.verb, resource, &self.name, namespace)
+            }
+            path => {
+                let problem = format!("User {:?} cannot {} path {path:?}", who.user, self.verb);
+                Status::forbidden(GroupResource::new("", ""), "", problem)
+            }
+        };
+        if !decision.reason.is_empty() {
+            status.message = format!("{}: {}", status.message, decision.reason);
+        }
+        status
+    }
+}

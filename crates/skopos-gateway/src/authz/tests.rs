@@ -1,0 +1,239 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::ask::AskError;
+use crate::config::{Authorization, PolicyRule};
+use crate::testing::{Script, extra};
+
+type Reply = Result<(u16, Value), AskError>;
+
+fn jane() -> Arc<Identity> {
+    Arc::new(Identity {
+        uid: "7".into(),
+        extra: extra("scopes", &["a", "b"]),
+        ..Identity::authenticated("jane", ["dev".to_owned()])
+    })
+}
+
+fn pods() -> Attributes {
+    Attributes::resource("list", "", "v1", "pods").in_namespace("shop")
+}
+
+fn allowing() -> Script {
+    Script::reviewing(|_, _| json!({"allowed": true, "reason": "RBAC"}))
+}
+
+fn authorizer(script: &Script) -> Authorizer {
+    Authorizer::new(&Config::default(), script.arc())
+}
+
+fn with_policy(mode: AuthorizationMode, when_member_is_down: MemberDown) -> Config {
+    let rule =
+        PolicyRule { users: vec!["jane".into()], resources: vec!["pods".into()], ..PolicyRule::default() };
+    let authorization =
+        Authorization { mode, when_member_is_down, policy: vec![rule], ..Authorization::default() };
+    Config { authorization, ..Config::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_member_is_asked_for_the_whole_identity_and_all_attributes() {
+    let script = allowing();
+    let what = Attributes { subresource: "log".into(), name: "web-0".into(), ..pods() };
+    let decision = authorizer(&script).decide("a", &jane(), &what).await;
+    assert_eq!(
+        (decision.allowed, decision.source, &*decision.reason),
+        (true, DecisionSource::Member, "RBAC")
+    );
+    let (cluster, question) = script.asked().remove(0);
+    assert_eq!(cluster, "a");
+    assert_eq!(
+        question,
+        json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": "jane",
+                "uid": "7",
+                "groups": ["dev", "system:authenticated"],
+                "extra": {"scopes": ["a", "b"]},
+                "resourceAttributes": {
+                    "verb": "list", "group": "", "version": "v1", "resource": "pods", "subresource": "log",
+                    "namespace": "shop", "name": "web-0",
+                },
+            },
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_of_exactly_one_question() {
+    let script = allowing();
+    let authorizer = authorizer(&script);
+    let (jane, what) = (jane(), pods());
+    let change = |change: &dyn Fn(&mut Identity)| {
+        let mut other = Identity::clone(&jane);
+        change(&mut other);
+        Arc::new(other)
+    };
+    let others = [
+        change(&|who| who.user = "joe".into()),
+        change(&|who| who.uid = "8".into()),
+        change(&|who| who.groups.push("ops".into())),
+        change(&|who| who.groups.clear()),
+        change(&|who| who.extra = extra("scopes", &["a"])),
+        change(&|who| who.extra = extra("scope", &["a", "b"])),
+        change(&|who| who.extra.clear()),
+    ];
+    let questions = [
+        Attributes { verb: "watch".into(), ..what.clone() },
+        Attributes { group: "apps".into(), ..what.clone() },
+        Attributes { version: "v2".into(), ..what.clone() },
+        Attributes { resource: "secrets".into(), ..what.clone() },
+        Attributes { subresource: "status".into(), ..what.clone() },
+        Attributes { namespace: "".into(), ..what.clone() },
+        Attributes { name: "web".into(), ..what.clone() },
+        Attributes { path: "/version".into(), ..what.clone() },
+    ];
+    authorizer.decide("a", &jane, &what).await;
+    authorizer.decide("b", &jane, &what).await;
+    for other in &others {
+        authorizer.decide("a", other, &what).await;
+    }
+    for question in &questions {
+        authorizer.decide("a", &jane, question).await;
+    }
+    assert_eq!(script.asked().len(), 2 + others.len() + questions.len());
+    // And all of them are kept.
+    authorizer.decide("a", &jane, &what).await;
+    for question in &questions {
+        authorizer.decide("a", &jane, question).await;
+    }
+    assert_eq!(script.asked().len(), 2 + others.len() + questions.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_kept_for_ten_seconds_for_and_against() {
+    for allowed in [true, false] {
+        let script = Script::reviewing(move |_, _| json!({"allowed": allowed}));
+        let authorizer = authorizer(&script);
+        authorizer.decide("a", &jane(), &pods()).await;
+        tokio::time::advance(Duration::from_millis(9_900)).await;
+        let kept = authorizer.decide("a", &jane(), &pods()).await;
+        assert!(kept.allowed == allowed && kept.age < Duration::from_secs(10) && script.asked().len() == 1);
+        tokio::time::advance(Duration::from_millis(200)).await;
+        script.answers(move |_, _| Ok((201, json!({"status": {"allowed": !allowed}}))));
+        assert_eq!(authorizer.decide("a", &jane(), &pods()).await.allowed, !allowed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_at_once_ask_once() {
+    let script = allowing();
+    let authorizer = authorizer(&script);
+    let (jane, pods) = (jane(), pods());
+    let all = (0..100).map(|_| authorizer.decide("a", &jane, &pods));
+    assert!(futures::future::join_all(all).await.iter().all(|decision| decision.allowed));
+    assert_eq!(script.asked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_is_no_clear_yes_is_a_no() {
+    let answers: [(&str, Reply); 9] = [
+        ("no", Ok((201, json!({"status": {"allowed": false}})))),
+        ("denied", Ok((201, json!({"status": {"allowed": true, "denied": true}})))),
+        ("empty status", Ok((201, json!({"status": {}})))),
+        ("no status", Ok((201, json!({"kind": "SubjectAccessReview", "spec": {"allowed": true}})))),
+        ("no review", Ok((201, json!([])))),
+        ("forbidden", Ok((403, json!({"status": {"allowed": true}})))),
+        ("not there", Ok((404, json!({"status": {"allowed": true}})))),
+        ("busy", Ok((503, json!({"status": {"allowed": true}})))),
+        ("unknown", Err(AskError::Unknown("a".into()))),
+    ];
+    for (name, answer) in answers {
+        let script = Script::new(move |_, _| answer.clone());
+        let status = authorizer(&script).require("a", &jane(), &pods()).await.unwrap_err();
+        assert_eq!(status.code, 403, "{name}");
+        let words = "pods is forbidden: User \"jane\" cannot list resource \"pods\" in API group \"\" in the namespace \"shop\"";
+        assert!(status.message.starts_with(words), "{name}: {}", status.message);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_does_not_answer_holds_nobody_up_beyond_the_deadline() {
+    let script = allowing();
+    script.takes(Duration::from_secs(3600));
+    let before = Instant::now();
+    let decision = authorizer(&script).decide("a", &jane(), &pods()).await;
+    assert_eq!((decision.allowed, decision.source), (false, DecisionSource::MemberDown));
+    assert_eq!(before.elapsed(), Config::default().cache.member_deadline.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_down_member_is_asked_once_a_second() {
+    let script = Script::new(|_, _| Err(AskError::Down("refused".into())));
+    let authorizer = authorizer(&script);
+    for _ in 0..100 {
+        authorizer.decide("a", &jane(), &pods()).await;
+    }
+    assert!(script.asked().len() <= 2, "{}", script.asked().len());
+    script.answers(|_, _| Ok((201, json!({"status": {"allowed": true}}))));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(authorizer.decide("a", &jane(), &pods()).await.allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rules_decide_for_members_that_are_down_and_for_no_others() {
+    let config = with_policy(AuthorizationMode::Member, MemberDown::Policy);
+    let secrets = Attributes { resource: "secrets".into(), ..pods() };
+    let down = Script::new(|_, _| Err(AskError::Down("refused".into())));
+    let authorizer = Authorizer::new(&config, down.arc());
+    let decision = authorizer.decide("a", &jane(), &pods()).await;
+    assert_eq!((decision.allowed, decision.source), (true, DecisionSource::Policy));
+    assert!(!authorizer.decide("a", &jane(), &secrets).await.allowed);
+
+    // One that answers is its own master, and one that refuses to answer is not down.
+    for code in [201, 403, 404] {
+        let script = Script::new(move |_, _| Ok((code, json!({"status": {"allowed": false}}))));
+        let decision = Authorizer::new(&config, script.arc()).decide("a", &jane(), &pods()).await;
+        assert!(!decision.allowed, "{code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_policy_alone_no_member_is_asked() {
+    let script = allowing();
+    let config = with_policy(AuthorizationMode::Policy, MemberDown::Deny);
+    let authorizer = Authorizer::new(&config, script.arc());
+    assert!(authorizer.decide("a", &jane(), &pods()).await.allowed);
+    assert!(!authorizer.decide("a", &Arc::new(Identity::authenticated("joe", [])), &pods()).await.allowed);
+    assert!(script.asked().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_loopback_user_is_trusted_and_only_when_that_is_asked_for() {
+    let script = Script::reviewing(|_, _| json!({"allowed": false}));
+    let mut config = Config::default();
+    let loopback = Arc::new(Identity::loopback());
+    assert!(!Authorizer::new(&config, script.arc()).decide("a", &loopback, &pods()).await.allowed);
+    config.authorization.loopback = LoopbackTrust::Trusted;
+    let trusting = Authorizer::new(&config, script.arc());
+    assert_eq!(trusting.decide("a", &loopback, &pods()).await.source, DecisionSource::Trusted);
+    assert!(!trusting.decide("a", &jane(), &pods()).await.allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_taken_away_ends_a_watch_within_sixty_seconds() {
+    let script = allowing();
+    let authorizer = authorizer(&script);
+    let (jane, watch) = (jane(), Attributes { verb: "watch".into(), ..pods() });
+    let revoked = authorizer.revoked("a", &jane, &watch);
+    tokio::pin!(revoked);
+    for _ in 0..20 {
+        assert!(tokio::time::timeout(Duration::from_secs(30), &mut revoked).await.is_err());
+    }
+    // Somebody else asks just before, so the decision is an old one.
+    authorizer.decide("a", &jane, &watch).await;
+    script.answers(|_, _| Ok((201, json!({"status": {"allowed": false}}))));
+    let ended = tokio::time::timeout(Duration::from_secs(60), &mut revoked).await;
+    assert!(!ended.unwrap().allowed);
+}
