@@ -18,6 +18,7 @@ pub mod authz;
 pub mod config;
 pub mod headers;
 pub mod listen;
+pub mod merged;
 pub mod path;
 pub mod response;
 #[cfg(test)]

@@ -1,0 +1,161 @@
+//! What the merged view has of one member: its objects in key order, shared between the merger and all who read.
+
+use std::sync::Arc;
+
+use skopos_wire::{ObjectKey, RawObject};
+
+use super::mark::Mark;
+
+/// One version of an object, and when it came into the merged history. Cloning copies two words.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Entry {
+    /// The object as its member has it.
+    pub(crate) object: RawObject,
+    /// The mark of its last change.
+    pub(crate) mark: Mark,
+}
+
+/// The objects of one member in key order. Cloning copies a pointer; a change copies the chunk that it is in, and the list
+/// of chunks, if somebody else holds them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    chunks: Arc<Vec<Arc<Vec<Entry>>>>,
+    len: usize,
+}
+
+/// The most objects of a chunk.
+const CHUNK: usize = 128;
+
+// === impl Entry ===
+
+impl Entry {
+    pub(crate) fn key(&self) -> &ObjectKey {
+        self.object.key()
+    }
+}
+
+// === impl Contents ===
+
+impl Contents {
+    /// Of entries that are sorted by key and have no key twice.
+    pub(crate) fn from_sorted(entries: Vec<Entry>) -> Self {
+        debug_assert!(entries.is_sorted_by(|a, b| a.key() < b.key()));
+        let len = entries.len();
+        // Half full, so that what follows does not split each chunk at once.
+        let chunks = entries.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
+        Self { chunks: Arc::new(chunks), len }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Entry> {
+        let chunk = self.chunks.get(self.chunk_of(key))?;
+        chunk.binary_search_by(|entry| entry.key().cmp(key)).ok().map(|at| &chunk[at])
+    }
+
+    /// Puts an entry in, and returns the one that it replaces.
+    pub(crate) fn insert(&mut self, entry: Entry) -> Option<Entry> {
+        let last = self.chunks.len().saturating_sub(1);
+        let index = self.chunk_of(entry.key()).min(last);
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let Some(chunk) = chunks.get_mut(index) else {
+            chunks.push(Arc::new(vec![entry]));
+            self.len += 1;
+            return None;
+        };
+        let chunk = Arc::make_mut(chunk);
+        match chunk.binary_search_by(|own| own.key().cmp(entry.key())) {
+            Ok(at) => return Some(std::mem::replace(&mut chunk[at], entry)),
+            Err(at) => chunk.insert(at, entry),
+        }
+        if chunk.len() > CHUNK {
+            let upper = chunk.split_off(CHUNK / 2);
+            chunks.insert(index + 1, Arc::new(upper));
+        }
+        self.len += 1;
+        None
+    }
+
+    /// Takes the entry of this key out.
+    pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Entry> {
+        self.get(key)?;
+        let index = self.chunk_of(key);
+        let chunks = Arc::make_mut(&mut self.chunks);
+        let chunk = Arc::make_mut(chunks.get_mut(index)?);
+        let at = chunk.binary_search_by(|entry| entry.key().cmp(key)).ok()?;
+        let removed = chunk.remove(at);
+        if chunk.is_empty() {
+            chunks.remove(index);
+        }
+        self.len -= 1;
+        Some(removed)
+    }
+
+    /// All entries in key order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.chunks.iter().flat_map(|chunk| chunk.iter())
+    }
+
+    /// The entries in key order, from the first whose key is not `before`. `before` must hold for a prefix of the keys.
+    pub(crate) fn seek(&self, before: impl Fn(&ObjectKey) -> bool) -> impl Iterator<Item = &Entry> {
+        let all_before = |chunk: &Arc<Vec<Entry>>| chunk.last().is_some_and(|last| before(last.key()));
+        let first = self.chunks.partition_point(all_before);
+        let within = self.chunks.get(first).map_or(0, |chunk| chunk.partition_point(|e| before(e.key())));
+        self.chunks[first..].iter().flat_map(|chunk| chunk.iter()).skip(within)
+    }
+
+    /// The chunk in which the key is, if it is anywhere.
+    fn chunk_of(&self, key: &ObjectKey) -> usize {
+        self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last.key() < key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+    use skopos_wire::Limits;
+
+    use super::*;
+
+    fn entry(name: u32, version: u64) -> Entry {
+        let value = json!({"metadata": {"namespace": "n", "name": format!("{name:04}"), "uid": "u",
+            "resourceVersion": version.to_string()}});
+        Entry { object: RawObject::from_value(&value, &Limits::default()).unwrap(), mark: Mark::new(version) }
+    }
+
+    #[test]
+    fn is_an_ordered_map_whose_clones_do_not_change() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for round in 0..30 {
+            let mut model = BTreeMap::new();
+            let sorted: Vec<Entry> = (0..random.u32(0..400)).map(|name| entry(name * 2, 1)).collect();
+            model.extend(sorted.iter().map(|entry| (entry.key().clone(), entry.clone())));
+            let mut contents = Contents::from_sorted(sorted);
+            let mut held = Vec::new();
+            for step in 0..500 {
+                let entry = entry(random.u32(..900), step + 2);
+                match random.u32(..5) {
+                    0 | 1 => assert_eq!(
+                        contents.insert(entry.clone()),
+                        model.insert(entry.key().clone(), entry.clone())
+                    ),
+                    2 | 3 => assert_eq!(contents.remove(entry.key()), model.remove(entry.key())),
+                    _ if held.len() < 5 => held.push((contents.clone(), model.clone())),
+                    _ => {}
+                }
+                assert_eq!(contents.get(entry.key()), model.get(entry.key()), "round {round}");
+                assert_eq!(contents.len(), model.len());
+            }
+            held.push((contents, model));
+            for (contents, model) in held {
+                assert!(contents.iter().eq(model.values()));
+                let from = entry(random.u32(..900), 0);
+                assert!(contents.seek(|key| key < from.key()).eq(model.range(from.key()..).map(|(_, e)| e)));
+            }
+        }
+    }
+}

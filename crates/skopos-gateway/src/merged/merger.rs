@@ -1,0 +1,363 @@
+//! The merger: what the members tell, made one history. Pure: no I/O, no clock, no tasks; the same calls give the same
+//! history.
+//!
+//! Each change of a member becomes one [`Event`] with a mark of its own, which is greater than all before. So for each member
+//! the merged history holds exactly that member's, in its order; between members, the order in which they were heard. The
+//! content at a mark is a [`View`], which is cheap to keep and never changes.
+//!
+//! # What stands behind a mark
+//!
+//! A vector: where each member's history stood. Within one process a mark is a place in the log of events, and needs no
+//! vector. Over a restart it does: [`Merger::standing`] says, for each member, from which mark to which its content was one
+//! and the same ([`Stand`]). If the member's store then comes back at just that content, a watcher who had seen all of it can
+//! go on, and has missed nothing: [`Merger::resume`]. Everybody else gets 410. What a restarted process does not have is
+//! the objects of the changes before it, so it could not tell more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use skopos_fleet::ClusterId;
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
+
+use super::contents::{Contents, Entry};
+use super::mark::{Mark, Marks};
+use super::restart::{Stand, Standing};
+
+/// The state machine. One for each kind.
+#[derive(Debug)]
+pub(crate) struct Merger {
+    marks: Marks,
+    /// Where the history of this process begins.
+    start: Mark,
+    roster: Arc<Roster>,
+    /// Members whose objects vanished without being deleted, and when: who read before cannot read on.
+    vanished: BTreeMap<ClusterId, Mark>,
+    /// What an earlier process left behind.
+    past: Option<Past>,
+    /// Whether anybody could have seen the content yet.
+    open: bool,
+}
+
+/// The members, by name.
+pub(crate) type Roster = BTreeMap<ClusterId, Member>;
+
+/// What the merged history knows of one member.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    /// How far its history was heard; `None` before its first content.
+    pub(crate) position: Option<Position>,
+    /// Its objects.
+    pub(crate) contents: Contents,
+    /// The mark of its last change.
+    changed: Mark,
+    /// Its own version at that change.
+    changed_at: ResourceVersion,
+}
+
+/// Where a member's history stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    /// The stretch of unbroken history.
+    pub(crate) epoch: u64,
+    /// The member's own version.
+    pub(crate) version: ResourceVersion,
+}
+
+/// What happened to one object, as its member told it.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// It is this now.
+    Put(RawObject),
+    /// It is gone. With its last state, if the member said it.
+    Deleted(ObjectKey, Option<RawObject>),
+}
+
+/// One change of the merged history.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) mark: Mark,
+    pub(crate) cluster: ClusterId,
+    /// What there was before; `None` for an object that is new.
+    pub(crate) old: Option<Entry>,
+    /// What there is now, or the last state of a deleted object. Its mark is that of the event.
+    pub(crate) new: Entry,
+    pub(crate) deleted: bool,
+}
+
+/// The content at one mark.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) mark: Mark,
+    pub(crate) roster: Arc<Roster>,
+}
+
+/// Whether a watcher may go on from a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// All changes behind this mark are what it misses.
+    After(Mark),
+    /// 410: part of what it misses cannot be told.
+    Expired,
+}
+
+/// What an earlier process left behind, until the history is opened and after.
+#[derive(Debug)]
+struct Past {
+    standing: Standing,
+    /// Of which members the content was taken up as it was left.
+    taken_up: BTreeMap<ClusterId, bool>,
+}
+
+// === impl Merger ===
+
+impl Merger {
+    /// A history that begins now, behind whatever an earlier process gave out.
+    pub(crate) fn new(past: Option<Standing>, now: Timestamp) -> Self {
+        let floor = past.as_ref().map_or(Mark::default(), |standing| standing.ceiling);
+        let marks = Marks::beginning(floor, now);
+        let vanished = past.as_ref().map(|standing| standing.vanished.clone()).unwrap_or_default();
+        Self {
+            start: marks.last(),
+            marks,
+            roster: Arc::default(),
+            vanished,
+            past: past.map(|standing| Past { standing, taken_up: BTreeMap::new() }),
+            open: false,
+        }
+    }
+
+    /// The mark before the first event.
+    pub(crate) fn start(&self) -> Mark {
+        self.start
+    }
+
+    /// From here on the content can be seen: what members bring with them is told as additions. Before, it is not: nobody
+    /// could have missed it. What an earlier process had of members that did not come back until now has vanished.
+    pub(crate) fn open(&mut self, now: Timestamp) {
+        self.open = true;
+        let Some(past) = &self.past else { return };
+        let lost = past.standing.members.keys().filter(|id| !past.taken_up.contains_key(*id));
+        let lost: Vec<_> = lost.cloned().collect();
+        for cluster in lost {
+            self.vanished.insert(cluster, self.marks.next(now));
+        }
+    }
+
+    /// A member's whole content, sorted by key: its first, or one after a gap in its history. The differences to what there
+    /// was are the events.
+    pub(crate) fn take(
+        &mut self,
+        cluster: &ClusterId,
+        position: Position,
+        objects: impl IntoIterator<Item = RawObject>,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let known = self.roster.get(cluster).is_some_and(|member| member.position.is_some());
+        if !known && !self.open {
+            self.take_quietly(cluster, position, objects, now);
+            return Vec::new();
+        }
+        let before = self.member(cluster).contents.clone();
+        let told = differences(&before, objects);
+        self.member(cluster).position = Some(position.clone());
+        let mut events = Vec::with_capacity(told.len());
+        for told in told {
+            self.tell(cluster, &position.version, told, now, &mut events);
+        }
+        let first = (!known && events.is_empty()).then(|| self.marks.next(now));
+        let member = self.member(cluster);
+        member.changed = first.unwrap_or(member.changed);
+        // Also where nothing differs: something may have been there and gone in between.
+        member.changed_at = position.version;
+        events
+    }
+
+    /// One change of a member.
+    pub(crate) fn change(
+        &mut self,
+        cluster: &ClusterId,
+        position: Position,
+        told: Told,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let mut events = Vec::with_capacity(1);
+        let version = position.version.clone();
+        self.member(cluster).position = Some(position);
+        self.tell(cluster, &version, told, now, &mut events);
+        events
+    }
+
+    /// A member said that nothing changed up to here.
+    pub(crate) fn reached(&mut self, cluster: &ClusterId, position: Position) {
+        self.member(cluster).position = Some(position);
+    }
+
+    /// The member's objects vanish, although nobody said that they were deleted. Returns whether there were any.
+    pub(crate) fn vanish(&mut self, cluster: &ClusterId, now: Timestamp) -> bool {
+        let Some(member) = Arc::make_mut(&mut self.roster).remove(cluster) else { return false };
+        let had_any = member.contents.len() > 0;
+        // Who has seen that there was nothing left misses nothing.
+        let mark = if had_any { self.marks.next(now) } else { member.changed };
+        let last = self.marks.last();
+        self.vanished.retain(|_, when| when.after(MEMORY) > last);
+        self.vanished.insert(cluster.clone(), mark);
+        had_any
+    }
+
+    /// The content at this moment: everything so far is in it, and everything to come has a greater mark.
+    pub(crate) fn view(&mut self, now: Timestamp) -> View {
+        View { mark: self.marks.present(now), roster: self.roster.clone() }
+    }
+
+    /// Whether a watcher of these clusters, whose state is that of `mark`, can be told all that it misses.
+    ///
+    /// Whether the events since are still there is for who keeps them to say.
+    pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
+        let given_out = mark <= self.marks.last() && mark.after(MEMORY) > self.marks.last();
+        let mut vanished = self.vanished.iter().filter(|(_, when)| mark < **when);
+        if !given_out || vanished.any(|(cluster, _)| selects(cluster)) {
+            return Resume::Expired;
+        }
+        if mark >= self.start {
+            return Resume::After(mark);
+        }
+        let Some(past) = self.past.as_ref().filter(|past| mark <= past.standing.mark) else {
+            return Resume::Expired;
+        };
+        let mut missed = past.standing.members.iter().filter(|(cluster, stand)| {
+            let unseen = mark < stand.changed || !past.taken_up.get(*cluster).is_some_and(|good| *good);
+            unseen && selects(cluster)
+        });
+        match missed.next() {
+            Some(_) => Resume::Expired,
+            None => Resume::After(self.start),
+        }
+    }
+
+    /// What the next process needs to know, so that watchers can go on. All marks given out so far are covered, and none
+    /// beyond [`Standing::ceiling`] is given out before the next call.
+    pub(crate) fn standing(&self) -> Standing {
+        let stand = |member: &Member| {
+            let position = member.position.clone()?;
+            Some(Stand {
+                changed: member.changed,
+                epoch: position.epoch,
+                from: member.changed_at.clone(),
+                to: position.version,
+            })
+        };
+        let members = self.roster.iter().filter_map(|(id, member)| Some((id.clone(), stand(member)?)));
+        Standing {
+            mark: self.marks.last(),
+            ceiling: self.marks.last().after(HEADROOM),
+            members: members.collect(),
+            vanished: self.vanished.clone(),
+        }
+    }
+
+    /// The first content of a member that nobody could have seen without.
+    fn take_quietly(
+        &mut self,
+        cluster: &ClusterId,
+        position: Position,
+        objects: impl IntoIterator<Item = RawObject>,
+        now: Timestamp,
+    ) {
+        let left = self.past.as_ref().and_then(|past| past.standing.members.get(cluster));
+        // The very content that the earlier process had: it keeps the mark that it had.
+        let good = left.filter(|stand| stand.is_content_at(&position));
+        let (mark, changed_at) = match good {
+            Some(stand) => (stand.changed, stand.from.clone()),
+            None => (self.marks.next(now), position.version.clone()),
+        };
+        let good = good.is_some();
+        if let Some(past) = &mut self.past {
+            past.taken_up.insert(cluster.clone(), good);
+        }
+        let entries = objects.into_iter().map(|object| Entry { object, mark }).collect();
+        let contents = Contents::from_sorted(entries);
+        *self.member(cluster) = Member { position: Some(position), contents, changed: mark, changed_at };
+    }
+
+    /// Makes what was told an event, or two where another object has taken the name.
+    fn tell(
+        &mut self,
+        cluster: &ClusterId,
+        version: &ResourceVersion,
+        told: Told,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+    ) {
+        let mark = self.marks.next(now);
+        let member = self.member(cluster);
+        (member.changed, member.changed_at) = (mark, version.clone());
+        match told {
+            Told::Put(object) => {
+                let old = member.contents.get(object.key()).cloned();
+                match old {
+                    Some(old) if old.object.uid() != object.uid() => {
+                        self.tell(cluster, version, Told::Deleted(old.key().clone(), None), now, events);
+                        self.tell(cluster, version, Told::Put(object), now, events);
+                    }
+                    old => {
+                        let new = Entry { object, mark };
+                        member.contents.insert(new.clone());
+                        events.push(Event { mark, cluster: cluster.clone(), old, new, deleted: false });
+                    }
+                }
+            }
+            Told::Deleted(key, last) => {
+                let Some(old) = member.contents.remove(&key) else { return };
+                let object = last.unwrap_or_else(|| old.object.clone());
+                let new = Entry { object, mark };
+                events.push(Event { mark, cluster: cluster.clone(), old: Some(old), new, deleted: true });
+            }
+        }
+    }
+
+    fn member(&mut self, cluster: &ClusterId) -> &mut Member {
+        Arc::make_mut(&mut self.roster).entry(cluster.clone()).or_default()
+    }
+}
+
+impl Default for Member {
+    fn default() -> Self {
+        Self {
+            position: None,
+            contents: Contents::default(),
+            changed: Mark::default(),
+            changed_at: ResourceVersion::ZERO,
+        }
+    }
+}
+
+/// What turns one content into another, both in key order: deletions and puts as they come.
+fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> Vec<Told> {
+    let mut told = Vec::new();
+    let mut before = before.iter().peekable();
+    for object in now {
+        while let Some(gone) = before.next_if(|old| old.key() < object.key()) {
+            told.push(Told::Deleted(gone.key().clone(), None));
+        }
+        match before.next_if(|old| old.key() == object.key()) {
+            Some(old) if is_same_version(&old.object, &object) => {}
+            _ => told.push(Told::Put(object)),
+        }
+    }
+    told.extend(before.map(|gone| Told::Deleted(gone.key().clone(), None)));
+    told
+}
+
+fn is_same_version(a: &RawObject, b: &RawObject) -> bool {
+    a.resource_version() == b.resource_version() && a.uid() == b.uid()
+}
+
+/// How far marks may run ahead of what was written down for the next process: a minute of microseconds.
+const HEADROOM: u64 = 60_000_000;
+
+/// For how long a watcher may have been away: an hour of microseconds.
+const MEMORY: u64 = 3_600_000_000;
+
+#[cfg(test)]
+mod tests;

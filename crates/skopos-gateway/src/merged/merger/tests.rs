@@ -1,0 +1,376 @@
+//! Any interleaving of members' histories, failures, returns and restarts, against a model.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::json;
+use skopos_wire::Limits;
+
+use super::*;
+
+/// What a watcher's client has: for each object its uid and the member's own version.
+type State = BTreeMap<(ClusterId, ObjectKey), (String, u64)>;
+
+/// A member as it really is.
+struct Truth {
+    id: ClusterId,
+    /// All that ever happened: the version is the place, counted from 1.
+    history: Vec<Told>,
+    /// How much of it the merger was told; `None` before the first content.
+    told: Option<usize>,
+}
+
+/// A client that lists, watches, is cut off, and comes back.
+struct Watcher {
+    mark: Mark,
+    selected: BTreeSet<ClusterId>,
+    state: State,
+}
+
+struct World {
+    random: fastrand::Rng,
+    clock: i64,
+    members: Vec<Truth>,
+    merger: Merger,
+    /// The events of this process.
+    log: Vec<Event>,
+    watchers: Vec<Watcher>,
+    relists: usize,
+    resumed: usize,
+}
+
+// === impl Truth ===
+
+impl Truth {
+    /// The content after the first `count` changes.
+    fn content(&self, count: usize) -> BTreeMap<ObjectKey, RawObject> {
+        let mut content = BTreeMap::new();
+        for told in &self.history[..count] {
+            match told {
+                Told::Put(object) => content.insert(object.key().clone(), object.clone()),
+                Told::Deleted(key, _) => content.remove(key),
+            };
+        }
+        content
+    }
+
+    fn happen(&mut self, random: &mut fastrand::Rng) {
+        let version = self.history.len() + 1;
+        let name = format!("o{}", random.u32(..6));
+        let object = |uid: &str| {
+            let value = json!({"metadata": {"namespace": "n", "name": name, "uid": uid,
+                "resourceVersion": version.to_string()}});
+            RawObject::from_value(&value, &Limits::default()).unwrap()
+        };
+        let content = self.content(self.history.len());
+        let told = match content.get(&ObjectKey::namespaced("n", &name)) {
+            None => Told::Put(object(&format!("u{version}"))),
+            Some(old) if random.u32(..3) == 0 => {
+                Told::Deleted(old.key().clone(), random.bool().then(|| object(old.uid())))
+            }
+            // Deleted and created again, and all that was heard of it is the new one.
+            Some(_) if random.u32(..5) == 0 => Told::Put(object(&format!("u{version}"))),
+            Some(old) => Told::Put(object(old.uid())),
+        };
+        self.history.push(told);
+    }
+}
+
+fn position(version: usize) -> Position {
+    Position { epoch: 0, version: (version as u64).into() }
+}
+
+// === impl World ===
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let member =
+            |n: u32| Truth { id: ClusterId::new(format!("c{n}")).unwrap(), history: Vec::new(), told: None };
+        let began = Timestamp::from_microsecond(1_000).unwrap();
+        let mut merger = Merger::new(None, began);
+        merger.open(began);
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            clock: 1_000,
+            members: (0..4).map(member).collect(),
+            merger,
+            log: Vec::new(),
+            watchers: Vec::new(),
+            relists: 0,
+            resumed: 0,
+        }
+    }
+
+    fn now(&mut self) -> Timestamp {
+        // Now and then it stands still, and goes back.
+        self.clock += self.random.i64(-3..10);
+        Timestamp::from_microsecond(self.clock).unwrap()
+    }
+
+    fn step(&mut self) {
+        let which = self.random.usize(..self.members.len());
+        match self.random.u32(..40) {
+            0..12 => self.members[which].happen(&mut self.random),
+            12..22 => self.tell_next(which),
+            22..24 => self.take(which),
+            24 => self.vanish(which),
+            25..27 => self.new_watcher(),
+            27 => self.restart(),
+            _ if self.watchers.is_empty() => {}
+            _ => {
+                let watcher = self.random.usize(..self.watchers.len());
+                let most = self.random.usize(..6);
+                self.watch(watcher, most);
+            }
+        }
+    }
+
+    fn tell_next(&mut self, which: usize) {
+        let now = self.now();
+        let member = &mut self.members[which];
+        let Some(told) = member.told else { return self.take(which) };
+        let Some(next) = member.history.get(told) else {
+            return self.merger.reached(&member.id, position(told));
+        };
+        member.told = Some(told + 1);
+        let events = self.merger.change(&member.id, position(told + 1), next.clone(), now);
+        self.publish(events);
+    }
+
+    fn take(&mut self, which: usize) {
+        let now = self.now();
+        let member = &mut self.members[which];
+        let count = member.history.len();
+        member.told = Some(count);
+        let events = self.merger.take(&member.id, position(count), member.content(count).into_values(), now);
+        self.publish(events);
+    }
+
+    fn vanish(&mut self, which: usize) {
+        let now = self.now();
+        self.members[which].told = None;
+        self.merger.vanish(&self.members[which].id, now);
+    }
+
+    fn publish(&mut self, events: Vec<Event>) {
+        for event in events {
+            assert!(self.log.last().is_none_or(|last| last.mark < event.mark), "marks grow strictly");
+            assert_eq!(event.new.mark, event.mark);
+            self.log.push(event);
+        }
+    }
+
+    /// A list, of some members or all.
+    fn new_watcher(&mut self) {
+        let all = self.members.iter().map(|member| member.id.clone());
+        let some = self.random.bool();
+        let mut random = self.random.fork();
+        let selected = all.filter(|_| !some || random.bool()).collect();
+        let mut watcher = Watcher { mark: Mark::default(), selected, state: State::new() };
+        self.list(&mut watcher);
+        self.watchers.push(watcher);
+    }
+
+    fn list(&mut self, watcher: &mut Watcher) {
+        let now = self.now();
+        let view = self.merger.view(now);
+        assert!(view.mark >= watcher.mark, "lists do not go back");
+        watcher.state = state_of(&view, &watcher.selected);
+        watcher.mark = view.mark;
+    }
+
+    /// One connection of a watcher, which ends after some events.
+    fn watch(&mut self, which: usize, most: usize) {
+        let mut watcher = self.watchers.remove(which);
+        let resume = self.merger.resume(watcher.mark, |cluster| watcher.selected.contains(cluster));
+        let Resume::After(from) = resume else {
+            self.relists += 1;
+            self.list(&mut watcher);
+            return self.watchers.push(watcher);
+        };
+        self.resumed += 1;
+        let after = self.log.iter().filter(|event| event.mark > from);
+        let mut events = after.filter(|event| watcher.selected.contains(&event.cluster));
+        for event in events.by_ref().take(most) {
+            assert!(event.mark > watcher.mark);
+            watcher.mark = event.mark;
+            apply(&mut watcher.state, event);
+        }
+        if events.next().is_none() {
+            // A bookmark.
+            let now = self.now();
+            let view = self.merger.view(now);
+            watcher.mark = view.mark;
+            assert_eq!(watcher.state, state_of(&view, &watcher.selected), "caught up is equal");
+        }
+        self.watchers.push(watcher);
+    }
+
+    /// The process ends and another begins, with members restored from checkpoints that are as new as can be, older, or
+    /// lost.
+    fn restart(&mut self) {
+        let standing = Standing::decode(&self.merger.standing().encode("k"), "k").unwrap();
+        let now = self.now();
+        self.merger = Merger::new(Some(standing), now);
+        self.log.clear();
+        let graceful = self.random.bool();
+        for which in 0..self.members.len() {
+            let now = self.now();
+            let Some(told) = self.members[which].told else { continue };
+            let back = self.random.usize(..3).min(told);
+            let restored = if graceful || back == 0 { told } else { told - back };
+            if !graceful && self.random.u32(..5) == 0 {
+                self.members[which].told = None;
+                continue;
+            }
+            let member = &mut self.members[which];
+            member.told = Some(restored);
+            let content = member.content(restored).into_values();
+            let events = self.merger.take(&member.id, position(restored), content, now);
+            assert!(events.is_empty());
+            if self.random.bool() {
+                self.tell_next(which);
+            }
+        }
+        let now = self.now();
+        self.merger.open(now);
+        if graceful {
+            for watcher in &self.watchers {
+                let stand = |id: &ClusterId| self.merger.past.as_ref().unwrap().standing.members.get(id);
+                let seen = |id: &ClusterId| stand(id).is_none_or(|stand| stand.changed <= watcher.mark);
+                let vanished =
+                    |id: &ClusterId| self.merger.vanished.get(id).is_some_and(|m| *m > watcher.mark);
+                if watcher.selected.iter().all(|id| seen(id) && !vanished(id)) {
+                    let resume = self.merger.resume(watcher.mark, |id| watcher.selected.contains(id));
+                    assert_eq!(resume, Resume::After(self.merger.start()), "who has seen all goes on");
+                }
+            }
+        }
+    }
+
+    /// Everything becomes known, and everybody catches up.
+    fn settle(&mut self) {
+        for which in 0..self.members.len() {
+            while self.members[which].told != Some(self.members[which].history.len()) {
+                self.tell_next(which);
+            }
+        }
+        for _ in 0..self.watchers.len() {
+            self.watch(0, usize::MAX);
+        }
+        let truth = self.members.iter().flat_map(|member| {
+            let content = member.content(member.history.len()).into_values();
+            content.map(|object| ((member.id.clone(), object.key().clone()), seen(&object)))
+        });
+        let truth: State = truth.collect();
+        for watcher in &self.watchers {
+            let mut expected = truth.clone();
+            expected.retain(|(cluster, _), _| watcher.selected.contains(cluster));
+            assert_eq!(watcher.state, expected);
+        }
+    }
+}
+
+fn seen(object: &RawObject) -> (String, u64) {
+    (object.uid().to_owned(), object.resource_version().as_u64().unwrap())
+}
+
+fn state_of(view: &View, selected: &BTreeSet<ClusterId>) -> State {
+    let members = view.roster.iter().filter(|(id, _)| selected.contains(*id));
+    let entries = members.flat_map(|(id, member)| member.contents.iter().map(move |entry| (id, entry)));
+    entries
+        .inspect(|(_, entry)| assert!(entry.mark <= view.mark))
+        .map(|(id, entry)| ((id.clone(), entry.key().clone()), seen(&entry.object)))
+        .collect()
+}
+
+/// What a client does with an event; it must fit to what the client has.
+fn apply(state: &mut State, event: &Event) {
+    let key = (event.cluster.clone(), event.new.key().clone());
+    let had = state.get(&key).cloned();
+    assert_eq!(
+        had,
+        event.old.as_ref().map(|old| seen(&old.object)),
+        "{event:?} fits to what was told before"
+    );
+    match event.deleted {
+        true => state.remove(&key),
+        false => {
+            let now = seen(&event.new.object);
+            if let Some(had) = had {
+                assert_eq!(had.0, now.0, "an update never spans two uids");
+                assert!(had.1 < now.1, "no object goes back");
+            }
+            state.insert(key, now)
+        }
+    };
+}
+
+#[test]
+fn every_watcher_sees_each_members_history_through_failures_and_restarts() {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let (mut relists, mut resumed) = (0, 0);
+    for seed in 0..cases {
+        let mut world = World::new(seed);
+        for _ in 0..300 {
+            world.step();
+        }
+        world.settle();
+        relists += world.relists;
+        resumed += world.resumed;
+    }
+    assert!(resumed > relists && relists > 0, "both happen: {resumed} resumed, {relists} listed anew");
+}
+
+#[test]
+fn a_view_does_not_change() {
+    let mut world = World::new(3);
+    let mut views = Vec::new();
+    for _ in 0..300 {
+        world.step();
+        let now = world.now();
+        let view = world.merger.view(now);
+        let all = view.roster.keys().cloned().collect();
+        views.push((state_of(&view, &all), view));
+    }
+    for (then, view) in views {
+        assert_eq!(state_of(&view, &view.roster.keys().cloned().collect()), then);
+    }
+}
+
+#[test]
+fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
+    let mut world = World::new(1);
+    world.members[0].happen(&mut world.random);
+    world.take(0);
+    let now = world.now();
+    let mark = world.merger.view(now).mark;
+    let resume = |merger: &Merger, mark| merger.resume(mark, |_| true);
+    assert_eq!(resume(&world.merger, mark), Resume::After(mark));
+    assert_eq!(resume(&world.merger, mark.after(1)), Resume::Expired);
+    assert_eq!(resume(&world.merger, Mark::new(1)), Resume::Expired);
+    // Given out after the last writing of the restart file.
+    let standing = world.merger.standing();
+    let merger = Merger::new(Some(standing), Timestamp::from_microsecond(0).unwrap());
+    assert_eq!(resume(&merger, mark.after(1)), Resume::Expired);
+    assert!(
+        merger.start() > mark.after(HEADROOM),
+        "marks of two processes never meet, whatever the clock says"
+    );
+}
+
+#[test]
+fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
+    let mut world = World::new(1);
+    for which in 0..2 {
+        world.members[which].happen(&mut world.random);
+        world.take(which);
+    }
+    let now = world.now();
+    let mark = world.merger.view(now).mark;
+    let (a, b) = (world.members[0].id.clone(), world.members[1].id.clone());
+    let log = world.log.len();
+    world.vanish(0);
+    assert_eq!(world.log.len(), log, "nothing is said to have been deleted");
+    assert_eq!(world.merger.resume(mark, |id| *id == a), Resume::Expired);
+    assert_eq!(world.merger.resume(mark, |id| *id == b), Resume::After(mark));
+}

@@ -1,0 +1,44 @@
+//! `/fleet/...`: one view of a kind over many clusters.
+//!
+//! ```text
+//!  journal of member a ──┐
+//!  journal of member b ──┼─▶ Merger: one history, one mark per change ──▶ lists, pages, watches
+//!  journal of member c ──┘            (pure: no I/O, no clock)
+//! ```
+//!
+//! # The merged resourceVersion
+//!
+//! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a [`Mark`], which is the
+//! wall clock in microseconds, or one more than the mark before where the clock has not moved on. It grows over restarts,
+//! and says nothing of how much happens in clusters that a caller may not read: a list's mark is the time of the list. What
+//! stands behind a mark is a vector: for each cluster its own epoch and resourceVersion. The vector stays here.
+//!
+//! A mark is no secret and no permission: whoever makes one up gets what he may read anyway, or 410. So it is not signed,
+//! which a decimal integer could not be.
+//!
+//! # Whose object it is
+//!
+//! Objects keep their namespace and name, and get the annotation `skopos.dev/cluster`, the label of the same name (where the
+//! cluster's name can be a label's value), and the annotation `skopos.dev/resource-version` with the member's own version.
+//! `metadata.resourceVersion` is the mark of the object's last change, for reflectors take from there what to go on from.
+//! The consequence: two clusters may have an object of the same namespace and name, and a cache that knows objects by these
+//! alone (client-go's default key function, kube-rs' `ObjectRef`) shows one of the two. Give such a cache a key function with
+//! the label, or one informer per cluster: `labelSelector=skopos.dev/cluster=NAME`.
+//!
+//! # Clusters that come, fail, go
+//!
+//! A cluster that is paused, slow, unreachable, or that left, keeps its objects; lists name it with its age. Nothing is said
+//! to watches, for nothing is known to have changed. What did change is told when it is back: as the difference, for this
+//! cluster alone. A cluster that left the fleet keeps its objects as long as the fleet retains them
+//! (`clusters.retainRemoved`), in case it comes back; then they vanish *without* `DELETED`, which is for deletions: a watch
+//! that would have to show that gets 410 and lists anew. It is the one case of a watch that ends because of a cluster,
+//! chosen because the alternatives are to lie about a deletion or to keep ghosts.
+
+#![allow(dead_code, reason = "the routes that use it follow")]
+
+pub(crate) mod contents;
+pub(crate) mod mark;
+pub(crate) mod merger;
+pub(crate) mod restart;
+
+pub use mark::Mark;

@@ -1,0 +1,183 @@
+//! What a process leaves behind so that the watchers of the next one can go on: where each member stood at which mark.
+//!
+//! A few dozen bytes per member, written as a whole. The objects are in the members' checkpoints, not here.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use skopos_fleet::ClusterId;
+use skopos_wire::ResourceVersion;
+
+use super::mark::Mark;
+use super::merger::Position;
+
+/// Where a merged history stood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Everything up to this mark is covered by `members`.
+    pub(crate) mark: Mark,
+    /// No mark beyond this one was given out.
+    pub(crate) ceiling: Mark,
+    /// The members that had content.
+    pub(crate) members: BTreeMap<ClusterId, Stand>,
+    /// Members whose objects vanished without being deleted, and when.
+    pub(crate) vanished: BTreeMap<ClusterId, Mark>,
+}
+
+/// Where one member stood: its content was the same from the mark `changed` on, and at all of its versions between `from`
+/// and `to`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stand {
+    pub(crate) changed: Mark,
+    pub(crate) epoch: u64,
+    pub(crate) from: ResourceVersion,
+    pub(crate) to: ResourceVersion,
+}
+
+/// Why a restart file is not used. Watchers from before get 410, and nothing else is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RestartError {
+    /// It does not begin as one.
+    #[error("no restart file, or one of another version")]
+    Foreign,
+    /// It was not written to its end, or was changed since.
+    #[error("the checksum is wrong: the file is torn or damaged")]
+    Damaged,
+    /// The text is none that a gateway writes.
+    #[error("the content is none that a gateway writes")]
+    Malformed,
+}
+
+// === impl Stand ===
+
+impl Stand {
+    /// Whether the member's content at `position` is what it was then.
+    pub(crate) fn is_content_at(&self, position: &Position) -> bool {
+        self.epoch == position.epoch && (&self.from..=&self.to).contains(&&position.version)
+    }
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// As bytes: a line that says what it is, the checksum of the rest, the rest as JSON.
+    pub(crate) fn encode(&self, kind: &str) -> Vec<u8> {
+        let members = self.members.iter().map(|(id, stand)| WireStand {
+            cluster: id.to_string(),
+            changed: stand.changed.number(),
+            epoch: stand.epoch,
+            from: stand.from.to_string(),
+            to: stand.to.to_string(),
+        });
+        let wire = Wire {
+            kind: kind.to_owned(),
+            mark: self.mark.number(),
+            ceiling: self.ceiling.number(),
+            members: members.collect(),
+            vanished: self.vanished.iter().map(|(id, mark)| (id.to_string(), mark.number())).collect(),
+        };
+        // Strings and numbers always serialize.
+        let body = serde_json::to_vec(&wire).unwrap_or_default();
+        [HEAD, &Sha256::digest(&body)[..], &body].concat()
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote for the same kind.
+    pub(crate) fn decode(bytes: &[u8], kind: &str) -> Result<Self, RestartError> {
+        let rest = bytes.strip_prefix(HEAD).ok_or(RestartError::Foreign)?;
+        let (checksum, body) = rest.split_at_checked(CHECKSUM).ok_or(RestartError::Damaged)?;
+        if Sha256::digest(body)[..] != *checksum {
+            return Err(RestartError::Damaged);
+        }
+        let wire: Wire = serde_json::from_slice(body).map_err(|_| RestartError::Malformed)?;
+        if wire.kind != kind {
+            return Err(RestartError::Foreign);
+        }
+        let member = |stand: WireStand| {
+            let id = ClusterId::new(&stand.cluster).ok()?;
+            let (from, to) = (stand.from.parse().ok()?, stand.to.parse().ok()?);
+            Some((id, Stand { changed: Mark::new(stand.changed), epoch: stand.epoch, from, to }))
+        };
+        let members = wire.members.into_iter().map(member).collect::<Option<_>>();
+        let gone = |(id, mark): (String, u64)| Some((ClusterId::new(id).ok()?, Mark::new(mark)));
+        let vanished = wire.vanished.into_iter().map(gone).collect::<Option<_>>();
+        Ok(Self {
+            mark: Mark::new(wire.mark),
+            ceiling: Mark::new(wire.ceiling.max(wire.mark)),
+            members: members.ok_or(RestartError::Malformed)?,
+            vanished: vanished.ok_or(RestartError::Malformed)?,
+        })
+    }
+}
+
+const HEAD: &[u8] = b"skopos merged 1\n";
+
+/// Of SHA-256.
+const CHECKSUM: usize = 32;
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    kind: String,
+    mark: u64,
+    ceiling: u64,
+    members: Vec<WireStand>,
+    vanished: BTreeMap<String, u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WireStand {
+    cluster: String,
+    changed: u64,
+    epoch: u64,
+    from: String,
+    to: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing() -> Standing {
+        let stand = Stand {
+            changed: Mark::new(7),
+            epoch: 2,
+            from: 40.into(),
+            to: "18446744073709551616".parse().unwrap(),
+        };
+        Standing {
+            mark: Mark::new(9),
+            ceiling: Mark::new(90),
+            members: [(ClusterId::new("a").unwrap(), stand)].into(),
+            vanished: [(ClusterId::new("b").unwrap(), Mark::new(8))].into(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bytes = standing().encode("v1 pods");
+        assert_eq!(Standing::decode(&bytes, "v1 pods"), Ok(standing()));
+        assert_eq!(Standing::decode(&bytes, "v1 nodes"), Err(RestartError::Foreign));
+    }
+
+    #[test]
+    fn a_torn_changed_or_foreign_file_is_refused() {
+        let bytes = standing().encode("v1 pods");
+        for cut in 0..bytes.len() {
+            assert!(Standing::decode(&bytes[..cut], "v1 pods").is_err(), "{cut}");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(Standing::decode(&changed, "v1 pods").is_err(), "{at}");
+        }
+        assert_eq!(Standing::decode(b"hello", "v1 pods"), Err(RestartError::Foreign));
+    }
+
+    #[test]
+    fn content_is_the_same_between_two_versions_of_one_epoch() {
+        let stand = standing().members.into_values().next().unwrap();
+        let at = |epoch, version: u64| Position { epoch, version: version.into() };
+        assert!(stand.is_content_at(&at(2, 40)) && stand.is_content_at(&at(2, 41)));
+        assert!(!stand.is_content_at(&at(2, 39)) && !stand.is_content_at(&at(1, 40)));
+    }
+}
