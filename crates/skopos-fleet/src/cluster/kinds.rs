@@ -224,7 +224,7 @@ impl Kinds {
 
     /// Whether it runs or is being started.
     pub(crate) fn is_started(&self, resource: &ResourceId) -> bool {
-        self.slots.lock().running.contains_key(resource)
+        self.slots.lock().running.get(resource).is_some_and(|slot| !slot.has_failed())
     }
 
     /// The server refuses the kind: it is not kept any longer, and not asked for again for a while.
@@ -264,7 +264,7 @@ impl Kinds {
         begin: impl FnOnce() -> Starting,
     ) -> Result<Start, Arc<str>> {
         let mut slots = self.slots.lock();
-        if let Some(slot) = slots.running.get(resource) {
+        if let Some(slot) = slots.running.get(resource).filter(|slot| !slot.has_failed()) {
             return Ok(Start { starting: slot.starting.clone(), begun: None });
         }
         slots.check_room(resource, options)?;
@@ -330,9 +330,14 @@ impl Kinds {
         }
     }
 
+    /// Forgets what has not started yet.
+    pub(crate) fn forget_starting(&self) {
+        self.slots.lock().running.retain(|_, slot| slot.entry().is_some());
+    }
+
     /// Tells all holders that it is over, and keeps what there is for reading.
     pub(crate) fn end(&self, reason: Ended) {
-        self.slots.lock().running.retain(|_, slot| slot.entry().is_some());
+        self.forget_starting();
         self.all().iter().for_each(|entry| entry.end(reason));
     }
 
@@ -392,6 +397,11 @@ impl Slots {
 }
 
 impl Slot {
+    /// It came to nothing, and whoever drove it will take it away.
+    fn has_failed(&self) -> bool {
+        self.starting.peek().is_some_and(Result::is_err)
+    }
+
     fn entry(&self) -> Option<Arc<Entry>> {
         self.starting.peek().and_then(|started| started.as_ref().ok()).cloned()
     }

@@ -97,7 +97,12 @@ pub(crate) struct Machine {
     unreachable_after: Duration,
     /// It has answered since it was connected to, or resumed, or redirected.
     answered: bool,
+    /// It was switched on, and is known not to serve yet.
+    starting: bool,
 }
+
+const READY: &str = "resumed; connecting";
+const STARTING: &str = "resumed; waiting for its server to start";
 
 impl Machine {
     pub(crate) fn new(now: Instant, unreachable_after: Duration) -> Self {
@@ -108,7 +113,7 @@ impl Machine {
             paused: None,
             answered_at: None,
         };
-        Self { state, unreachable_after, answered: false }
+        Self { state, unreachable_after, answered: false, starting: false }
     }
 
     pub(crate) fn state(&self) -> &ClusterState {
@@ -130,11 +135,12 @@ impl Machine {
             }
             Input::Resumed { ready } if self.state.condition == Condition::Paused => {
                 self.begin_anew();
-                let reason = match ready {
-                    true => "resumed; connecting",
-                    false => "resumed; waiting for its server to start",
-                };
-                self.to(now, Condition::Connecting, Some(reason.into()))
+                self.starting = !ready;
+                self.to(now, Condition::Connecting, Some(if ready { READY } else { STARTING }.into()))
+            }
+            Input::Resumed { ready } if self.starting && ready => {
+                self.starting = false;
+                self.to(now, Condition::Connecting, Some(READY.into()))
             }
             Input::Resumed { .. } => false,
             Input::Redirected if self.state.condition == Condition::Paused => false,
@@ -155,7 +161,11 @@ impl Machine {
         let heard = observation.answered_at.max(self.state.answered_at);
         self.state.answered_at = heard;
         self.answered |= observation.connected && observation.answered_at.is_some();
+        self.starting &= !self.answered;
         if let Some((since, reason)) = observation.failing {
+            if self.starting {
+                return false;
+            }
             // What was live a moment ago may be so again in a moment: a restart, a new leader.
             let moment = now.saturating_duration_since(since) < self.unreachable_after;
             let condition = match self.state.condition {
@@ -174,6 +184,7 @@ impl Machine {
 
     fn begin_anew(&mut self) {
         self.answered = false;
+        self.starting = false;
         self.state.paused = None;
     }
 
@@ -363,6 +374,21 @@ mod tests {
         );
         assert_eq!(bench.after(1, bench.well()), Condition::Live);
         assert!(!bench.machine.step(bench.now, Input::Resumed { ready: true }));
+    }
+
+    #[test]
+    fn what_starts_is_not_unreachable_until_it_should_serve() {
+        let mut bench = Bench::new();
+        bench.after(1, paused());
+        assert_eq!(bench.after(1, Input::Resumed { ready: false }), Condition::Connecting);
+        assert_eq!(
+            bench.after(60, bench.failing(3)),
+            Condition::Connecting,
+            "its server is known not to serve yet"
+        );
+        assert!(bench.machine.step(bench.now, Input::Resumed { ready: true }));
+        assert_eq!(bench.after(1, bench.failing(3)), Condition::Unreachable);
+        assert_eq!(bench.after(1, bench.well()), Condition::Live);
     }
 
     #[test]

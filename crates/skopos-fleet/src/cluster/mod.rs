@@ -4,10 +4,12 @@
 //!  Cluster (handle) ──▶ Unit ─┬─ Link      connections and informer factory; made once, when somebody needs them
 //!                             ├─ Kinds     what is kept in memory: started on first use, stopped when idle, within a budget
 //!                             ├─ Documents discovery and OpenAPI, for when the server is down
+//!                             ├─ Breaker   leaves a server alone that takes connections and answers nothing
 //!                             ├─ Machine   how it stands: pure, from what is observed to what is said
 //!                             └─ one task  that looks at all this once a second (tend)
 //! ```
 
+mod breaker;
 mod documents;
 mod kinds;
 mod machine;

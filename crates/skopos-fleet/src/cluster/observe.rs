@@ -17,7 +17,8 @@ pub(crate) struct Eyes {
     /// The responses that each connection had brought.
     served: BTreeMap<ConnectionId, u64>,
     heard: Option<Instant>,
-    silent_since: Option<Instant>,
+    /// Silence that was found before is over.
+    forgiven: Option<Instant>,
 }
 
 /// A request without an answer says that the server is silent, if nothing else was heard for so long: of a server that is
@@ -29,13 +30,12 @@ impl Eyes {
         let answered = self.answered(stats);
         if answered {
             self.heard = Some(now);
-            self.silent_since = None;
         }
         let down = stats.down.as_ref().map(|down| (down.since, down.last.to_string().into()));
         Observation {
             connected: stats.connections.iter().any(|connection| connection.retired.is_none()),
             answered_at: answered.then_some(now),
-            failing: down.or_else(|| self.silence(stats)),
+            failing: down,
             trouble: kinds.iter().find_map(|entry| entry.trouble()),
         }
     }
@@ -49,17 +49,18 @@ impl Eyes {
     }
 
     /// Since when a server that can be connected to says nothing, and how that was found.
-    fn silence(&mut self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
-        let last = stats.last_death.as_ref()?;
+    pub(crate) fn silence(&self, stats: &TransportStats) -> Option<(Instant, Arc<str>)> {
+        let last = stats.last_death.as_ref().filter(|last| Some(last.at) > self.forgiven)?;
         let unanswered = matches!(
             *last.death,
             Death::HeadersDeadline { .. } | Death::ProgressDeadline { .. } | Death::BodyDeadline { .. }
         );
         let silent = self.heard.is_none_or(|heard| heard + SILENCE <= last.at);
-        if unanswered && silent {
-            let since = *self.silent_since.get_or_insert(last.at);
-            return Some((since, last.death.to_string().into()));
-        }
-        self.silent_since.map(|since| (since, "requests are not answered".into()))
+        (unanswered && silent).then(|| (last.at, last.death.to_string().into()))
+    }
+
+    /// What was found until now counts no more.
+    pub(crate) fn forgive(&mut self, now: Instant) {
+        self.forgiven = Some(now);
     }
 }

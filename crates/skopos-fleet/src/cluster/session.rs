@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use skopos::{InformerFactory, Transport};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) spec: Result<ClusterSpec, SpecError>,
     session: Shared<BoxFuture<'static, Result<Session, FleetError>>>,
     begun: AtomicBool,
+    /// Told when somebody has asked for the session first.
+    begins: Arc<Notify>,
     parked: Mutex<Option<Arc<str>>>,
     /// Cancelled: there is another way now.
     pub(crate) superseded: CancellationToken,
@@ -40,12 +43,14 @@ impl Link {
         spec: Result<ClusterSpec, SpecError>,
         options: &Arc<ClusterOptions>,
         connector: &Connector,
+        begins: Arc<Notify>,
     ) -> Arc<Self> {
         let making = make(id.clone(), spec.clone(), options.clone(), connector.clone());
         Arc::new(Self {
             spec,
             session: making.boxed().shared(),
             begun: AtomicBool::new(false),
+            begins,
             parked: Mutex::default(),
             superseded: CancellationToken::new(),
         })
@@ -53,7 +58,9 @@ impl Link {
 
     /// The session; made by the first who asks, for all who ask meanwhile. No connection is made for it.
     pub(crate) async fn session(&self) -> Result<Session, FleetError> {
-        self.begun.store(true, Ordering::Relaxed);
+        if !self.begun.swap(true, Ordering::Relaxed) {
+            self.begins.notify_one();
+        }
         let session = self.session.clone().await?;
         // It may have been parked while it was being made.
         let parked = self.parked.lock();

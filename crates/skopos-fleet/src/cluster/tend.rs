@@ -1,10 +1,12 @@
 //! The one task of a cluster: looks at it, stops what nobody needs, and ends it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::breaker::Breaker;
 use super::documents::DocumentRequest;
 use super::kinds::Ended;
 use super::machine::{Condition, Input, Observation};
@@ -73,6 +75,7 @@ async fn remember(unit: &Arc<Unit>) {
 struct Tender<'a> {
     unit: &'a Arc<Unit>,
     eyes: Eyes,
+    breaker: Breaker,
     watched: Arc<Link>,
     /// When the connections could not be configured.
     unusable_since: Option<Instant>,
@@ -82,7 +85,8 @@ struct Tender<'a> {
 impl<'a> Tender<'a> {
     fn new(unit: &'a Arc<Unit>) -> Self {
         let now = Instant::now();
-        Self { unit, eyes: Eyes::default(), watched: unit.link(), unusable_since: None, ask_at: now }
+        let (eyes, breaker) = (Eyes::default(), Breaker::default());
+        Self { unit, eyes, breaker, watched: unit.link(), unusable_since: None, ask_at: now }
     }
 
     /// One look; returns how long until the next.
@@ -91,6 +95,7 @@ impl<'a> Tender<'a> {
         let link = unit.link();
         if !Arc::ptr_eq(&link, &self.watched) {
             (self.watched, self.eyes, self.ask_at) = (link.clone(), Eyes::default(), now);
+            self.breaker.forget();
         }
         self.observe(&link, now);
         let condition = unit.state().condition;
@@ -123,10 +128,29 @@ impl<'a> Tender<'a> {
             return;
         }
         self.unusable_since = None;
-        if let Some(session) = link.made() {
-            let observation = self.eyes.look(&session.transport.stats(), &unit.kinds.all(), now);
-            unit.step(Input::Observed(observation));
+        let Some(session) = link.made() else { return };
+        let stats = session.transport.stats();
+        let mut observation = self.eyes.look(&stats, &unit.kinds.all(), now);
+        if unit.told.swap(false, Ordering::Relaxed) {
+            self.breaker.forget();
+            self.eyes.forgive(now);
         }
+        if unit.state().condition == Condition::Paused {
+            return;
+        }
+        if !self.breaker.is_open()
+            && let Some((since, reason)) = self.eyes.silence(&stats)
+        {
+            self.breaker.open(link, since, &reason, now);
+        }
+        if self.breaker.is_open() {
+            let silent = self.breaker.check(unit, link, now);
+            if silent.is_none() {
+                self.eyes.forgive(now);
+            }
+            observation.failing = silent.or(observation.failing);
+        }
+        unit.step(Input::Observed(observation));
     }
 
     /// Sees to it that the configured kinds run.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -40,13 +40,15 @@ pub(crate) struct Unit {
     pub(crate) documents: Documents,
     pub(crate) states: watch::Sender<Arc<ClusterState>>,
     /// There is something for the task that tends it.
-    pub(crate) stirred: Notify,
+    pub(crate) stirred: Arc<Notify>,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
     pub(crate) stop: CancellationToken,
     /// Cancelled when it left the fleet.
     pub(crate) left: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    connector: Connector,
+    pub(crate) connector: Connector,
+    /// Somebody said that the server is there, or that it is not: what the task that tends it has found is outdated.
+    pub(crate) told: AtomicBool,
     link: ArcSwap<Link>,
     machine: Mutex<Machine>,
     state: ArcSwap<ClusterState>,
@@ -85,20 +87,23 @@ impl Unit {
     pub(crate) fn start(parts: UnitParts) -> Arc<Self> {
         let machine = Machine::new(Instant::now(), parts.options.unreachable_after);
         let state = Arc::new(machine.state().clone());
+        let stirred = Arc::new(Notify::new());
+        let link = Link::new(&parts.id, parts.spec, &parts.options, &parts.connector, stirred.clone());
         let unit = Arc::new(Self {
-            link: ArcSwap::new(Link::new(&parts.id, parts.spec, &parts.options, &parts.connector)),
+            link: ArcSwap::new(link),
             id: parts.id,
             options: parts.options,
             labels: ArcSwap::new(parts.labels),
             kinds: Kinds::new(),
             documents: Documents::default(),
             states: watch::Sender::new(state.clone()),
-            stirred: Notify::new(),
+            stirred,
             keeper: parts.keeper,
             stop: parts.stop,
             left: CancellationToken::new(),
             tasks: TaskTracker::new(),
             connector: parts.connector,
+            told: AtomicBool::new(false),
             machine: Mutex::new(machine),
             state: ArcSwap::new(state),
             news: parts.news,
@@ -148,7 +153,9 @@ impl Unit {
     pub(crate) fn pause(&self, paused: Paused) {
         let why = paused.to_string().into();
         if self.step(Input::Paused(paused)) {
+            self.told.store(true, Ordering::Relaxed);
             self.link().park(why);
+            self.stirred.notify_one();
         }
     }
 
@@ -161,6 +168,7 @@ impl Unit {
 
     pub(crate) fn wake(&self) {
         if !matches!(self.state().condition, Condition::Paused | Condition::Removed) {
+            self.told.store(true, Ordering::Relaxed);
             self.link().wake();
             self.stirred.notify_one();
         }
@@ -197,21 +205,23 @@ impl Unit {
         if self.left.is_cancelled() {
             return;
         }
-        let new = Link::new(&self.id, spec, &self.options, &self.connector);
+        let new = Link::new(&self.id, spec, &self.options, &self.connector, self.stirred.clone());
         if let Some(paused) = &self.state().paused {
             new.park(paused.to_string().into());
         }
         self.link.store(new.clone());
+        self.kinds.forget_starting();
+        let kinds = self.kinds.all();
         old.superseded.cancel();
         self.step(Input::Redirected);
         self.stirred.notify_one();
         let (unit, old) = (self.clone(), old.clone());
-        self.tasks.spawn(async move { unit.move_over(&old, &new).await });
+        self.tasks.spawn(async move { unit.move_over(kinds, &old, &new).await });
     }
 
     /// Moves every kind to the new way, each when it has content there; then ends the old one.
-    async fn move_over(self: Arc<Self>, old: &Link, new: &Arc<Link>) {
-        let moves = self.kinds.all().into_iter().map(|entry| self.move_kind(entry, new));
+    async fn move_over(&self, kinds: Vec<Arc<Entry>>, old: &Link, new: &Arc<Link>) {
+        let moves = kinds.into_iter().map(|entry| self.move_kind(entry, new));
         let moving = new.superseded.run_until_cancelled(futures::future::join_all(moves));
         let mut moving = std::pin::pin!(self.stop.run_until_cancelled(moving));
         let moved = timeout(OVERLAP, &mut moving).await.is_ok();
@@ -286,10 +296,7 @@ impl Unit {
         if !running {
             self.check_answers(false)?;
         }
-        let starting = self.start_kind(resource, false)?;
-        // Also of one that was started before the cluster was paused.
-        self.check_answers(true)?;
-        let kind = CachedKind::new(starting.await?);
+        let kind = CachedKind::new(self.await_start(resource).await?);
         loop {
             if kind.has_content() {
                 return Ok(kind);
@@ -303,6 +310,20 @@ impl Unit {
             }
             self.check_answers(true)?;
             tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A kind that has begun to run, by the way that leads to the cluster now.
+    async fn await_start(self: &Arc<Self>, resource: &ResourceId) -> Result<Arc<Entry>, FleetError> {
+        loop {
+            let link = self.link();
+            let starting = self.start_kind(resource, false)?;
+            // Also of one that was started before the cluster was paused.
+            self.check_answers(true)?;
+            match starting.await {
+                Err(_) if !Arc::ptr_eq(&link, &self.link()) => {}
+                started => return started,
+            }
         }
     }
 
@@ -339,7 +360,6 @@ impl Unit {
             FleetError::Budget { cluster: self.id.clone(), resource, reason }
         })?;
         if let Some(number) = start.begun {
-            self.stirred.notify_one();
             let (unit, starting, resource) = (self.clone(), start.starting.clone(), resource.clone());
             self.tasks.spawn(async move {
                 let started = unit.stop.run_until_cancelled(starting).await;
@@ -410,13 +430,7 @@ impl Unit {
         if let Some(over) = self.is_over() {
             return Err(over);
         }
-        let link = self.link();
-        let first = !link.is_begun();
-        let session = timeout(limit, link.session()).await;
-        if first {
-            // There is something to look at from now on.
-            self.stirred.notify_one();
-        }
+        let session = timeout(limit, self.link().session()).await;
         session.unwrap_or_else(|_| Err(self.too_late(begun, None)))
     }
 
@@ -443,6 +457,9 @@ impl Unit {
         let cluster = self.id.clone();
         match (error.death(), &self.state().paused) {
             (Death::Parked(_), Some(paused)) => FleetError::Paused { cluster, paused: paused.clone() },
+            (Death::Parked(why), None) => {
+                FleetError::Unreachable { cluster, since: self.state().since, reason: why.clone() }
+            }
             (Death::CallerDeadline { because, .. }, _) => {
                 let reason = because.as_ref().map(|death| death.to_string().into());
                 let reason = reason.unwrap_or_else(|| "no answer".into());
@@ -487,10 +504,6 @@ impl Unit {
         if fetch.begun {
             let (unit, fetching, request) = (self.clone(), fetch.fetching.clone(), request.clone());
             self.tasks.spawn(async move {
-                let fetching = async {
-                    unit.session_within(FETCH).await?;
-                    fetching.await
-                };
                 let fetched = unit.stop.run_until_cancelled(fetching).await;
                 let document = fetched.as_ref().and_then(|result| result.as_ref().ok());
                 unit.documents.fetched(&request, document, &unit.options);

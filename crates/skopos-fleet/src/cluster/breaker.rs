@@ -1,0 +1,118 @@
+//! Leaves a server alone that takes connections and answers nothing.
+//!
+//! A server that cannot be connected to costs nobody a request. One that can be, and swallows what it is asked, would be
+//! asked again by every kind and every proof of freshness. So once it is found silent everything on its connections waits,
+//! and one small request at a time, on a connection of its own, finds out whether it answers again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use kube::client::Body;
+use skopos::transport::{RequestClass, RequestOptions};
+use skopos::{Transport, TransportOptions};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::session::Link;
+use super::unit::Unit;
+
+/// How often a silent server is asked.
+const TRY_EVERY: Duration = Duration::from_secs(15);
+
+/// How long it may take to answer.
+const TRY_FOR: Duration = Duration::from_secs(10);
+
+/// Closed while all is well.
+#[derive(Debug, Default)]
+pub(crate) struct Breaker {
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    since: Instant,
+    reason: Arc<str>,
+    next_try: Instant,
+    trying: Option<oneshot::Receiver<()>>,
+}
+
+impl Breaker {
+    /// The server is silent: nothing more is asked of it but what finds out whether it answers.
+    pub(crate) fn open(&mut self, link: &Link, since: Instant, reason: &str, now: Instant) {
+        let reason: Arc<str> = format!("it takes connections and does not answer: {reason}").into();
+        link.park(reason.clone());
+        self.open = Some(Open { since, reason, next_try: now + TRY_EVERY, trying: None });
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Somebody else has reason to think that the server is there, or to say that it is not.
+    pub(crate) fn forget(&mut self) {
+        self.open = None;
+    }
+
+    /// While it is open: since when the server is silent, and how that was found. Tries whether it answers when that is due.
+    pub(crate) fn check(
+        &mut self,
+        unit: &Arc<Unit>,
+        link: &Arc<Link>,
+        now: Instant,
+    ) -> Option<(Instant, Arc<str>)> {
+        let open = self.open.as_mut()?;
+        match open.trying.as_mut().map(oneshot::Receiver::try_recv) {
+            Some(Ok(())) => {
+                self.open = None;
+                link.wake();
+                return None;
+            }
+            Some(Err(oneshot::error::TryRecvError::Closed)) => open.trying = None,
+            _ => {}
+        }
+        if open.trying.is_none() && now >= open.next_try {
+            open.next_try = now + TRY_EVERY;
+            open.trying = Some(begin_try(unit, link));
+        }
+        Some((open.since, open.reason.clone()))
+    }
+}
+
+/// Sends a request on a connection of its own; tells if there is any answer.
+fn begin_try(unit: &Arc<Unit>, link: &Arc<Link>) -> oneshot::Receiver<()> {
+    let (answered, outcome) = oneshot::channel();
+    let (unit, link) = (unit.clone(), link.clone());
+    let task = unit.clone();
+    task.tasks.spawn(async move {
+        let trying = link.superseded.run_until_cancelled(try_once(&unit, &link));
+        if let Some(Some(true)) = unit.stop.run_until_cancelled(trying).await {
+            // The tender has let go of it, or looks now.
+            let _ = answered.send(());
+            unit.stirred.notify_one();
+        }
+    });
+    outcome
+}
+
+async fn try_once(unit: &Unit, link: &Link) -> bool {
+    let Ok(spec) = link.spec.clone() else { return false };
+    let options = TransportOptions { max_connections: 1, ..unit.options.transport.clone() };
+    let (id, connector) = (unit.id.clone(), unit.connector.clone());
+    let transport = tokio::task::spawn_blocking(move || connector.connect(&id, &spec, options)).await;
+    let Ok(Ok(transport)) = transport else { return false };
+    let answers = ask(&transport).await;
+    transport.shutdown(Duration::from_secs(1)).await;
+    answers
+}
+
+async fn ask(transport: &Transport) -> bool {
+    let options = RequestOptions {
+        class: Some(RequestClass::Probe),
+        deadline: Some(TRY_FOR),
+        ..RequestOptions::default()
+    };
+    let request = Request::get("/version").extension(options).body(Body::empty());
+    let Ok(request) = request else { return false };
+    transport.send(request).await.is_ok()
+}

@@ -1,0 +1,126 @@
+//! Discovery and OpenAPI, kept for when the server does not answer; and what is remembered of an earlier run.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures::future::{BoxFuture, join_all};
+use parking_lot::Mutex;
+use skopos::{InformerOptions, ResourceId};
+use skopos_fleet::{
+    CachedKind, ClusterId, ClusterOptions, Condition, Document, DocumentRequest, FleetOptions, Keeper,
+    Remembered,
+};
+
+use crate::support::*;
+
+fn version() -> DocumentRequest {
+    DocumentRequest::new("/version", "application/json").expect("a document")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_is_fetched_once_and_stays_while_the_server_is_down() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    let asks = (0..20).map(|_| async { cluster.document(&version(), secs(5)).await.unwrap().body });
+    let bodies = join_all(asks).await;
+    assert!(!bodies[0].is_empty() && bodies.iter().all(|body| *body == bodies[0]));
+    assert_eq!(server.requests().len(), 1);
+    server.pause().await;
+    tokio::time::sleep(secs(3600)).await;
+    let begun = tokio::time::Instant::now();
+    let old = cluster.document(&version(), secs(5)).await.unwrap();
+    assert_eq!(old.body, bodies[0]);
+    assert!(old.age() >= secs(3600) && begun.elapsed() <= secs(5), "{:?}", old.age());
+    let none = DocumentRequest::new("/api", "application/json").unwrap();
+    assert!(cluster.document(&none, secs(5)).await.is_err());
+    assert_eq!(cluster.documents().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_kubectl_needs_is_there_before_anybody_asks() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet_with(ClusterOptions { prefetch_documents: true, ..options() });
+    let cluster = join(&fleet, "a");
+    until_condition(&cluster, Condition::Live).await;
+    let all_there =
+        || DocumentRequest::essential().iter().all(|of| cluster.documents().iter().any(|(is, _)| is == of));
+    eventually("the documents are there", all_there).await;
+    server.pause().await;
+    until_condition(&cluster, Condition::Unreachable).await;
+    for request in DocumentRequest::essential() {
+        assert!(cluster.document(&request, secs(1)).await.is_ok());
+    }
+}
+
+#[derive(Default)]
+struct Notes {
+    started: Mutex<Vec<String>>,
+    forgotten: Mutex<Vec<String>>,
+}
+
+impl Keeper for Notes {
+    fn remembered<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Remembered> {
+        Box::pin(async move {
+            if cluster.as_str() == "hangs" {
+                std::future::pending::<()>().await;
+            }
+            let ago = SystemTime::now() - secs(3600);
+            let document = Document::remembered("text/plain", None, "old".into(), ago);
+            Remembered { kinds: vec![config_maps()], documents: vec![(version(), document)] }
+        })
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        _: &'a ClusterId,
+        _: &'a ResourceId,
+        options: InformerOptions,
+    ) -> BoxFuture<'a, InformerOptions> {
+        Box::pin(async move { options })
+    }
+
+    fn started(&self, cluster: &ClusterId, kind: &CachedKind) {
+        self.started.lock().push(format!("{cluster}/{}", kind.resource()));
+    }
+
+    fn forgotten<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
+        self.forgotten.lock().push(cluster.to_string());
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_run_had_is_there_again() {
+    let world = World::default();
+    for name in ["a", "hangs"] {
+        world.server(name);
+    }
+    let notes = Arc::new(Notes::default());
+    let fleet = world.fleet_of(FleetOptions {
+        cluster: options(),
+        keeper: Some(notes.clone()),
+        retain_removed: Duration::ZERO,
+        ..FleetOptions::default()
+    });
+    // It is down, and that is not known yet.
+    let down = join(&fleet, "down");
+    let cluster = join(&fleet, "a");
+    let hangs = join(&fleet, "hangs");
+    eventually("the kind runs", || cluster.cached(&config_maps()).is_some_and(|kind| kind.has_content()))
+        .await;
+    let old = down.document(&version(), secs(1)).await.unwrap();
+    assert_eq!(&old.body[..], b"old");
+    assert!(old.age() >= secs(3599), "{:?}", old.age());
+    assert!(cluster.document(&version(), secs(1)).await.unwrap().body.len() > 3, "newer where it can be had");
+    tokio::time::sleep(secs(6)).await;
+    assert!(hangs.kind(&config_maps(), secs(5)).await.is_ok(), "a keeper that hangs delays for a moment");
+    let mut started = notes.started.lock().clone();
+    started.sort();
+    assert_eq!(started, ["a/configmaps", "down/configmaps", "hangs/configmaps"]);
+    fleet.leave(&id("a"), "sold");
+    eventually("it is forgotten", || *notes.forgotten.lock() == ["a"]).await;
+    assert!(fleet.shutdown(secs(15)).await);
+}

@@ -1,0 +1,173 @@
+//! Pause, resume, redirect, removal, the end.
+
+use std::time::Duration;
+
+use skopos_fleet::{ClusterOptions, Condition, Ended, FleetChange, FleetOptions, Paused, PausedBy};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+fn scaled_down() -> Paused {
+    Paused { by: PausedBy::ScaledDown, since: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_is_left_alone_and_is_live_within_2_s_of_its_return() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet_with(ClusterOptions { prefetch_documents: true, ..options() });
+    let cluster = join(&fleet, "a");
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    until_condition(&cluster, Condition::Live).await;
+    server.pause().await;
+    cluster.pause(scaled_down());
+    assert_eq!(cluster.state().condition, Condition::Paused);
+    let dials = world.dials_of("a");
+    tokio::time::sleep(secs(3600)).await;
+    assert_eq!(world.dials_of("a"), dials, "nothing is tried");
+    assert_eq!(cluster.state().condition, Condition::Paused, "and that is no error");
+
+    let kind = cluster.kind(&config_maps(), Duration::ZERO).await.unwrap();
+    let age = kind.informer().freshness().age().unwrap();
+    assert!(age >= secs(3600), "what was there is there, with its age: {age:?}");
+    let begun = Instant::now();
+    assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "paused");
+    let request = http::Request::get("/api/v1/pods").body(kube::client::Body::empty()).unwrap();
+    assert_eq!(cluster.request(request, secs(5)).await.unwrap_err().word(), "paused");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
+
+    // Switched on: its server takes a while.
+    let _ = server.delete("configmaps", Some("default"), "a");
+    server.create(config_map("b")).unwrap();
+    server.resume().await.unwrap();
+    let ready = Instant::now();
+    cluster.resume();
+    eventually("live", || kind.informer().freshness().is_live()).await;
+    assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
+    eventually("up to date", || names(&cluster, &config_maps()) == ["b"]).await;
+    until_condition(&cluster, Condition::Live).await;
+    assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_way_that_changes_takes_every_kind_with_it() {
+    let world = World::default();
+    let old = world.server("a");
+    world.server("b");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    let kind = cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    let before = cluster.clone();
+    fleet.join(id("a"), spec("b")).unwrap();
+    assert!(fleet.cluster("a").unwrap() == before, "the same member");
+    assert_eq!(kind.ended().await, Ended::Reconnected);
+    assert_eq!(names(&cluster, &config_maps()), ["b"]);
+    assert_eq!(kind.informer().snapshot().len(), 1, "who holds the old copy can read it");
+    drop(kind);
+    eventually("the old connections end", || old.connections() == 0).await;
+    until_condition(&cluster, Condition::Live).await;
+    // The same again is nothing new.
+    let connects = world.connects.load(std::sync::atomic::Ordering::SeqCst);
+    fleet.join(id("a"), spec("b")).unwrap();
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(world.connects.load(std::sync::atomic::Ordering::SeqCst), connects);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_new_way_leads_nowhere_the_old_copy_is_kept() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    fleet.join(id("a"), spec("nowhere")).unwrap();
+    tokio::time::sleep(secs(120)).await;
+    let kind = cluster.kind(&config_maps(), Duration::ZERO).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["a"]);
+    assert!(kind.informer().freshness().age().unwrap() >= secs(80), "{}", kind.informer().freshness());
+    assert_eq!(cluster.state().condition, Condition::Unreachable);
+    fleet.join(id("a"), spec("a")).unwrap();
+    until_condition(&cluster, Condition::Live).await;
+    assert_eq!(kind.ended().await, Ended::Reconnected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_leaves_can_be_read_for_a_while() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet_of(FleetOptions {
+        cluster: options(),
+        retain_removed: secs(300),
+        ..FleetOptions::default()
+    });
+    let cluster = join(&fleet, "a");
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    let mut changes = fleet.changes();
+    assert!(matches!(changes.next().await, Some(FleetChange::Added(_))));
+    assert!(fleet.leave(&id("a"), "sold"));
+    assert!(!fleet.leave(&id("a"), "sold"));
+    while !matches!(changes.next().await.unwrap(), FleetChange::Removed(_)) {}
+    let left = fleet.cluster("a").unwrap();
+    assert_eq!((left.state().condition, left.state().reason.as_deref()), (Condition::Removed, Some("sold")));
+    eventually("no connection is left", || server.connections() == 0).await;
+    let kind = left.kind(&config_maps(), Duration::ZERO).await.unwrap();
+    assert_eq!((kind.informer().snapshot().len(), kind.end_reason()), (1, Some(Ended::Removed)));
+    assert_eq!(left.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "removed");
+
+    // Another of the same name is another.
+    join(&fleet, "a").kind(&config_maps(), secs(5)).await.unwrap();
+    assert!(matches!(changes.next().await, Some(FleetChange::Forgotten(gone)) if gone == left));
+    assert!(matches!(changes.next().await, Some(FleetChange::Added(new)) if new != left));
+    tokio::time::sleep(secs(400)).await;
+    assert!(fleet.get("a").is_some(), "the end of the first does not end the second");
+
+    fleet.leave(&id("a"), "sold");
+    tokio::time::sleep(secs(301)).await;
+    assert!(fleet.get("a").is_none());
+    assert_eq!(fleet.cluster("a").unwrap_err().word(), "unknown-cluster");
+    assert_eq!(fleet.stats().clusters.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_is_bounded_and_wakes_everybody() {
+    let world = World::default();
+    let servers: Vec<_> = ["a", "b"].map(|name| world.server(name)).into();
+    world.hole("hole");
+    let fleet = world.fleet();
+    for name in ["a", "b"] {
+        join(&fleet, name).kind(&config_maps(), secs(5)).await.unwrap();
+    }
+    let hole = join(&fleet, "hole");
+    let mut changes = fleet.changes();
+    let waiting = async {
+        let kind = hole.kind(&config_maps(), secs(3600)).await;
+        while changes.next().await.is_some() {}
+        kind
+    };
+    let begun = Instant::now();
+    let (ended, kind) = tokio::join!(
+        async {
+            tokio::time::sleep(secs(1)).await;
+            fleet.shutdown(secs(5)).await
+        },
+        waiting
+    );
+    assert!(ended && begun.elapsed() <= secs(3), "{:?}", begun.elapsed());
+    assert_eq!(kind.unwrap_err().word(), "closed");
+    assert!(servers.iter().all(|server| server.connections() == 0));
+    assert_eq!(fleet.join(id("c"), spec("c")).unwrap_err().word(), "closed");
+    let held = fleet.cluster("a").unwrap().kind(&config_maps(), Duration::ZERO).await.unwrap();
+    assert_eq!(held.end_reason(), Some(Ended::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_fleet_ends_it() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    drop(fleet);
+    eventually("no connection is left", || server.connections() == 0).await;
+    assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "closed");
+}

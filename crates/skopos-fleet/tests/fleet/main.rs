@@ -1,0 +1,8 @@
+//! Fleets of test servers in memory, in virtual time.
+
+mod documents;
+mod isolation;
+mod kinds;
+mod life;
+mod registry;
+mod support;

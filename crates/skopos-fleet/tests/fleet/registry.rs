@@ -1,0 +1,184 @@
+//! Who is in the fleet, by whose word.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use skopos::LabelSelector;
+use skopos_fleet::kubeconfig::KubeconfigError;
+use skopos_fleet::source::{Listed, Roster, Standing};
+use skopos_fleet::{ClusterId, Condition, Fleet, FleetChange, Paused, PausedBy, Source, SpecError};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::*;
+
+/// A source that says what the test says.
+#[derive(Clone)]
+struct Said {
+    name: &'static str,
+    roster: Arc<Mutex<Option<Roster>>>,
+}
+
+impl Said {
+    async fn follow(fleet: &Fleet, name: &'static str) -> Self {
+        let said = Self { name, roster: Arc::default() };
+        fleet.follow(said.clone());
+        let roster = said.roster.clone();
+        eventually("the source runs", || roster.lock().is_some()).await;
+        said
+    }
+
+    fn say<const N: usize>(&self, clusters: [(&str, Listed); N]) {
+        let all: BTreeMap<ClusterId, Listed> =
+            clusters.into_iter().map(|(name, listed)| (id(name), listed)).collect();
+        self.roster.lock().as_ref().expect("the source runs").publish(all);
+    }
+}
+
+impl Source for Said {
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
+
+    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        *self.roster.lock() = Some(roster);
+        Box::pin(async move { stop.cancelled().await })
+    }
+}
+
+fn up(name: &str) -> Listed {
+    Listed::up(spec(name))
+}
+
+fn labelled(name: &str, label: &str) -> Listed {
+    Listed::up(spec(name).with_labels([("team", label)]))
+}
+
+fn bad() -> Listed {
+    let spec = Err(SpecError::Kubeconfig(KubeconfigError::NoCertificateAuthority));
+    Listed { spec, labels: Arc::default(), standing: Standing::Up }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clusters_come_and_go_and_followers_are_told() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let source = Said::follow(&fleet, "list").await;
+    let mut changes = fleet.changes();
+    source.say([("a", labelled("a", "red")), ("b", labelled("b", "blue"))]);
+    let told = |change: Option<FleetChange>| match change.unwrap() {
+        FleetChange::Added(cluster) => format!("+{}", cluster.id()),
+        FleetChange::Changed(cluster) => format!("~{} {}", cluster.id(), cluster.state().condition),
+        FleetChange::Removed(cluster) => format!("-{}", cluster.id()),
+        other => format!("{other:?}"),
+    };
+    assert_eq!(told(changes.next().await), "+a");
+    assert_eq!(told(changes.next().await), "+b");
+    let select = |selector: &str| {
+        let selected = fleet.select(&LabelSelector::parse(selector).unwrap());
+        selected.iter().map(|cluster| cluster.id().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!((select("team=red"), select("team")), (vec!["a".into()], vec!["a".into(), "b".into()]));
+    // Other labels are another state, and no other connection.
+    source.say([("a", labelled("a", "blue")), ("b", labelled("b", "blue"))]);
+    assert_eq!(told(changes.next().await), "~a connecting");
+    assert_eq!(select("team=blue").len(), 2);
+    fleet.cluster("a").unwrap().kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(told(changes.next().await), "~a live");
+    source.say([("a", labelled("a", "blue"))]);
+    assert_eq!(told(changes.next().await), "-b");
+    assert_eq!(fleet.cluster("b").unwrap().state().reason.as_deref(), Some("list does not list it any more"));
+    // Whoever comes late is told what is there.
+    let mut late = fleet.changes();
+    assert_eq!(told(late.next().await), "+a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_kubeconfig_is_the_problem_of_its_cluster() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let source = Said::follow(&fleet, "list").await;
+    source.say([("a", up("a")), ("broken", bad())]);
+    fleet.cluster("a").unwrap().kind(&config_maps(), secs(5)).await.unwrap();
+    let broken = fleet.cluster("broken").unwrap();
+    assert_eq!(broken.kind(&config_maps(), secs(5)).await.unwrap_err().word(), "config");
+    until_condition(&broken, Condition::Unreachable).await;
+    assert!(broken.state().reason.as_deref().unwrap().contains("certificate-authority-data"));
+    let problems = fleet.problems();
+    assert_eq!(problems.len(), 1);
+    assert_eq!((problems[0].source.as_str(), problems[0].cluster.as_ref()), ("list", Some(&id("broken"))));
+    // Repaired, it is reached.
+    world.server("broken");
+    source.say([("a", up("a")), ("broken", up("broken"))]);
+    broken.kind(&config_maps(), secs(5)).await.unwrap();
+    assert!(fleet.problems().is_empty());
+    // What can be reached is not let go for a kubeconfig that is broken later.
+    source.say([("a", bad()), ("broken", up("broken"))]);
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(fleet.cluster("a").unwrap().state().condition, Condition::Live);
+    assert_eq!(fleet.problems().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_sources_with_one_name_the_first_counts() {
+    let world = World::default();
+    for name in ["a", "b"] {
+        world.server(name);
+    }
+    let fleet = world.fleet();
+    let first = Said::follow(&fleet, "first").await;
+    let second = Said::follow(&fleet, "second").await;
+    second.say([("x", up("b"))]);
+    let cluster = fleet.cluster("x").unwrap();
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["b"]);
+    first.say([("x", up("a"))]);
+    eventually("the first source's", || names(&cluster, &config_maps()) == ["a"]).await;
+    let problems = fleet.problems();
+    assert_eq!(problems.len(), 1);
+    assert!(matches!(&problems[0].error, SpecError::NameTaken { by } if by == "first"));
+    // What the second says meanwhile changes nothing, and counts when the first has no more to say.
+    second.say([(
+        "x",
+        Listed { standing: Standing::Paused(Paused { by: PausedBy::Sleep, since: None }), ..up("b") },
+    )]);
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(cluster.state().condition, Condition::Live);
+    first.say([]);
+    until_condition(&cluster, Condition::Paused).await;
+    second.say([]);
+    assert_eq!(cluster.state().condition, Condition::Removed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_pauses_and_resumes() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet();
+    let source = Said::follow(&fleet, "list").await;
+    let with = |standing| [("a", Listed { standing, ..up("a") })];
+    let paused = || Standing::Paused(Paused { by: PausedBy::Annotation, since: None });
+    source.say(with(paused()));
+    let cluster = fleet.cluster("a").unwrap();
+    assert_eq!(cluster.kind(&config_maps(), secs(5)).await.unwrap_err().word(), "paused");
+    server.pause().await;
+    source.say(with(Standing::Starting));
+    let _ = cluster.kind(&config_maps(), secs(5)).await;
+    tokio::time::sleep(secs(300)).await;
+    assert_eq!(cluster.state().condition, Condition::Connecting, "{}", cluster.state());
+    server.resume().await.unwrap();
+    let ready = tokio::time::Instant::now();
+    source.say(with(Standing::Up));
+    until_condition(&cluster, Condition::Live).await;
+    assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
+    // An operator's word stands until the source says something new.
+    cluster.pause(Paused { by: PausedBy::Operator, since: None });
+    source.say(with(Standing::Up));
+    assert_eq!(cluster.state().condition, Condition::Paused);
+    source.say(with(paused()));
+    source.say(with(Standing::Up));
+    until_condition(&cluster, Condition::Live).await;
+}
