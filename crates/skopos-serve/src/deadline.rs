@@ -10,7 +10,7 @@ use crate::request::Query;
 ///
 /// # Errors
 /// 400 if it is none.
-pub(super) fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> {
+pub fn of_request(query: &Query, allowed: Duration) -> Result<Duration, Status> {
     let Some(text) = query.get("timeout").filter(|text| !text.is_empty()) else { return Ok(allowed) };
     match go_duration(text) {
         Some(Duration::ZERO) => Ok(allowed),

@@ -9,44 +9,31 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use crate::request::RequestInfo;
 use crate::resources::{ResourceType, Subresource, Verb, group_version};
-use crate::serve::respond::{self, Response};
-use crate::state::ServerState;
-
-/// The Kubernetes minor version whose API the server speaks.
-pub(crate) const MINOR: &str = "36";
+use crate::respond::{self, Response};
 
 const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
-/// The document at `/version`.
-pub(crate) fn version() -> Value {
-    json!({
-        "major": "1",
-        "minor": MINOR,
-        "gitVersion": format!("v1.{MINOR}.0+skopos"),
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "none",
-        "compiler": "rustc",
-        "platform": "skopos/testserver",
-    })
-}
-
 /// Answers discovery requests; `None` for other paths.
-pub(crate) fn handle(state: &ServerState, info: &RequestInfo, headers: &HeaderMap) -> Option<Response> {
-    if !matches!(info.method, Method::GET | Method::HEAD) {
+#[must_use]
+pub fn answer(
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    resources: &[Arc<ResourceType>],
+) -> Option<Response> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let (content_type, document) = document(&info.path, accept, &state.registry.all())?;
+    let (content_type, document) = document(path, accept, resources)?;
     Some(respond::bytes(StatusCode::OK, content_type, Bytes::from(document.to_string())))
 }
 
-/// The document at a path, with its content type.
-fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Option<(&'static str, Value)> {
+/// The document at a path, with its content type; `None` for paths that have none.
+#[must_use]
+pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Option<(&'static str, Value)> {
     let plain = |document: Value| Some(("application/json", document));
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let served = |group: &str, version: &str| {

@@ -6,41 +6,55 @@ use std::sync::Arc;
 use http::Method;
 use http::request::Parts;
 
-use crate::resources::Registry;
 use crate::resources::ResourceType;
-use crate::storage::{ResourceKey, storage_key};
+use crate::source::object_key;
 
 /// A request to the API, taken apart.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestInfo {
-    pub(crate) verb: RequestVerb,
-    pub(crate) method: Method,
-    pub(crate) path: String,
-    pub(crate) query: Query,
+pub struct RequestInfo {
+    /// What is to be done.
+    pub verb: RequestVerb,
+    /// The method it came with.
+    pub method: Method,
+    /// The path, as it came.
+    pub path: String,
+    /// The parameters.
+    pub query: Query,
     /// The resource, if the path names one that is served.
-    pub(crate) target: Option<RequestTarget>,
+    pub target: Option<RequestTarget>,
 }
 
 /// The resource that a request is about.
 #[derive(Clone, Debug)]
-pub(crate) struct RequestTarget {
-    pub(crate) resource: Arc<ResourceType>,
-    pub(crate) storage: ResourceKey,
-    pub(crate) namespace: Option<String>,
-    pub(crate) name: Option<String>,
-    pub(crate) subresource: Option<String>,
+pub struct RequestTarget {
+    /// What it is.
+    pub resource: Arc<ResourceType>,
+    /// Where; `None` for all namespaces or for what lies in none.
+    pub namespace: Option<String>,
+    /// Which object.
+    pub name: Option<String>,
+    /// What lies below the object.
+    pub subresource: Option<String>,
 }
 
 /// What is to be done, in the words of authorization (`watch` is told from `list` by the query).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum RequestVerb {
+pub enum RequestVerb {
+    /// GET of one object.
     Get,
+    /// GET of a collection.
     List,
+    /// GET of a collection as a stream.
     Watch,
+    /// POST.
     Create,
+    /// PUT.
     Update,
+    /// PATCH.
     Patch,
+    /// DELETE of one object.
     Delete,
+    /// DELETE of a collection.
     DeleteCollection,
     /// Not about a resource: discovery, health, version, or a path that is not served.
     Other,
@@ -48,18 +62,19 @@ pub(crate) enum RequestVerb {
 
 /// The parameters of a URL, decoded, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Query {
+pub struct Query {
     pairs: Vec<(String, String)>,
 }
 
 // === impl RequestInfo ===
 
 impl RequestInfo {
-    /// Reads method, path and query; resources are looked up in `registry`.
-    pub(crate) fn new(parts: &Parts, registry: &Registry) -> Self {
+    /// Reads method, path and query; `find` looks up a resource by group, version and plural.
+    #[must_use]
+    pub fn new(parts: &Parts, find: impl Fn(&str, &str, &str) -> Option<Arc<ResourceType>>) -> Self {
         let query = Query::parse(parts.uri.query().unwrap_or_default());
         let path = parts.uri.path().to_owned();
-        let (target, watch_path) = match resolve(&path, registry) {
+        let (target, watch_path) = match resolve(&path, find) {
             Some((target, watch_path)) => (Some(target), watch_path),
             None => (None, false),
         };
@@ -91,7 +106,10 @@ fn verb_of(method: &Method, target: &RequestTarget, watch_path: bool, watch_para
 
 /// Finds the resource of `/api/VERSION/...` or `/apis/GROUP/VERSION/...`; tells whether the old `/watch/` prefix stood
 /// before it.
-fn resolve(path: &str, registry: &Registry) -> Option<(RequestTarget, bool)> {
+fn resolve(
+    path: &str,
+    find: impl Fn(&str, &str, &str) -> Option<Arc<ResourceType>>,
+) -> Option<(RequestTarget, bool)> {
     let decoded: Vec<Cow<'_, str>> =
         path.trim_matches('/').split('/').map(|segment| percent_decode(segment, false)).collect();
     let segments: Vec<&str> = decoded.iter().map(|s| &**s).collect();
@@ -107,13 +125,12 @@ fn resolve(path: &str, registry: &Registry) -> Option<(RequestTarget, bool)> {
     if rest.iter().any(|segment| segment.is_empty()) {
         return None;
     }
-    let find = |plural: &str| registry.resolve(group, version, plural);
+    let find = |plural: &str| find(group, version, plural);
     let target = |resource: Arc<ResourceType>, namespace: Option<&str>, tail: &[&str]| {
         if namespace.is_some() && !resource.namespaced || tail.len() > 2 {
             return None;
         }
         Some(RequestTarget {
-            storage: ResourceKey::from(&*resource),
             resource,
             namespace: namespace.map(str::to_owned),
             name: tail.first().map(|s| (*s).to_owned()),
@@ -138,15 +155,18 @@ fn resolve(path: &str, registry: &Registry) -> Option<(RequestTarget, bool)> {
 
 impl RequestTarget {
     /// The key of the object that the request names.
-    pub(crate) fn key(&self) -> Option<String> {
-        Some(storage_key(self.namespace.as_deref(), self.name.as_deref()?))
+    #[must_use]
+    pub fn key(&self) -> Option<String> {
+        Some(object_key(self.namespace.as_deref(), self.name.as_deref()?))
     }
 }
 
 // === impl RequestVerb ===
 
 impl RequestVerb {
-    pub(crate) fn as_str(self) -> &'static str {
+    /// The word of authorization for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
@@ -164,7 +184,9 @@ impl RequestVerb {
 // === impl Query ===
 
 impl Query {
-    pub(crate) fn parse(query: &str) -> Self {
+    /// Takes the part of a URL behind the question mark apart.
+    #[must_use]
+    pub fn parse(query: &str) -> Self {
         let pairs = query
             .split('&')
             .filter(|pair| !pair.is_empty())
@@ -177,17 +199,19 @@ impl Query {
     }
 
     /// The first value of a parameter.
-    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// All values of a parameter.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.pairs.iter().filter(move |(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// A boolean as the API server reads it: absent, `0` and `false` are false, everything else is true.
-    pub(crate) fn flag(&self, name: &str) -> bool {
+    #[must_use]
+    pub fn flag(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "false"))
     }
 }
@@ -223,7 +247,10 @@ mod tests {
 
     fn info(method: &str, uri: &str) -> RequestInfo {
         let request = http::Request::builder().method(method).uri(uri).body(()).unwrap();
-        RequestInfo::new(&request.into_parts().0, &Registry::builtin())
+        let registry = crate::Registry::builtin();
+        RequestInfo::new(&request.into_parts().0, |group, version, plural| {
+            registry.resolve(group, version, plural)
+        })
     }
 
     fn place(info: &RequestInfo) -> (String, Option<String>, Option<String>) {

@@ -11,32 +11,32 @@ use serde::Serialize;
 use skopos_wire::Status;
 
 /// What goes wrong with a body: only faults make a body fail.
-pub(crate) type BodyError = Box<dyn StdError + Send + Sync>;
+pub type BodyError = Box<dyn StdError + Send + Sync>;
 
 /// A body: a whole text, a streamed list, or a watch.
-pub(crate) type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 
 /// A response.
-pub(crate) type Response = http::Response<ResponseBody>;
+pub type Response = http::Response<ResponseBody>;
 
 /// `value` as JSON.
-pub(crate) fn json(code: StatusCode, value: &impl Serialize) -> Response {
+pub fn json(code: StatusCode, value: &impl Serialize) -> Response {
     let body = serde_json::to_vec(value).unwrap_or_default();
     bytes(code, "application/json", body.into())
 }
 
 /// The object's stored bytes or any other ready JSON.
-pub(crate) fn json_bytes(code: StatusCode, body: Bytes) -> Response {
+pub fn json_bytes(code: StatusCode, body: Bytes) -> Response {
     bytes(code, "application/json", body)
 }
 
 /// Plain text.
-pub(crate) fn text(code: StatusCode, body: impl Into<String>) -> Response {
+pub fn text(code: StatusCode, body: impl Into<String>) -> Response {
     bytes(code, "text/plain; charset=utf-8", Bytes::from(body.into()))
 }
 
 /// A failure, with `Retry-After` where the status has it.
-pub(crate) fn status(status: &Status) -> Response {
+pub fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(code, status);
     if let Some(seconds) = status.retry_after_seconds().filter(|seconds| *seconds > 0) {
@@ -46,7 +46,7 @@ pub(crate) fn status(status: &Status) -> Response {
 }
 
 /// A whole body of any type.
-pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
+pub fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -> Response {
     let mut response = http::Response::new(whole(body));
     *response.status_mut() = code;
     let headers = response.headers_mut();
@@ -56,6 +56,6 @@ pub(crate) fn bytes(code: StatusCode, content_type: &'static str, body: Bytes) -
 }
 
 /// A body of one piece.
-pub(crate) fn whole(body: Bytes) -> ResponseBody {
+pub fn whole(body: Bytes) -> ResponseBody {
     Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync()
 }

@@ -7,11 +7,11 @@ use http::request::Parts;
 use http::{StatusCode, header};
 use parking_lot::RwLock;
 use serde_json::{Value, json};
+use skopos_serve::respond::{self, Response};
+use skopos_serve::{RequestInfo, RequestTarget, RequestVerb};
 use skopos_wire::{GroupResource, Status};
 
 use crate::faults::{Match, RequestFacts};
-use crate::request::{RequestInfo, RequestTarget, RequestVerb};
-use crate::serve::respond::{self, Response};
 
 /// A user as authentication knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

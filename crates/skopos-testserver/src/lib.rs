@@ -39,20 +39,17 @@
 
 mod auth;
 mod clock;
-mod contract;
-mod discovery;
 mod faults;
 mod generate;
 mod log;
 mod openapi;
 mod patch;
-mod request;
-mod resources;
 mod serve;
 mod server;
+mod source;
 mod state;
 mod storage;
-mod table;
+mod version;
 mod virtual_clusters;
 mod workloads;
 mod write;
@@ -63,10 +60,10 @@ pub use faults::{
 };
 pub use generate::PodGenerator;
 pub use log::{Outcome, RequestRecord};
-pub use resources::{
-    InvalidCrd, PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, UnknownResource, Verb,
-};
 pub use serve::MemoryStream;
 pub use server::{StartError, TestServer, TestServerBuilder, UnknownRevision, WaitTimeout};
+pub use skopos_serve::resources::{
+    InvalidCrd, PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, UnknownResource, Verb,
+};
 pub use skopos_wire::Status;
 pub use virtual_clusters::{VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState};

@@ -89,7 +89,7 @@ impl RequestRecord {
     /// The value of a query parameter, decoded.
     #[must_use]
     pub fn query_param(&self, name: &str) -> Option<String> {
-        crate::request::Query::parse(&self.query).get(name).map(str::to_owned)
+        skopos_serve::Query::parse(&self.query).get(name).map(str::to_owned)
     }
 
     /// Whether it is an open watch.

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use skopos_serve::{Registry, ServeOptions};
 use tokio::sync::Notify;
 
 use crate::auth::Auth;
 use crate::clock::Clock;
-use crate::contract::ContractOptions;
 use crate::faults::Faults;
 use crate::log::RequestLog;
-use crate::resources::Registry;
 use crate::storage::Storage;
 use crate::workloads::Lifecycle;
 
@@ -21,8 +20,8 @@ pub(crate) struct ServerState {
     pub(crate) registry: Registry,
     pub(crate) clock: Clock,
     /// Names, uids and jitter; seeded, so that a run can be repeated.
-    pub(crate) rng: Mutex<fastrand::Rng>,
-    pub(crate) contract: ContractOptions,
+    pub(crate) rng: Arc<Mutex<fastrand::Rng>>,
+    pub(crate) contract: ServeOptions,
     pub(crate) auth: Auth,
     pub(crate) faults: Faults,
     pub(crate) log: RequestLog,

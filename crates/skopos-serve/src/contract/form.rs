@@ -1,23 +1,31 @@
 //! In which form objects are sent: whole, metadata only, or as a table (W13).
 
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, header};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use skopos_wire::{Status, StatusReason};
 
-use crate::request::{Query, RequestTarget};
+use crate::json::{bare_tail, is_whole, partial, whole};
+use crate::request::Query;
 use crate::resources::ResourceType;
-use crate::storage::Stored;
-use crate::table::{IncludeObject, TableWriter};
+use crate::source::Item;
+use crate::table::{IncludeObject, LeadingColumn, TableWriter};
+use crate::window::{EventType, FRAME_TAIL, Layout, Shape};
 
-/// In which form objects are sent.
+/// In which form objects are sent: whole, their metadata only, or as a table.
 #[derive(Debug)]
-pub(crate) enum Form {
-    /// As they are stored, with this apiVersion instead if they are stored with another one.
-    Full { api_version: Option<String> },
+pub struct Form {
+    kind: Kind,
+    resource: Arc<ResourceType>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// With kind and apiVersion of the resource, whatever they are stored with.
+    Full,
     /// `PartialObjectMetadata`.
     Partial,
     /// `Table`.
@@ -26,44 +34,173 @@ pub(crate) enum Form {
 
 /// What a request wants objects for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
+    /// One object.
     One,
+    /// A list.
     List,
+    /// The events of a watch.
     Watch,
 }
 
 // === impl Form ===
 
 impl Form {
-    /// The first form of `Accept` that the server has.
+    /// The first form of `Accept` that there is.
     ///
     /// # Errors
     /// 406 if there is none.
-    pub(crate) fn negotiate(
+    pub fn negotiate(
         headers: &HeaderMap,
         query: &Query,
-        target: &RequestTarget,
+        resource: &Arc<ResourceType>,
         purpose: Purpose,
-        now: jiff::Timestamp,
     ) -> Result<Self, Status> {
         let accept: Vec<&str> =
             headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok()).collect();
-        let accept = accept.join(",");
-        let resource = &target.resource;
-        let full = || {
-            let converted = resource.version != resource.storage_version;
-            Self::Full { api_version: converted.then(|| resource.api_version()) }
-        };
-        if accept.trim().is_empty() {
-            return Ok(full());
+        let kind = Kind::negotiate(&accept.join(","), query, resource, purpose)?;
+        Ok(Self { kind, resource: resource.clone() })
+    }
+
+    /// The same; a table has these columns before all others.
+    #[must_use]
+    pub fn led_by(mut self, columns: &[LeadingColumn]) -> Self {
+        if let Kind::Table(writer) = &mut self.kind {
+            writer.lead(columns);
         }
-        for clause in clauses(&accept) {
+        self
+    }
+
+    /// One object as a GET has it. A table is of this revision, and ages in it are those at `now`.
+    pub fn object(&self, item: &impl Item, revision: u64, now: Timestamp) -> Bytes {
+        self.shown(item, item.json(), revision, now, true)
+    }
+
+    /// The frame of an event, which shows the object with the event's revision. With `definitions`, a table says what its
+    /// columns are, as in the first event.
+    pub(super) fn frame(
+        &self,
+        kind: EventType,
+        item: &impl Item,
+        revision: u64,
+        now: Timestamp,
+        definitions: bool,
+    ) -> Bytes {
+        let object = self.shown(item, item.json_at(revision), revision, now, definitions);
+        Bytes::from([kind.frame_head(), &object, FRAME_TAIL].concat())
+    }
+
+    /// The same, if the item has it ready.
+    pub(super) fn ready_frame(&self, kind: EventType, item: &impl Item, revision: u64) -> Option<Bytes> {
+        if !matches!(self.kind, Kind::Full) || item.revision() != revision {
+            return None;
+        }
+        let frame = item.frame(kind)?;
+        let object = frame.strip_prefix(kind.frame_head())?;
+        is_whole(object, &self.resource).then_some(frame)
+    }
+
+    /// The frame of a bookmark. With `definitions` as in an event.
+    pub(super) fn bookmark_frame(&self, metadata: Value, now: Timestamp, definitions: bool) -> Bytes {
+        let (kind, api_version) = match &self.kind {
+            Kind::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
+            _ => (self.resource.kind.as_str(), self.resource.api_version()),
+        };
+        let revision = json!({"resourceVersion": metadata["resourceVersion"]});
+        let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+        // In a table it is a row like any other.
+        if let Kind::Table(writer) = &self.kind {
+            object = writer.table(revision, vec![writer.row(&object, Vec::new(), now)], definitions);
+        }
+        Bytes::from(json!({"type": "BOOKMARK", "object": object}).to_string() + "\n")
+    }
+
+    /// What makes frames of one event differ.
+    pub(super) fn shape(&self) -> Shape<'_> {
+        let layout = match &self.kind {
+            Kind::Full => Layout::Full,
+            Kind::Partial => Layout::Partial,
+            Kind::Table(writer) => Layout::Table(writer.include()),
+        };
+        Shape { layout, version: &self.resource.version }
+    }
+
+    pub(super) fn is_table(&self) -> bool {
+        matches!(self.kind, Kind::Table(_))
+    }
+
+    /// The kind and the apiVersion of a list that is no table.
+    pub(super) fn list_kind(&self) -> (String, String) {
+        match self.kind {
+            Kind::Partial => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            _ => (self.resource.list_kind.clone(), self.resource.api_version()),
+        }
+    }
+
+    /// The whole list, if it is a table.
+    pub(super) fn list_table<I: Item>(&self, items: &[I], metadata: Value, now: Timestamp) -> Option<Bytes> {
+        let Kind::Table(writer) = &self.kind else { return None };
+        let rows = items.iter().map(|item| row(writer, item, &item.json(), now)).collect();
+        Some(writer.table(metadata, rows, true).to_string().into())
+    }
+
+    /// One object as it stands in a list that is no table.
+    pub(super) fn push_list_item(&self, item: &impl Item, out: &mut Vec<u8>) {
+        let json = item.json();
+        match self.kind {
+            Kind::Partial => out.extend_from_slice(&partial(&json)),
+            // Items of typed lists carry no kind and apiVersion of their own.
+            _ if !self.resource.custom => {
+                out.push(b'{');
+                out.extend_from_slice(&bare_tail(&json));
+            }
+            _ => out.extend_from_slice(&whole(json, &self.resource)),
+        }
+    }
+
+    fn shown(
+        &self,
+        item: &impl Item,
+        json: Bytes,
+        revision: u64,
+        now: Timestamp,
+        definitions: bool,
+    ) -> Bytes {
+        match &self.kind {
+            Kind::Full => whole(json, &self.resource),
+            Kind::Partial => partial(&json),
+            Kind::Table(writer) => {
+                let metadata = json!({"resourceVersion": revision.to_string()});
+                writer.table(metadata, vec![row(writer, item, &json, now)], definitions).to_string().into()
+            }
+        }
+    }
+}
+
+fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> Value {
+    let object = serde_json::from_slice(json).unwrap_or_default();
+    writer.row(&object, item.cells(), now)
+}
+
+// === impl Kind ===
+
+impl Kind {
+    fn negotiate(
+        accept: &str,
+        query: &Query,
+        resource: &ResourceType,
+        purpose: Purpose,
+    ) -> Result<Self, Status> {
+        if accept.trim().is_empty() {
+            return Ok(Self::Full);
+        }
+        for clause in clauses(accept) {
             let json = matches!(clause.media, "application/json" | "application/*" | "*/*");
             if !json || clause.stream.is_some_and(|stream| stream != "watch") {
                 continue;
             }
             match clause.kind {
-                None => return Ok(full()),
+                None => return Ok(Self::Full),
                 Some(_) if clause.group != Some("meta.k8s.io") => {}
                 Some("Table") if matches!(clause.version, Some("v1" | "v1beta1")) => {
                     let include = query.get("includeObject").unwrap_or_default();
@@ -72,7 +209,7 @@ impl Form {
                             "Unable to convert to Table as requested: includeObject: Invalid value: {include:?}: must be 'Metadata', 'Object', 'None', or empty"
                         ))
                     })?;
-                    return Ok(Self::Table(Box::new(TableWriter::new(resource, include, now))));
+                    return Ok(Self::Table(Box::new(TableWriter::new(resource, include))));
                 }
                 Some("PartialObjectMetadata") if purpose != Purpose::List => return Ok(Self::Partial),
                 Some("PartialObjectMetadataList") if purpose == Purpose::List => return Ok(Self::Partial),
@@ -97,42 +234,6 @@ impl Form {
         }
         Err(Status::not_acceptable(&["application/json"]))
     }
-
-    /// One object, whole: as a GET or a watch event has it.
-    pub(crate) fn object(&self, object: &Stored) -> Bytes {
-        match self {
-            Self::Full { api_version: None } => object.json(),
-            Self::Full { api_version: Some(version) } => {
-                let head = kind_of(object);
-                Bytes::from(
-                    [
-                        b"{\"kind\":",
-                        head.kind,
-                        b",\"apiVersion\":\"",
-                        version.as_bytes(),
-                        b"\",",
-                        object.rest(),
-                    ]
-                    .concat(),
-                )
-            }
-            Self::Partial => partial(object),
-            Self::Table(writer) => table(writer, object, true),
-        }
-    }
-
-    /// One object of a watch event; tables define their columns in the first only.
-    pub(crate) fn event_object(&self, object: &Stored, first: bool) -> Bytes {
-        match self {
-            Self::Table(writer) => table(writer, object, first),
-            _ => self.object(object),
-        }
-    }
-
-    /// Whether the stored frames of events can be sent as they are.
-    pub(crate) fn is_stored_form(&self) -> bool {
-        matches!(self, Self::Full { api_version: None })
-    }
 }
 
 /// 406: the metadata of one object was asked for where there is a list, or the other way round.
@@ -144,38 +245,6 @@ fn wrong_number(resource: &ResourceType, asked: &str, is: &str, kind: &str) -> S
     };
     let message = format!("you requested {asked}, but the requested object is {is} (*{package}.{kind})");
     Status::failure(406, StatusReason::NotAcceptable, message)
-}
-
-fn table(writer: &TableWriter, object: &Stored, definitions: bool) -> Bytes {
-    let metadata = serde_json::json!({"resourceVersion": object.revision().to_string()});
-    let table = writer.table(metadata, vec![writer.row(&object.to_value())], definitions);
-    Bytes::from(table.to_string())
-}
-
-/// The metadata of the object, as an object of its own.
-pub(crate) fn partial(object: &Stored) -> Bytes {
-    #[derive(Deserialize)]
-    struct Metadata<'a> {
-        #[serde(borrow)]
-        metadata: &'a RawValue,
-    }
-    let metadata =
-        serde_json::from_slice::<Metadata<'_>>(object.json_slice()).map_or("{}", |o| o.metadata.get());
-    let head = "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":";
-    Bytes::from([head, metadata, "}"].concat())
-}
-
-struct Head<'a> {
-    /// With its quotes.
-    kind: &'a [u8],
-}
-
-/// Stored JSON begins with `{"kind":"...",`.
-fn kind_of(object: &Stored) -> Head<'_> {
-    let json = object.json_slice();
-    let start = "{\"kind\":".len();
-    let end = json.iter().position(|b| *b == b',').unwrap_or(json.len());
-    Head { kind: &json[start..end.max(start)] }
 }
 
 /// One of the media types that the client accepts.
@@ -215,9 +284,4 @@ fn clauses(accept: &str) -> Vec<Clause<'_>> {
         .collect();
     clauses.sort_by_key(|clause| std::cmp::Reverse(clause.quality));
     clauses
-}
-
-/// A JSON string literal.
-pub(super) fn quoted(text: &str) -> Cow<'static, str> {
-    Cow::Owned(serde_json::Value::from(text).to_string())
 }

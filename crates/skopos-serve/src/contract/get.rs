@@ -1,43 +1,52 @@
 //! GET of one object.
 
 use http::StatusCode;
-use http::request::Parts;
 use skopos_wire::{GroupResource, Status};
 
 use super::form::Purpose;
 use super::options::{Version, unmapped_version_error};
-use super::{Form, View};
-use crate::faults::RequestFacts;
-use crate::request::{RequestInfo, RequestTarget};
-use crate::serve::respond::{self, Response};
-use crate::state::ServerState;
+use super::{Form, Request, ServeOptions};
+use crate::respond::{self, Response};
+use crate::source::{Contents as _, Item as _, ReadError, Source, Wanted};
 
 /// Answers a GET of one object.
-pub(crate) async fn get(
-    state: &ServerState,
-    info: &RequestInfo,
-    target: &RequestTarget,
-    parts: &Parts,
+///
+/// # Errors
+/// With the API server's answers: 404, 406, 504.
+pub async fn get<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(&parts.headers, &info.query, target, Purpose::One, state.clock.now())?;
-    let text = info.query.get("resourceVersion").unwrap_or_default();
-    let version = Version::parse(text).ok_or_else(|| unmapped_version_error(text))?;
-    let view = View::new(&state.storage, &state.faults, &RequestFacts::of(parts));
-    if let Version::At(version) = version {
-        view.wait_for(version, state.contract.freshness_wait).await?;
-    }
-    let (Some(key), Some(name)) = (target.key(), &target.name) else {
-        return Err(Status::resource_not_served());
+    let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::One)?
+        .led_by(source.columns());
+    let text = request.query.get("resourceVersion").unwrap_or_default();
+    let wanted = match Version::parse(text).ok_or_else(|| unmapped_version_error(text))? {
+        Version::Unset => Wanted::Newest,
+        Version::Any => Wanted::Any,
+        Version::At(version) => Wanted::NotOlderThan(version),
     };
-    let object = match (version, view.limit()) {
-        (Version::Unset, _) | (_, None) => state.storage.get(&target.storage, &key),
-        // What was there then; if that is compacted, what is there now.
-        (_, Some(revision)) => state
-            .storage
-            .get_at(&target.storage, &key, revision)
-            .unwrap_or_else(|_| state.storage.get(&target.storage, &key)),
+    let name = request.name.ok_or_else(Status::resource_not_served)?;
+    let object = match look(source, options, wanted, request, name).await {
+        // What was there then is compacted: what is there now.
+        Err(ReadError::Compacted(_)) => look(source, options, Wanted::Newest, request, name).await,
+        found => found,
     };
-    let resource = GroupResource::new(&target.resource.group, &target.resource.plural);
-    let object = object.ok_or_else(|| Status::not_found(resource, name))?;
-    Ok(respond::json_bytes(StatusCode::OK, form.object(&object)))
+    let object = object.map_err(|error| error.into_status(|_| Status::list_expired()))?;
+    let resource = GroupResource::new(&request.resource.group, &request.resource.plural);
+    let object = object
+        .filter(|object| request.permit.allows(object))
+        .ok_or_else(|| Status::not_found(resource, name))?;
+    Ok(respond::json_bytes(StatusCode::OK, form.object(&object, object.revision(), source.now())))
+}
+
+async fn look<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    wanted: Wanted,
+    request: &Request<'_, S::Item>,
+    name: &str,
+) -> Result<Option<S::Item>, ReadError> {
+    let contents = source.read(wanted, options.freshness_wait).await?;
+    Ok(contents.get(request.namespace, name)?)
 }

@@ -1,54 +1,57 @@
 //! LIST: which state, which page of it, and what the answer says about the rest.
 
-use std::sync::Arc;
-
-use http::request::Parts;
 use skopos_wire::{ContinueToken, Status};
+use tokio::task::yield_now;
 
 use super::form::Purpose;
 use super::list_body::{ListHead, respond_with_list};
 use super::options::{ListOptions, Match, Version, bad_token};
-use super::{Form, Selection, View};
-use crate::faults::RequestFacts;
-use crate::request::{RequestInfo, RequestTarget};
-use crate::serve::respond::Response;
-use crate::state::ServerState;
-use crate::storage::{Compacted, ResourceKey, Scope, Storage, Stored};
+use super::{Form, Permit, Request, Selection, ServeOptions};
+use crate::respond::Response;
+use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted};
 
 /// Answers a LIST.
-pub(crate) async fn list(
-    state: &ServerState,
-    info: &RequestInfo,
-    target: &RequestTarget,
-    parts: &Parts,
+///
+/// # Errors
+/// With the API server's answers: 400, 406, 410, 422, 504.
+pub async fn list<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(&parts.headers, &info.query, target, Purpose::List, state.clock.now())?;
-    let options = ListOptions::parse(&info.query)?;
-    let selection = Selection::of(&info.query, target)?;
-    let view = View::new(&state.storage, &state.faults, &RequestFacts::of(parts));
-    let place = Place::of(state, &options, &view).await?;
-    let page = place.read(&state.storage, &target.storage, &selection)?;
+    let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::List)?
+        .led_by(source.columns());
+    let wishes = ListOptions::parse(request.query)?;
+    let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
+    let place = Place::of(&wishes)?;
+    let page = place.read(source, options, &selection, &request.permit).await;
+    let page = page.map_err(|error| {
+        error.into_status(|_| match &place.start {
+            Some(start) => Status::continue_expired(Some(start)),
+            None => Status::list_expired(),
+        })
+    })?;
     let head = ListHead {
-        revision: place.revision,
-        continue_token: page.next.map(|start| next_token(place.revision, &start)),
+        revision: page.revision,
+        continue_token: page.next.map(|start| next_token(page.revision, &start)),
         remaining: page.remaining,
     };
-    Ok(respond_with_list(&target.resource, form, &head, page.items, &parts.headers))
+    Ok(respond_with_list(form, &head, page.items, request.headers, source.now()))
 }
 
-/// Where a list reads: a revision, from a key on, so many objects.
+/// Where a list reads: a state, from a key on, so many objects.
 struct Place {
-    revision: u64,
+    wanted: Wanted,
+    /// Where a continue token goes on.
     start: Option<String>,
     /// 0 is no limit.
     limit: usize,
-    /// The start key of a continue token whose revision may be compacted.
-    continued: bool,
 }
 
 /// A page of a list.
-struct Page {
-    items: Vec<Arc<Stored>>,
+struct Page<I> {
+    revision: u64,
+    items: Vec<I>,
     /// Where the next page starts.
     next: Option<String>,
     remaining: Option<usize>,
@@ -57,77 +60,100 @@ struct Page {
 // === impl Place ===
 
 impl Place {
-    async fn of(state: &ServerState, options: &ListOptions, view: &View) -> Result<Self, Status> {
-        let storage = &state.storage;
+    fn of(options: &ListOptions) -> Result<Self, Status> {
         if let Some(token) = &options.continue_token {
             let token = ContinueToken::decode(token).map_err(|e| bad_token(&e))?;
             // L8: a negative version goes on at the newest state.
-            let revision = u64::try_from(token.resource_version).unwrap_or_else(|_| storage.revision());
-            view.wait_for(revision, state.contract.freshness_wait).await?;
-            return Ok(Self {
-                revision,
-                start: Some(token.start_key),
-                limit: options.limit,
-                continued: true,
-            });
+            let wanted = u64::try_from(token.resource_version).map_or(Wanted::Newest, Wanted::Exactly);
+            return Ok(Self { wanted, start: Some(token.start_key), limit: options.limit });
         }
-        let at = |revision, limit| Self { revision, start: None, limit, continued: false };
-        match (options.version, options.version_match) {
-            (Version::Unset, _) => Ok(at(storage.revision(), options.limit)),
+        let at = |wanted, limit| Self { wanted, start: None, limit };
+        Ok(match (options.version, options.version_match) {
+            (Version::Unset, _) => at(Wanted::Newest, options.limit),
             // L2: served from the cache, which does not page.
-            (Version::Any, _) => Ok(at(view.revision(), 0)),
-            (Version::At(version), matching) => {
-                // L6, exact or not.
-                let seen = view.wait_for(version, state.contract.freshness_wait).await?;
-                // L3: a limit without a match is the old way to ask for the very version.
-                let exact = matching == Some(Match::Exact) || matching.is_none() && options.limit > 0;
-                Ok(at(if exact { version } else { seen }, options.limit))
-            }
-        }
+            (Version::Any, _) => at(Wanted::Any, 0),
+            // L3: a limit without a match is the old way to ask for the very version.
+            (Version::At(version), Some(Match::Exact)) => at(Wanted::Exactly(version), options.limit),
+            (Version::At(version), None) if options.limit > 0 => at(Wanted::Exactly(version), options.limit),
+            (Version::At(version), _) => at(Wanted::NotOlderThan(version), options.limit),
+        })
     }
 
-    fn read(&self, storage: &Storage, resource: &ResourceKey, selection: &Selection) -> Result<Page, Status> {
-        let scope = Scope::of(selection.namespace());
-        let compacted = |_: Compacted| match &self.start {
-            Some(start) if self.continued => Status::continue_expired(Some(start)),
-            _ => Status::list_expired(),
-        };
+    async fn read<S: Source>(
+        &self,
+        source: &S,
+        options: &ServeOptions,
+        selection: &Selection,
+        permit: &Permit<S::Item>,
+    ) -> Result<Page<S::Item>, ReadError> {
+        let patience = options.freshness_wait;
+        if let Wanted::Exactly(version) = self.wanted {
+            // L6, exact or not.
+            source.read(Wanted::NotOlderThan(version), patience).await?;
+            let contents = source.read(self.wanted, patience).await?;
+            return Ok(self.read_page(&contents, selection, permit).await?);
+        }
+        // Any newer state does as well as one that is compacted while it is read.
+        for _ in 0..ATTEMPTS {
+            let contents = source.read(self.wanted, patience).await?;
+            if let Ok(page) = self.read_page(&contents, selection, permit).await {
+                return Ok(page);
+            }
+        }
+        let contents = source.read(self.wanted, patience).await?;
+        Ok(self.read_page(&contents, selection, permit).await?)
+    }
+
+    async fn read_page<C: Contents>(
+        &self,
+        contents: &C,
+        selection: &Selection,
+        permit: &Permit<C::Item>,
+    ) -> Result<Page<C::Item>, Compacted> {
+        let (namespace, revision) = (selection.namespace(), contents.revision());
         let wanted = if self.limit == 0 { usize::MAX } else { self.limit };
-        let everything = selection.is_everything();
-        let mut items = Vec::new();
+        let everything = selection.is_everything() && permit.is_all();
+        let mut items: Vec<C::Item> = Vec::new();
         let mut start = self.start.clone();
+        // Where the next page starts: a token must not name what may not be seen.
+        let mut next = self.start.clone();
         loop {
             // One more than wanted shows whether there is a next page.
-            let batch = if everything { wanted.saturating_add(1) } else { BATCH };
-            let found =
-                storage.scan(resource, scope, start.as_deref(), self.revision, batch).map_err(compacted)?;
+            let missing = wanted.saturating_sub(items.len()).saturating_add(1);
+            let batch = if everything { missing.min(BATCH) } else { BATCH };
+            let found = contents.page(namespace, start.as_deref(), batch)?;
             let exhausted = found.len() < batch;
-            for object in found {
+            start = found.last().map(|item| after(item, namespace)).or(start);
+            for item in found.into_iter().filter(|item| permit.allows(item)) {
                 if items.len() == wanted {
-                    let next = start.clone().unwrap_or_default();
-                    let remaining =
-                        everything.then(|| storage.count_from(resource, scope, Some(&next), self.revision));
-                    return Ok(Page { items, next: Some(next), remaining });
+                    let next = next.unwrap_or_default();
+                    let remaining = everything.then(|| contents.count(namespace, Some(&next))).transpose()?;
+                    return Ok(Page { revision, items, next: Some(next), remaining });
                 }
-                start = Some(after(&object, scope));
-                if everything || selection.selects(&object) {
-                    items.push(object);
+                if wanted != usize::MAX {
+                    next = Some(after(&item, namespace));
+                }
+                if everything || selection.selects(&item) {
+                    items.push(item);
                 }
             }
             if exhausted {
-                return Ok(Page { items, next: None, remaining: None });
+                return Ok(Page { revision, items, next: None, remaining: None });
             }
+            // A long list is not to hold up what else the thread has to do.
+            yield_now().await;
         }
     }
 }
 
-/// How many objects are looked at in one go when a selector picks among them.
-const BATCH: usize = 2000;
+/// How many objects are looked at in one go.
+const BATCH: usize = 1000;
+/// How often a list of whatever state is begun again.
+const ATTEMPTS: usize = 3;
 
 /// The key that follows the object's, in the scope.
-fn after(object: &Stored, scope: Scope<'_>) -> String {
-    let key = if scope.namespace.is_some() { object.name() } else { object.key() };
-    format!("{key}\0")
+fn after(item: &impl Item, namespace: Option<&str>) -> String {
+    item.key(namespace) + "\0"
 }
 
 /// L7: the watch cache writes the key with a slash before it (etcd without; both read both).

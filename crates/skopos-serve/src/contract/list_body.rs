@@ -1,9 +1,7 @@
 //! The body of a LIST, written while it is sent: stored bytes go out as they are, and the whole never exists at once.
 
-use std::collections::VecDeque;
 use std::io::Write as _;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -12,12 +10,12 @@ use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
+use jiff::Timestamp;
 
 use super::Form;
-use super::form::{partial, quoted};
-use crate::resources::ResourceType;
-use crate::serve::respond::{self, BodyError, Response};
-use crate::storage::Stored;
+use crate::json::quoted;
+use crate::respond::{self, BodyError, Response};
+use crate::source::Item;
 
 /// What a list says of itself.
 #[derive(Debug)]
@@ -28,38 +26,30 @@ pub(super) struct ListHead {
 }
 
 /// The response to a LIST.
-pub(super) fn respond_with_list(
-    resource: &ResourceType,
+pub(super) fn respond_with_list<I: Item>(
     form: Form,
     head: &ListHead,
-    items: Vec<Arc<Stored>>,
+    items: Vec<I>,
     headers: &HeaderMap,
+    now: Timestamp,
 ) -> Response {
-    if let Form::Table(writer) = &form {
-        let rows = items.iter().map(|object| writer.row(&object.to_value())).collect();
-        let table = writer.table(head.metadata_value(), rows, true).to_string();
-        return respond::json_bytes(StatusCode::OK, table.into());
+    if let Some(table) = form.list_table(&items, head.metadata_value(), now) {
+        return respond::json_bytes(StatusCode::OK, table);
     }
-    let partial = matches!(form, Form::Partial);
-    let (kind, api_version) = match partial {
-        true => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
-        false => (resource.list_kind.as_str(), resource.api_version()),
-    };
+    let (kind, api_version) = form.list_kind();
     let opening = format!(
         "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
-        quoted(kind),
+        quoted(&kind),
         quoted(&api_version),
         head.metadata_value()
     );
-    let size: usize = opening.len() + items.iter().map(|o| o.json_slice().len()).sum::<usize>();
+    let size: usize = opening.len() + items.iter().map(|item| item.origin().len()).sum::<usize>();
     let gzip = size > GZIP_FROM && accepts_gzip(headers);
     let body = ListBody {
         opening: Some(opening),
-        items: items.into(),
+        items: items.into_iter(),
         first: true,
         form,
-        // Items of typed lists carry no kind and apiVersion of their own.
-        bare: !resource.custom && !partial,
         gzip: gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
         done: false,
     };
@@ -103,19 +93,18 @@ impl ListHead {
     }
 }
 
-struct ListBody {
+struct ListBody<I> {
     opening: Option<String>,
-    items: VecDeque<Arc<Stored>>,
+    items: std::vec::IntoIter<I>,
     first: bool,
     form: Form,
-    bare: bool,
     gzip: Option<GzEncoder<Vec<u8>>>,
     done: bool,
 }
 
 // === impl ListBody ===
 
-impl ListBody {
+impl<I: Item> ListBody<I> {
     /// The next piece of JSON, and whether it is the last.
     fn fill(&mut self) -> (Vec<u8>, bool) {
         let mut chunk = Vec::with_capacity(CHUNK + 8 * 1024);
@@ -123,27 +112,23 @@ impl ListBody {
             chunk.extend_from_slice(opening.as_bytes());
         }
         while chunk.len() < CHUNK {
-            let Some(object) = self.items.pop_front() else {
+            let Some(item) = self.items.next() else {
                 chunk.extend_from_slice(b"]}\n");
                 return (chunk, true);
             };
             if !std::mem::take(&mut self.first) {
                 chunk.push(b',');
             }
-            match &self.form {
-                Form::Partial => chunk.extend_from_slice(&partial(&object)),
-                _ if self.bare => {
-                    chunk.push(b'{');
-                    chunk.extend_from_slice(object.rest());
-                }
-                form => chunk.extend_from_slice(&form.object(&object)),
-            }
+            self.form.push_list_item(&item, &mut chunk);
         }
         (chunk, false)
     }
 }
 
-impl Body for ListBody {
+// Nothing in it is pinned.
+impl<I> Unpin for ListBody<I> {}
+
+impl<I: Item> Body for ListBody<I> {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -22,46 +22,53 @@ mod get;
 mod list;
 mod list_body;
 mod options;
+mod request;
 mod selection;
-mod view;
 mod watch;
 mod watch_body;
 
 use std::time::Duration;
 
-pub(crate) use self::form::{Form, Purpose};
-pub(crate) use self::get::get;
-pub(crate) use self::list::list;
-pub(crate) use self::selection::Selection;
-pub(crate) use self::view::View;
-pub(crate) use self::watch::watch;
+pub use self::form::{Form, Purpose};
+pub use self::get::get;
+pub use self::list::list;
+pub use self::request::{Permit, Request};
+pub use self::selection::Selection;
+pub use self::watch::watch;
 
-/// The numbers of the contract that a test may want to change. Defaults are those of kube-apiserver.
+/// The numbers of the contract. Defaults are those of kube-apiserver.
 #[derive(Clone, Debug)]
-pub(crate) struct ContractOptions {
+#[non_exhaustive]
+pub struct ServeOptions {
     /// How often a watch gets a bookmark (60 s).
-    pub(crate) bookmark_interval: Duration,
+    pub bookmark_interval: Duration,
     /// How long before its deadline a watch gets its last bookmark (2 s).
-    pub(crate) bookmark_before_end: Duration,
+    pub bookmark_before_end: Duration,
     /// A watch without `timeoutSeconds` lasts at least this long, and less than twice as long (30 min).
-    pub(crate) min_watch_timeout: Duration,
+    pub min_watch_timeout: Duration,
+    /// No watch lasts longer, whatever it asks for (no limit).
+    pub max_watch_timeout: Option<Duration>,
     /// How long a read waits for a version that is yet to come (3 s).
-    pub(crate) freshness_wait: Duration,
-    /// How long a request that is no watch may take (60 s).
-    pub(crate) request_timeout: Duration,
+    pub freshness_wait: Duration,
+    /// How long a request that is no watch may take (60 s). Whoever calls keeps it, with [`crate::deadline`].
+    pub request_timeout: Duration,
     /// Whether watches may start with the state (`sendInitialEvents`).
-    pub(crate) watch_list: bool,
+    pub watch_list: bool,
 }
 
-impl Default for ContractOptions {
+impl Default for ServeOptions {
     fn default() -> Self {
         Self {
             bookmark_interval: Duration::from_secs(60),
             bookmark_before_end: Duration::from_secs(2),
             min_watch_timeout: Duration::from_secs(1800),
+            max_watch_timeout: None,
             freshness_wait: Duration::from_secs(3),
             request_timeout: Duration::from_secs(60),
             watch_list: true,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,33 +8,33 @@ use crate::request::Query;
 
 /// What `resourceVersionMatch` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Match {
+pub(super) enum Match {
     NotOlderThan,
     Exact,
 }
 
 /// The parameters of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListOptions {
-    pub(crate) version: Version,
-    pub(crate) version_match: Option<Match>,
+pub(super) struct ListOptions {
+    pub(super) version: Version,
+    pub(super) version_match: Option<Match>,
     /// 0 is no limit.
-    pub(crate) limit: usize,
-    pub(crate) continue_token: Option<String>,
+    pub(super) limit: usize,
+    pub(super) continue_token: Option<String>,
 }
 
 /// The parameters of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WatchOptions {
-    pub(crate) version: Version,
-    pub(crate) initial_events: bool,
-    pub(crate) bookmarks: bool,
-    pub(crate) timeout: Option<Duration>,
+pub(super) struct WatchOptions {
+    pub(super) version: Version,
+    pub(super) initial_events: bool,
+    pub(super) bookmarks: bool,
+    pub(super) timeout: Option<Duration>,
 }
 
 /// A resourceVersion of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(super) enum Version {
     /// None: the newest state.
     Unset,
     /// "0": any state.
@@ -45,7 +45,7 @@ pub(crate) enum Version {
 // === impl ListOptions ===
 
 impl ListOptions {
-    pub(crate) fn parse(query: &Query) -> Result<Self, Status> {
+    pub(super) fn parse(query: &Query) -> Result<Self, Status> {
         let raw = Raw::parse(query)?;
         let mut faults = Vec::new();
         if !raw.version_match.is_empty() {
@@ -90,14 +90,14 @@ impl ListOptions {
 }
 
 /// 400: the continue token cannot be read (L7).
-pub(crate) fn bad_token(error: &skopos_wire::InvalidToken) -> Status {
+pub(super) fn bad_token(error: &skopos_wire::InvalidToken) -> Status {
     Status::bad_request(format!("invalid continue token: {error}"))
 }
 
 // === impl WatchOptions ===
 
 impl WatchOptions {
-    pub(crate) fn parse(query: &Query, watch_list: bool) -> Result<Self, Status> {
+    pub(super) fn parse(query: &Query, watch_list: bool) -> Result<Self, Status> {
         let mut raw = Raw::parse(query)?;
         // W1: what clients of old expect of a watch without a version.
         let unversioned = matches!(raw.version, "" | "0");
@@ -144,7 +144,7 @@ impl WatchOptions {
 
 impl Version {
     /// `None` if it is no number.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "" => Self::Unset,
             "0" => Self::Any,
@@ -159,7 +159,7 @@ impl Version {
 
 /// L5: on a watch and a get, kube-apiserver maps this error to no status of its own, so it becomes a 500 without a
 /// reason.
-pub(crate) fn unmapped_version_error(version: &str) -> Status {
+pub(super) fn unmapped_version_error(version: &str) -> Status {
     let status = Status::invalid_resource_version(version);
     let message = status.message.trim_start_matches("invalid resource version: ");
     Status::failure(500, String::new(), message)

@@ -1,44 +1,42 @@
 //! WATCH: where a stream begins, and the failures that come before its first event.
 
+use std::time::Duration;
+
 use http::StatusCode;
-use http::request::Parts;
 use http_body_util::BodyExt as _;
 use skopos_wire::Status;
 use tokio::time::Instant;
 
 use super::form::Purpose;
 use super::options::{Version, WatchOptions};
-use super::watch_body::{WatchBody, WatchStart};
-use super::{Form, Selection, View};
-use crate::faults::RequestFacts;
-use crate::request::{RequestInfo, RequestTarget};
-use crate::serve::respond::{self, Response};
-use crate::state::ServerState;
+use super::watch_body::{WatchBody, Watched};
+use super::{Form, Request, Selection, ServeOptions};
+use crate::respond::{self, Response};
+use crate::source::{Compacted, Contents as _, ReadError, Source, Wanted};
+use crate::window::Cursor;
 
 /// Answers a WATCH.
-pub(crate) async fn watch(
-    state: &ServerState,
-    info: &RequestInfo,
-    target: &RequestTarget,
-    parts: &Parts,
+///
+/// # Errors
+/// With the API server's answers: 400, 406, 422, 500. What goes wrong later is an event of the stream.
+pub async fn watch<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    request: &Request<'_, S::Item>,
 ) -> Result<Response, Status> {
-    let form = Form::negotiate(&parts.headers, &info.query, target, Purpose::Watch, state.clock.now())?;
-    let options = WatchOptions::parse(&info.query, state.contract.watch_list)?;
-    let selection = Selection::of(&info.query, target)?;
-    let deadline = Instant::now() + options.timeout.unwrap_or_else(|| random_timeout(state));
-    let view = View::new(&state.storage, &state.faults, &RequestFacts::of(parts));
+    let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::Watch)?
+        .led_by(source.columns());
+    let wishes = WatchOptions::parse(request.query, options.watch_list)?;
+    let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
     // Joined before the state is read, so that nothing in between is missed.
-    let subscription = state.storage.subscribe(&target.storage);
-    let start = start(state, target, &options, &view).await;
-    let body = WatchBody::new(
-        &state.storage,
-        &state.contract,
-        target,
-        WatchStart { subscription, start, deadline, bookmarks: options.bookmarks },
-        selection,
-        form,
-        view,
-    );
+    let subscription = source.window().subscribe();
+    let deadline = Instant::now() + lifetime(source, options, wishes.timeout);
+    let start = start(source, options, &wishes, &selection).await;
+    let watched = Watched { selection, permit: request.permit.clone(), form };
+    let mut body = WatchBody::new(source.clone(), subscription, watched, start, deadline);
+    if wishes.bookmarks {
+        body.send_bookmarks(options);
+    }
     let mut response = respond::bytes(StatusCode::OK, "application/json", bytes::Bytes::new());
     *response.body_mut() = body.boxed_unsync();
     Ok(response)
@@ -46,42 +44,70 @@ pub(crate) async fn watch(
 
 /// What a stream begins with.
 #[derive(Debug)]
-pub(super) enum Start {
-    /// The state at a revision, and then what follows.
-    State { revision: u64, end_bookmark: bool },
-    /// What follows a revision.
-    After(u64),
+pub(super) enum Start<I> {
+    /// The state, a bookmark if that is wanted, and then what follows.
+    State { objects: Vec<I>, end_bookmark: bool, cursor: Cursor },
+    /// What follows.
+    After(Cursor),
     /// An ERROR event, and the end.
     Error(Box<Status>),
 }
 
-async fn start(state: &ServerState, target: &RequestTarget, options: &WatchOptions, view: &View) -> Start {
-    let storage = &state.storage;
-    let patience = state.contract.freshness_wait;
-    let fresh = |seen: Result<u64, Status>| match seen {
-        Ok(revision) => Start::State { revision, end_bookmark: options.bookmarks },
-        Err(status) => Start::Error(Box::new(status)),
-    };
-    match options.version {
+async fn start<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    wishes: &WatchOptions,
+    selection: &Selection,
+) -> Start<S::Item> {
+    let begun = match (wishes.version, wishes.initial_events) {
         // W3
-        Version::Unset if options.initial_events => fresh(view.wait_for(storage.revision(), patience).await),
-        Version::Any if options.initial_events => fresh(Ok(view.revision())),
-        Version::At(version) if options.initial_events => fresh(view.wait_for(version, patience).await),
+        (_, true) => state(source, options, wishes, selection).await,
         // W4
-        Version::Unset => Start::After(storage.revision()),
-        Version::Any => Start::After(view.revision()),
-        Version::At(version) => {
-            let oldest = storage.oldest_start(&target.storage);
-            match version < oldest {
-                // W5
-                true => Start::Error(Box::new(Status::too_old_resource_version(version, oldest))),
-                false => Start::After(version),
-            }
-        }
-    }
+        (Version::Unset, false) => now(source, options, Wanted::Newest).await,
+        (Version::Any, false) => now(source, options, Wanted::Any).await,
+        (Version::At(version), false) => match source.window().start(version) {
+            Ok(cursor) => Ok(Start::After(cursor)),
+            Err(oldest) => Err(Compacted { requested: version, oldest }.into()),
+        },
+    };
+    begun.unwrap_or_else(|error| {
+        // W5
+        Start::Error(Box::new(
+            error.into_status(|gone| Status::too_old_resource_version(gone.requested, gone.oldest)),
+        ))
+    })
 }
 
-/// W8: between once and twice the minimum.
-fn random_timeout(state: &ServerState) -> std::time::Duration {
-    state.contract.min_watch_timeout.mul_f64(1.0 + state.rng.lock().f64())
+async fn state<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    wishes: &WatchOptions,
+    selection: &Selection,
+) -> Result<Start<S::Item>, ReadError> {
+    let patience = options.freshness_wait;
+    let wanted = match wishes.version {
+        Version::Any => Wanted::Any,
+        Version::At(version) => Wanted::NotOlderThan(version),
+        // What is newest now, once it can be seen.
+        Version::Unset => Wanted::NotOlderThan(source.read(Wanted::Newest, patience).await?.revision()),
+    };
+    let contents = source.read(wanted, patience).await?;
+    let objects = contents.page(selection.namespace(), None, usize::MAX)?;
+    let cursor = Cursor::after(contents.revision());
+    Ok(Start::State { objects, end_bookmark: wishes.bookmarks, cursor })
+}
+
+async fn now<S: Source>(
+    source: &S,
+    options: &ServeOptions,
+    wanted: Wanted,
+) -> Result<Start<S::Item>, ReadError> {
+    let contents = source.read(wanted, options.freshness_wait).await?;
+    Ok(Start::After(Cursor::after(contents.revision())))
+}
+
+/// W8: what is asked for, or between once and twice the minimum.
+fn lifetime<S: Source>(source: &S, options: &ServeOptions, wanted: Option<Duration>) -> Duration {
+    let lifetime = wanted.unwrap_or_else(|| options.min_watch_timeout.mul_f64(1.0 + source.jitter()));
+    options.max_watch_timeout.map_or(lifetime, |most| lifetime.min(most))
 }

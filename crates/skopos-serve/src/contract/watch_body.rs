@@ -1,12 +1,10 @@
 //! The stream of a WATCH.
 //!
 //! A stream holds no events: it has a cursor into the window of its resource and reads on from there whenever the client
-//! takes more. A burst goes out in one piece, a single event as the shared frame that all watchers send.
+//! takes more. A burst goes out in one piece, a single event as the frame that all watchers share.
 
-use std::collections::VecDeque;
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,47 +15,41 @@ use skopos_wire::{INITIAL_EVENTS_END, Status};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::watch::Start;
-use super::{ContractOptions, Form, Selection, View};
-use crate::request::RequestTarget;
-use crate::serve::respond::BodyError;
-use crate::storage::{Event, EventType, FRAME_TAIL, ResourceKey, Scope, Storage, Stored, Subscription, Tail};
+use super::{Form, Permit, Selection, ServeOptions};
+use crate::respond::BodyError;
+use crate::source::{Item, Source};
+use crate::window::{Cursor, Event, EventType, Subscription};
 
 /// The stream of a WATCH.
 #[derive(Debug)]
-pub(super) struct WatchBody {
-    storage: Storage,
-    resource: ResourceKey,
-    kind: String,
-    api_version: String,
-    subscription: Subscription,
-    selection: Selection,
-    form: Form,
-    view: View,
-    phase: Phase,
-    /// All events up to this revision were sent or not meant.
-    cursor: u64,
+pub(super) struct WatchBody<S: Source> {
+    source: S,
+    subscription: Subscription<S::Item>,
+    watched: Watched<S::Item>,
+    phase: Phase<S::Item>,
+    cursor: Cursor,
     /// Whether an event was sent before; tables define their columns in the first.
     any_sent: bool,
     bookmarks: Option<Bookmarks>,
-    deadline: Pin<Box<Sleep>>,
-    /// Looks again soon while the view lags behind by a time.
-    recheck: Pin<Box<Sleep>>,
+    deadline: Instant,
+    /// Looks again when the next of all these is due.
+    timer: Pin<Box<Sleep>>,
 }
 
-/// How a stream begins and ends.
-pub(super) struct WatchStart {
-    pub(super) subscription: Subscription,
-    pub(super) start: Start,
-    pub(super) deadline: Instant,
-    pub(super) bookmarks: bool,
+/// Which objects a watcher is shown, and in which form.
+#[derive(Debug)]
+pub(super) struct Watched<I> {
+    pub(super) selection: Selection,
+    pub(super) permit: Permit<I>,
+    pub(super) form: Form,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum Phase<I> {
     Error(Box<Status>),
     /// The state, in key order.
     State {
-        objects: VecDeque<Arc<Stored>>,
+        objects: std::vec::IntoIter<I>,
         end_bookmark: bool,
     },
     Live,
@@ -69,69 +61,54 @@ struct Bookmarks {
     interval: Duration,
     /// When the last one before the deadline is due.
     last: Instant,
-    due: Pin<Box<Sleep>>,
+    due: Instant,
 }
 
 /// About how much is sent in one piece.
 const CHUNK: usize = 64 * 1024;
 /// How many events are looked at in one go.
 const BATCH: usize = 256;
-/// How often a stream with a lagging view looks for events that come into view.
+/// How often a stream that sees less than there is looks for events that come into view.
 const RECHECK: Duration = Duration::from_millis(50);
 
 // === impl WatchBody ===
 
-impl WatchBody {
+impl<S: Source> WatchBody<S> {
     pub(super) fn new(
-        storage: &Storage,
-        options: &ContractOptions,
-        target: &RequestTarget,
-        start: WatchStart,
-        selection: Selection,
-        form: Form,
-        view: View,
+        source: S,
+        subscription: Subscription<S::Item>,
+        watched: Watched<S::Item>,
+        start: Start<S::Item>,
+        deadline: Instant,
     ) -> Self {
-        let (phase, cursor) = match start.start {
-            Start::Error(status) => (Phase::Error(status), 0),
-            Start::After(revision) => (Phase::Live, revision),
-            Start::State { revision, end_bookmark } => {
-                match storage.scan(
-                    &target.storage,
-                    Scope::of(selection.namespace()),
-                    None,
-                    revision,
-                    usize::MAX,
-                ) {
-                    Ok(objects) => (Phase::State { objects: objects.into(), end_bookmark }, revision),
-                    Err(compacted) => {
-                        let status = Status::too_old_resource_version(revision, compacted.oldest);
-                        (Phase::Error(Box::new(status)), 0)
-                    }
-                }
+        let (phase, cursor) = match start {
+            Start::Error(status) => (Phase::Error(status), Cursor::after(0)),
+            Start::After(cursor) => (Phase::Live, cursor),
+            Start::State { objects, end_bookmark, cursor } => {
+                (Phase::State { objects: objects.into_iter(), end_bookmark }, cursor)
             }
         };
         Self {
-            storage: storage.clone(),
-            resource: target.storage.clone(),
-            kind: target.resource.kind.clone(),
-            api_version: target.resource.api_version(),
-            subscription: start.subscription,
-            selection,
-            form,
-            view,
+            source,
+            subscription,
+            watched,
             phase,
             cursor,
             any_sent: false,
-            bookmarks: start.bookmarks.then(|| Bookmarks::new(options, start.deadline)),
-            deadline: Box::pin(sleep_until(start.deadline)),
-            recheck: Box::pin(sleep_until(Instant::now() + RECHECK)),
+            bookmarks: None,
+            deadline,
+            timer: Box::pin(sleep_until(deadline)),
         }
+    }
+
+    pub(super) fn send_bookmarks(&mut self, options: &ServeOptions) {
+        self.bookmarks = Some(Bookmarks::new(options, self.deadline));
     }
 
     /// The next piece to send; `Ready(None)` is the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            if self.subscription.is_closed() || self.deadline.as_mut().poll(cx).is_ready() {
+            if self.subscription.is_closed() || Instant::now() >= self.deadline {
                 self.phase = Phase::End;
             }
             match &mut self.phase {
@@ -144,169 +121,149 @@ impl WatchBody {
                 Phase::State { .. } => {
                     let chunk = self.state_chunk();
                     if !chunk.is_empty() {
-                        return Poll::Ready(Some(chunk.into()));
+                        return Poll::Ready(Some(chunk));
                     }
                 }
                 Phase::Live => {
                     // First, so that an event in between wakes.
                     self.subscription.register(cx.waker());
                     match self.live_chunk() {
-                        Some(chunk) if chunk.is_empty() => {}
-                        Some(chunk) => return Poll::Ready(Some(chunk)),
-                        None => continue,
-                    }
-                    if self.bookmark_due(cx) {
-                        return Poll::Ready(Some(self.bookmark(false).into()));
-                    }
-                    if self.view.limit().is_some() {
-                        self.recheck.as_mut().reset(Instant::now() + RECHECK);
-                        if self.recheck.as_mut().poll(cx).is_ready() {
-                            continue;
+                        // W10: too far behind for the window.
+                        None => self.phase = Phase::End,
+                        Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
+                        Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
+                        Some(_) => {
+                            self.arm();
+                            if self.timer.as_mut().poll(cx).is_pending() {
+                                return Poll::Pending;
+                            }
                         }
                     }
-                    return Poll::Pending;
                 }
             }
         }
     }
 
     /// A piece of the state; empty when there is no more.
-    fn state_chunk(&mut self) -> Vec<u8> {
-        let Phase::State { objects, end_bookmark } = &mut self.phase else { return Vec::new() };
-        let end_bookmark = *end_bookmark;
-        let mut ended = false;
-        let mut chunk = Vec::new();
-        while chunk.len() < CHUNK {
-            let Some(object) = objects.pop_front() else {
-                ended = true;
-                break;
-            };
-            if self.selection.selects(&object) {
-                let json = self.form.event_object(&object, !self.any_sent);
-                self.any_sent = true;
-                push_frame(&mut chunk, EventType::Added, &json);
+    fn state_chunk(&mut self) -> Bytes {
+        let Phase::State { objects, end_bookmark } = &mut self.phase else { return Bytes::new() };
+        let now = self.source.now();
+        let mut chunk = Chunk::default();
+        let ended = loop {
+            if chunk.is_full() {
+                break None;
             }
-        }
-        if ended {
+            let Some(object) = objects.next() else { break Some(*end_bookmark) };
+            if self.watched.selects(&object) {
+                let first = !std::mem::replace(&mut self.any_sent, true);
+                let revision = object.revision();
+                chunk.push(self.watched.form.frame(EventType::Added, &object, revision, now, first));
+            }
+        };
+        if let Some(end_bookmark) = ended {
             self.phase = Phase::Live;
             if end_bookmark {
-                chunk.extend_from_slice(&self.bookmark(true));
+                chunk.push(self.bookmark(true));
             }
         }
-        chunk
+        chunk.into_bytes()
     }
 
-    /// The next events; empty when there are none to send, `None` when the stream ended.
+    /// The next events; empty when there are none to send, `None` if some are lost.
     fn live_chunk(&mut self) -> Option<Bytes> {
-        let mut single: Option<Bytes> = None;
-        let mut chunk = Vec::new();
-        while chunk.len() < CHUNK {
-            let (events, through) =
-                match self.storage.events(&self.resource, self.cursor, self.view.limit(), BATCH) {
-                    Tail::Events { events, through } => (events, through),
-                    // W10: too far behind for the window.
-                    Tail::Lost => {
-                        self.phase = Phase::End;
-                        return None;
-                    }
-                };
-            let more = events.len() == BATCH;
-            let mut taken = through;
+        let mut chunk = Chunk::default();
+        while !chunk.is_full() {
+            // Before the events: none up to it is still to come.
+            let progress = self.source.progress();
+            let window = self.subscription.window();
+            let events = window.read(&self.cursor, self.source.horizon(), BATCH)?;
             for event in &events {
+                self.cursor.take(event.revision());
                 if let Some(frame) = self.frame(event) {
-                    match single.take() {
-                        None if chunk.is_empty() => single = Some(frame),
-                        first => {
-                            first.inspect(|first| chunk.extend_from_slice(first));
-                            chunk.extend_from_slice(&frame);
-                        }
-                    }
+                    chunk.push(frame);
                 }
-                if chunk.len() >= CHUNK {
-                    taken = event.revision;
+                if chunk.is_full() {
                     break;
                 }
             }
-            self.cursor = self.cursor.max(taken);
-            if !more {
+            if events.len() < BATCH && !chunk.is_full() {
+                self.cursor.reach(progress);
                 break;
             }
         }
-        let behind = self.storage.events_behind(&self.resource, self.cursor);
-        let out = single.unwrap_or_else(|| chunk.into());
-        match out.is_empty() {
+        match chunk.is_empty() {
             true => self.subscription.waiting(),
-            false => self.subscription.sending(behind),
+            false => self.subscription.sending(self.subscription.window().behind(&self.cursor)),
         }
-        Some(out)
+        Some(chunk.into_bytes())
     }
 
     /// What this watcher is sent of an event, if anything (W9).
-    fn frame(&mut self, event: &Event) -> Option<Bytes> {
-        let (kind, object) = match event.kind {
-            EventType::Added => self.selection.matches(&event.object).then(|| (EventType::Added, None))?,
-            EventType::Deleted => {
-                let previous = event.previous.as_ref().unwrap_or(&event.object);
-                self.selection.matches(previous).then(|| (EventType::Deleted, None))?
-            }
-            EventType::Modified => {
-                let was = event.previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
-                match (was, self.selection.matches(&event.object)) {
-                    (true, true) => (EventType::Modified, None),
-                    (false, true) => (EventType::Added, None),
-                    // The state before it left, with the revision at which it did.
-                    (true, false) => {
-                        (EventType::Deleted, event.previous.as_ref().map(|p| p.deleted_at(event.revision)))
-                    }
-                    (false, false) => return None,
-                }
-            }
+    fn frame(&mut self, event: &Event<S::Item>) -> Option<Bytes> {
+        let was = event.previous().filter(|previous| self.watched.matches(previous));
+        let is = match event.kind() {
+            EventType::Deleted => None,
+            _ => Some(event.object()).filter(|object| self.watched.matches(object)),
         };
+        let (kind, object) = match (was, is) {
+            (Some(_), Some(object)) => (EventType::Modified, object),
+            (None, Some(object)) => (EventType::Added, object),
+            // The state before it left, with the revision at which it did.
+            (Some(previous), None) => (EventType::Deleted, previous),
+            (None, None) => return None,
+        };
+        let (form, revision) = (&self.watched.form, event.revision());
         let first = !std::mem::replace(&mut self.any_sent, true);
-        let object = object.as_ref().unwrap_or(&event.object);
-        if self.form.is_stored_form() && object.frame().starts_with(kind.frame_head()) {
-            return Some(object.frame().clone());
+        if let Some(frame) = form.ready_frame(kind, object, revision) {
+            return Some(frame);
         }
-        let mut frame = Vec::new();
-        push_frame(&mut frame, kind, &self.form.event_object(object, first));
-        Some(frame.into())
+        let make = |definitions| form.frame(kind, object, revision, self.source.now(), definitions);
+        if first && form.is_table() {
+            return Some(make(true));
+        }
+        Some(self.subscription.window().frame(event, kind, form.shape(), || make(false)))
     }
 
-    /// Whether a bookmark is to be sent now; otherwise the task is woken when one is.
-    fn bookmark_due(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Whether a bookmark is to be sent now.
+    fn is_bookmark_due(&mut self) -> bool {
         let Some(bookmarks) = &mut self.bookmarks else { return false };
-        while bookmarks.due.as_mut().poll(cx).is_ready() {
-            bookmarks.plan();
-            // W4: a stream from a version to come gets none until then, and none goes back.
-            if self.cursor <= self.view.revision() {
-                return true;
-            }
+        let now = Instant::now();
+        if now < bookmarks.due {
+            return false;
         }
-        false
+        bookmarks.plan(now);
+        // W4: a stream from a version to come gets none until then, and none goes back.
+        self.cursor.revision() <= self.source.progress()
     }
 
-    /// W7: nothing but kind, apiVersion and the revision. In a table it is a row like any other.
-    fn bookmark(&mut self, initial_events_end: bool) -> Vec<u8> {
-        let mut metadata = json!({"resourceVersion": self.cursor.to_string()});
+    /// W7: nothing but kind, apiVersion and the revision.
+    fn bookmark(&mut self, initial_events_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": self.cursor.revision().to_string()});
         if initial_events_end {
             metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
         }
-        let (kind, api_version) = match &self.form {
-            Form::Full { .. } => (self.kind.as_str(), self.api_version.as_str()),
-            Form::Partial => ("PartialObjectMetadata", "meta.k8s.io/v1"),
-            Form::Table(_) => (self.kind.as_str(), self.api_version.as_str()),
-        };
-        let mut object = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
-        if let Form::Table(writer) = &self.form {
-            let metadata = json!({"resourceVersion": self.cursor.to_string()});
-            object = writer.table(metadata, vec![writer.row(&object)], !self.any_sent);
-            self.any_sent = true;
+        let frame = self.watched.form.bookmark_frame(metadata, self.source.now(), !self.any_sent);
+        self.any_sent |= self.watched.form.is_table();
+        frame
+    }
+
+    /// Sets the timer to the next time at which there may be something to do.
+    fn arm(&mut self) {
+        let bookmark = self.bookmarks.as_ref().map_or(self.deadline, |bookmarks| bookmarks.due);
+        let mut next = self.deadline.min(bookmark);
+        if self.source.horizon().is_some() {
+            next = next.min(Instant::now() + RECHECK);
         }
-        (json!({"type": "BOOKMARK", "object": object}).to_string() + "\n").into_bytes()
+        if self.timer.deadline() != next || self.timer.is_elapsed() {
+            self.timer.as_mut().reset(next);
+        }
     }
 }
 
-impl Body for WatchBody {
+// Nothing in it is pinned but the timer, which has a place of its own.
+impl<S: Source> Unpin for WatchBody<S> {}
+
+impl<S: Source> Body for WatchBody<S> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -318,28 +275,69 @@ impl Body for WatchBody {
     }
 }
 
-fn push_frame(out: &mut Vec<u8>, kind: EventType, object: &[u8]) {
-    for part in [kind.frame_head(), object, FRAME_TAIL] {
-        out.extend_from_slice(part);
+// === impl Watched ===
+
+impl<I: Item> Watched<I> {
+    /// Whether an object of the namespace is meant.
+    fn selects(&self, object: &I) -> bool {
+        self.permit.allows(object) && self.selection.selects(object)
+    }
+
+    /// Whether the object is meant.
+    fn matches(&self, object: &I) -> bool {
+        self.permit.allows(object) && self.selection.matches(object)
+    }
+}
+
+/// Frames that are sent in one piece. A single one is not copied.
+#[derive(Default)]
+struct Chunk {
+    first: Bytes,
+    all: Vec<u8>,
+}
+
+// === impl Chunk ===
+
+impl Chunk {
+    fn push(&mut self, frame: Bytes) {
+        if self.is_empty() {
+            self.first = frame;
+            return;
+        }
+        if self.all.is_empty() {
+            self.all.extend_from_slice(&self.first);
+        }
+        self.all.extend_from_slice(&frame);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.first.len().max(self.all.len()) >= CHUNK
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.all.is_empty() { self.first } else { self.all.into() }
     }
 }
 
 // === impl Bookmarks ===
 
 impl Bookmarks {
-    fn new(options: &ContractOptions, deadline: Instant) -> Self {
-        let last = deadline - options.bookmark_before_end;
-        let mut bookmarks =
-            Self { interval: options.bookmark_interval, last, due: Box::pin(sleep_until(deadline)) };
-        bookmarks.plan();
+    fn new(options: &ServeOptions, deadline: Instant) -> Self {
+        let now = Instant::now();
+        let last = deadline.checked_sub(options.bookmark_before_end).unwrap_or(now);
+        let mut bookmarks = Self { interval: options.bookmark_interval, last, due: deadline };
+        bookmarks.plan(now);
         bookmarks
     }
 
     /// The next is due after the interval, or shortly before the deadline if that is earlier.
-    fn plan(&mut self) {
-        let now = Instant::now();
+    fn plan(&mut self, now: Instant) {
         let next = now + self.interval;
         let before_end = if self.last > now { self.last } else { next };
-        self.due.as_mut().reset(next.min(before_end));
+        self.due = next.min(before_end);
     }
 }

@@ -277,12 +277,15 @@ impl Subresource {
     }
 }
 
-pub(crate) fn group_version(group: &str, version: &str) -> String {
+/// `GROUP/VERSION`, or `VERSION` for the core group.
+#[must_use]
+pub fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// Splits an `apiVersion` into group (empty for core) and version.
-pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
+#[must_use]
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 

@@ -1,7 +1,8 @@
 //! Ages as kubectl prints them: exact while young, coarser with time.
 
 /// `90s`, `5m3s`, `3h`, `2d4h`, `400d`, `3y20d`.
-pub(crate) fn human_duration(seconds: i64) -> String {
+#[must_use]
+pub fn human_duration(seconds: i64) -> String {
     // kubectl forgives clocks that are up to two seconds apart.
     if seconds < -1 {
         return "<invalid>".to_owned();

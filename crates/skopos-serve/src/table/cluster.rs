@@ -356,7 +356,8 @@ mod tests {
 
     fn cells(resource: &str, object: &Value) -> Value {
         let resource = Registry::builtin().lookup(resource).unwrap();
-        TableWriter::new(&resource, IncludeObject::None, Timestamp::UNIX_EPOCH).row(object)["cells"].clone()
+        TableWriter::new(&resource, IncludeObject::None).row(object, vec![], Timestamp::UNIX_EPOCH)["cells"]
+            .clone()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A parsed path such as `.status.conditions[?(@.type=="Ready")].status`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct JsonPath(Vec<Step>);
+pub struct JsonPath(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
@@ -19,7 +19,8 @@ enum Step {
 impl JsonPath {
     /// Parses a path; the braces that kubectl wants around it may be there or not. `None` if it is not of the kind
     /// that is understood.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
         let mut rest = text.strip_prefix('$').unwrap_or(text);
@@ -37,7 +38,8 @@ impl JsonPath {
     }
 
     /// The first value that the path finds.
-    pub(crate) fn first<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+    #[must_use]
+    pub fn first<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         first(&self.0, value)
     }
 }

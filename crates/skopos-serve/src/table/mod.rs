@@ -10,13 +10,13 @@ mod workload;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::age::human_duration;
-pub(crate) use self::jsonpath::JsonPath;
+pub use self::age::human_duration;
+pub use self::jsonpath::JsonPath;
 use crate::resources::{PrinterColumn, ResourceType};
 
 /// What goes into a row beside its cells, as the `includeObject` parameter says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum IncludeObject {
+pub enum IncludeObject {
     /// Nothing.
     None,
     /// The metadata, as `PartialObjectMetadata`: the default.
@@ -28,10 +28,19 @@ pub(crate) enum IncludeObject {
 
 /// Turns objects of one resource into rows.
 #[derive(Debug)]
-pub(crate) struct TableWriter {
+pub struct TableWriter {
+    leading: Vec<LeadingColumn>,
     columns: Columns,
     include: IncludeObject,
-    now: Timestamp,
+}
+
+/// A column that stands before those of the resource: the cluster, where there are many.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeadingColumn {
+    /// The heading, which kubectl prints in capitals.
+    pub name: &'static str,
+    /// What it means.
+    pub description: &'static str,
 }
 
 #[derive(Debug)]
@@ -58,7 +67,8 @@ struct Row<'a> {
 
 impl IncludeObject {
     /// The value of the `includeObject` query parameter; `None` when there is no such value.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "None" => Self::None,
             "" | "Metadata" => Self::Metadata,
@@ -69,8 +79,9 @@ impl IncludeObject {
 }
 
 impl TableWriter {
-    /// A writer for `resource`; ages are those at `now`.
-    pub(crate) fn new(resource: &ResourceType, include: IncludeObject, now: Timestamp) -> Self {
+    /// A writer for `resource`.
+    #[must_use]
+    pub fn new(resource: &ResourceType, include: IncludeObject) -> Self {
         let columns = if resource.custom {
             Columns::Custom(
                 resource.columns.iter().map(|c| (c.clone(), JsonPath::parse(&c.json_path))).collect(),
@@ -78,12 +89,23 @@ impl TableWriter {
         } else {
             Columns::Builtin(columns_of(&resource.kind))
         };
-        Self { columns, include, now }
+        Self { leading: Vec::new(), columns, include }
+    }
+
+    /// Puts columns before all others.
+    pub fn lead(&mut self, columns: &[LeadingColumn]) {
+        self.leading = columns.to_vec();
+    }
+
+    /// What goes into a row beside its cells.
+    pub(crate) fn include(&self) -> IncludeObject {
+        self.include
     }
 
     /// A whole table. `list_metadata` is the metadata of the list (or of the single object); with `definitions` false
     /// the columns are left out, as in all watch events but the first.
-    pub(crate) fn table(&self, list_metadata: Value, rows: Vec<Value>, definitions: bool) -> Value {
+    #[must_use]
+    pub fn table(&self, list_metadata: Value, rows: Vec<Value>, definitions: bool) -> Value {
         let definitions = if definitions { self.definitions() } else { Value::Null };
         json!({
             "kind": "Table",
@@ -94,10 +116,11 @@ impl TableWriter {
         })
     }
 
-    /// The row of one object.
-    pub(crate) fn row(&self, object: &Value) -> Value {
+    /// The row of one object, with the cells of the leading columns; ages are those at `now`.
+    #[must_use]
+    pub fn row(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
         let mut row = Map::new();
-        row.insert("cells".into(), self.cells(object));
+        row.insert("cells".into(), self.cells(object, leading, now));
         match self.include {
             IncludeObject::None => {
                 row.insert("object".into(), Value::Null);
@@ -117,19 +140,21 @@ impl TableWriter {
         Value::Object(row)
     }
 
-    fn cells(&self, object: &Value) -> Value {
-        let row = Row { object, now: self.now };
+    fn cells(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
+        let row = Row { object, now };
+        let mut cells = leading;
+        cells.resize(self.leading.len(), Value::Null);
         match &self.columns {
-            Columns::Builtin(columns) => columns.iter().map(|column| (column.cell)(&row)).collect(),
+            Columns::Builtin(columns) => cells.extend(columns.iter().map(|column| (column.cell)(&row))),
             Columns::Custom(columns) => {
-                let mut cells = vec![row.name()];
+                cells.push(row.name());
                 if columns.is_empty() {
                     cells.push(row.age());
                 }
                 cells.extend(columns.iter().map(|(column, path)| row.custom(column, path.as_ref())));
-                Value::Array(cells)
             }
         }
+        Value::Array(cells)
     }
 
     fn definitions(&self) -> Value {
@@ -138,10 +163,12 @@ impl TableWriter {
             let format = if column.name == "Name" { "name" } else { "" };
             definition(column.name, column.r#type, format, column.name, column.priority)
         };
+        let leading = self.leading.iter().map(|c| definition(c.name, "string", "", c.description, 0));
+        let mut all: Vec<Value> = leading.collect();
         match &self.columns {
-            Columns::Builtin(columns) => columns.iter().map(builtin).collect(),
+            Columns::Builtin(columns) => all.extend(columns.iter().map(builtin)),
             Columns::Custom(columns) => {
-                let mut all = vec![definition("Name", "string", "name", "Name of the object", 0)];
+                all.push(definition("Name", "string", "name", "Name of the object", 0));
                 if columns.is_empty() {
                     all.push(definition("Age", "date", "", "Time since the object was created", 0));
                 }
@@ -150,9 +177,9 @@ impl TableWriter {
                         .iter()
                         .map(|(c, _)| definition(&c.name, &c.r#type, &c.format, &c.description, c.priority)),
                 );
-                Value::Array(all)
             }
         }
+        Value::Array(all)
     }
 }
 
@@ -256,7 +283,8 @@ fn joined(items: impl IntoIterator<Item = String>, otherwise: &str) -> Value {
 }
 
 /// A label selector of a map of labels, or of a `LabelSelector`, as kubectl prints it.
-pub(crate) fn printed_selector(selector: &Value) -> String {
+#[must_use]
+pub fn printed_selector(selector: &Value) -> String {
     let equal = |labels: &Value| -> Vec<String> {
         let labels = labels.as_object().into_iter().flatten();
         labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect()
@@ -296,16 +324,19 @@ mod tests {
     fn a_kind_without_own_columns_shows_when_it_was_created() {
         let registry = Registry::builtin();
         let crd = registry.lookup("crd").unwrap();
-        let writer = TableWriter::new(&crd, IncludeObject::None, now());
+        let writer = TableWriter::new(&crd, IncludeObject::None);
         let object = json!({"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}});
-        assert_eq!(writer.row(&object), json!({"cells": ["x", "2026-01-01T00:00:00Z"], "object": null}));
+        assert_eq!(
+            writer.row(&object, vec![], now()),
+            json!({"cells": ["x", "2026-01-01T00:00:00Z"], "object": null})
+        );
     }
 
     #[test]
     fn every_builtin_kind_gives_as_many_cells_as_columns_even_for_an_empty_object() {
         for resource in Registry::builtin().all().iter() {
-            let writer = TableWriter::new(resource, IncludeObject::Object, now());
-            let table = writer.table(json!({}), vec![writer.row(&json!({}))], true);
+            let writer = TableWriter::new(resource, IncludeObject::Object);
+            let table = writer.table(json!({}), vec![writer.row(&json!({}), vec![], now())], true);
             let cells = table["rows"][0]["cells"].as_array().map(Vec::len);
             assert_eq!(cells, table["columnDefinitions"].as_array().map(Vec::len), "{resource}");
         }
@@ -315,10 +346,10 @@ mod tests {
     fn custom_columns_are_read_by_their_paths() {
         let mut resource = ResourceType::new("demo.example", "v1", "widgets", "Widget");
         resource.custom = true;
-        let writer = TableWriter::new(&resource, IncludeObject::Metadata, now());
+        let writer = TableWriter::new(&resource, IncludeObject::Metadata);
         let object = json!({"metadata": {"name": "w", "creationTimestamp": "2026-01-01T00:58:00Z"},
                             "spec": {"size": 3, "tags": ["a"]}});
-        assert_eq!(writer.row(&object)["cells"], json!(["w", "2m"]));
+        assert_eq!(writer.row(&object, vec![], now())["cells"], json!(["w", "2m"]));
         let column = |name: &str, kind: &str, path: &str| PrinterColumn {
             name: name.into(),
             r#type: kind.into(),
@@ -333,8 +364,25 @@ mod tests {
             column("Age", "date", ".metadata.creationTimestamp"),
             column("Missing", "string", ".spec.missing"),
         ];
-        let writer = TableWriter::new(&resource, IncludeObject::Metadata, now());
-        assert_eq!(writer.row(&object)["cells"], json!(["w", 3, "[\"a\"]", "2m", null]));
+        let writer = TableWriter::new(&resource, IncludeObject::Metadata);
+        assert_eq!(writer.row(&object, vec![], now())["cells"], json!(["w", 3, "[\"a\"]", "2m", null]));
+    }
+
+    #[test]
+    fn leading_columns_stand_before_all_others_even_without_cells() {
+        let cluster = LeadingColumn { name: "Cluster", description: "Where it is" };
+        let pods = Registry::builtin().lookup("pods").unwrap();
+        let mut writer = TableWriter::new(&pods, IncludeObject::None);
+        writer.lead(&[cluster]);
+        let pod = json!({"metadata": {"name": "a"}});
+        let rows = vec![writer.row(&pod, vec![json!("east")], now()), writer.row(&pod, vec![], now())];
+        let table = writer.table(json!({}), rows, true);
+        let names: Vec<_> =
+            table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].clone()).collect();
+        assert_eq!(names[..2], [json!("Cluster"), json!("Name")]);
+        assert_eq!(table["rows"][0]["cells"][0], "east");
+        assert_eq!(table["rows"][1]["cells"][0], Value::Null);
+        assert_eq!(table["rows"][1]["cells"].as_array().map(Vec::len), Some(names.len()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The watchers of a resource: who is woken by an event, and who reads too slowly.
+//! The watchers of a window: who is woken by an event, and who reads too slowly.
 //!
-//! Watchers share the window of events; each has only a cursor. So a watcher costs the same however far behind it is,
-//! and "its buffer is full" means that it does not read and more events than its buffer holds wait for it.
+//! Watchers share the window; each has only a cursor. So a watcher costs the same however far behind it is, and "its buffer
+//! is full" means that it does not read and more events than its buffer holds wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,43 +12,41 @@ use futures::task::AtomicWaker;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
-use super::HistoryLimits;
+use super::{Window, WindowOptions};
+use crate::source::Item;
 
-/// The watchers of one resource.
-#[derive(Debug, Default)]
-pub(super) struct Hub {
-    slots: RwLock<Vec<Arc<Slot>>>,
-    /// How many events there were so far.
-    events: AtomicU64,
-    evicted: AtomicU64,
-}
-
-/// A watcher's place among the watchers of its resource; dropping it gives the place up.
+/// The watchers of one window.
 #[derive(Debug)]
-pub(crate) struct Subscription {
-    hub: Arc<Hub>,
-    slot: Arc<Slot>,
+pub(super) struct Hub {
+    places: RwLock<Places>,
+    evicted: AtomicU64,
+    started: Instant,
 }
 
-/// What is known of the watchers of a resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WatcherStats {
-    /// How many there are.
-    pub(crate) open: usize,
-    /// How many were closed because they did not read.
-    pub(crate) evicted: u64,
+/// A watcher's place among those of its window; dropping it gives the place up.
+#[derive(Debug)]
+pub struct Subscription<I: Item> {
+    window: Arc<Window<I>>,
+    slot: Arc<Slot>,
+    place: usize,
+}
+
+/// Places that are given up are used again.
+#[derive(Debug, Default)]
+struct Places {
+    slots: Vec<Option<Arc<Slot>>>,
+    free: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Slot {
     waker: AtomicWaker,
-    /// How many of the hub's events it has taken or passed.
+    /// How many of the window's events it has taken or passed.
     taken: AtomicU64,
-    /// Milliseconds since the storage's start at which it handed out data that it was not asked beyond since;
-    /// [`IDLE`] if it waits for events.
+    /// Milliseconds since the hub's start at which it handed out data that it was not asked beyond since; [`IDLE`] if it
+    /// waits for events.
     sending_since: AtomicU64,
     closed: AtomicBool,
-    started: Instant,
 }
 
 const IDLE: u64 = u64::MAX;
@@ -56,12 +54,15 @@ const IDLE: u64 = u64::MAX;
 // === impl Hub ===
 
 impl Hub {
-    /// Counts an event, wakes all, and closes those that do not read.
-    pub(super) fn event(&self, now: Instant, limits: &HistoryLimits) {
-        let count = self.events.fetch_add(1, Ordering::AcqRel) + 1;
-        for slot in self.slots.read().iter() {
+    pub(super) fn new(started: Instant) -> Self {
+        Self { places: RwLock::default(), evicted: AtomicU64::new(0), started }
+    }
+
+    /// There are `count` events now: wakes all, and ends those that do not read.
+    pub(super) fn told(&self, count: u64, now: Instant, options: &WindowOptions) {
+        for slot in self.places.read().slots.iter().flatten() {
             let behind = count.saturating_sub(slot.taken.load(Ordering::Acquire));
-            let slow = behind > limits.watch_buffer && slot.stuck_for(now) > limits.watch_patience;
+            let slow = behind > options.watch_buffer && self.stuck_for(slot, now) > options.watch_patience;
             if slow && !slot.closed.swap(true, Ordering::AcqRel) {
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
@@ -70,73 +71,101 @@ impl Hub {
     }
 
     pub(super) fn close_all(&self) {
-        for slot in self.slots.read().iter() {
+        for slot in self.places.read().slots.iter().flatten() {
             slot.closed.store(true, Ordering::Release);
             slot.waker.wake();
         }
     }
 
-    pub(super) fn stats(&self) -> WatcherStats {
-        WatcherStats { open: self.slots.read().len(), evicted: self.evicted.load(Ordering::Relaxed) }
+    pub(super) fn len(&self) -> usize {
+        let places = self.places.read();
+        places.slots.len() - places.free.len()
+    }
+
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    fn stuck_for(&self, slot: &Slot, now: Instant) -> Duration {
+        match slot.sending_since.load(Ordering::Acquire) {
+            IDLE => Duration::ZERO,
+            since => now.saturating_duration_since(self.started).saturating_sub(Duration::from_millis(since)),
+        }
     }
 }
 
 // === impl Subscription ===
 
-impl Subscription {
-    pub(super) fn new(hub: Arc<Hub>, started: Instant) -> Self {
+impl<I: Item> Subscription<I> {
+    pub(super) fn new(window: Arc<Window<I>>, count: u64) -> Self {
         let slot = Arc::new(Slot {
             waker: AtomicWaker::new(),
-            taken: AtomicU64::new(hub.events.load(Ordering::Acquire)),
+            taken: AtomicU64::new(count),
             sending_since: AtomicU64::new(IDLE),
             closed: AtomicBool::new(false),
-            started,
         });
-        hub.slots.write().push(slot.clone());
-        Self { hub, slot }
+        let place = window.hub().places.write().enter(slot.clone());
+        Self { window, slot, place }
+    }
+
+    /// The window that is watched.
+    #[must_use]
+    pub fn window(&self) -> &Arc<Window<I>> {
+        &self.window
     }
 
     /// Has `waker` woken by the next event. Look for events again after this.
-    pub(crate) fn register(&self, waker: &Waker) {
+    pub fn register(&self, waker: &Waker) {
         self.slot.waker.register(waker);
     }
 
     /// The watcher has `behind` events still to take and waits for none: data of it is on its way to the client.
-    pub(crate) fn sending(&self, behind: usize) {
-        self.took(behind);
-        let since = Instant::now().saturating_duration_since(self.slot.started);
+    pub fn sending(&self, behind: usize) {
+        let taken = self.window.count().saturating_sub(behind as u64);
+        self.slot.taken.store(taken, Ordering::Release);
+        let since = Instant::now().saturating_duration_since(self.window.hub().started);
         self.slot.sending_since.store(since.as_millis() as u64, Ordering::Release);
     }
 
     /// The watcher waits for events.
-    pub(crate) fn waiting(&self) {
+    pub fn waiting(&self) {
         self.slot.sending_since.store(IDLE, Ordering::Release);
     }
 
-    /// Whether the watch must end: it did not read, or the server ends all watches.
-    pub(crate) fn is_closed(&self) -> bool {
+    /// Whether the watch must end: it did not read, or all watches end.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.slot.closed.load(Ordering::Acquire)
     }
-
-    fn took(&self, behind: usize) {
-        let taken = self.hub.events.load(Ordering::Acquire).saturating_sub(behind as u64);
-        self.slot.taken.store(taken, Ordering::Release);
-    }
 }
 
-impl Drop for Subscription {
+impl<I: Item> Drop for Subscription<I> {
     fn drop(&mut self) {
-        self.hub.slots.write().retain(|slot| !Arc::ptr_eq(slot, &self.slot));
+        self.window.hub().places.write().leave(self.place);
     }
 }
 
-// === impl Slot ===
+// === impl Places ===
 
-impl Slot {
-    fn stuck_for(&self, now: Instant) -> Duration {
-        match self.sending_since.load(Ordering::Acquire) {
-            IDLE => Duration::ZERO,
-            since => now.saturating_duration_since(self.started).saturating_sub(Duration::from_millis(since)),
+impl Places {
+    fn enter(&mut self, slot: Arc<Slot>) -> usize {
+        match self.free.pop() {
+            Some(place) => {
+                self.slots[place] = Some(slot);
+                place
+            }
+            None => {
+                self.slots.push(Some(slot));
+                self.slots.len() - 1
+            }
+        }
+    }
+
+    fn leave(&mut self, place: usize) {
+        self.slots[place] = None;
+        self.free.push(place);
+        if self.free.len() == self.slots.len() {
+            *self = Self::default();
         }
     }
 }

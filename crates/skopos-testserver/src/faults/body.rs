@@ -10,12 +10,12 @@ use bytes::Bytes;
 use futures::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use serde_json::{Value, json};
+use skopos_serve::RequestVerb;
+use skopos_serve::respond::{BodyError, ResponseBody};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{Damage, Fault, Faults, RequestFacts, Rule};
 use crate::log::LogEntry;
-use crate::request::RequestVerb;
-use crate::serve::respond::{BodyError, ResponseBody};
 
 /// A body with its faults.
 #[derive(Debug)]

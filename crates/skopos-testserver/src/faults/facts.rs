@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
-
-use crate::request::RequestVerb;
+use skopos_serve::RequestVerb;
 
 /// A connection of a server; they count from 1 and are never used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,7 +20,7 @@ pub(crate) struct RequestFacts {
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) user_agent: Option<String>,
-    pub(crate) query: crate::request::Query,
+    pub(crate) query: skopos_serve::Query,
 }
 
 impl RequestFacts {
@@ -41,7 +40,7 @@ impl Default for RequestFacts {
             namespace: None,
             name: None,
             user_agent: None,
-            query: crate::request::Query::default(),
+            query: skopos_serve::Query::default(),
         }
     }
 }

@@ -10,10 +10,10 @@ use flate2::write::GzEncoder;
 use http::{HeaderValue, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
+use skopos_serve::RequestVerb;
+use skopos_serve::respond::{self, BodyError, Response};
 
 use super::{Fault, RequestFacts};
-use crate::request::RequestVerb;
-use crate::serve::respond::{self, BodyError, Response};
 
 /// The answer of a hostile server; `None` if the fault is not of that sort.
 pub(crate) fn hostile_body(fault: &Fault, facts: &RequestFacts) -> Option<Response> {

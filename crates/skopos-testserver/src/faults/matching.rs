@@ -1,7 +1,8 @@
 //! Which requests a fault strikes.
 
+use skopos_serve::RequestVerb;
+
 use super::{ConnectionId, RequestFacts};
-use crate::request::RequestVerb;
 
 /// Which requests a fault strikes: those that meet every demand.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use crate::resources::ResourceType;
+use skopos_serve::ResourceType;
 
 /// All definitions, by their full name such as `io.k8s.api.core.v1.Pod`.
 pub(crate) struct Catalog {
@@ -149,7 +149,7 @@ impl FieldType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::Registry;
+    use skopos_serve::Registry;
 
     #[test]
     fn all_references_lead_somewhere_and_all_simple_types_are_known() {

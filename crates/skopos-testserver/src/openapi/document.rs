@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use skopos_serve::{ResourceType, Verb};
 
 use super::catalog::{Definition, Field, FieldType, catalog, definition_name};
-use crate::discovery::MINOR;
-use crate::resources::{ResourceType, Verb};
+use crate::version::MINOR;
 
 /// Which OpenAPI it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

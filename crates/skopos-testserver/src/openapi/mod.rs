@@ -14,14 +14,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
 use serde_json::{Value, json};
+use skopos_serve::respond::{self, Response};
+use skopos_serve::{RequestInfo, ResourceType};
 use skopos_wire::Status;
 
 use self::document::Dialect;
 pub(crate) use self::protobuf::{PROTOBUF, to_json};
 pub(crate) use self::strict::{drop_unknown_fields, unknown_fields};
-use crate::request::RequestInfo;
-use crate::resources::ResourceType;
-use crate::serve::respond::{self, Response};
 use crate::state::ServerState;
 
 /// Answers requests for OpenAPI documents; `None` for other paths.
@@ -78,7 +77,7 @@ fn accepts_json(accept: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::Registry;
+    use skopos_serve::Registry;
 
     #[test]
     fn the_index_leads_to_documents_with_schemas_and_paths() {

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
+use skopos_serve::resources::split_api_version;
 use skopos_wire::Status;
 
 use super::catalog::{Definition, Field, FieldType, builtin_name, catalog};
-use crate::resources::split_api_version;
 
 /// The media type of Kubernetes' protobuf.
 pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

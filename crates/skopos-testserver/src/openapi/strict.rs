@@ -1,9 +1,9 @@
 //! Fields that no kind has, for `fieldValidation`.
 
 use serde_json::Value;
+use skopos_serve::ResourceType;
 
 use super::catalog::{Definition, FieldType, catalog, definition_name};
-use crate::resources::ResourceType;
 
 /// The paths of all fields of `object` that its kind does not have, such as `spec.containers[0].imag`.
 ///
@@ -138,7 +138,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::resources::Registry;
+    use skopos_serve::Registry;
 
     #[test]
     fn misspelt_fields_are_found_in_builtin_kinds() {

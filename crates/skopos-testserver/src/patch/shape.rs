@@ -5,8 +5,7 @@
 //! `x-kubernetes-*` extensions of their schema.
 
 use serde_json::Value;
-
-use crate::resources::ResourceType;
+use skopos_serve::ResourceType;
 
 /// A position in an object, for asking what the value there means.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,7 @@
 //! ```
 
 mod connection;
-mod deadline;
 mod memory;
-pub(crate) mod respond;
 pub(crate) mod router;
 mod service;
 mod tls;

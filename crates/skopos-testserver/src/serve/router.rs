@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use skopos_serve::respond::{self, Response};
+use skopos_serve::{Request, RequestInfo, RequestTarget, RequestVerb, Verb, discovery};
 use skopos_wire::{Status, StatusDetails, StatusReason};
 
-use super::respond::{self, Response};
-use crate::contract;
-use crate::request::{RequestInfo, RequestTarget, RequestVerb};
-use crate::resources::Verb;
+use crate::faults::RequestFacts;
+use crate::source::StoredResource;
 use crate::state::ServerState;
-use crate::{discovery, openapi, write};
+use crate::{openapi, version, write};
 
 /// Answers a request whose body is read and whose caller is known.
 pub(crate) async fn handle(state: &ServerState, info: &RequestInfo, parts: &Parts, body: Bytes) -> Response {
@@ -30,11 +30,13 @@ async fn resource(
     if target.subresource.is_none() && !allowed(info, target) {
         return Err(method_not_allowed());
     }
+    let read = Request::new(target, &info.query, &parts.headers);
+    let source = || StoredResource::new(state, &target.resource, RequestFacts::of(parts));
     match info.verb {
-        RequestVerb::List => contract::list(state, info, target, parts).await,
-        RequestVerb::Watch => contract::watch(state, info, target, parts).await,
+        RequestVerb::List => skopos_serve::list(&source(), &state.contract, &read).await,
+        RequestVerb::Watch => skopos_serve::watch(&source(), &state.contract, &read).await,
         RequestVerb::Get if target.subresource.as_deref().is_none_or(|sub| sub == "status") => {
-            contract::get(state, info, target, parts).await
+            skopos_serve::get(&source(), &state.contract, &read).await
         }
         // Other subresources, and everything that writes.
         RequestVerb::Other => Err(method_not_allowed()),
@@ -83,10 +85,12 @@ async fn non_resource(state: &ServerState, info: &RequestInfo, parts: &Parts) ->
     };
     let read = matches!(info.method, Method::GET | Method::HEAD);
     match path {
-        "/version" if read => respond::json(StatusCode::OK, &discovery::version()),
+        "/version" if read => respond::json(StatusCode::OK, &version::document()),
         path if read && is_probe(path) => probe(state, path),
         _ => {
-            if let Some(response) = discovery::handle(state, info, &parts.headers) {
+            if let Some(response) =
+                discovery::answer(&info.method, path, &parts.headers, &state.registry.all())
+            {
                 return response;
             }
             if let Some(response) = openapi::handle(state, info, &parts.headers) {

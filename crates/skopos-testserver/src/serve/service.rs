@@ -8,16 +8,16 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use jiff::fmt::rfc2822::DateTimePrinter;
+use skopos_serve::deadline;
+use skopos_serve::respond::{self, BodyError, Response};
+use skopos_serve::{RequestInfo, RequestVerb};
 use skopos_wire::Status;
 use tokio::time::timeout;
 
-use super::deadline;
-use super::respond::{self, BodyError, Response};
 use super::router;
 use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;
-use crate::request::{RequestInfo, RequestVerb};
 use crate::state::ServerState;
 
 /// What the requests of a connection share.
@@ -34,7 +34,8 @@ pub(super) async fn answer(
 ) -> Result<http::Response<FaultyBody>, BodyError> {
     let state = &connection.state;
     let (mut parts, body) = request.into_parts();
-    let info = RequestInfo::new(&parts, &state.registry);
+    let find = |group: &str, version: &str, plural: &str| state.registry.resolve(group, version, plural);
+    let info = RequestInfo::new(&parts, find);
     let facts = Arc::new(facts(&info, &parts, &connection));
     parts.extensions.insert(facts.clone());
     let mut log = begin(state, &info, &parts, &facts);

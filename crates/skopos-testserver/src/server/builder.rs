@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
+use skopos_serve::{Registry, ResourceType, ServeOptions};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,10 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Door, Shared, StartError, TestServer, Tls};
 use crate::auth::{Auth, User};
 use crate::clock::Clock;
-use crate::contract::ContractOptions;
 use crate::faults::Faults;
 use crate::log::{RequestLog, RequestObserver, RequestRecord};
-use crate::resources::{Registry, ResourceType};
 use crate::serve::{
     DEFAULT_MAX_STREAMS, Front, Identity, IdentityPlan, Protocols, Validity, listen, reserve,
 };
@@ -42,7 +41,7 @@ pub struct TestServerBuilder {
     max_streams: u32,
     log_capacity: usize,
     observer: Option<RequestObserver>,
-    contract: ContractOptions,
+    contract: ServeOptions,
     history: HistoryLimits,
 }
 
@@ -63,7 +62,7 @@ impl Default for TestServerBuilder {
             max_streams: DEFAULT_MAX_STREAMS,
             log_capacity: 65_536,
             observer: None,
-            contract: ContractOptions::default(),
+            contract: ServeOptions::default(),
             history: HistoryLimits::default(),
         }
     }
@@ -177,8 +176,8 @@ impl TestServerBuilder {
     /// When a watcher counts as slow: so many events behind, and nothing read for so long. 1000 and 1 s unless set.
     #[must_use]
     pub fn slow_watchers(mut self, buffer: u64, patience: Duration) -> Self {
-        self.history.watch_buffer = buffer;
-        self.history.watch_patience = patience;
+        self.history.window.watch_buffer = buffer;
+        self.history.window.watch_patience = patience;
         self
     }
 
@@ -186,9 +185,9 @@ impl TestServerBuilder {
     /// unless set. Some 100 (or `max_events`, if that is less) are kept however old.
     #[must_use]
     pub fn event_window(mut self, window: Duration, max_events: usize) -> Self {
-        self.history.window = window;
-        self.history.max_events = max_events;
-        self.history.min_events = self.history.min_events.min(max_events);
+        self.history.window.keep = window;
+        self.history.window.max_events = max_events;
+        self.history.window.min_events = self.history.window.min_events.min(max_events);
         self
     }
 
@@ -302,7 +301,7 @@ impl TestServerBuilder {
             storage: Storage::new(self.history, activity.clone()),
             registry,
             clock: Clock::starting_at(self.start_time),
-            rng: Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed)),
+            rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),
             contract: self.contract,
             auth,
             faults: Faults::new(),

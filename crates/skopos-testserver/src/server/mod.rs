@@ -8,6 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use skopos_serve::Registry;
 use thiserror::Error;
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
@@ -20,7 +21,6 @@ pub use self::waiting::WaitTimeout;
 use crate::auth::Auth;
 use crate::faults::{Faults, How};
 use crate::log::RequestRecord;
-use crate::resources::Registry;
 use crate::serve::{Credential, Front, Identity, IdentityPlan, MemoryStream, Validity, listen, reserve};
 use crate::state::ServerState;
 
@@ -220,7 +220,7 @@ impl TestServer {
     #[must_use]
     pub fn evicted_watches(&self, resource: &str) -> u64 {
         let Ok(resource) = self.registry().lookup(resource) else { return 0 };
-        self.state().storage.watchers(&(&*resource).into()).evicted
+        self.state().storage.window(&(&*resource).into()).stats().evicted
     }
 
     /// What clients show to a server that demands certificates.

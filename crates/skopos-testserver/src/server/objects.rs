@@ -1,13 +1,13 @@
 //! Objects without HTTP: the same write path, called directly.
 
 use serde_json::{Value, json};
+use skopos_serve::{ResourceType, object_key};
 use skopos_wire::{GroupResource, Status};
 use thiserror::Error;
 
 use super::TestServer;
 use crate::generate::PodGenerator;
-use crate::resources::ResourceType;
-use crate::storage::{Draft, ResourceKey, Scope, storage_key};
+use crate::storage::{Draft, ResourceKey, Scope};
 use crate::write;
 
 /// The server cannot go back to that resourceVersion.
@@ -61,7 +61,7 @@ impl TestServer {
     /// 404.
     pub fn get(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Value, Status> {
         let resource = self.resource_type(resource)?;
-        let object = self.state().storage.get(&ResourceKey::from(&*resource), &storage_key(namespace, name));
+        let object = self.state().storage.get(&ResourceKey::from(&*resource), &object_key(namespace, name));
         let not_found = || Status::not_found(GroupResource::new(&resource.group, &resource.plural), name);
         Ok(object.ok_or_else(not_found)?.to_value())
     }

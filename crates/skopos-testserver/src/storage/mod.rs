@@ -8,7 +8,6 @@
 //! A [`Storage`] knows nothing of HTTP, selectors or admission. It is a cheap handle; its clones share the content.
 
 mod object;
-mod subscribe;
 mod table;
 mod timeline;
 
@@ -18,17 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use skopos_serve::{Compacted, Cursor, Event, EventType, ResourceType, Window, WindowOptions};
 use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::resources::ResourceType;
+pub(crate) use self::object::{BadObject, Draft, Stored};
 
-pub(crate) use self::object::{BadObject, Draft, EventType, FRAME_TAIL, Stored, storage_key};
-pub(crate) use self::subscribe::{Subscription, WatcherStats};
-pub(crate) use self::table::Event;
-
-use self::subscribe::Hub;
 use self::table::Table;
 use self::timeline::Timeline;
 
@@ -48,22 +43,12 @@ pub(crate) struct Scope<'a> {
 /// How much is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryLimits {
-    /// The fewest events of a resource that are kept, however old (kube-apiserver: 100).
-    pub(crate) min_events: usize,
-    /// The most (kube-apiserver: 102400).
-    pub(crate) max_events: usize,
-    /// The most bytes of objects that the events of a resource hold.
-    pub(crate) max_bytes: usize,
-    /// For how long an event beyond the fewest is kept (kube-apiserver: 75 s).
-    pub(crate) window: Duration,
+    /// Of the events of each resource.
+    pub(crate) window: WindowOptions,
     /// How often old versions are compacted, and how old they are then (kube-apiserver: 5 min).
     pub(crate) compaction_interval: Duration,
     /// The most bytes of superseded versions; more are compacted early.
     pub(crate) max_superseded_bytes: usize,
-    /// How many events a watcher that does not read may be behind (kube-apiserver: 10 to 1000).
-    pub(crate) watch_buffer: u64,
-    /// How long such a watcher is waited for.
-    pub(crate) watch_patience: Duration,
 }
 
 /// Why a write did not happen.
@@ -77,19 +62,14 @@ pub(crate) enum WriteError {
     Conflict { current: u64 },
 }
 
-/// The revision asked for is compacted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("revision {requested} is compacted, the oldest is {oldest}")]
-pub(crate) struct Compacted {
-    pub(crate) requested: u64,
-    pub(crate) oldest: u64,
-}
+/// One change of one object.
+pub(crate) type Change = Event<Arc<Stored>>;
 
-/// What a watcher reads next.
+/// What happened since a revision.
 #[derive(Debug)]
 pub(crate) enum Tail {
     /// The events, and the revision up to which nothing is missing.
-    Events { events: Vec<Arc<Event>>, through: u64 },
+    Events { events: Vec<Arc<Change>>, through: u64 },
     /// The window no longer reaches back to the cursor.
     Lost,
 }
@@ -103,9 +83,8 @@ pub(crate) struct Storage {
 #[derive(Debug)]
 struct Shared {
     inner: RwLock<Inner>,
-    hubs: RwLock<BTreeMap<ResourceKey, Arc<Hub>>>,
+    windows: RwLock<BTreeMap<ResourceKey, Arc<Window<Arc<Stored>>>>>,
     limits: HistoryLimits,
-    started: Instant,
     /// Told of every write.
     activity: Arc<Notify>,
 }
@@ -145,8 +124,7 @@ impl Storage {
             timeline: Timeline::new(now, 1),
             next_compaction: now + limits.compaction_interval,
         };
-        let shared =
-            Shared { inner: RwLock::new(inner), hubs: RwLock::default(), limits, started: now, activity };
+        let shared = Shared { inner: RwLock::new(inner), windows: RwLock::default(), limits, activity };
         Self { shared: Arc::new(shared) }
     }
 
@@ -157,7 +135,7 @@ impl Storage {
     pub(crate) fn create(&self, resource: &ResourceKey, draft: Draft) -> Result<Arc<Stored>, WriteError> {
         self.commit(resource, &draft.key(), |current| match current {
             Some(_) => Err(WriteError::AlreadyExists),
-            None => Ok(Change::Put(draft)),
+            None => Ok(Write::Put(draft)),
         })
     }
 
@@ -173,7 +151,7 @@ impl Storage {
     ) -> Result<Arc<Stored>, WriteError> {
         self.commit(resource, &draft.key(), |current| {
             check(current, expected)?;
-            Ok(Change::Put(draft))
+            Ok(Write::Put(draft))
         })
     }
 
@@ -190,7 +168,7 @@ impl Storage {
     ) -> Result<Arc<Stored>, WriteError> {
         self.commit(resource, key, |current| {
             check(current, expected)?;
-            Ok(Change::Delete)
+            Ok(Write::Delete)
         })
     }
 
@@ -198,7 +176,7 @@ impl Storage {
         &self,
         resource: &ResourceKey,
         key: &str,
-        decide: impl FnOnce(Option<&Arc<Stored>>) -> Result<Change, WriteError>,
+        decide: impl FnOnce(Option<&Arc<Stored>>) -> Result<Write, WriteError>,
     ) -> Result<Arc<Stored>, WriteError> {
         let now = Instant::now();
         let limits = &self.shared.limits;
@@ -206,21 +184,18 @@ impl Storage {
         let inner = &mut *inner;
         let table = match inner.tables.get_mut(resource) {
             Some(table) => table,
-            None => inner.tables.entry(resource.clone()).or_insert_with(Table::new),
+            None => inner.tables.entry(resource.clone()).or_default(),
         };
         let previous = table.get(key).cloned();
         let change = decide(previous.as_ref())?;
         let revision = inner.revision + 1;
         let key: Arc<str> = previous.as_ref().map_or_else(|| Arc::from(key), |p| p.key().clone());
-        let (kind, object) = match (change, &previous) {
-            (Change::Put(draft), None) => {
-                (EventType::Added, draft.stamp(revision, EventType::Added, key.clone()))
-            }
-            (Change::Put(draft), Some(_)) => {
-                (EventType::Modified, draft.stamp(revision, EventType::Modified, key.clone()))
-            }
-            (Change::Delete, Some(previous)) => (EventType::Deleted, previous.deleted_at(revision)),
-            (Change::Delete, None) => return Err(WriteError::NotFound),
+        let deletes = matches!(change, Write::Delete);
+        let object = match (change, &previous) {
+            (Write::Put(draft), None) => draft.stamp(revision, EventType::Added, key.clone()),
+            (Write::Put(draft), Some(_)) => draft.stamp(revision, EventType::Modified, key.clone()),
+            (Write::Delete, Some(previous)) => previous.deleted_at(revision),
+            (Write::Delete, None) => return Err(WriteError::NotFound),
         };
         let object = Arc::new(object);
         if let Some(previous) = &previous {
@@ -233,22 +208,24 @@ impl Storage {
                 bytes,
             });
         }
-        let version = (kind != EventType::Deleted).then(|| object.clone());
-        table.push(&key, version, Event::new(kind, object.clone(), previous));
-        table.trim(limits, now);
+        let event = if deletes {
+            table.delete(&key, revision);
+            Event::deleted(revision, object.clone())
+        } else {
+            table.put(&key, object.clone());
+            Event::put(revision, previous, object.clone())
+        };
         inner.revision = revision;
         inner.timeline.note(now, revision);
         inner.compact_when_due(now, limits);
-        // Under the lock, so that watchers count events in the order of revisions.
-        if let Some(hub) = self.shared.hubs.read().get(resource) {
-            hub.event(now, limits);
-        }
+        // Under the lock, so that events are in the order of revisions, and none up to the newest is missing.
+        self.window(resource).push(event);
         self.shared.activity.notify_waiters();
         Ok(object)
     }
 }
 
-enum Change {
+enum Write {
     Put(Draft),
     Delete,
 }
@@ -343,55 +320,43 @@ impl Storage {
     /// Drops a resource with all its objects and events, as when its CustomResourceDefinition goes.
     pub(crate) fn drop_resource(&self, resource: &ResourceKey) {
         self.shared.inner.write().tables.remove(resource);
-        self.shared.hubs.read().get(resource).inspect(|hub| hub.close_all());
+        self.window(resource).restart(0);
     }
 }
 
 // === impl Storage: watching ===
 
 impl Storage {
-    /// Joins the watchers of a resource, which are woken by every event.
-    pub(crate) fn subscribe(&self, resource: &ResourceKey) -> Subscription {
-        let hub = self.shared.hubs.write().entry(resource.clone()).or_default().clone();
-        Subscription::new(hub, self.shared.started)
+    /// The events of a resource. Whoever watches from before the first of them has missed nothing.
+    pub(crate) fn window(&self, resource: &ResourceKey) -> Arc<Window<Arc<Stored>>> {
+        if let Some(window) = self.shared.windows.read().get(resource) {
+            return window.clone();
+        }
+        let new = || Arc::new(Window::new(self.shared.limits.window.clone(), 0));
+        self.shared.windows.write().entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// Up to `max` events of a resource after revision `after` and not after `until` (if given).
-    pub(crate) fn events(&self, resource: &ResourceKey, after: u64, until: Option<u64>, max: usize) -> Tail {
-        let inner = self.shared.inner.read();
-        let until = until.map_or(inner.revision, |until| until.min(inner.revision));
-        let Some(table) = inner.tables.get(resource) else {
-            return Tail::Events { events: Vec::new(), through: after.max(until) };
-        };
-        if after < table.oldest_start() {
+    /// Up to `max` events of a resource after revision `after`.
+    pub(crate) fn events(&self, resource: &ResourceKey, after: u64, max: usize) -> Tail {
+        // Before the events: none up to it is still to come.
+        let newest = self.revision();
+        let Some(events) = self.window(resource).read(&Cursor::after(after), None, max) else {
             return Tail::Lost;
-        }
-        let events: Vec<_> = table.events(after, until, max).cloned().collect();
+        };
         let through = match events.last() {
-            Some(last) if events.len() == max => last.revision,
-            _ => after.max(until),
+            Some(last) if events.len() == max => last.revision(),
+            _ => after.max(newest),
         };
         Tail::Events { events, through }
     }
 
-    /// How many events follow revision `after`.
-    pub(crate) fn events_behind(&self, resource: &ResourceKey, after: u64) -> usize {
-        self.shared.inner.read().tables.get(resource).map_or(0, |table| table.events_behind(after))
-    }
-
-    /// The oldest revision from which a watch of the resource may start.
-    pub(crate) fn oldest_start(&self, resource: &ResourceKey) -> u64 {
-        self.shared.inner.read().tables.get(resource).map_or(0, Table::oldest_start)
-    }
-
     /// Ends all watches without an ERROR event, as a server does that relists or shuts down.
     pub(crate) fn close_watches(&self) {
-        self.shared.hubs.read().values().for_each(|hub| hub.close_all());
+        self.windows().iter().for_each(|window| window.close_watches());
     }
 
-    /// The watchers of a resource.
-    pub(crate) fn watchers(&self, resource: &ResourceKey) -> WatcherStats {
-        self.shared.hubs.read().get(resource).map(|hub| hub.stats()).unwrap_or_default()
+    fn windows(&self) -> Vec<Arc<Window<Arc<Stored>>>> {
+        self.shared.windows.read().values().cloned().collect()
     }
 }
 
@@ -403,7 +368,7 @@ impl Storage {
         let mut inner = self.shared.inner.write();
         let revision = inner.revision;
         inner.compact_to(revision);
-        inner.tables.values_mut().for_each(|table| table.forget_events(revision));
+        self.windows().iter().for_each(|window| window.forget(revision));
     }
 
     /// Forgets the versions older than the newest, but no events: what compaction in etcd does to an API server whose
@@ -416,9 +381,8 @@ impl Storage {
 
     /// Forgets all events but no versions: what a restart does to the watch cache of an API server.
     pub(crate) fn forget_events(&self) {
-        let mut inner = self.shared.inner.write();
-        let revision = inner.revision;
-        inner.tables.values_mut().for_each(|table| table.forget_events(revision));
+        let inner = self.shared.inner.write();
+        self.windows().iter().for_each(|window| window.forget(inner.revision));
     }
 
     /// Goes back to `revision`, content and revision alike, as a restored etcd does. Open watches are told nothing.
@@ -433,6 +397,7 @@ impl Storage {
             return Err(Compacted { requested: revision, oldest: inner.revision });
         }
         inner.tables.values_mut().for_each(|table| table.roll_back(revision));
+        self.windows().iter().for_each(|window| window.roll_back(revision));
         inner.revision = revision;
         inner.timeline.roll_back(revision);
         while inner.superseded.back().is_some_and(|s| s.by > revision) {
@@ -520,14 +485,9 @@ impl<'a> Scope<'a> {
 impl Default for HistoryLimits {
     fn default() -> Self {
         Self {
-            min_events: 100,
-            max_events: 102_400,
-            max_bytes: 1 << 30,
-            window: Duration::from_secs(75),
+            window: WindowOptions::default(),
             compaction_interval: Duration::from_secs(300),
             max_superseded_bytes: 1 << 30,
-            watch_buffer: 1000,
-            watch_patience: Duration::from_secs(1),
         }
     }
 }

@@ -8,15 +8,9 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use skopos_serve::{EventType, Item, object_key};
+use skopos_wire::{FieldSource, LabelSource, Limits, RawObject};
 use thiserror::Error;
-
-/// What happened to an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum EventType {
-    Added,
-    Modified,
-    Deleted,
-}
 
 /// One version of an object. Its JSON lies inside a ready watch frame, so that an event is serialized once, shared by
 /// all watchers, and costs no second copy of the object.
@@ -25,8 +19,6 @@ pub(crate) struct Stored {
     revision: u64,
     frame: Bytes,
     object_at: u32,
-    /// Where `"metadata"` begins, behind `{"kind":"...","apiVersion":"...",`.
-    rest_at: u32,
     key: Arc<str>,
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -39,7 +31,6 @@ pub(crate) struct Draft {
     head: Vec<u8>,
     /// What follows the resourceVersion's digits.
     tail: Vec<u8>,
-    rest_at: u32,
     namespace: Option<Box<str>>,
     name: Box<str>,
     uid: Box<str>,
@@ -55,21 +46,8 @@ pub(crate) enum BadObject {
     Missing(&'static str),
 }
 
-// === impl EventType ===
-
-impl EventType {
-    /// What stands before the object in a watch frame.
-    pub(crate) fn frame_head(self) -> &'static [u8] {
-        match self {
-            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
-            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
-            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
-        }
-    }
-}
-
 /// What stands behind the object in a watch frame.
-pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
+const FRAME_TAIL: &[u8] = b"}\n";
 
 // === impl Stored ===
 
@@ -87,16 +65,6 @@ impl Stored {
     /// The same, borrowed.
     pub(crate) fn json_slice(&self) -> &[u8] {
         &self.frame[self.object_at as usize..self.frame.len() - FRAME_TAIL.len()]
-    }
-
-    /// What follows `{"kind":"...","apiVersion":"...",`: items of typed lists are `{` and this.
-    pub(crate) fn rest(&self) -> &[u8] {
-        &self.frame[self.rest_at as usize..self.frame.len() - FRAME_TAIL.len()]
-    }
-
-    /// The whole watch frame of the event that made this version.
-    pub(crate) fn frame(&self) -> &Bytes {
-        &self.frame
     }
 
     /// `NAMESPACE/NAME` or `NAME`, in the order of which lists are sorted.
@@ -140,6 +108,42 @@ impl Stored {
     }
 }
 
+impl LabelSource for Stored {
+    fn label(&self, key: &str) -> Option<&str> {
+        Stored::label(self, key)
+    }
+}
+
+/// Scans the JSON on each call.
+impl FieldSource for Stored {
+    fn field(&self, path: &str) -> Option<Cow<'_, str>> {
+        let raw = RawObject::scan(self.json(), &Limits::default()).ok()?;
+        raw.field(path).map(Cow::Owned)
+    }
+}
+
+impl Item for Stored {
+    fn namespace(&self) -> Option<&str> {
+        self.namespace()
+    }
+
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn json(&self) -> Bytes {
+        self.json()
+    }
+
+    fn frame(&self, kind: EventType) -> Option<Bytes> {
+        self.frame.starts_with(kind.frame_head()).then(|| self.frame.clone())
+    }
+}
+
 // === impl Draft ===
 
 impl Draft {
@@ -177,7 +181,6 @@ impl Draft {
         for part in ["{\"kind\":", kind.get(), ",\"apiVersion\":", api_version.get(), ","] {
             head.extend_from_slice(part.as_bytes());
         }
-        let rest_at = head.len() as u32;
         head.extend_from_slice(b"\"metadata\":{");
         for field in ["name", "generateName", "namespace", "uid"] {
             if let Some(raw) = metadata.remove(field) {
@@ -202,7 +205,7 @@ impl Draft {
             push_field(&mut tail, field, raw);
         }
         tail.push(b'}');
-        Ok(Self { head, tail, rest_at, namespace, name, uid, labels })
+        Ok(Self { head, tail, namespace, name, uid, labels })
     }
 
     pub(crate) fn namespace(&self) -> Option<&str> {
@@ -210,7 +213,7 @@ impl Draft {
     }
 
     pub(crate) fn key(&self) -> String {
-        storage_key(self.namespace(), &self.name)
+        object_key(self.namespace(), &self.name)
     }
 
     pub(super) fn stamp(self, revision: u64, event: EventType, key: Arc<str>) -> Stored {
@@ -222,23 +225,7 @@ impl Draft {
             frame.extend_from_slice(part);
         }
         let object_at = event_head.len() as u32;
-        Stored {
-            revision,
-            frame: frame.into(),
-            object_at,
-            rest_at: object_at + self.rest_at,
-            key,
-            uid: self.uid,
-            labels: self.labels,
-        }
-    }
-}
-
-/// `NAMESPACE/NAME` or `NAME`.
-pub(crate) fn storage_key(namespace: Option<&str>, name: &str) -> String {
-    match namespace {
-        Some(namespace) => format!("{namespace}/{name}"),
-        None => name.to_owned(),
+        Stored { revision, frame: frame.into(), object_at, key, uid: self.uid, labels: self.labels }
     }
 }
 
@@ -260,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_draft_becomes_an_object_a_list_item_and_a_frame() {
+    fn a_draft_becomes_an_object_and_a_frame() {
         let object = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"nodeName": "n"},
             "metadata": {"name": "a", "namespace": "b", "uid": "u", "resourceVersion": "999",
                 "labels": {"x": "y"}, "managedFields": [], "annotations": {"q\"": "\n"}}});
@@ -270,16 +257,14 @@ mod tests {
         expected["metadata"]["resourceVersion"] = json!("7");
         assert_eq!(stored.to_value(), expected);
         assert_eq!(
-            serde_json::from_slice::<Value>(stored.frame()).unwrap(),
+            serde_json::from_slice::<Value>(&stored.frame(EventType::Added).unwrap()).unwrap(),
             json!({"type": "ADDED", "object": expected})
         );
-        let bare: Value = serde_json::from_slice(&[b"{", stored.rest()].concat()).unwrap();
-        expected.as_object_mut().unwrap().retain(|k, _| k != "kind" && k != "apiVersion");
-        assert_eq!(bare, expected);
+        assert_eq!(stored.frame(EventType::Modified), None, "there is only the one of its event");
         assert_eq!((stored.namespace(), stored.name(), stored.label("x")), (Some("b"), "a", Some("y")));
         let gone = stored.deleted_at(9);
         assert_eq!(gone.to_value()["metadata"]["resourceVersion"], "9");
-        assert!(gone.frame().starts_with(b"{\"type\":\"DELETED\""));
+        assert!(gone.frame(EventType::Deleted).is_some());
     }
 
     #[test]

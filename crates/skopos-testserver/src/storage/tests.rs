@@ -56,7 +56,7 @@ fn old_revisions_stay_readable_until_compacted() {
     storage.compact();
     assert!(storage.scan(&pods(), Scope::default(), None, then, 10).is_err());
     assert_eq!(names(&storage.list(&pods(), Scope::default()).0), ["a", "c", "d"]);
-    assert!(matches!(storage.events(&pods(), then, None, 10), Tail::Lost));
+    assert!(matches!(storage.events(&pods(), then, 10), Tail::Lost));
 }
 
 #[test]
@@ -83,30 +83,32 @@ fn rolling_back_takes_content_events_and_revision_back() {
     assert_eq!(names(&storage.list(&pods(), Scope::default()).0), ["a"]);
     // A watcher from before the restore is silent until its revision comes again.
     assert!(
-        matches!(storage.events(&pods(), then + 2, None, 10), Tail::Events { events, .. } if events.is_empty())
+        matches!(storage.events(&pods(), then + 2, 10), Tail::Events { events, .. } if events.is_empty())
     );
     storage.create(&pods(), pod("n", "c", 1)).unwrap();
-    let Tail::Events { events, through } = storage.events(&pods(), then, None, 10) else { panic!("lost") };
+    let Tail::Events { events, through } = storage.events(&pods(), then, 10) else { panic!("lost") };
     assert_eq!((events.len(), through), (1, then + 1));
     assert!(storage.roll_back(then + 100).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_window_keeps_the_latest_events_and_all_young_ones() {
-    let limits = HistoryLimits { min_events: 10, max_events: 50, ..HistoryLimits::default() };
+    let mut limits = HistoryLimits::default();
+    (limits.window.min_events, limits.window.max_events) = (10, 50);
     let storage = storage(limits);
+    let window = storage.window(&pods());
     let start = storage.revision();
     for i in 0..40 {
         storage.create(&pods(), pod("n", &format!("a{i}"), 1)).unwrap();
     }
-    assert_eq!(storage.oldest_start(&pods()), 0, "all are young");
+    assert_eq!(window.oldest_start(), 0, "all are young");
     for i in 0..40 {
         storage.create(&pods(), pod("n", &format!("b{i}"), 1)).unwrap();
     }
-    assert_eq!(storage.oldest_start(&pods()), start + 30, "no more than 50");
+    assert_eq!(window.oldest_start(), start + 30, "no more than 50");
     tokio::time::advance(Duration::from_secs(80)).await;
     storage.create(&pods(), pod("n", "c", 1)).unwrap();
-    assert_eq!(storage.oldest_start(&pods()), start + 71, "old ones go down to 10");
+    assert_eq!(window.oldest_start(), start + 71, "old ones go down to 10");
     // Five minutes later, versions are compacted too.
     assert!(storage.scan(&pods(), Scope::default(), None, start + 1, 1).is_ok());
     tokio::time::advance(Duration::from_secs(600)).await;

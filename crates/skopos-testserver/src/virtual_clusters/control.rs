@@ -50,11 +50,11 @@ impl Control<'_> {
         let storage = &self.host.state().storage;
         let (mut touched, mut more) = (BTreeSet::new(), false);
         for (key, cursor) in cursors {
-            match storage.events(key, *cursor, None, BATCH) {
+            match storage.events(key, *cursor, BATCH) {
                 Tail::Events { events, through } if *cursor > 0 && *cursor <= storage.revision() => {
                     more |= events.len() == BATCH;
                     *cursor = through;
-                    touched.extend(events.iter().filter_map(|event| id_of(&event.object)));
+                    touched.extend(events.iter().filter_map(|event| id_of(event.object())));
                 }
                 // At the start, too far behind, or after a rollback: look at everything.
                 _ => {

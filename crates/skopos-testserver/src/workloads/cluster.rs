@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use skopos_serve::ResourceType;
 use skopos_wire::Status;
 
-use crate::resources::ResourceType;
 use crate::state::ServerState;
 use crate::storage::{ResourceKey, Scope, Stored};
 use crate::write::{DeleteOptions, Part, Place, WriteOptions, Writer};

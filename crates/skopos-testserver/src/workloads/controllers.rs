@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use skopos_serve::EventType;
 use tokio::time::{Instant, sleep_until};
 
 use super::cluster::{Cluster, controller_of};
 use super::{deployment, garbage, job, node, pod, replica_set, stateful_set};
 use crate::state::ServerState;
-use crate::storage::{Event, EventType, ResourceKey, Scope, Stored, Tail};
+use crate::storage::{Change, ResourceKey, Scope, Stored, Tail};
 
 /// Something to look at, by its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,7 +96,7 @@ fn read_events(
         let key = ResourceKey::from(&**resource);
         let known = cursors.get(&key).copied();
         let went_back = known.is_some_and(|known| known > storage.revision());
-        let tail = known.filter(|_| !went_back).map(|known| storage.events(&key, known, None, BATCH));
+        let tail = known.filter(|_| !went_back).map(|known| storage.events(&key, known, BATCH));
         match tail {
             Some(Tail::Events { events, through }) => {
                 more |= events.len() == BATCH;
@@ -129,9 +130,9 @@ fn is_worked_on(key: &ResourceKey) -> bool {
     matches!((&*key.group, &*key.plural), ("", "pods") | ("apps" | "batch", _))
 }
 
-fn note_event(key: &ResourceKey, event: &Event, queue: &mut BTreeMap<Work, Instant>) {
-    let object = &event.object;
-    if event.kind == EventType::Deleted {
+fn note_event(key: &ResourceKey, event: &Change, queue: &mut BTreeMap<Work, Instant>) {
+    let object = event.object();
+    if event.kind() == EventType::Deleted {
         // Pods and what is like them own nothing.
         if !matches!(&*key.plural, "pods" | "events" | "leases" | "endpoints" | "endpointslices") {
             let work = Work::Dependents {

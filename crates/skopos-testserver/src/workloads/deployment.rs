@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use skopos_serve::ResourceType;
 
 use super::cluster::{Cluster, template_hash, terminating};
-use crate::resources::ResourceType;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const HASH: &str = "pod-template-hash";

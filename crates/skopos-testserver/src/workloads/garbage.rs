@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use skopos_serve::ResourceType;
+use skopos_serve::resources::split_api_version;
 use tokio::time::Instant;
 
 use super::cluster::{Cluster, terminating};
 use super::controllers::contains;
-use crate::resources::{ResourceType, split_api_version};
 use crate::storage::{ResourceKey, Scope};
 
 /// How often an object is looked at that waits for its dependents to go.

@@ -53,7 +53,7 @@ fn node(cluster: Cluster<'_>, number: usize) -> Value {
                 condition("PIDPressure", "False", "KubeletHasSufficientPID"),
                 condition("Ready", "True", "KubeletReady"),
             ],
-            "nodeInfo": {"kubeletVersion": format!("v1.{}.0", crate::discovery::MINOR), "osImage": "Skopos",
+            "nodeInfo": {"kubeletVersion": format!("v1.{}.0", crate::version::MINOR), "osImage": "Skopos",
                 "kernelVersion": "none", "containerRuntimeVersion": "none://0", "operatingSystem": "linux",
                 "architecture": "amd64", "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": ""},
         },

@@ -3,11 +3,12 @@
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
+use skopos_serve::ResourceType;
+use skopos_serve::resources::split_api_version;
 use skopos_wire::Status;
 
 use super::Place;
 use crate::openapi::PROTOBUF;
-use crate::resources::{ResourceType, split_api_version};
 
 /// What the server can read.
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use skopos_serve::ResourceType;
 use skopos_wire::{FieldError, Status};
 
-use crate::resources::ResourceType;
 use crate::state::ServerState;
 
 /// The resources that an object defines: none, unless it is a CustomResourceDefinition.

@@ -100,9 +100,11 @@ impl Writer<'_> {
     ) -> Result<Written, WriteFailure> {
         let mut stored = object.clone();
         if place.resource.version != place.resource.storage_version {
-            stored["apiVersion"] =
-                crate::resources::group_version(&place.resource.group, &place.resource.storage_version)
-                    .into();
+            stored["apiVersion"] = skopos_serve::resources::group_version(
+                &place.resource.group,
+                &place.resource.storage_version,
+            )
+            .into();
         }
         let draft = Draft::from_value(&stored).map_err(|e| WriteFailure::from(unstorable(&e)))?;
         if options.dry_run {

@@ -1,9 +1,9 @@
 //! What the API server fills in: the defaults that kubectl and controllers rely on, not all there are.
 
 use serde_json::{Map, Value, json};
+use skopos_serve::ResourceType;
 
 use super::metadata::metadata_mut;
-use crate::resources::ResourceType;
 use crate::state::ServerState;
 
 /// Fills in a new object.

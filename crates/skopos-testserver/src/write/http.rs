@@ -3,19 +3,18 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
+use skopos_serve::respond::{self, Response};
+use skopos_serve::{Form, Purpose, RequestInfo, RequestTarget, RequestVerb, Selection};
 use skopos_wire::{Status, StatusDetails, StatusReason};
 
 use super::modify::refuse;
 use super::options::UnknownFields;
 use super::{DeleteOptions, Deletion, Part, Place, WriteOptions, Writer, Written, body};
-use crate::contract::{Form, Purpose, Selection};
 use crate::openapi;
 use crate::patch::{self, PatchKind, Shape};
-use crate::request::{RequestInfo, RequestTarget, RequestVerb};
-use crate::serve::respond::{self, Response};
 use crate::serve::router::method_not_allowed;
 use crate::state::ServerState;
-use crate::storage::{Scope, Stored};
+use crate::storage::{ResourceKey, Scope, Stored};
 
 /// The kinds of which a deletion gives the object back instead of a Status.
 const RETURNED: [&str; 7] = [
@@ -46,7 +45,7 @@ pub(crate) async fn handle(
         body,
         place: Place {
             resource: target.resource.clone(),
-            storage: target.storage.clone(),
+            storage: ResourceKey::from(&*target.resource),
             namespace: target.namespace.clone(),
             name: target.name.clone().unwrap_or_default(),
         },
@@ -188,11 +187,16 @@ impl Request<'_> {
     fn delete_collection(&self) -> Result<Response, Status> {
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
         let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
-        let selection = Selection::of(&self.info.query, self.target)?;
+        let selection = Selection::of(
+            &self.info.query,
+            &self.target.resource,
+            self.target.namespace.as_deref(),
+            self.target.name.as_deref(),
+        )?;
         let (objects, revision) =
-            self.state.storage.list(&self.target.storage, Scope::of(selection.namespace()));
+            self.state.storage.list(&self.place.storage, Scope::of(selection.namespace()));
         let mut deleted = Vec::new();
-        for object in objects.iter().filter(|object| selection.matches(object)) {
+        for object in objects.iter().filter(|object| selection.matches(*object)) {
             let place = Place::of(&self.place.resource, object);
             match self.writer.delete(&place, &options) {
                 // It is listed as it was.
@@ -254,10 +258,12 @@ impl Request<'_> {
 
     /// The object in the form that the client wants.
     fn written(&self, code: StatusCode, written: &Written) -> Result<Response, Status> {
-        let now = self.state.clock.now();
-        let form = Form::negotiate(self.headers, &self.info.query, self.target, Purpose::One, now)?;
+        let form = Form::negotiate(self.headers, &self.info.query, &self.target.resource, Purpose::One)?;
         Ok(match written {
-            Written::Stored(object) => respond::json_bytes(code, form.object(object)),
+            Written::Stored(object) => {
+                let now = self.state.clock.now();
+                respond::json_bytes(code, form.object(object, object.revision(), now))
+            }
             Written::Dry(object) => respond::json(code, object),
         })
     }

@@ -1,10 +1,10 @@
 //! The parts of an object that the server itself writes.
 
 use serde_json::{Map, Value, json};
+use skopos_serve::ResourceType;
 
 use crate::patch::Shape;
 use crate::patch::managed::{self, Manager, Managers, Operation};
-use crate::resources::ResourceType;
 use crate::state::ServerState;
 
 /// The fields of metadata that a client's update cannot change.

@@ -24,15 +24,15 @@ mod validate;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use skopos_serve::{ResourceType, object_key};
 use skopos_wire::{GroupResource, Status};
 
 pub(crate) use self::delete::Deletion;
 pub(crate) use self::http::handle;
 pub(crate) use self::modify::Part;
 pub(crate) use self::options::{DeleteOptions, WriteOptions};
-use crate::resources::ResourceType;
 use crate::state::ServerState;
-use crate::storage::{BadObject, ResourceKey, Stored, storage_key};
+use crate::storage::{BadObject, ResourceKey, Stored};
 
 /// Writes objects the way the API server does. Cheap to make.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ impl Place {
     }
 
     pub(crate) fn key(&self) -> String {
-        storage_key(self.namespace.as_deref(), &self.name)
+        object_key(self.namespace.as_deref(), &self.name)
     }
 
     fn group_resource(&self) -> GroupResource<'_> {

@@ -233,7 +233,8 @@ impl Writer<'_> {
     ) -> Result<Result<Written, Status>, WriteError> {
         let mut stored = new.clone();
         stored["apiVersion"] =
-            crate::resources::group_version(&place.resource.group, &place.resource.storage_version).into();
+            skopos_serve::resources::group_version(&place.resource.group, &place.resource.storage_version)
+                .into();
         let draft = match Draft::from_value(&stored) {
             Ok(draft) => draft,
             Err(error) => return Ok(Err(unstorable(&error))),

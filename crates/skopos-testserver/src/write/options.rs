@@ -1,9 +1,8 @@
 //! What a write asks for beside the object.
 
 use serde_json::Value;
+use skopos_serve::Query;
 use skopos_wire::{FieldError, Status};
-
-use crate::request::Query;
 
 /// The options of create, update and patch.
 #[derive(Clone, Debug)]

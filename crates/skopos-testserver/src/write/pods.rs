@@ -24,7 +24,7 @@ impl Writer<'_> {
         let (budgets, _) = self.state.storage.list(&budgets, Scope::of(place.namespace.as_deref()));
         for budget in budgets {
             let budget = budget.to_value();
-            let selector = crate::table::printed_selector(&budget["spec"]["selector"]);
+            let selector = skopos_serve::table::printed_selector(&budget["spec"]["selector"]);
             let matches = LabelSelector::parse(&selector).is_ok_and(|selector| selector.matches(&*pod));
             // A budget that nobody has computed yet allows everything here: there is no controller for it.
             if matches && budget["status"]["disruptionsAllowed"] == 0 {

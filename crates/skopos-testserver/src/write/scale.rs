@@ -1,13 +1,13 @@
 //! The scale subresource: an `autoscaling/v1` Scale in front of the fields that hold the numbers.
 
 use serde_json::{Value, json};
+use skopos_serve::table::JsonPath;
+use skopos_serve::{ScalePaths, Subresource};
 use skopos_wire::Status;
 
 use super::modify::Part;
 use super::options::WriteOptions;
 use super::{Place, Writer, Written};
-use crate::resources::{ScalePaths, Subresource};
-use crate::table::JsonPath;
 
 impl Writer<'_> {
     /// The Scale of an object.
@@ -64,7 +64,7 @@ fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
     match selector {
         Some(Value::String(text)) => status["selector"] = text.into(),
         Some(selector) if selector.is_object() => {
-            status["selector"] = crate::table::printed_selector(&selector).into();
+            status["selector"] = skopos_serve::table::printed_selector(&selector).into();
         }
         _ => {}
     }

@@ -1,9 +1,8 @@
 //! Checks that lead to 422: names, labels, what may not change, and the schemas of custom resources.
 
 use serde_json::Value;
+use skopos_serve::ResourceType;
 use skopos_wire::{FieldError, Status};
-
-use crate::resources::ResourceType;
 
 mod schema;
 

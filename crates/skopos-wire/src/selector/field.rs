@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::ParseError;
 use crate::RawObject;
@@ -36,6 +37,12 @@ pub struct FieldRequirement {
 pub trait FieldSource {
     /// The text of the field, if there is one.
     fn field(&self, path: &str) -> Option<Cow<'_, str>>;
+}
+
+impl<T: FieldSource + ?Sized> FieldSource for Arc<T> {
+    fn field(&self, path: &str) -> Option<Cow<'_, str>> {
+        (**self).field(path)
+    }
 }
 
 impl FieldSelector {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::BuildHasher;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use super::ParseError;
 use super::label_parser::Parser;
@@ -62,6 +63,12 @@ pub enum LabelOperator {
 pub trait LabelSource {
     /// The value of the label, if there is one.
     fn label(&self, key: &str) -> Option<&str>;
+}
+
+impl<T: LabelSource + ?Sized> LabelSource for Arc<T> {
+    fn label(&self, key: &str) -> Option<&str> {
+        (**self).label(key)
+    }
 }
 
 impl LabelSelector {

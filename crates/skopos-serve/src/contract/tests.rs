@@ -1,0 +1,290 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, header};
+use http_body_util::BodyExt as _;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use skopos_wire::{ContinueToken, Status};
+
+use super::*;
+use crate::request::Query;
+use crate::resources::{Registry, ResourceType};
+use crate::respond::{Response, ResponseBody};
+use crate::source::{Item as _, Source as _};
+use crate::testing::{Memory, Object};
+use crate::window::WindowOptions;
+
+/// Asks a source in memory for pods.
+struct Client {
+    source: Memory,
+    options: ServeOptions,
+    pods: Arc<ResourceType>,
+    headers: HeaderMap,
+    permit: Permit<Object>,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self {
+            source: Memory::new(WindowOptions::default()),
+            options: ServeOptions::default(),
+            pods: Registry::builtin().lookup("pods").unwrap(),
+            headers: HeaderMap::new(),
+            permit: Permit::all(),
+        }
+    }
+
+    fn accept(mut self, accept: &'static str) -> Self {
+        self.headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        self
+    }
+
+    fn of(&self, namespace: Option<&'static str>) -> Self {
+        let (source, options, pods) = (self.source.clone(), self.options.clone(), self.pods.clone());
+        let headers = self.headers.clone();
+        let permit = Permit::only(move |object: &Object| object.namespace() == namespace);
+        Self { source, options, pods, headers, permit }
+    }
+
+    fn request<'a>(&'a self, query: &'a Query, name: Option<&'a str>) -> Request<'a, Object> {
+        let namespace = name.map(|_| "a");
+        let permit = self.permit.clone();
+        Request { resource: &self.pods, namespace, name, query, headers: &self.headers, permit }
+    }
+
+    async fn get(&self, name: &str) -> Result<Value, Status> {
+        let query = Query::default();
+        let response = get(&self.source, &self.options, &self.request(&query, Some(name))).await?;
+        Ok(whole(response).await)
+    }
+
+    async fn list(&self, query: &str) -> Result<Value, Status> {
+        let query = Query::parse(query);
+        let response = list(&self.source, &self.options, &self.request(&query, None)).await?;
+        Ok(whole(response).await)
+    }
+
+    async fn watch(&self, query: &str) -> Stream {
+        let query = Query::parse(query);
+        let response = watch(&self.source, &self.options, &self.request(&query, None)).await;
+        Stream { body: response.unwrap().into_body(), read: Vec::new() }
+    }
+}
+
+async fn whole(response: Response) -> Value {
+    serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap()
+}
+
+struct Stream {
+    body: ResponseBody,
+    read: Vec<u8>,
+}
+
+impl Stream {
+    async fn chunk(&mut self) -> Option<Bytes> {
+        let frame = self.body.frame().await?;
+        Some(frame.unwrap().into_data().unwrap())
+    }
+
+    /// The next event; `None` at the end.
+    async fn event(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.read.drain(..=end).collect();
+                return Some(serde_json::from_slice(&line).unwrap());
+            }
+            let chunk = self.chunk().await?;
+            self.read.extend_from_slice(&chunk);
+        }
+    }
+
+    /// The types and names of all events until the end.
+    async fn story(mut self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut story = Vec::new();
+        while let Some(event) = self.event().await {
+            story.push((text(&event["type"]), text(&event["object"]["metadata"]["name"])));
+        }
+        story
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_without_a_head_get_one_where_they_stand_alone() {
+    let client = Client::new();
+    let mut stream = client.watch("resourceVersion=0").await;
+    client.source.put("a", "x", &[], "1");
+    assert_eq!(client.get("x").await.unwrap()["kind"], "Pod");
+    assert_eq!(client.list("").await.unwrap()["items"][0]["kind"], Value::Null);
+    let event = stream.event().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["apiVersion"]), (&json!("ADDED"), &json!("v1")));
+    client.source.delete("a", "x");
+    let event = stream.event().await.unwrap();
+    assert_eq!(
+        (&event["type"], &event["object"]["metadata"]["resourceVersion"]),
+        (&json!("DELETED"), &json!("2"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn crossing_a_selector_adds_and_deletes() {
+    let client = Client::new();
+    client.source.put("a", "x", &[("on", "no")], "");
+    let mut stream = client.watch("resourceVersion=1&labelSelector=on%3Dyes").await;
+    for on in ["yes", "yes", "no", "no"] {
+        client.source.put("a", "x", &[("on", on)], "");
+    }
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let event = stream.event().await.unwrap();
+        let object = &event["object"]["metadata"];
+        seen.push(format!("{} {} {}", event["type"], object["resourceVersion"], object["labels"]["on"]));
+    }
+    // It leaves as it was, with the revision at which it did.
+    assert_eq!(seen, [r#""ADDED" "2" "yes""#, r#""MODIFIED" "3" "yes""#, r#""DELETED" "4" "yes""#]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_encoded_once_in_each_form_for_all_watchers() {
+    let full = Client::new();
+    let table = Client { source: full.source.clone(), ..Client::new() }
+        .accept("application/json;as=Table;g=meta.k8s.io;v=v1");
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        streams.push(
+            full.watch("resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await,
+        );
+        streams.push(
+            table.watch("resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan").await,
+        );
+    }
+    for round in 1..=5 {
+        full.source.put("a", "x", &[], "y");
+        let mut frames = Vec::new();
+        for stream in &mut streams {
+            frames.push(stream.chunk().await.unwrap());
+        }
+        let shared = |frame: &&Bytes| frame.as_ptr() == frames[frames.len() - 2].as_ptr();
+        assert_eq!(frames.iter().filter(shared).count(), 20, "one buffer for all");
+        // The first of a table has its columns, and is the watcher's own.
+        assert_eq!(full.source.window().stats().encoded, 2 * round - 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_watch_lasts_longer_than_the_limit() {
+    let mut client = Client::new();
+    client.options.max_watch_timeout = Some(Duration::from_secs(600));
+    for query in ["resourceVersion=0", "resourceVersion=0&timeoutSeconds=3600"] {
+        let begun = tokio::time::Instant::now();
+        assert_eq!(client.watch(query).await.story().await, []);
+        assert_eq!(begun.elapsed(), Duration::from_secs(600));
+    }
+    let begun = tokio::time::Instant::now();
+    client.watch("resourceVersion=0&timeoutSeconds=5").await.story().await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_seen_is_in_no_list_count_token_or_event() {
+    let all = Client::new();
+    for name in ["a", "b", "c", "d"] {
+        all.source.put("a", name, &[], "");
+        all.source.put("secret", &format!("hidden-{name}"), &[], "");
+    }
+    let some = all.of(Some("a"));
+    let list = some.list("limit=2").await.unwrap();
+    assert_eq!((names(&list), &list["metadata"]["remainingItemCount"]), (vec!["a", "b"], &Value::Null));
+    let token = list["metadata"]["continue"].as_str().unwrap();
+    assert_eq!(ContinueToken::decode(token).unwrap().start_key, "a/b\0");
+    let list = some.list(&format!("limit=2&continue={token}")).await.unwrap();
+    // That there is more, which it may not see, it is not told either.
+    assert_eq!((names(&list), &list["metadata"]["continue"]), (vec!["c", "d"], &Value::Null));
+    assert_eq!(some.get("a").await.unwrap()["metadata"]["name"], "a");
+    assert_eq!(all.of(None).get("a").await.unwrap_err().code, 404);
+    let stream = some.watch("resourceVersion=0&timeoutSeconds=1").await;
+    all.source.put("secret", "hidden-e", &[], "");
+    all.source.delete("secret", "hidden-a");
+    all.source.delete("a", "a");
+    let story: Vec<_> = stream.story().await.into_iter().map(|(kind, name)| kind + " " + &name).collect();
+    assert_eq!(story, ["ADDED a", "ADDED b", "ADDED c", "ADDED d", "DELETED a"]);
+}
+
+/// A change of one of a few objects in one of a few namespaces.
+#[derive(Clone, Debug)]
+struct Step {
+    namespace: &'static str,
+    name: String,
+    delete: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (prop::sample::select(vec!["a", "b", "c"]), 0..4u8, any::<bool>())
+        .prop_map(|(namespace, name, delete)| Step { namespace, name: format!("{namespace}-{name}"), delete })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Two callers with different rights over any history: neither gets a byte of the other's, in any form, and both get
+    /// all of their own.
+    #[test]
+    fn nobody_sees_what_is_anothers(
+        steps in prop::collection::vec(step(), 1..40),
+        at in 0..40usize,
+        limit in 1..5usize,
+        form in prop::sample::select(vec![
+            "application/json",
+            "application/json;as=Table;g=meta.k8s.io;v=v1",
+        ]),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let all = Client::new();
+            let callers = ["a", "b"].map(|own| (own, all.of(Some(own)).accept(form)));
+            let mut streams = Vec::new();
+            for (number, step) in steps.iter().enumerate() {
+                if number == at.min(steps.len() - 1) {
+                    for (own, caller) in &callers {
+                        streams.push((*own, caller.watch("resourceVersion=0&timeoutSeconds=1").await));
+                    }
+                }
+                match step.delete {
+                    true => all.source.delete(step.namespace, &step.name),
+                    false => all.source.put(step.namespace, &step.name, &[], &format!("text-of-{}", step.namespace)),
+                };
+            }
+            for (own, caller) in &callers {
+                let mut query = format!("limit={limit}");
+                loop {
+                    let list = caller.list(&query).await.unwrap();
+                    let token = list["metadata"]["continue"].as_str().map(str::to_owned);
+                    let start = token.as_deref().map(|token| ContinueToken::decode(token).unwrap().start_key);
+                    prop_assert!(is_own(own, &format!("{list} {start:?}")), "{list}");
+                    let Some(token) = token else { break };
+                    query = format!("limit={limit}&continue={token}");
+                }
+            }
+            for (own, mut stream) in streams {
+                while let Some(event) = stream.event().await {
+                    prop_assert!(is_own(own, &event.to_string()), "{event}");
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+fn is_own(own: &str, text: &str) -> bool {
+    ["a", "b", "c"].iter().filter(|other| **other != own).all(|other| {
+        !text.contains(&format!("\"{other}-"))
+            && !text.contains(&format!("{other}/"))
+            && !text.contains(&format!("text-of-{other}"))
+    })
+}

@@ -1,0 +1,44 @@
+//! The server's side of the list/watch contract: get, list and watch as kube-apiserver answers them, over anything that
+//! has versioned content.
+//!
+//! ```text
+//!                     ┌───────────────────────── Source ─────────────────────────┐
+//!  Request ──▶ get ──▶│ read(wanted) ──▶ Contents: the state at one revision     │──▶ Form ──▶ Response
+//!              list   │                                                          │    JSON, metadata only,
+//!              watch ▶│ window() ─────▶ Window: the events since, their frames,  │    or a table
+//!                     │                  and who watches                         │
+//!                     └──────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The test server is a [`Source`] over its versioned storage, the gateway one over a store of a cluster and one over the
+//! stores of many. What a request may ask for, in which order its mistakes are told and in which words, what a page, an
+//! event or a row of a table looks like: that is here, once.
+//!
+//! There are no sockets here, no tasks and no lock across an await. Times follow tokio's clock.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "a Status is what the API answers; it is made once for a request that failed"
+)]
+
+mod contract;
+pub mod deadline;
+pub mod discovery;
+mod json;
+mod request;
+pub mod resources;
+pub mod respond;
+mod source;
+pub mod table;
+#[cfg(test)]
+mod testing;
+mod window;
+
+pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
+pub use json::with_revision;
+pub use request::{Query, RequestInfo, RequestTarget, RequestVerb};
+pub use resources::{PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, Verb};
+pub use respond::{BodyError, Response, ResponseBody};
+pub use source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
+pub use table::LeadingColumn;
+pub use window::{Cursor, Event, EventType, Subscription, Window, WindowOptions, WindowStats};

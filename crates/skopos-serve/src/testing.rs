@@ -1,0 +1,160 @@
+//! A source in memory, for tests.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use parking_lot::RwLock;
+use skopos_wire::{FieldSource, LabelSource, Limits, RawObject};
+
+use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
+use crate::window::{Event, Window, WindowOptions};
+
+/// An object as a store has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Object(pub(crate) RawObject);
+
+/// Objects by key, of the newest revision alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    state: Arc<RwLock<State>>,
+    window: Arc<Window<Object>>,
+}
+
+/// The objects in the order of their keys, and their revision.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    revision: u64,
+    objects: BTreeMap<String, Object>,
+}
+
+// === impl Memory ===
+
+impl Memory {
+    pub(crate) fn new(options: WindowOptions) -> Self {
+        Self { state: Arc::default(), window: Arc::new(Window::new(options, 0)) }
+    }
+
+    /// Creates or replaces `namespace/name`, with labels and content.
+    pub(crate) fn put(&self, namespace: &str, name: &str, labels: &[(&str, &str)], text: &str) -> u64 {
+        let mut state = self.state.write();
+        state.revision += 1;
+        let object = pod(namespace, name, state.revision, labels, text);
+        let old = state.objects.insert(object_key(Some(namespace), name), object.clone());
+        self.window.push(Event::put(state.revision, old, object));
+        state.revision
+    }
+
+    pub(crate) fn delete(&self, namespace: &str, name: &str) -> u64 {
+        let mut state = self.state.write();
+        state.revision += 1;
+        if let Some(old) = state.objects.remove(&object_key(Some(namespace), name)) {
+            self.window.push(Event::deleted(state.revision, old));
+        }
+        state.revision
+    }
+}
+
+/// A pod as an item of a typed list is: without a head.
+pub(crate) fn pod(namespace: &str, name: &str, revision: u64, labels: &[(&str, &str)], text: &str) -> Object {
+    let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+    let object = serde_json::json!({
+        "metadata": {"name": name, "namespace": namespace, "uid": format!("{namespace}-{name}"),
+            "resourceVersion": revision.to_string(), "labels": labels},
+        "spec": {"text": text},
+    });
+    Object(RawObject::from_value(&object, &Limits::default()).unwrap())
+}
+
+impl Source for Memory {
+    type Item = Object;
+    type Contents = State;
+
+    async fn read(&self, wanted: Wanted, _: Duration) -> Result<State, ReadError> {
+        let state = self.state.read().clone();
+        match wanted {
+            Wanted::NotOlderThan(version) if version > state.revision => {
+                Err(ReadError::Ahead { requested: version, current: state.revision })
+            }
+            Wanted::Exactly(version) if version != state.revision => {
+                Err(Compacted { requested: version, oldest: state.revision }.into())
+            }
+            _ => Ok(state),
+        }
+    }
+
+    fn window(&self) -> &Arc<Window<Object>> {
+        &self.window
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn jitter(&self) -> f64 {
+        0.0
+    }
+}
+
+impl Contents for State {
+    type Item = Object;
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Object>, Compacted> {
+        Ok(self.objects.get(&object_key(namespace, name)).cloned())
+    }
+
+    fn page(
+        &self,
+        namespace: Option<&str>,
+        from: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<Object>, Compacted> {
+        let from = from.unwrap_or_default();
+        let found = self.objects.values().filter(|object| {
+            namespace.is_none_or(|ns| object.namespace() == Some(ns))
+                && object.key(namespace).as_str() >= from
+        });
+        Ok(found.take(max).cloned().collect())
+    }
+
+    fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
+        self.page(namespace, from, usize::MAX).map(|found| found.len())
+    }
+}
+
+impl LabelSource for Object {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.0.label(key)
+    }
+}
+
+impl FieldSource for Object {
+    fn field(&self, path: &str) -> Option<Cow<'_, str>> {
+        self.0.field(path).map(Cow::Owned)
+    }
+}
+
+impl Item for Object {
+    fn namespace(&self) -> Option<&str> {
+        self.0.namespace()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn revision(&self) -> u64 {
+        self.0.resource_version().as_u64().unwrap_or_default()
+    }
+
+    fn json(&self) -> Bytes {
+        self.0.bytes().clone()
+    }
+}

@@ -1,0 +1,105 @@
+//! One change of one object.
+
+use tokio::time::Instant;
+
+use crate::source::Item;
+
+/// What happened to an object, as a watch tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// It came into being, or into the selection.
+    Added,
+    /// It changed.
+    Modified,
+    /// It is gone, or out of the selection.
+    Deleted,
+}
+
+/// One change of one object.
+#[derive(Debug)]
+pub struct Event<I> {
+    kind: EventType,
+    revision: u64,
+    object: I,
+    previous: Option<I>,
+    number: u64,
+    at: Instant,
+}
+
+/// What stands behind the object in a watch frame.
+pub(crate) const FRAME_TAIL: &[u8] = b"}\n";
+
+// === impl EventType ===
+
+impl EventType {
+    /// What stands before the object in a watch frame; behind it stand `}` and a newline.
+    #[must_use]
+    pub fn frame_head(self) -> &'static [u8] {
+        match self {
+            Self::Added => b"{\"type\":\"ADDED\",\"object\":",
+            Self::Modified => b"{\"type\":\"MODIFIED\",\"object\":",
+            Self::Deleted => b"{\"type\":\"DELETED\",\"object\":",
+        }
+    }
+}
+
+// === impl Event ===
+
+impl<I: Item> Event<I> {
+    /// An object that came (without `previous`) or changed.
+    pub fn put(revision: u64, previous: Option<I>, object: I) -> Self {
+        let kind = if previous.is_some() { EventType::Modified } else { EventType::Added };
+        Self { kind, revision, object, previous, number: 0, at: Instant::now() }
+    }
+
+    /// An object that went; `last` is its last state, with whatever resourceVersion: the event shows it with its own.
+    pub fn deleted(revision: u64, last: I) -> Self {
+        let kind = EventType::Deleted;
+        Self { kind, revision, object: last, previous: None, number: 0, at: Instant::now() }
+    }
+
+    /// What happened to the object, for whom it is always selected.
+    pub fn kind(&self) -> EventType {
+        self.kind
+    }
+
+    /// The revision that the event made.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The object after it; of a deletion, the last state.
+    pub fn object(&self) -> &I {
+        &self.object
+    }
+
+    /// The object before it.
+    pub fn previous(&self) -> Option<&I> {
+        match self.kind {
+            EventType::Deleted => Some(&self.object),
+            _ => self.previous.as_ref(),
+        }
+    }
+
+    /// Takes its place in a window.
+    pub(super) fn enter(&mut self, number: u64, now: Instant) {
+        (self.number, self.at) = (number, now);
+    }
+
+    /// The how manieth event of its window it is.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// How many bytes it holds, about.
+    pub(super) fn cost(&self) -> usize {
+        self.object.origin().len() + OVERHEAD
+    }
+}
+
+/// What an object and its event cost beside the object's JSON.
+const OVERHEAD: usize = 200;

@@ -1,0 +1,137 @@
+//! Frames of events, made once in each form and shared by all watchers.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::EventType;
+use crate::table::IncludeObject;
+
+/// In which form an object stands in a frame: whatever makes its bytes differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape<'a> {
+    pub(crate) layout: Layout,
+    /// The version of the objects, or of the columns.
+    pub(crate) version: &'a str,
+}
+
+/// What is shown of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    Full,
+    Partial,
+    Table(IncludeObject),
+}
+
+/// The frames of the latest events, bounded in bytes.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// By the number of the event.
+    frames: HashMap<u64, Vec<Frame>>,
+    /// In the order in which they were first made.
+    order: VecDeque<u64>,
+    bytes: usize,
+    max_bytes: usize,
+    encoded: u64,
+}
+
+#[derive(Debug)]
+struct Frame {
+    kind: EventType,
+    layout: Layout,
+    version: Box<str>,
+    bytes: Bytes,
+}
+
+// === impl Frames ===
+
+impl Frames {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { frames: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes, encoded: 0 }
+    }
+
+    /// How many frames were made so far.
+    pub(super) fn encoded(&self) -> u64 {
+        self.encoded
+    }
+
+    /// The frame of event `number` in a form; `make` makes it if nobody did.
+    pub(super) fn get_or_make(
+        &mut self,
+        number: u64,
+        kind: EventType,
+        shape: Shape<'_>,
+        make: impl FnOnce() -> Bytes,
+    ) -> Bytes {
+        let of_event = self.frames.entry(number).or_insert_with(|| {
+            self.order.push_back(number);
+            Vec::with_capacity(1)
+        });
+        if let Some(frame) = of_event.iter().find(|frame| frame.is(kind, shape)) {
+            return frame.bytes.clone();
+        }
+        let bytes = make();
+        self.encoded += 1;
+        let frame = Frame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
+        self.bytes += frame.cost();
+        of_event.push(frame);
+        self.trim();
+        bytes
+    }
+
+    fn trim(&mut self) {
+        while self.bytes > self.max_bytes {
+            let Some(oldest) = self.order.pop_front() else { return };
+            let frames = self.frames.remove(&oldest).unwrap_or_default();
+            self.bytes -= frames.iter().map(Frame::cost).sum::<usize>();
+        }
+    }
+}
+
+// === impl Frame ===
+
+impl Frame {
+    fn is(&self, kind: EventType, shape: Shape<'_>) -> bool {
+        (self.kind, self.layout) == (kind, shape.layout) && *self.version == *shape.version
+    }
+
+    fn cost(&self) -> usize {
+        self.bytes.len() + OVERHEAD
+    }
+}
+
+/// What a frame costs beside its bytes.
+const OVERHEAD: usize = 160;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: Shape<'_> = Shape { layout: Layout::Full, version: "v1" };
+
+    #[test]
+    fn a_frame_is_made_once_for_each_event_kind_and_form() {
+        let mut frames = Frames::new(1 << 20);
+        let mut get = |number, kind, shape, text: &'static str| {
+            frames.get_or_make(number, kind, shape, || Bytes::from(text))
+        };
+        assert_eq!(get(1, EventType::Added, FULL, "a"), "a");
+        assert_eq!(get(1, EventType::Added, FULL, "again"), "a");
+        assert_eq!(get(1, EventType::Modified, FULL, "b"), "b");
+        assert_eq!(get(1, EventType::Added, Shape { layout: Layout::Partial, ..FULL }, "c"), "c");
+        assert_eq!(get(1, EventType::Added, Shape { version: "v2", ..FULL }, "d"), "d");
+        assert_eq!(get(2, EventType::Added, FULL, "e"), "e");
+        assert_eq!(frames.encoded(), 5);
+    }
+
+    #[test]
+    fn the_oldest_frames_go_first_when_there_are_too_many_bytes() {
+        let mut frames = Frames::new(10 * (1000 + OVERHEAD));
+        for number in 0..100 {
+            frames.get_or_make(number, EventType::Added, FULL, || Bytes::from(vec![0; 1000]));
+        }
+        assert_eq!((frames.frames.len(), frames.order.len(), frames.encoded()), (10, 10, 100));
+        frames.get_or_make(99, EventType::Added, FULL, || unreachable!("it is kept"));
+        assert_eq!(frames.bytes, 10 * (1000 + OVERHEAD));
+    }
+}

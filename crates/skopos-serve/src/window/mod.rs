@@ -1,0 +1,341 @@
+//! The latest events of a resource, who watches them, and the frames that were made of them.
+//!
+//! ```text
+//!  source ──▶ push ──▶ ring of events ◀── cursor ── watcher      a watcher holds no events: it reads on from its cursor
+//!                │         └─▶ frames, each made once ──▶ all     whenever its client takes more
+//!                └──▶ hub ──▶ wakes watchers, ends those that do not read
+//! ```
+
+mod event;
+mod frames;
+mod hub;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
+
+use crate::source::Item;
+
+pub(crate) use self::event::FRAME_TAIL;
+pub use self::event::{Event, EventType};
+pub(crate) use self::frames::{Layout, Shape};
+pub use self::hub::Subscription;
+
+use self::frames::Frames;
+use self::hub::Hub;
+
+/// How much a window keeps, and how slow a watcher may be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WindowOptions {
+    /// The fewest events that are kept, however old (kube-apiserver: 100).
+    pub min_events: usize,
+    /// The most (kube-apiserver: 102400).
+    pub max_events: usize,
+    /// The most bytes of objects that the events hold beyond the fewest.
+    pub max_bytes: usize,
+    /// For how long an event beyond the fewest is kept (kube-apiserver: 75 s).
+    pub keep: Duration,
+    /// The most bytes of frames that are kept for watchers to come.
+    pub frame_bytes: usize,
+    /// How many events a watcher that does not read may be behind (kube-apiserver: 10 to 1000).
+    pub watch_buffer: u64,
+    /// How long such a watcher is waited for.
+    pub watch_patience: Duration,
+}
+
+/// The latest events of a resource and its watchers.
+///
+/// Whoever changes the content pushes what happened, in the order of revisions. Pushing wakes every watcher, so do it where
+/// nothing waits for it.
+#[derive(Debug)]
+pub struct Window<I> {
+    options: WindowOptions,
+    ring: RwLock<Ring<I>>,
+    hub: Hub,
+    frames: Mutex<Frames>,
+}
+
+/// What is known of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WindowStats {
+    /// How many events are kept.
+    pub events: usize,
+    /// How many watchers there are.
+    pub watchers: usize,
+    /// How many were ended so far because they did not read.
+    pub evicted: u64,
+    /// How many frames were made so far.
+    pub encoded: u64,
+}
+
+/// How far a watcher has read.
+///
+/// Several events can have one revision (what a store finds changed after a gap), so a revision alone would not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// All events up to this revision are read.
+    done: u64,
+    /// Of the first revision after it, so many.
+    within: usize,
+    /// That revision, if any of it is read.
+    at: u64,
+}
+
+#[derive(Debug)]
+struct Ring<I> {
+    events: VecDeque<Arc<Event<I>>>,
+    bytes: usize,
+    /// How many events there were so far: the number of the next.
+    count: u64,
+    /// A watch may start at this revision or a later one.
+    oldest_start: u64,
+    reached: u64,
+}
+
+// === impl Window ===
+
+impl<I: Item> Window<I> {
+    /// An empty window. Watches may start at revision `start` or later: nothing that happened since is missing.
+    #[must_use]
+    pub fn new(options: WindowOptions, start: u64) -> Self {
+        let ring = Ring { events: VecDeque::new(), bytes: 0, count: 0, oldest_start: start, reached: start };
+        Self {
+            frames: Mutex::new(Frames::new(options.frame_bytes)),
+            options,
+            ring: RwLock::new(ring),
+            hub: Hub::new(Instant::now()),
+        }
+    }
+
+    /// Adds an event and wakes the watchers.
+    pub fn push(&self, event: Event<I>) {
+        self.extend([event]);
+    }
+
+    /// Adds events, in the order of their revisions, and wakes the watchers once.
+    pub fn extend(&self, events: impl IntoIterator<Item = Event<I>>) {
+        let now = Instant::now();
+        let count = {
+            let mut ring = self.ring.write();
+            for event in events {
+                ring.push(event, now);
+            }
+            ring.trim(&self.options, now);
+            ring.count
+        };
+        self.hub.told(count, now, &self.options);
+    }
+
+    /// No event up to this revision is missing: what a bookmark says.
+    pub fn advance(&self, revision: u64) {
+        let mut ring = self.ring.write();
+        ring.reached = ring.reached.max(revision);
+    }
+
+    /// History is broken: forgets all events and ends all watches. From now on, watches may start at revision `start`.
+    pub fn restart(&self, start: u64) {
+        {
+            let mut ring = self.ring.write();
+            ring.events.clear();
+            ring.bytes = 0;
+            (ring.oldest_start, ring.reached) = (start, start);
+        }
+        self.close_watches();
+    }
+
+    /// Forgets the events up to this revision; watches that are open and have read them go on.
+    pub fn forget(&self, revision: u64) {
+        let mut ring = self.ring.write();
+        while ring.events.front().is_some_and(|event| event.revision() <= revision) {
+            ring.drop_oldest();
+        }
+        ring.oldest_start = ring.oldest_start.max(revision);
+    }
+
+    /// Takes back the events after this revision, as a restored etcd does. Open watches are told nothing.
+    pub fn roll_back(&self, revision: u64) {
+        let mut ring = self.ring.write();
+        while ring.events.back().is_some_and(|event| event.revision() > revision) {
+            if let Some(event) = ring.events.pop_back() {
+                ring.bytes -= event.cost();
+            }
+        }
+        ring.oldest_start = ring.oldest_start.min(revision);
+        ring.reached = ring.reached.min(revision);
+    }
+
+    /// Ends all watches in order, without an event (W6).
+    pub fn close_watches(&self) {
+        self.hub.close_all();
+    }
+
+    /// The oldest revision at which a watch may start.
+    #[must_use]
+    pub fn oldest_start(&self) -> u64 {
+        self.ring.read().oldest_start
+    }
+
+    /// Behind the events of `revision` and those before it.
+    ///
+    /// # Errors
+    /// The oldest revision at which a watch may start, if this one is older.
+    pub fn start(&self, revision: u64) -> Result<Cursor, u64> {
+        let oldest = self.oldest_start();
+        if revision < oldest { Err(oldest) } else { Ok(Cursor::after(revision)) }
+    }
+
+    /// No event up to this revision is missing.
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.ring.read().reached
+    }
+
+    /// Up to `max` events behind the cursor, and not after `until` if it is given. `None` if the window no longer reaches
+    /// back to the cursor. The cursor stays: [`take`](Cursor::take) each event that was dealt with.
+    #[must_use]
+    pub fn read(&self, cursor: &Cursor, until: Option<u64>, max: usize) -> Option<Vec<Arc<Event<I>>>> {
+        let ring = self.ring.read();
+        if cursor.done < ring.oldest_start {
+            return None;
+        }
+        let events = ring.events.range(ring.index_of(cursor)..);
+        let seen = events.take_while(|event| until.is_none_or(|until| event.revision() <= until));
+        Some(seen.take(max).cloned().collect())
+    }
+
+    /// How many events are behind the cursor.
+    #[must_use]
+    pub fn behind(&self, cursor: &Cursor) -> usize {
+        let ring = self.ring.read();
+        ring.events.len() - ring.index_of(cursor)
+    }
+
+    /// Joins the watchers: from now on every event wakes.
+    #[must_use]
+    pub fn subscribe(self: &Arc<Self>) -> Subscription<I> {
+        Subscription::new(self.clone(), self.ring.read().count)
+    }
+
+    /// How many there are of what.
+    #[must_use]
+    pub fn stats(&self) -> WindowStats {
+        WindowStats {
+            events: self.ring.read().events.len(),
+            watchers: self.hub.len(),
+            evicted: self.hub.evicted(),
+            encoded: self.frames.lock().encoded(),
+        }
+    }
+
+    /// The frame of an event in one form: made by the first who asks, kept for the others.
+    pub(crate) fn frame(
+        &self,
+        event: &Event<I>,
+        kind: EventType,
+        shape: Shape<'_>,
+        encode: impl FnOnce() -> Bytes,
+    ) -> Bytes {
+        self.frames.lock().get_or_make(event.number(), kind, shape, encode)
+    }
+
+    fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    fn count(&self) -> u64 {
+        self.ring.read().count
+    }
+}
+
+// === impl Ring ===
+
+impl<I: Item> Ring<I> {
+    fn push(&mut self, mut event: Event<I>, now: Instant) {
+        event.enter(self.count, now);
+        self.count += 1;
+        self.reached = self.reached.max(event.revision());
+        self.bytes += event.cost();
+        self.events.push_back(Arc::new(event));
+    }
+
+    /// Drops events that need not be kept.
+    fn trim(&mut self, options: &WindowOptions, now: Instant) {
+        while let Some(oldest) = self.events.front() {
+            let many = self.events.len() > options.min_events;
+            let old = now.saturating_duration_since(oldest.at()) > options.keep;
+            let full = self.events.len() > options.max_events || self.bytes > options.max_bytes;
+            if !(many && (old || full)) {
+                return;
+            }
+            self.oldest_start = oldest.revision();
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(event) = self.events.pop_front() {
+            self.bytes -= event.cost();
+        }
+    }
+
+    fn index_of(&self, cursor: &Cursor) -> usize {
+        let first = self.events.partition_point(|event| event.revision() <= cursor.done);
+        (first + cursor.within).min(self.events.len())
+    }
+}
+
+// === impl Cursor ===
+
+impl Cursor {
+    /// Behind all events of this revision and those before it.
+    #[must_use]
+    pub fn after(revision: u64) -> Self {
+        Self { done: revision, within: 0, at: revision }
+    }
+
+    /// The event that comes next was dealt with.
+    pub fn take(&mut self, revision: u64) {
+        if revision == self.at {
+            self.within += 1;
+        } else {
+            // What is of another revision comes after all of the one before.
+            *self = Self { done: self.at, within: 1, at: revision };
+        }
+    }
+
+    /// There are no more events up to this revision.
+    pub fn reach(&mut self, revision: u64) {
+        *self = Self::after(self.at.max(revision));
+    }
+
+    /// The revision of the last event, or the one up to which there are none.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.at
+    }
+}
+
+// === impl WindowOptions ===
+
+impl Default for WindowOptions {
+    fn default() -> Self {
+        Self {
+            min_events: 100,
+            max_events: 102_400,
+            max_bytes: 1 << 30,
+            keep: Duration::from_secs(75),
+            frame_bytes: 16 << 20,
+            watch_buffer: 1000,
+            watch_patience: Duration::from_secs(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

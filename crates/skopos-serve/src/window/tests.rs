@@ -1,0 +1,136 @@
+use std::task::{Context, Poll};
+
+use futures::task::noop_waker;
+
+use super::*;
+use crate::testing::{Object, pod};
+
+fn window(options: WindowOptions) -> Arc<Window<Object>> {
+    Arc::new(Window::new(options, 0))
+}
+
+fn event(revision: u64) -> Event<Object> {
+    Event::put(revision, None, pod("n", &format!("p{revision}"), revision, &[], ""))
+}
+
+/// The revisions of up to `max` events behind the cursor, which it moves.
+fn take(window: &Window<Object>, cursor: &mut Cursor, max: usize) -> Option<Vec<u64>> {
+    let events = window.read(cursor, None, max)?;
+    events.iter().for_each(|event| cursor.take(event.revision()));
+    Some(events.iter().map(|event| event.revision()).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_reads_every_event_once_however_many_share_a_revision() {
+    let revisions = [3, 5, 5, 5, 5, 6, 9, 9, 9];
+    for step in 1..=revisions.len() {
+        let window = window(WindowOptions::default());
+        window.extend(revisions.map(event));
+        let mut cursor = Cursor::after(2);
+        let mut seen = Vec::new();
+        loop {
+            let before = window.behind(&cursor);
+            let taken = take(&window, &mut cursor, step).unwrap();
+            assert_eq!(window.behind(&cursor), before - taken.len());
+            if taken.is_empty() {
+                break;
+            }
+            seen.extend(taken);
+        }
+        assert_eq!(seen, revisions, "{step} at a time");
+        // What comes later with the same revision is new, until there are none up to it.
+        window.push(event(9));
+        assert_eq!(take(&window, &mut cursor, 10), Some(vec![9]));
+        cursor.reach(9);
+        window.push(event(10));
+        assert_eq!((take(&window, &mut cursor, 10), cursor.revision()), (Some(vec![10]), 10));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_that_the_window_does_not_reach_back_to_is_lost() {
+    let options = WindowOptions { min_events: 2, max_events: 3, ..WindowOptions::default() };
+    let window = window(options);
+    window.extend([1, 2, 3].map(event));
+    let mut slow = Cursor::after(0);
+    assert_eq!(take(&window, &mut slow.clone(), 10), Some(vec![1, 2, 3]));
+    window.push(event(4));
+    assert_eq!(take(&window, &mut slow, 10), None);
+    assert_eq!((window.start(0), window.start(1).is_ok()), (Err(1), true));
+    assert_eq!(take(&window, &mut Cursor::after(1), 10), Some(vec![2, 3, 4]));
+    assert_eq!((window.stats().events, window.reached()), (3, 4));
+    // Somebody from a version to come is told nothing before it.
+    let mut early = Cursor::after(6);
+    window.extend([5, 6, 7].map(event));
+    assert_eq!(take(&window, &mut early, 10), Some(vec![7]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_old_or_too_large_goes_but_never_the_fewest() {
+    let options = WindowOptions { min_events: 2, max_bytes: 3000, ..WindowOptions::default() };
+    let window = window(options);
+    for revision in 1..=20 {
+        let object = pod("n", "p", revision, &[], &"x".repeat(800));
+        window.push(Event::put(revision, None, object));
+    }
+    assert_eq!(window.stats().events, 2, "each is more than a thousand bytes with its event");
+    tokio::time::advance(Duration::from_secs(80)).await;
+    window.push(event(21));
+    assert_eq!((window.stats().events, window.oldest_start()), (2, 19));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_is_ended_and_nobody_else() {
+    let options = WindowOptions { watch_buffer: 3, ..WindowOptions::default() };
+    let window = window(options);
+    let (idle, quick, slow) = (window.subscribe(), window.subscribe(), window.subscribe());
+    for revision in 1..=10 {
+        window.push(event(revision));
+        idle.waiting();
+        quick.sending(0);
+        if revision == 1 {
+            slow.sending(1);
+        }
+        tokio::time::advance(Duration::from_millis(400)).await;
+    }
+    assert_eq!([idle.is_closed(), quick.is_closed(), slow.is_closed()], [false, false, true]);
+    assert_eq!((window.stats().watchers, window.stats().evicted), (3, 1));
+    drop(slow);
+    let late = window.subscribe();
+    assert_eq!((window.stats().watchers, late.is_closed()), (3, false));
+    window.close_watches();
+    assert!(idle.is_closed() && quick.is_closed() && late.is_closed());
+    drop((idle, quick, late));
+    assert_eq!(window.stats().watchers, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_event_wakes() {
+    let window = window(WindowOptions::default());
+    let watcher = window.subscribe();
+    let mut woken = 0;
+    for revision in 1..=3 {
+        let next = std::future::poll_fn(|cx| {
+            watcher.register(cx.waker());
+            if window.reached() >= revision { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let mut next = Box::pin(next);
+        assert!(next.as_mut().poll(&mut Context::from_waker(&noop_waker())).is_pending());
+        let (_, ()) = tokio::join!(next, async { window.push(event(revision)) });
+        woken += 1;
+    }
+    assert_eq!(woken, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_history_ends_watches_and_begins_anew() {
+    let window = window(WindowOptions::default());
+    window.extend([1, 2].map(event));
+    let watcher = window.subscribe();
+    window.restart(100);
+    assert!(watcher.is_closed());
+    assert_eq!((window.start(2), window.reached(), window.stats().events), (Err(100), 100, 0));
+    assert!(window.start(100).is_ok());
+    window.advance(90);
+    assert_eq!(window.reached(), 100);
+}

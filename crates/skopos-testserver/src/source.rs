@@ -1,0 +1,135 @@
+//! One resource of the storage as requests see it: an API server may lag behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use skopos_serve::{Compacted, Contents, ReadError, ResourceType, Source, Wanted, Window, object_key};
+use tokio::time::{Instant, sleep};
+
+use crate::clock::Clock;
+use crate::faults::{Faults, RequestFacts};
+use crate::state::ServerState;
+use crate::storage::{ResourceKey, Scope, Storage, Stored};
+
+/// One resource of the storage as one request sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredResource {
+    storage: Storage,
+    resource: ResourceKey,
+    window: Arc<Window<Arc<Stored>>>,
+    faults: Faults,
+    facts: Arc<RequestFacts>,
+    clock: Clock,
+    rng: Arc<Mutex<fastrand::Rng>>,
+}
+
+/// The resource at one revision.
+#[derive(Debug)]
+pub(crate) struct StoredState {
+    storage: Storage,
+    resource: ResourceKey,
+    revision: u64,
+}
+
+// === impl StoredResource ===
+
+impl StoredResource {
+    pub(crate) fn new(state: &ServerState, resource: &ResourceType, facts: Arc<RequestFacts>) -> Self {
+        let resource = ResourceKey::from(resource);
+        Self {
+            window: state.storage.window(&resource),
+            storage: state.storage.clone(),
+            resource,
+            faults: state.faults.clone(),
+            facts,
+            clock: state.clock,
+            rng: state.rng.clone(),
+        }
+    }
+
+    /// The newest revision that the request sees.
+    fn seen(&self) -> u64 {
+        let newest = self.storage.revision();
+        self.horizon().map_or(newest, |limit| limit.min(newest))
+    }
+
+    /// Waits until the request sees a revision (L6).
+    async fn wait_for(&self, version: u64, patience: Duration) -> Result<u64, ReadError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let seen = self.seen();
+            if seen >= version {
+                return Ok(seen);
+            }
+            if Instant::now() >= deadline {
+                return Err(ReadError::Ahead { requested: version, current: seen });
+            }
+            sleep(STEP.min(deadline.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+}
+
+/// kube-apiserver asks etcd for progress about this often while reads wait.
+const STEP: Duration = Duration::from_millis(20);
+
+impl Source for StoredResource {
+    type Item = Arc<Stored>;
+    type Contents = StoredState;
+
+    async fn read(&self, wanted: Wanted, patience: Duration) -> Result<StoredState, ReadError> {
+        let revision = match wanted {
+            Wanted::Newest => self.storage.revision(),
+            Wanted::Any => self.seen(),
+            Wanted::NotOlderThan(version) => self.wait_for(version, patience).await?,
+            Wanted::Exactly(version) => version,
+        };
+        Ok(StoredState { storage: self.storage.clone(), resource: self.resource.clone(), revision })
+    }
+
+    fn window(&self) -> &Arc<Window<Arc<Stored>>> {
+        &self.window
+    }
+
+    fn progress(&self) -> u64 {
+        self.seen()
+    }
+
+    fn horizon(&self) -> Option<u64> {
+        self.faults.lag(&self.facts, &self.storage)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn jitter(&self) -> f64 {
+        self.rng.lock().f64()
+    }
+}
+
+impl Contents for StoredState {
+    type Item = Arc<Stored>;
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<Stored>>, Compacted> {
+        self.storage.get_at(&self.resource, &object_key(namespace, name), self.revision)
+    }
+
+    fn page(
+        &self,
+        namespace: Option<&str>,
+        from: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<Arc<Stored>>, Compacted> {
+        self.storage.scan(&self.resource, Scope::of(namespace), from, self.revision, max)
+    }
+
+    fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
+        Ok(self.storage.count_from(&self.resource, Scope::of(namespace), from, self.revision))
+    }
+}

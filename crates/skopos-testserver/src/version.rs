@@ -1,0 +1,21 @@
+//! Which version of Kubernetes the server says it is.
+
+use serde_json::{Value, json};
+
+/// The Kubernetes minor version whose API the server speaks.
+pub(crate) const MINOR: &str = "36";
+
+/// The document at `/version`.
+pub(crate) fn document() -> Value {
+    json!({
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": format!("v1.{MINOR}.0+skopos"),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": "skopos/testserver",
+    })
+}
