@@ -16,6 +16,7 @@ pub mod kubeconfig;
 mod news;
 pub mod source;
 mod spec;
+pub mod vcluster;
 
 pub use address::AddressPolicy;
 pub use cluster::{

@@ -1,0 +1,248 @@
+//! Making a virtual cluster, or upgrading one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::cluster::VirtualCluster;
+use super::error::Error;
+use super::helm::{Chart, Presence};
+use super::host::{Host, NAMESPACES, SECRETS, SERVICES, check_name, check_namespace};
+use super::manifests::Manifests;
+use super::meta::{Meta, metas};
+use super::names;
+use super::pause::{FIRST_REST, longer};
+use super::progress::{Progress, Step};
+use super::session::{Extent, PatchKind, Session, object_path};
+use super::status::Status;
+
+/// How a virtual cluster is made.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// Where; `None`: in [`names::default_namespace`]. A namespace that is not there is made, and goes with the virtual
+    /// cluster.
+    pub namespace: Option<String>,
+    /// Of what.
+    pub source: Source,
+    /// Change it if it is there already. Default: no.
+    pub upgrade: bool,
+    /// Wait until it is up. Default: yes.
+    pub wait: bool,
+    /// For all of it. Default 10 min.
+    pub within: Duration,
+}
+
+/// Of what a virtual cluster is made.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Of the chart, by helm. The vcluster CLI can then upgrade and delete it.
+    Chart(Chart),
+    /// Of rendered manifests, by server-side apply. The vcluster CLI can list, pause, resume and connect to it, and not
+    /// delete it: to helm there is no such release.
+    Manifests(Manifests),
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Makes a virtual cluster, or upgrades it. What an earlier attempt did not finish is finished.
+    ///
+    /// # Errors
+    /// If it is there already, or the namespace is not for it; if helm is needed and not there, or fails; if the host
+    /// refuses or does not answer, or if the time is over.
+    pub async fn create(
+        &self,
+        name: &str,
+        options: &CreateOptions,
+        progress: &dyn Progress,
+    ) -> Result<VirtualCluster, Error> {
+        let session = self.session(progress, options.within);
+        check_name(name)?;
+        check_namespace(options.namespace.as_deref())?;
+        let namespace = options.namespace.clone().unwrap_or_else(|| names::default_namespace(name));
+        if let Source::Manifests(manifests) = &options.source {
+            manifests.check(name, &namespace)?;
+        }
+        if matches!(options.source, Source::Chart(_))
+            && self.options.helm.presence(&session).await? == Presence::Missing
+        {
+            return Err(Error::NoHelm { program: self.options.helm.program.clone() });
+        }
+        self.check_room(&session, name, &namespace, options.upgrade).await?;
+        make_namespace(&session, &namespace).await?;
+        match &options.source {
+            Source::Chart(chart) => self.options.helm.upgrade(&session, name, &namespace, chart).await?,
+            Source::Manifests(manifests) => apply(&session, &namespace, manifests).await?,
+        }
+        match options.wait {
+            true => self.wait_ready(&session, name, &namespace).await,
+            false => self.find_one(&session, name, Some(&namespace)).await,
+        }
+    }
+
+    /// Whether a virtual cluster of this name may be made, or finished, or upgraded there.
+    async fn check_room(
+        &self,
+        session: &Session<'_>,
+        name: &str,
+        namespace: &str,
+        upgrade: bool,
+    ) -> Result<(), Error> {
+        let found = self.find_all(session, Some(namespace), names::SELECTOR).await?;
+        if let Some(other) = found.iter().find(|cluster| cluster.name != name) {
+            return Err(Error::Occupied { namespace: namespace.to_owned(), other: other.name.clone() });
+        }
+        let platform = SERVICES.path(Some(namespace), Some(names::PLATFORM_SERVICE));
+        if session.get(&platform).await?.is_some() {
+            return Err(Error::Platform { namespace: namespace.to_owned() });
+        }
+        let Some(cluster) = found.first() else { return Ok(()) };
+        let (name, namespace) = (name.to_owned(), namespace.to_owned());
+        match () {
+            () if cluster.status == Status::Paused && upgrade => Err(Error::Paused { name, namespace }),
+            () if upgrade => Ok(()),
+            // helm begins by writing down that it begins: what it has not finished may be finished.
+            () if unfinished(&releases(session, &name, &namespace).await?) => Ok(()),
+            () => Err(Error::Exists { name, namespace }),
+        }
+    }
+}
+
+impl CreateOptions {
+    /// Of this source, and everything else as it is by default.
+    pub fn of(source: Source) -> Self {
+        Self { namespace: None, source, upgrade: false, wait: true, within: Duration::from_secs(600) }
+    }
+}
+
+/// What helm remembers of a release of this name: one Secret for each revision.
+pub(super) async fn releases(session: &Session<'_>, name: &str, namespace: &str) -> Result<Vec<Meta>, Error> {
+    let selector = format!("owner=helm,name={name}");
+    Ok(metas(&session.list(&SECRETS.path(Some(namespace), None), &selector, Extent::Metadata).await?))
+}
+
+/// Whether the last revision of a release is not the one that is deployed.
+fn unfinished(releases: &[Meta]) -> bool {
+    let version = |release: &&Meta| release.label("version").and_then(|text| text.parse::<u64>().ok());
+    let last = releases.iter().max_by_key(version);
+    last.is_some_and(|release| release.label("status") != Some("deployed"))
+}
+
+async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Error> {
+    let path = NAMESPACES.path(None, Some(namespace));
+    let (mut told, mut rest) = (false, FIRST_REST);
+    loop {
+        let found = match session.get(&path).await {
+            // Who may not see it may still be allowed to use it.
+            Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(()),
+            other => other?,
+        };
+        let going = found.is_some_and(|json| is_going(&json));
+        if !going && session.get(&path).await?.is_some() {
+            return Ok(());
+        }
+        if !going {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+                "name": namespace, "annotations": {names::CREATED: "true"}}});
+            if session.create(&NAMESPACES.path(None, None), &object).await? {
+                session.told(Step::NamespaceCreated { namespace: namespace.to_owned() });
+            }
+            return Ok(());
+        }
+        if !told {
+            session.told(Step::WaitingForNamespace { namespace: namespace.to_owned() });
+            told = true;
+        }
+        session.rest(rest, &format!("waiting for namespace {namespace} to go")).await?;
+        rest = longer(rest);
+    }
+}
+
+fn is_going(namespace: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(namespace)
+        .is_ok_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null())
+}
+
+async fn apply(session: &Session<'_>, namespace: &str, manifests: &Manifests) -> Result<(), Error> {
+    let mut kinds = Kinds::default();
+    for object in manifests.objects() {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));
+        let Some(served) = kinds.find(session, version, kind).await? else {
+            return Err(Error::Manifests(format!("the host does not serve {kind} of {version}")));
+        };
+        let mut object = object.clone();
+        let own = match text("/metadata/namespace") {
+            "" => namespace,
+            own => own,
+        };
+        let own = served.namespaced.then(|| own.to_owned());
+        if let Some(own) = &own {
+            object["metadata"]["namespace"] = own.as_str().into();
+        }
+        let path = object_path(&root(version), &served.plural, own.as_deref(), Some(name));
+        session.patch(&path, PatchKind::Apply, &object).await?;
+        session.told(Step::Applied { kind: kind.to_owned(), name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Where a group and version is served.
+fn root(version: &str) -> String {
+    match version.contains('/') {
+        true => format!("/apis/{version}"),
+        false => format!("/api/{version}"),
+    }
+}
+
+/// What the host serves, by group and version, asked for when it is needed.
+#[derive(Default)]
+struct Kinds {
+    known: BTreeMap<String, Vec<Served>>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Served {
+    #[serde(rename = "name")]
+    plural: String,
+    kind: String,
+    #[serde(default)]
+    namespaced: bool,
+}
+
+// === impl Kinds ===
+
+impl Kinds {
+    async fn find(
+        &mut self,
+        session: &Session<'_>,
+        version: &str,
+        kind: &str,
+    ) -> Result<Option<Served>, Error> {
+        if !self.known.contains_key(version) {
+            let served = ask_served(session, version).await?;
+            self.known.insert(version.to_owned(), served);
+        }
+        let served = self.known.get(version).into_iter().flatten();
+        // A `/` is in the names of subresources.
+        Ok(served.filter(|served| !served.plural.contains('/')).find(|served| served.kind == kind).cloned())
+    }
+}
+
+async fn ask_served(session: &Session<'_>, version: &str) -> Result<Vec<Served>, Error> {
+    #[derive(Deserialize)]
+    struct List {
+        resources: Vec<Served>,
+    }
+    let words = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '/'));
+    if !words(version) {
+        return Err(Error::Manifests(format!("{version:?} is no version of an API")));
+    }
+    let root = root(version);
+    let Some(json) = session.get(&root).await? else { return Ok(Vec::new()) };
+    let list: Result<List, _> = serde_json::from_slice(&json);
+    list.map(|list| list.resources)
+        .map_err(|error| Error::Malformed { doing: format!("GET {root}"), reason: error.to_string() })
+}

@@ -1,0 +1,289 @@
+//! Deleting a virtual cluster.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::create::releases;
+use super::error::Error;
+use super::helm::Presence;
+use super::host::{
+    DEPLOYMENTS, Host, NAMESPACES, PODS, SECRETS, SERVICES, STATEFUL_SETS, check_name, check_namespace,
+};
+use super::meta::{Meta, metas};
+use super::names;
+use super::pause::{FIRST_REST, longer, synced_namespaces};
+use super::progress::{Progress, Step};
+use super::removal::{Removal, RemovalOptions, Situation};
+use super::session::{Extent, PatchKind, Resource, Session};
+use super::workload::Part;
+
+/// How a virtual cluster is deleted.
+#[derive(Clone, Copy, Debug)]
+pub struct DeleteOptions {
+    /// What goes with it.
+    pub removal: RemovalOptions,
+    /// Wait until its namespace is gone, if that goes. Default: yes.
+    pub wait: bool,
+    /// For all of it. Default 10 min.
+    pub within: Duration,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Deletes a virtual cluster, and what the vcluster CLI would delete with it. What an earlier attempt did not finish is
+    /// finished, also when the virtual cluster itself is gone already.
+    ///
+    /// # Errors
+    /// If there is none or several, or it is protected; if helm fails; if the host refuses or does not answer, or if the
+    /// time is over.
+    pub async fn delete(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        options: DeleteOptions,
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let session = self.session(progress, options.within);
+        let situation = self.situation(&session, name, namespace).await?;
+        let plan = situation.plan(options.removal)?;
+        mark(&session, &situation, true).await?;
+        for removal in &plan {
+            self.remove(&session, &situation, removal).await?;
+        }
+        match plan.contains(&Removal::Namespace) {
+            true if options.wait => wait_for_namespace(&session, &situation.namespace).await,
+            true => Ok(()),
+            false => mark(&session, &situation, false).await,
+        }
+    }
+
+    async fn situation(
+        &self,
+        session: &Session<'_>,
+        name: &str,
+        namespace: Option<&str>,
+    ) -> Result<Situation, Error> {
+        check_name(name)?;
+        check_namespace(namespace)?;
+        let (namespace, non_deletable) = match self.find_one(session, name, namespace).await {
+            Ok(cluster) => {
+                session.told(cluster.found());
+                (cluster.namespace, cluster.workload.non_deletable)
+            }
+            Err(missing @ Error::NotFound { .. }) => {
+                (begun(session, name, namespace).await?.ok_or(missing)?, false)
+            }
+            Err(other) => return Err(other),
+        };
+        let all = self.find_all(session, Some(&namespace), names::SELECTOR).await?;
+        let helm = !releases(session, name, &namespace).await?.is_empty()
+            && self.options.helm.presence(session).await? == Presence::Usable;
+        Ok(Situation {
+            name: name.to_owned(),
+            non_deletable,
+            release: helm,
+            own_namespace: is_own(session, &namespace).await?,
+            others: all.iter().any(|other| other.name != name),
+            namespace,
+        })
+    }
+
+    async fn remove(&self, session: &Session<'_>, of: &Situation, removal: &Removal) -> Result<(), Error> {
+        let (name, namespace) = (of.name.as_str(), of.namespace.as_str());
+        let (what, names) = match removal {
+            Removal::Release => {
+                self.options.helm.delete(session, name, namespace).await?;
+                ("release", vec![name.to_owned()])
+            }
+            Removal::Objects => return remove_objects(session, of).await,
+            Removal::PriorityClasses(marker) => {
+                let selector = format!("{}={marker}", names::MANAGED_BY);
+                ("priorityclasses", remove_selected(session, PRIORITY_CLASSES, None, &selector).await?)
+            }
+            Removal::Claim(claim) => {
+                ("persistentvolumeclaims", remove_one(session, CLAIMS, namespace, claim).await?)
+            }
+            Removal::ConfigMap(map) => {
+                ("configmaps", remove_one(session, CONFIG_MAPS, namespace, map).await?)
+            }
+            Removal::Dns => {
+                for resource in [DEPLOYMENTS, PODS, SERVICES] {
+                    let removed =
+                        remove_selected(session, resource, Some(namespace), names::DNS_SELECTOR).await?;
+                    told(session, resource.plural, removed);
+                }
+                return Ok(());
+            }
+            Removal::SyncedNamespaces(_) => {
+                let found = synced_namespaces(session, name, namespace).await?;
+                // Those that the host had before stay.
+                let made = found.iter().filter(|meta| meta.annotation(names::IMPORTED).is_none());
+                ("namespaces", remove_each(session, NAMESPACES, made).await?)
+            }
+            Removal::Namespace => {
+                let removed = session.delete(&NAMESPACES.path(None, Some(namespace))).await?;
+                ("namespaces", removed.then(|| namespace.to_owned()).into_iter().collect())
+            }
+        };
+        told(session, what, names);
+        Ok(())
+    }
+}
+
+impl Default for DeleteOptions {
+    fn default() -> Self {
+        Self { removal: RemovalOptions::default(), wait: true, within: Duration::from_secs(600) }
+    }
+}
+
+const PRIORITY_CLASSES: Resource = Resource::of("scheduling.k8s.io", "priorityclasses");
+const CLAIMS: Resource = Resource::core("persistentvolumeclaims");
+const CONFIG_MAPS: Resource = Resource::core("configmaps");
+
+/// What the chart makes in the namespace. Pods go with their workloads, Secret `vc-NAME` with its Service.
+const OF_CHART: [Resource; 12] = [
+    Resource::of("networking.k8s.io", "ingresses"),
+    Resource::of("networking.k8s.io", "networkpolicies"),
+    Resource::of("policy", "poddisruptionbudgets"),
+    CONFIG_MAPS,
+    Resource::core("resourcequotas"),
+    Resource::core("limitranges"),
+    SERVICES,
+    Resource::of("rbac.authorization.k8s.io", "rolebindings"),
+    Resource::of("rbac.authorization.k8s.io", "roles"),
+    Resource::core("serviceaccounts"),
+    SECRETS,
+    DEPLOYMENTS,
+];
+
+const CLUSTER_ROLES: [Resource; 2] = [
+    Resource::of("rbac.authorization.k8s.io", "clusterrolebindings"),
+    Resource::of("rbac.authorization.k8s.io", "clusterroles"),
+];
+
+fn told(session: &Session<'_>, what: &str, names: Vec<String>) {
+    if !names.is_empty() {
+        session.told(Step::Removed { what: what.to_owned(), names });
+    }
+}
+
+/// The label by which a namespace says that a virtual cluster in it is being deleted.
+fn deleting(name: &str) -> String {
+    format!("deleting.skopos.dev/{name}")
+}
+
+/// Writes down that the deletion has begun, so that it can be finished when the virtual cluster itself is gone; or that
+/// it is finished.
+async fn mark(session: &Session<'_>, of: &Situation, begun: bool) -> Result<(), Error> {
+    let patch = json!({"metadata": {"labels": {deleting(&of.name): begun.then_some("")}}});
+    match session.patch(&NAMESPACES.path(None, Some(&of.namespace)), PatchKind::Merge, &patch).await {
+        // Who may not change the namespace has to finish in one go.
+        Err(Error::Refused { status, .. }) if status.code == 403 => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Where a deletion has begun of a virtual cluster that is gone itself.
+async fn begun(session: &Session<'_>, name: &str, namespace: Option<&str>) -> Result<Option<String>, Error> {
+    let found = match session.list(&NAMESPACES.path(None, None), &deleting(name), Extent::Metadata).await {
+        Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(None),
+        other => metas(&other?),
+    };
+    let mut found = found.into_iter().filter(|meta| namespace.is_none_or(|wanted| meta.name == wanted));
+    Ok(found.next().map(|meta| meta.name))
+}
+
+/// Whether the namespace was made for a virtual cluster.
+async fn is_own(session: &Session<'_>, namespace: &str) -> Result<bool, Error> {
+    let json = match session.get(&NAMESPACES.path(None, Some(namespace))).await {
+        Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(false),
+        other => other?,
+    };
+    let object: Option<serde_json::Value> = json.and_then(|json| serde_json::from_slice(&json).ok());
+    Ok(object.is_some_and(|object| object["metadata"]["annotations"][names::CREATED] == "true"))
+}
+
+/// What helm would remove, found by the chart's labels. The control plane goes last, since it is what others find.
+async fn remove_objects(session: &Session<'_>, of: &Situation) -> Result<(), Error> {
+    let (name, namespace) = (of.name.as_str(), of.namespace.as_str());
+    let apps = Part::ALL.map(Part::app).join(",");
+    let selector = format!("app in ({apps}),release={name}");
+    for resource in CLUSTER_ROLES {
+        let found = match session.list(&resource.path(None, None), &selector, Extent::Metadata).await {
+            Err(Error::Refused { status, .. }) if status.code == 403 => continue,
+            other => metas(&other?),
+        };
+        // One of the same name in another namespace has the same labels.
+        let own = names::cluster_roles(name, namespace);
+        let own = found.iter().filter(|meta| own.contains(&meta.name));
+        told(session, resource.plural, remove_each(session, resource, own).await?);
+    }
+    for resource in OF_CHART.into_iter().chain([STATEFUL_SETS]) {
+        told(session, resource.plural, remove_selected(session, resource, Some(namespace), &selector).await?);
+    }
+    let releases = releases(session, name, namespace).await?;
+    told(session, "release", remove_each_in(session, SECRETS, Some(namespace), releases.iter()).await?);
+    Ok(())
+}
+
+async fn remove_one(
+    session: &Session<'_>,
+    resource: Resource,
+    namespace: &str,
+    name: &str,
+) -> Result<Vec<String>, Error> {
+    let removed = session.delete(&resource.path(Some(namespace), Some(name))).await?;
+    Ok(removed.then(|| name.to_owned()).into_iter().collect())
+}
+
+/// Removes what a selector admits; nothing if it is not allowed to look, or there is no such resource.
+async fn remove_selected(
+    session: &Session<'_>,
+    resource: Resource,
+    namespace: Option<&str>,
+    selector: &str,
+) -> Result<Vec<String>, Error> {
+    let found = match session.list(&resource.path(namespace, None), selector, Extent::Metadata).await {
+        Err(Error::Refused { status, .. }) if matches!(status.code, 403 | 404) => Vec::new(),
+        other => metas(&other?),
+    };
+    remove_each_in(session, resource, namespace, found.iter()).await
+}
+
+async fn remove_each(
+    session: &Session<'_>,
+    resource: Resource,
+    objects: impl Iterator<Item = &Meta>,
+) -> Result<Vec<String>, Error> {
+    remove_each_in(session, resource, None, objects).await
+}
+
+async fn remove_each_in(
+    session: &Session<'_>,
+    resource: Resource,
+    namespace: Option<&str>,
+    objects: impl Iterator<Item = &Meta>,
+) -> Result<Vec<String>, Error> {
+    let mut removed = Vec::new();
+    for object in objects.filter(|object| object.deletion_timestamp.is_none()) {
+        if session.delete(&resource.path(namespace, Some(&object.name))).await? {
+            removed.push(object.name.clone());
+        }
+    }
+    Ok(removed)
+}
+
+async fn wait_for_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Error> {
+    let (mut told, mut rest) = (false, FIRST_REST);
+    while session.get(&NAMESPACES.path(None, Some(namespace))).await?.is_some() {
+        if !told {
+            session.told(Step::WaitingForNamespace { namespace: namespace.to_owned() });
+            told = true;
+        }
+        session.rest(rest, &format!("waiting for namespace {namespace} to go")).await?;
+        rest = longer(rest);
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! The kubeconfig of a virtual cluster, for kubectl.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Uri;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use super::error::Error;
+use super::host::{Host, SECRETS, SERVICES};
+use super::names;
+use super::progress::Silent;
+use super::secret::KubeconfigSecret;
+use crate::address::AddressPolicy;
+use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+
+/// Which kubeconfig is wanted.
+#[derive(Clone, Debug)]
+pub struct KubeconfigOptions {
+    /// Where the API server is to be reached, such as the end of a port-forward; `None`: where the virtual cluster exports
+    /// it to, else at its Service's load balancer, else at its Service's name, which only the host's own pods know.
+    pub server: Option<Uri>,
+    /// What the host's context is called; the new one is named after it.
+    pub host_context: String,
+    /// For all of it. Default 30 s.
+    pub within: Duration,
+}
+
+/// A kubeconfig with credentials of an administrator.
+pub struct ExportedKubeconfig {
+    /// The kubeconfig, as YAML.
+    pub yaml: SecretString,
+    /// The name of its context.
+    pub context: String,
+    /// Where it leads.
+    pub server: String,
+    /// Whether only the host's own pods can go there.
+    pub inside_only: bool,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// The kubeconfig of a virtual cluster, whether it is up or not. It is made anew of what the virtual cluster's own one
+    /// says of its authority and credentials: nothing in it runs programs or reads files.
+    ///
+    /// # Errors
+    /// If there is none or several, it has never started, or its kubeconfig asks for what is not admitted; if the host
+    /// refuses or does not answer, or if the time is over.
+    pub async fn kubeconfig(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        options: &KubeconfigOptions,
+    ) -> Result<ExportedKubeconfig, Error> {
+        let session = self.session(&Silent, options.within);
+        let cluster = self.find_one(&session, name, namespace).await?;
+        let namespace = cluster.namespace.as_str();
+        let secret =
+            session.get(&SECRETS.path(Some(namespace), Some(&names::kubeconfig_secret(name)))).await?;
+        let secret = secret.as_deref().map(KubeconfigSecret::parse).transpose()?.flatten();
+        let missing = || Error::NoKubeconfig { name: name.to_owned(), namespace: namespace.to_owned() };
+        let secret = secret.ok_or_else(missing)?;
+        // Nobody connects there from here, so it may be anywhere.
+        let policy = KubeconfigPolicy { addresses: AddressPolicy::anywhere(), ..KubeconfigPolicy::hostile() };
+        let config = Kubeconfig::parse(secret.config(), &policy)?.cluster(None)?.config();
+        let service = session.get(&SERVICES.path(Some(namespace), Some(name))).await?;
+        let way = Way::find(options.server.as_ref(), &config.cluster_url, service.as_deref(), &secret);
+        let context = names::context(name, namespace, &options.host_context);
+        let text = render(&context, &way, &config);
+        Ok(ExportedKubeconfig { yaml: text, context, server: way.server, inside_only: way.inside_only })
+    }
+}
+
+impl Default for KubeconfigOptions {
+    fn default() -> Self {
+        Self { server: None, host_context: "host".to_owned(), within: Duration::from_secs(30) }
+    }
+}
+
+impl fmt::Debug for ExportedKubeconfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExportedKubeconfig")
+            .field("context", &self.context)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where to, and which name the certificate there has.
+#[derive(Debug, PartialEq, Eq)]
+struct Way {
+    server: String,
+    tls_server_name: Option<String>,
+    inside_only: bool,
+}
+
+// === impl Way ===
+
+impl Way {
+    fn find(wanted: Option<&Uri>, exported: &Uri, service: Option<&[u8]>, secret: &KubeconfigSecret) -> Self {
+        let KubeconfigSecret { name, namespace, .. } = secret;
+        // Among the names of its certificate, wherever it is reached.
+        let own_name = || Some(format!("{name}.{namespace}"));
+        if let Some(wanted) = wanted {
+            let server = wanted.to_string().trim_end_matches('/').to_owned();
+            return Self { server, tls_server_name: own_name(), inside_only: false };
+        }
+        if !is_own_port(exported) {
+            let server = exported.to_string().trim_end_matches('/').to_owned();
+            return Self { server, tls_server_name: None, inside_only: false };
+        }
+        match service.and_then(load_balancer) {
+            Some(host) => {
+                Self { server: format!("https://{host}:443"), tls_server_name: None, inside_only: false }
+            }
+            None => Self {
+                server: format!("https://{name}.{namespace}.svc:443"),
+                tls_server_name: own_name(),
+                inside_only: true,
+            },
+        }
+    }
+}
+
+/// Whether it is what the syncer writes if nobody says how it is reached: its own pod.
+fn is_own_port(server: &Uri) -> bool {
+    matches!(server.host(), Some("localhost" | "127.0.0.1")) && server.port_u16() == Some(8443)
+}
+
+/// The address of a Service of that type.
+fn load_balancer(service: &[u8]) -> Option<String> {
+    let service: Value = serde_json::from_slice(service).ok()?;
+    let ingress = service["status"]["loadBalancer"]["ingress"].as_array()?.first()?;
+    let text = |field: &str| ingress[field].as_str().filter(|text| !text.is_empty());
+    text("hostname").map(str::to_owned).or_else(|| {
+        let ip = text("ip")?;
+        Some(if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() })
+    })
+}
+
+fn render(context: &str, way: &Way, config: &kube::Config) -> SecretString {
+    let mut cluster = json!({"server": way.server});
+    if let Some(name) = &way.tls_server_name {
+        cluster["tls-server-name"] = name.as_str().into();
+    }
+    if let Some(certificates) = &config.root_cert {
+        let pem: String = certificates.iter().map(|der| pem(der)).collect();
+        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+    }
+    let auth = &config.auth_info;
+    let secret =
+        |secret: &Option<SecretString>| secret.as_ref().map(|secret| secret.expose_secret().to_owned());
+    let mut user = json!({});
+    let fields = [
+        ("client-certificate-data", auth.client_certificate_data.clone()),
+        ("client-key-data", secret(&auth.client_key_data)),
+        ("token", secret(&auth.token)),
+        ("username", auth.username.clone()),
+        ("password", secret(&auth.password)),
+    ];
+    for (field, value) in fields {
+        if let Some(value) = value {
+            user[field] = value.into();
+        }
+    }
+    // JSON strings are YAML strings, so the text of either is right.
+    let line = |value: &Value| value.to_string();
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+         clusters:\n- name: {name}\n  cluster: {cluster}\n\
+         users:\n- name: {name}\n  user: {user}\n\
+         contexts:\n- name: {name}\n  context: {{\"cluster\": {name}, \"user\": {name}}}\n",
+        name = line(&context.into()),
+        cluster = line(&cluster),
+        user = line(&user),
+    )
+    .into()
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(wanted: Option<&str>, exported: &str, service: Value) -> Way {
+        let secret = json!({"metadata": {"name": "vc-shop", "namespace": "team",
+            "labels": {"app": "vcluster", "vcluster-name": "shop"}}, "data": {"config": "aw=="}});
+        let secret = KubeconfigSecret::parse(secret.to_string().as_bytes()).unwrap().unwrap();
+        let wanted = wanted.map(|text| text.parse().unwrap());
+        Way::find(wanted.as_ref(), &exported.parse().unwrap(), Some(service.to_string().as_bytes()), &secret)
+    }
+
+    #[test]
+    fn the_best_way_that_there_is() {
+        let own = "https://localhost:8443";
+        let plain = way(None, own, json!({}));
+        assert_eq!((plain.server.as_str(), plain.inside_only), ("https://shop.team.svc:443", true));
+        assert_eq!(plain.tls_server_name.as_deref(), Some("shop.team"));
+        let balanced =
+            |ingress| way(None, own, json!({"status": {"loadBalancer": {"ingress": [ingress]}}})).server;
+        assert_eq!(balanced(json!({"ip": "10.1.2.3"})), "https://10.1.2.3:443");
+        assert_eq!(balanced(json!({"ip": "fd00::1"})), "https://[fd00::1]:443");
+        assert_eq!(balanced(json!({"hostname": "a.example"})), "https://a.example:443");
+        let exported = way(None, "https://shop.example", json!({}));
+        assert_eq!((exported.server.as_str(), exported.tls_server_name), ("https://shop.example", None));
+        let forwarded = way(Some("https://localhost:9000"), "https://shop.example", json!({}));
+        assert_eq!(forwarded.server, "https://localhost:9000");
+        assert_eq!(forwarded.tls_server_name.as_deref(), Some("shop.team"));
+    }
+}

@@ -1,0 +1,303 @@
+//! helm, run as a program.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::error::Error;
+use super::progress::Step;
+use super::session::Session;
+
+/// How helm is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Helm {
+    /// The program. Default: `helm`, looked for on `PATH`.
+    pub program: PathBuf,
+    /// The kubeconfig of the host; `None`: whatever helm finds by itself, as kubectl does.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the host in it; `None`: the current one.
+    pub context: Option<String>,
+}
+
+/// A chart, and what it is installed with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chart {
+    /// A local chart, as a folder or a packed file. Default: none, so the repository's.
+    pub path: Option<PathBuf>,
+    /// The repository. Default: that of the vcluster project.
+    pub repository: Option<String>,
+    /// The chart's version. Default: the newest.
+    pub version: Option<String>,
+    /// Files with values, the last one wins.
+    pub values: Vec<PathBuf>,
+    /// Single values, as `key=value`.
+    pub set: Vec<String>,
+}
+
+/// What there is instead of helm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Usable,
+    Missing,
+}
+
+/// Where charts are had from if nobody says otherwise.
+const REPOSITORY: &str = "https://charts.loft.sh";
+
+/// The chart's name there.
+const CHART: &str = "vcluster";
+
+/// The oldest that the chart works with.
+const OLDEST: (u32, u32) = (3, 10);
+
+// === impl Helm ===
+
+impl Helm {
+    /// Whether it is there and young enough.
+    pub(super) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
+        let mut command = Command::new(&self.program);
+        command.args(["version", "--template", "{{.Version}}"]);
+        let ended = match run(command, session.until()).await {
+            Ok(Some(ended)) => ended,
+            Ok(None) => return Err(session.late("asking helm for its version")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Presence::Missing),
+            Err(error) => return Err(Error::HelmVersion { found: error.to_string() }),
+        };
+        let found = ended.output.trim().to_owned();
+        match version(&found) {
+            Some(version) if ended.status.success() && version >= OLDEST => Ok(Presence::Usable),
+            _ => Err(Error::HelmVersion { found }),
+        }
+    }
+
+    /// Installs or upgrades a release.
+    pub(super) async fn upgrade(
+        &self,
+        session: &Session<'_>,
+        name: &str,
+        namespace: &str,
+        chart: &Chart,
+    ) -> Result<(), Error> {
+        if let Some(path) = &chart.path {
+            let found = path.metadata().map(drop);
+            found.map_err(|reason| Error::Chart { path: path.clone(), reason })?;
+        }
+        self.run(session, "upgrade", self.upgrade_arguments(name, namespace, chart)).await
+    }
+
+    /// Deletes a release.
+    pub(super) async fn delete(
+        &self,
+        session: &Session<'_>,
+        name: &str,
+        namespace: &str,
+    ) -> Result<(), Error> {
+        let mut arguments: Vec<OsString> = ["delete", name, "--namespace", namespace].map(Into::into).into();
+        arguments.extend(self.host());
+        match self.run(session, "delete", arguments).await {
+            // Done by an earlier attempt, or by somebody else at this moment.
+            Err(Error::Helm { output, .. }) if output.contains("release: not found") => Ok(()),
+            other => other,
+        }
+    }
+
+    fn upgrade_arguments(&self, name: &str, namespace: &str, chart: &Chart) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["upgrade".into(), name.into()];
+        match &chart.path {
+            // Absolute, so that it is neither taken for an option nor for a chart of a repository.
+            Some(path) => arguments.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()).into()),
+            None => {
+                arguments.push(CHART.into());
+                arguments.push("--repo".into());
+                arguments.push(chart.repository.as_deref().unwrap_or(REPOSITORY).into());
+                arguments.extend(option("--version", chart.version.as_deref()));
+            }
+        }
+        arguments.extend(["--install", "--namespace", namespace].map(Into::into));
+        arguments.extend(self.host());
+        arguments.extend(chart.values.iter().flat_map(|file| ["--values".into(), file.clone().into()]));
+        arguments.extend(chart.set.iter().flat_map(|value| ["--set".into(), value.into()]));
+        arguments
+    }
+
+    /// Which host, and no repositories of the user's: the chart's is named.
+    fn host(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--repository-config=''".into()];
+        arguments.extend(option("--kubeconfig", self.kubeconfig.as_deref().map(Path::as_os_str)));
+        arguments.extend(option("--kube-context", self.context.as_deref()));
+        arguments
+    }
+
+    async fn run(
+        &self,
+        session: &Session<'_>,
+        name: &'static str,
+        arguments: Vec<OsString>,
+    ) -> Result<(), Error> {
+        session.told(Step::Helm { command: shown(&arguments) });
+        let mut command = Command::new(&self.program);
+        command.args(&arguments);
+        let missing = |_| Error::NoHelm { program: self.program.clone() };
+        match run(command, session.until()).await.map_err(missing)? {
+            None => Err(session.late(format!("running helm {name}"))),
+            Some(ended) if ended.status.success() => Ok(()),
+            Some(ended) => {
+                Err(Error::Helm { command: name, code: ended.status.code(), output: ended.output })
+            }
+        }
+    }
+}
+
+impl Default for Helm {
+    fn default() -> Self {
+        Self { program: "helm".into(), kubeconfig: None, context: None }
+    }
+}
+
+fn option(name: &str, value: Option<impl AsRef<OsStr>>) -> impl Iterator<Item = OsString> {
+    let pair = value.map(|value| [name.into(), value.as_ref().to_owned()]);
+    pair.into_iter().flatten()
+}
+
+/// The command for people, without the values of the user's, which may be secret.
+fn shown(arguments: &[OsString]) -> String {
+    let mut words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or("?")).collect();
+    for at in 1..words.len() {
+        if words[at - 1] == "--set" {
+            words[at] = words[at].split('=').next().unwrap_or_default();
+        }
+    }
+    words.join(" ")
+}
+
+/// `v3.14.2` is 3 and 14.
+fn version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.strip_prefix('v').unwrap_or(text).split('.');
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// What a program left behind.
+struct Ended {
+    status: ExitStatus,
+    /// The end of what it said, on both streams.
+    output: String,
+}
+
+/// Runs a program; `None` if it did not end in time. If nobody waits for it any longer, it is asked to end, which helm
+/// does in order: it writes down that the release failed.
+async fn run(mut command: Command, until: Instant) -> io::Result<Option<Ended>> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running { child: command.spawn()? };
+    let (stdout, stderr) = (running.child.stdout.take(), running.child.stderr.take());
+    let all = async {
+        let (stdout, stderr) = tokio::join!(last_of(stdout), last_of(stderr));
+        let status = running.child.wait().await?;
+        let output = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+        Ok(Ended { status, output: output.join("\n").trim().to_owned() })
+    };
+    match timeout_at(until, all).await {
+        Ok(ended) => ended.map(Some),
+        Err(_) => {
+            running.ask_to_end();
+            if timeout(GRACE, running.child.wait()).await.is_err() {
+                running.child.kill().await?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+/// How long helm may take to write down that it was ended.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How much of what a program says is kept.
+const KEPT: usize = 4096;
+
+/// The end of a stream, which is read to its end.
+async fn last_of(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
+    let Some(mut stream) = stream else { return Vec::new() };
+    let (mut kept, mut chunk) = (Vec::new(), [0; KEPT]);
+    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
+        kept.extend_from_slice(&chunk[..read]);
+        kept.drain(..kept.len().saturating_sub(KEPT));
+    }
+    kept
+}
+
+struct Running {
+    child: Child,
+}
+
+// === impl Running ===
+
+impl Running {
+    #[cfg(unix)]
+    fn ask_to_end(&mut self) {
+        use nix::sys::signal::{Signal, kill};
+        // No id: it has ended and was waited for.
+        if let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) {
+            // It may just have ended, which is what is wanted.
+            let _ = kill(nix::unistd::Pid::from_raw(id), Signal::SIGTERM);
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn ask_to_end(&mut self) {
+        let _ = self.child.start_kill();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.ask_to_end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(helm: &Helm, chart: &Chart) -> String {
+        let arguments = helm.upgrade_arguments("shop", "team", chart);
+        arguments.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_arguments_are_those_of_the_vcluster_cli() {
+        let chart =
+            Chart { version: Some("0.30.0".into()), values: vec!["a.yaml".into()], ..Chart::default() };
+        assert_eq!(
+            arguments(&Helm::default(), &chart),
+            "upgrade shop vcluster --repo https://charts.loft.sh --version 0.30.0 --install --namespace team \
+             --repository-config='' --values a.yaml"
+        );
+        let helm = Helm { kubeconfig: Some("/k".into()), context: Some("here".into()), ..Helm::default() };
+        let chart =
+            Chart { path: Some("/charts/vcluster".into()), set: vec!["a=b".into()], ..Chart::default() };
+        assert_eq!(
+            arguments(&helm, &chart),
+            "upgrade shop /charts/vcluster --install --namespace team --repository-config='' --kubeconfig /k \
+             --kube-context here --set a=b"
+        );
+    }
+
+    #[test]
+    fn values_of_the_users_are_not_shown() {
+        let words = ["upgrade", "shop", "--set", "password=secret,x=y"].map(OsString::from);
+        assert_eq!(shown(&words), "upgrade shop --set password");
+    }
+
+    #[test]
+    fn versions() {
+        assert_eq!(version("v3.14.2"), Some((3, 14)));
+        assert_eq!(version("v4.0.0-rc.1+g1"), Some((4, 0)));
+        assert!(version("v3.9.4").unwrap() < OLDEST);
+        assert_eq!(version("what"), None);
+    }
+}

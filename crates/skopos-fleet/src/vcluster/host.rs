@@ -1,0 +1,208 @@
+//! The host cluster: what virtual clusters there are in it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use super::cluster::VirtualCluster;
+use super::error::Error;
+use super::helm::Helm;
+use super::names;
+use super::progress::{Progress, Silent};
+use super::secret::ConfigSecret;
+use super::session::{Extent, Resource, Session};
+use super::status::PodState;
+use super::workload::{Part, Workload, WorkloadKind};
+
+/// A cluster with virtual clusters in it, and what can be done with them. Cheap to clone.
+///
+/// Every operation is a future that may be dropped at any point, and called again: it then goes on where it was. All of
+/// them are compatible with the vcluster CLI: what either has begun, the other understands.
+#[derive(Clone)]
+pub struct Host {
+    pub(super) client: kube::Client,
+    pub(super) options: Arc<HostOptions>,
+}
+
+/// How a [`Host`] is dealt with.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// A host that does not answer for so long is given up, even if the operation has more time. Default 30 s.
+    pub patience: Duration,
+    /// How helm is called, where it is.
+    pub helm: Helm,
+    /// The wall clock, for the annotation of when something was paused.
+    pub now: fn() -> jiff::Zoned,
+}
+
+// === impl HostOptions ===
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self { patience: Duration::from_secs(30), helm: Helm::default(), now: jiff::Zoned::now }
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// The host that this client talks to.
+    pub fn new(client: kube::Client, options: HostOptions) -> Self {
+        Self { client, options: Arc::new(options) }
+    }
+
+    /// All virtual clusters, or those of one namespace, by namespace and name.
+    ///
+    /// # Errors
+    /// If the host cannot be asked, or not within that time.
+    pub async fn list(
+        &self,
+        namespace: Option<&str>,
+        within: Duration,
+    ) -> Result<Vec<VirtualCluster>, Error> {
+        check_namespace(namespace)?;
+        let session = self.session(&Silent, within);
+        self.find_all(&session, namespace, names::SELECTOR).await
+    }
+
+    /// The virtual cluster of this name, in that namespace or wherever it is.
+    ///
+    /// # Errors
+    /// If there is none, or there are several; if the host cannot be asked, or not within that time.
+    pub async fn find(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        within: Duration,
+    ) -> Result<VirtualCluster, Error> {
+        self.find_one(&self.session(&Silent, within), name, namespace).await
+    }
+
+    pub(super) fn session<'a>(&'a self, progress: &'a dyn Progress, within: Duration) -> Session<'a> {
+        Session::new(&self.client, progress, within, self.options.patience)
+    }
+
+    pub(super) async fn find_one(
+        &self,
+        session: &Session<'_>,
+        name: &str,
+        namespace: Option<&str>,
+    ) -> Result<VirtualCluster, Error> {
+        check_name(name)?;
+        check_namespace(namespace)?;
+        let selector = names::release_selector(Part::ControlPlane.app(), name);
+        let mut found = self.find_all(session, namespace, &selector).await?;
+        let mut namespaces: Vec<String> = found.iter().map(|cluster| cluster.namespace.clone()).collect();
+        namespaces.dedup();
+        if namespaces.len() > 1 {
+            return Err(Error::Ambiguous { name: name.to_owned(), namespaces });
+        }
+        // Of a StatefulSet and a Deployment, which no chart makes, the first one.
+        found.truncate(1);
+        let missing = || Error::NotFound { name: name.to_owned(), namespace: namespace.map(str::to_owned) };
+        found.pop().ok_or_else(missing)
+    }
+
+    /// The control planes that a selector admits.
+    pub(super) async fn find_all(
+        &self,
+        session: &Session<'_>,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> Result<Vec<VirtualCluster>, Error> {
+        let list = |resource: Resource, extent| {
+            let path = resource.path(namespace, None);
+            async move { session.list(&path, selector, extent).await }
+        };
+        let (sets, deployments, pods, secrets) = futures::try_join!(
+            list(STATEFUL_SETS, Extent::Whole),
+            list(DEPLOYMENTS, Extent::Whole),
+            list(PODS, Extent::Whole),
+            // Who may not see them does not learn whether workloads are asleep.
+            async { Ok(list(SECRETS, Extent::Metadata).await.unwrap_or_default()) },
+        )?;
+        let mut workloads = workloads(WorkloadKind::StatefulSet, &sets);
+        workloads.extend(self::workloads(WorkloadKind::Deployment, &deployments));
+        let pods: Vec<PodState> =
+            pods.iter().filter_map(|pod| PodState::parse(pod.get().as_bytes()).ok().flatten()).collect();
+        let configs: Vec<ConfigSecret> =
+            secrets.iter().filter_map(|secret| ConfigSecret::parse(secret.get().as_bytes())).collect();
+        Ok(VirtualCluster::assemble_all(workloads, &configs, &pods))
+    }
+
+    /// The workloads of one part of a virtual cluster.
+    pub(super) async fn workloads(
+        &self,
+        session: &Session<'_>,
+        (part, kind): (Part, WorkloadKind),
+        of: &VirtualCluster,
+    ) -> Result<Vec<Workload>, Error> {
+        let path = Resource::of("apps", kind.plural()).path(Some(&of.namespace), None);
+        let selector = names::release_selector(part.app(), &of.name);
+        Ok(workloads(kind, &session.list(&path, &selector, Extent::Whole).await?))
+    }
+
+    /// A workload as it is now.
+    pub(super) async fn read_again(
+        &self,
+        session: &Session<'_>,
+        workload: &Workload,
+    ) -> Result<Option<Workload>, Error> {
+        let found = session.get(&path_of(workload)).await?;
+        Ok(found.and_then(|json| Workload::parse(workload.kind, &json).ok().flatten()))
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+pub(super) const STATEFUL_SETS: Resource = Resource::of("apps", "statefulsets");
+pub(super) const DEPLOYMENTS: Resource = Resource::of("apps", "deployments");
+pub(super) const PODS: Resource = Resource::core("pods");
+pub(super) const SECRETS: Resource = Resource::core("secrets");
+pub(super) const NAMESPACES: Resource = Resource::core("namespaces");
+pub(super) const SERVICES: Resource = Resource::core("services");
+
+/// The parts that a pause and a resume deal with, as the vcluster CLI does: beside a StatefulSet nothing else is looked
+/// at.
+pub(super) fn parts(control_plane: WorkloadKind) -> &'static [(Part, WorkloadKind)] {
+    match control_plane {
+        WorkloadKind::StatefulSet => &[(Part::ControlPlane, WorkloadKind::StatefulSet)],
+        WorkloadKind::Deployment => &[
+            (Part::ControlPlane, WorkloadKind::Deployment),
+            (Part::Api, WorkloadKind::Deployment),
+            (Part::Controller, WorkloadKind::Deployment),
+            (Part::Etcd, WorkloadKind::StatefulSet),
+        ],
+    }
+}
+
+pub(super) fn path_of(workload: &Workload) -> String {
+    Resource::of("apps", workload.kind.plural()).path(Some(&workload.namespace), Some(&workload.name))
+}
+
+/// What cannot be read is nobody's virtual cluster.
+fn workloads(kind: WorkloadKind, objects: &[Box<RawValue>]) -> Vec<Workload> {
+    objects.iter().filter_map(|json| Workload::parse(kind, json.get().as_bytes()).ok().flatten()).collect()
+}
+
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    let shown = || name.chars().take(64).collect();
+    match names::is_valid(name) {
+        true => Ok(()),
+        false => Err(Error::InvalidName { what: "virtual cluster", value: shown(), most: 53 }),
+    }
+}
+
+pub(super) fn check_namespace(namespace: Option<&str>) -> Result<(), Error> {
+    let Some(namespace) = namespace else { return Ok(()) };
+    let good = (1..=63).contains(&namespace.len())
+        && namespace.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    let shown = || namespace.chars().take(64).collect();
+    if good { Ok(()) } else { Err(Error::InvalidName { what: "namespace", value: shown(), most: 63 }) }
+}

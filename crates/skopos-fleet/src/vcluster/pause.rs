@@ -1,0 +1,254 @@
+//! Pausing and resuming.
+
+use std::time::Duration;
+
+use super::cluster::VirtualCluster;
+use super::error::Error;
+use super::host::{Host, NAMESPACES, PODS, SECRETS, parts, path_of};
+use super::meta::{Meta, metas};
+use super::names;
+use super::progress::{Progress, Step};
+use super::secret::ConfigSecret;
+use super::session::{Extent, PatchKind, Session};
+use super::status::Status;
+use super::workload::{Off, Workload, paused_date};
+
+/// How a virtual cluster is paused.
+#[derive(Clone, Copy, Debug)]
+pub struct PauseOptions {
+    /// For all of it, the waiting for pods to go included. Default 5 min.
+    pub within: Duration,
+}
+
+/// How a virtual cluster is resumed.
+#[derive(Clone, Copy, Debug)]
+pub struct ResumeOptions {
+    /// For all of it. Default 5 min.
+    pub within: Duration,
+    /// Wait until it is up. Default: no, as the vcluster CLI.
+    pub wait: bool,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Pauses a virtual cluster: its control plane is scaled to zero and annotated with what it had, and the pods that
+    /// run for it are deleted. Everything else stays. One that is paused, or that the platform has put to sleep, stays as
+    /// it is.
+    ///
+    /// # Errors
+    /// If there is none or several, if the host refuses or does not answer, or if the time is over.
+    pub async fn pause(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        options: PauseOptions,
+        progress: &dyn Progress,
+    ) -> Result<VirtualCluster, Error> {
+        let session = self.session(progress, options.within);
+        let cluster = self.find_one(&session, name, namespace).await?;
+        session.told(cluster.found());
+        if cluster.workload.off_reason() == Some(Off::Sleeping) {
+            session.told(Step::Unchanged { status: cluster.status.clone() });
+            return Ok(cluster);
+        }
+        for part in parts(cluster.workload.kind) {
+            for workload in self.workloads(&session, *part, &cluster).await? {
+                self.scale_down(&session, workload).await?;
+            }
+        }
+        self.delete_pods(&session, &cluster).await?;
+        self.find_one(&session, name, Some(&cluster.namespace)).await
+    }
+
+    /// Resumes a paused virtual cluster: what it had before it has again. One that runs stays as it is.
+    ///
+    /// # Errors
+    /// If there is none or several; if it is scaled down without being paused, or down for a reason that ends otherwise;
+    /// if the host refuses or does not answer, or if the time is over.
+    pub async fn resume(
+        &self,
+        name: &str,
+        namespace: Option<&str>,
+        options: ResumeOptions,
+        progress: &dyn Progress,
+    ) -> Result<VirtualCluster, Error> {
+        let session = self.session(progress, options.within);
+        let cluster = self.find_one(&session, name, namespace).await?;
+        session.told(cluster.found());
+        let (name, namespace) = (cluster.name.clone(), cluster.namespace.clone());
+        let control_plane = &cluster.workload;
+        match () {
+            () if control_plane.sleeping => return Err(Error::Sleeping { name, namespace }),
+            () if control_plane.restoring => return Err(Error::Restoring { name, namespace }),
+            () if control_plane.off_reason() == Some(Off::ScaledDown) => {
+                return Err(Error::ScaledDown { name, namespace });
+            }
+            () => {}
+        }
+        // The control plane comes last: as long as it is annotated, everybody knows that there is more to do. It needs
+        // the others anyway.
+        let mut resumed = false;
+        for part in parts(control_plane.kind).iter().rev() {
+            for workload in self.workloads(&session, *part, &cluster).await? {
+                resumed |= self.scale_up(&session, workload).await?;
+            }
+        }
+        if !resumed {
+            session.told(Step::Unchanged { status: cluster.status.clone() });
+        }
+        match options.wait {
+            true => self.wait_ready(&session, &name, &namespace).await,
+            false => self.find_one(&session, &name, Some(&namespace)).await,
+        }
+    }
+
+    /// Waits until its pod runs and is ready.
+    pub(super) async fn wait_ready(
+        &self,
+        session: &Session<'_>,
+        name: &str,
+        namespace: &str,
+    ) -> Result<VirtualCluster, Error> {
+        let (mut last, mut rest) = (None, FIRST_REST);
+        loop {
+            let cluster = self.find_one(session, name, Some(namespace)).await?;
+            if cluster.status == Status::Running && cluster.workload.ready > 0 {
+                session.told(Step::Ready);
+                return Ok(cluster);
+            }
+            if last.as_ref() != Some(&cluster.status) {
+                session.told(Step::WaitingForReady { status: cluster.status.clone() });
+                last = Some(cluster.status.clone());
+            }
+            session.rest(rest, &format!("waiting for it to be up ({})", cluster.status)).await?;
+            rest = longer(rest);
+        }
+    }
+
+    async fn scale_down(&self, session: &Session<'_>, mut workload: Workload) -> Result<(), Error> {
+        loop {
+            let configured = self.configured_replicas(session, &workload).await;
+            let Some(patch) = workload.pause_patch(configured, &paused_date(&(self.options.now)())) else {
+                session.told(Step::DownAlready { kind: workload.kind, name: workload.name.clone() });
+                break;
+            };
+            if session.patch(&path_of(&workload), PatchKind::Merge, &patch).await?.is_some() {
+                let annotated = patch["metadata"]["annotations"][names::PAUSED_REPLICAS].as_str();
+                let annotated = annotated.and_then(|replicas| replicas.parse().ok());
+                session.told(Step::ScaledDown {
+                    kind: workload.kind,
+                    name: workload.name.clone(),
+                    replicas: annotated.unwrap_or_else(|| workload.replicas_after_resume()),
+                });
+                break;
+            }
+            // Somebody else changed it since it was read.
+            let Some(now) = self.read_again(session, &workload).await? else { return Ok(()) };
+            workload = now;
+            session.rest(FIRST_REST, &format!("scaling {workload} down")).await?;
+        }
+        self.wait_gone(session, workload).await
+    }
+
+    async fn wait_gone(&self, session: &Session<'_>, mut workload: Workload) -> Result<(), Error> {
+        let (mut last, mut rest) = (None, FIRST_REST);
+        while let Some(now) = self.read_again(session, &workload).await? {
+            // A restore, or somebody who scaled it up again, keeps its pods: not ours to wait for.
+            if now.pods == 0 || now.replicas > 0 {
+                return Ok(());
+            }
+            if last != Some(now.pods) {
+                session.told(Step::waiting_for_pods(&now));
+                last = Some(now.pods);
+            }
+            session.rest(rest, &format!("waiting for {} pods of {now} to go", now.pods)).await?;
+            rest = longer(rest);
+            workload = now;
+        }
+        Ok(())
+    }
+
+    async fn scale_up(&self, session: &Session<'_>, mut workload: Workload) -> Result<bool, Error> {
+        loop {
+            let Some(patch) = workload.resume_patch() else { return Ok(false) };
+            if session.patch(&path_of(&workload), PatchKind::Merge, &patch).await?.is_some() {
+                session.told(Step::ScaledUp {
+                    kind: workload.kind,
+                    name: workload.name.clone(),
+                    replicas: workload.replicas_after_resume(),
+                });
+                return Ok(true);
+            }
+            let Some(now) = self.read_again(session, &workload).await? else { return Ok(false) };
+            workload = now;
+            session.rest(FIRST_REST, &format!("scaling {workload} up")).await?;
+        }
+    }
+
+    /// How many replicas a virtual cluster is configured to have; only asked for where nothing else says it.
+    async fn configured_replicas(&self, session: &Session<'_>, workload: &Workload) -> u32 {
+        if workload.replicas > 0 || workload.paused {
+            return 1;
+        }
+        let path = SECRETS.path(Some(&workload.namespace), Some(&names::config_secret(&workload.release)));
+        // Who may not read it gets one.
+        let secret = session.get(&path).await.ok().flatten();
+        secret.and_then(|json| ConfigSecret::parse(&json)).map_or(1, |config| config.replicas)
+    }
+
+    /// Deletes the pods that run in the host for a virtual cluster. Nobody is there any more who would make them anew.
+    async fn delete_pods(&self, session: &Session<'_>, cluster: &VirtualCluster) -> Result<(), Error> {
+        let own = format!("{}={}", names::MANAGED_BY, cluster.name);
+        delete_pods_in(session, &cluster.namespace, &own).await?;
+        for namespace in synced_namespaces(session, &cluster.name, &cluster.namespace).await? {
+            delete_pods_in(session, &namespace.name, "").await?;
+        }
+        Ok(())
+    }
+}
+
+impl Default for PauseOptions {
+    fn default() -> Self {
+        Self { within: Duration::from_secs(300) }
+    }
+}
+
+impl Default for ResumeOptions {
+    fn default() -> Self {
+        Self { within: Duration::from_secs(300), wait: false }
+    }
+}
+
+/// The namespaces that stand for a virtual cluster's own; none if it is not allowed to look.
+pub(super) async fn synced_namespaces(
+    session: &Session<'_>,
+    name: &str,
+    namespace: &str,
+) -> Result<Vec<Meta>, Error> {
+    let selector = format!("{}={}", names::MANAGED_BY, names::marker(name, namespace));
+    match session.list(&NAMESPACES.path(None, None), &selector, Extent::Metadata).await {
+        Err(Error::Refused { status, .. }) if status.code == 403 => Ok(Vec::new()),
+        other => Ok(metas(&other?)),
+    }
+}
+
+async fn delete_pods_in(session: &Session<'_>, namespace: &str, selector: &str) -> Result<(), Error> {
+    let pods = metas(&session.list(&PODS.path(Some(namespace), None), selector, Extent::Metadata).await?);
+    let mut deleted = 0;
+    for pod in pods.iter().filter(|pod| pod.deletion_timestamp.is_none()) {
+        deleted += usize::from(session.delete(&PODS.path(Some(namespace), Some(&pod.name))).await?);
+    }
+    if deleted > 0 {
+        session.told(Step::PodsDeleted { namespace: namespace.to_owned(), pods: deleted });
+    }
+    Ok(())
+}
+
+/// How long something is left alone at first before it is looked at again.
+pub(super) const FIRST_REST: Duration = Duration::from_millis(100);
+
+/// Twice as long, up to a second.
+pub(super) fn longer(rest: Duration) -> Duration {
+    (rest * 2).min(Duration::from_secs(1))
+}

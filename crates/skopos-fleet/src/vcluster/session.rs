@@ -1,0 +1,379 @@
+//! Requests to the host within the deadline of one operation.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use skopos::transport::Death;
+use skopos::{Status, TransportError};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::error::Error;
+use super::progress::{Progress, Step};
+
+/// A resource of the host's API.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resource {
+    /// `""` is the core group.
+    pub(super) group: &'static str,
+    pub(super) plural: &'static str,
+}
+
+/// One operation's requests: they share its deadline, and its patience with a host that does not answer.
+pub(super) struct Session<'a> {
+    client: &'a kube::Client,
+    progress: &'a dyn Progress,
+    within: Duration,
+    until: Instant,
+    patience: Duration,
+}
+
+/// Of a list only this much is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Everything.
+    Whole,
+    /// Only the metadata: the content may be secret, or large.
+    Metadata,
+}
+
+/// What kind of PATCH.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PatchKind {
+    Merge,
+    Apply,
+}
+
+/// A request, but for the credentials.
+struct Ask<'a> {
+    method: Method,
+    uri: &'a str,
+    accept: &'static str,
+    content_type: Option<&'static str>,
+    body: Bytes,
+}
+
+// === impl Resource ===
+
+impl Resource {
+    pub(super) const fn core(plural: &'static str) -> Self {
+        Self { group: "", plural }
+    }
+
+    pub(super) const fn of(group: &'static str, plural: &'static str) -> Self {
+        Self { group, plural }
+    }
+
+    /// The path of a collection, or of one object. All groups that are asked here are at v1.
+    pub(super) fn path(self, namespace: Option<&str>, name: Option<&str>) -> String {
+        let root = match self.group {
+            "" => "/api/v1".to_owned(),
+            group => format!("/apis/{group}/v1"),
+        };
+        object_path(&root, self.plural, namespace, name)
+    }
+}
+
+/// The path of a collection or an object under `/api/v1` or `/apis/GROUP/VERSION`.
+pub(super) fn object_path(root: &str, plural: &str, namespace: Option<&str>, name: Option<&str>) -> String {
+    let mut path = root.to_owned();
+    if let Some(namespace) = namespace {
+        path.push_str("/namespaces/");
+        path.push_str(&escaped(namespace));
+    }
+    path.push('/');
+    path.push_str(&escaped(plural));
+    if let Some(name) = name {
+        path.push('/');
+        path.push_str(&escaped(name));
+    }
+    path
+}
+
+// === impl Session ===
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        client: &'a kube::Client,
+        progress: &'a dyn Progress,
+        within: Duration,
+        patience: Duration,
+    ) -> Self {
+        Self { client, progress, within, until: Instant::now() + within, patience }
+    }
+
+    pub(super) fn told(&self, step: Step) {
+        self.progress.step(step);
+    }
+
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// The operation's time is over.
+    pub(super) fn late(&self, doing: impl Into<String>) -> Error {
+        Error::Deadline { within: self.within, doing: doing.into() }
+    }
+
+    /// Waits before something is looked at again; the deadline may come first.
+    pub(super) async fn rest(&self, time: Duration, doing: &str) -> Result<(), Error> {
+        let next = Instant::now() + time;
+        if next >= self.until {
+            sleep_until(self.until).await;
+            return Err(self.late(doing));
+        }
+        sleep_until(next).await;
+        Ok(())
+    }
+
+    /// An object's JSON, if there is one.
+    pub(super) async fn get(&self, path: &str) -> Result<Option<Bytes>, Error> {
+        let ask =
+            Ask { method: Method::GET, uri: path, accept: JSON, content_type: None, body: Bytes::new() };
+        match self.ask(&ask).await {
+            Err(Error::Refused { status, .. }) if status.code == 404 => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// The objects of a collection that a selector admits, page by page.
+    pub(super) async fn list(
+        &self,
+        collection: &str,
+        selector: &str,
+        extent: Extent,
+    ) -> Result<Vec<Box<RawValue>>, Error> {
+        let accept = match extent {
+            Extent::Whole => JSON,
+            Extent::Metadata => METADATA,
+        };
+        let mut all = Vec::new();
+        let mut token = String::new();
+        loop {
+            let selector = escaped(selector);
+            let uri = match token.as_str() {
+                "" => format!("{collection}?labelSelector={selector}&limit={PAGE}"),
+                token => {
+                    format!("{collection}?labelSelector={selector}&limit={PAGE}&continue={}", escaped(token))
+                }
+            };
+            let ask = Ask { method: Method::GET, uri: &uri, accept, content_type: None, body: Bytes::new() };
+            let body = match self.ask(&ask).await {
+                // The snapshot of the earlier pages is gone: begin again.
+                Err(Error::Refused { status, .. }) if status.is_expired() && !token.is_empty() => {
+                    all.clear();
+                    token.clear();
+                    continue;
+                }
+                other => other?,
+            };
+            let page: Page = serde_json::from_slice(&body).map_err(|error| malformed(&ask, &error))?;
+            all.extend(page.items.unwrap_or_default());
+            match page.metadata.continue_token.filter(|token| !token.is_empty()) {
+                Some(next) => token = next,
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Changes an object. `None`: it has changed since it was read, or is gone.
+    pub(super) async fn patch(
+        &self,
+        path: &str,
+        kind: PatchKind,
+        patch: &serde_json::Value,
+    ) -> Result<Option<Bytes>, Error> {
+        let (content_type, uri) = match kind {
+            PatchKind::Merge => ("application/merge-patch+json", format!("{path}?fieldManager={MANAGER}")),
+            PatchKind::Apply => {
+                ("application/apply-patch+yaml", format!("{path}?fieldManager={MANAGER}&force=true"))
+            }
+        };
+        let body = patch.to_string().into();
+        let ask =
+            Ask { method: Method::PATCH, uri: &uri, accept: JSON, content_type: Some(content_type), body };
+        match self.ask(&ask).await {
+            Err(Error::Refused { status, .. }) if matches!(status.code, 404 | 409) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Makes an object. Returns whether it was not there before.
+    pub(super) async fn create(&self, collection: &str, object: &serde_json::Value) -> Result<bool, Error> {
+        let uri = format!("{collection}?fieldManager={MANAGER}");
+        let body = object.to_string().into();
+        let ask = Ask { method: Method::POST, uri: &uri, accept: JSON, content_type: Some(JSON), body };
+        match self.ask(&ask).await {
+            Err(Error::Refused { status, .. }) if status.code == 409 => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    /// Deletes an object; what depends on it goes a moment later. Returns whether it was there.
+    pub(super) async fn delete(&self, path: &str) -> Result<bool, Error> {
+        let uri = format!("{path}?propagationPolicy=Background");
+        let ask =
+            Ask { method: Method::DELETE, uri: &uri, accept: JSON, content_type: None, body: Bytes::new() };
+        match self.ask(&ask).await {
+            Err(Error::Refused { status, .. }) if status.code == 404 => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+
+    /// Asks until the host answers, or its or the caller's time is over. All that is asked here can be asked twice.
+    async fn ask(&self, ask: &Ask<'_>) -> Result<Bytes, Error> {
+        let give_up = (Instant::now() + self.patience).min(self.until);
+        let mut last: Option<String> = None;
+        loop {
+            let reason = match timeout_at(give_up, self.once(ask)).await {
+                Ok(Ok(body)) => return Ok(body),
+                Ok(Err(Failure::Final(error))) => return Err(error),
+                Ok(Err(Failure::Passing(reason))) => reason,
+                Err(_) => last.clone().unwrap_or_else(|| "no answer".to_owned()),
+            };
+            let next = Instant::now() + PAUSE;
+            if next >= give_up {
+                return Err(match give_up == self.until {
+                    true => self.late(format!("{} ({reason})", ask.doing())),
+                    false => Error::HostUnreachable { doing: ask.doing(), after: self.patience, reason },
+                });
+            }
+            if last.as_ref() != Some(&reason) {
+                self.told(Step::HostTrouble { reason: reason.clone() });
+                last = Some(reason);
+            }
+            sleep_until(next).await;
+        }
+    }
+
+    async fn once(&self, ask: &Ask<'_>) -> Result<Bytes, Failure> {
+        let mut request =
+            Request::builder().method(&ask.method).uri(ask.uri).header(header::ACCEPT, ask.accept);
+        if let Some(content_type) = ask.content_type {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        let request = request.body(Body::from(ask.body.clone()));
+        let request = request.map_err(|error| Failure::Final(malformed(ask, &error)))?;
+        let response = self.client.send(request).await.map_err(|error| judge(&error))?;
+        let code = response.status();
+        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+        let body = body.map_err(|error| judge(&*error))?.to_bytes();
+        if code.is_success() {
+            return Ok(body);
+        }
+        let status = Status::from_slice(&body).unwrap_or_else(|| {
+            Status::failure(code.as_u16(), "", code.canonical_reason().unwrap_or("no reason given"))
+        });
+        match code {
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::INTERNAL_SERVER_ERROR
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Err(Failure::Passing(format!("{}: {status}", code.as_u16()))),
+            _ => Err(Failure::Final(Error::Refused { doing: ask.doing(), status: Box::new(status) })),
+        }
+    }
+}
+
+// === impl Ask ===
+
+impl Ask<'_> {
+    /// For people: what was tried.
+    fn doing(&self) -> String {
+        let path = self.uri.split('?').next().unwrap_or_default();
+        format!("{} {path}", self.method)
+    }
+}
+
+/// Whether asking again may help.
+enum Failure {
+    Final(Error),
+    Passing(String),
+}
+
+fn judge(error: &(dyn std::error::Error + 'static)) -> Failure {
+    let Some(transport) = transport_error(error) else { return Failure::Passing(chain(error)) };
+    let root = transport.death().root();
+    match root {
+        Death::Tls(_)
+        | Death::Auth(_)
+        | Death::Redirected { .. }
+        | Death::Request(_)
+        | Death::AddressDenied { .. }
+        | Death::Closed => Failure::Final(Error::Connection { reason: root.to_string() }),
+        _ => Failure::Passing(root.to_string()),
+    }
+}
+
+/// The transport's own error, wherever it is wrapped.
+fn transport_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a TransportError> {
+    std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+/// An error and its causes in one line.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn malformed(ask: &Ask<'_>, error: &dyn std::error::Error) -> Error {
+    Error::Malformed { doing: ask.doing(), reason: error.to_string() }
+}
+
+/// What may stand in a segment of a path, or in a value of a query.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => escaped.push(byte.into()),
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+const JSON: &str = "application/json";
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+/// Who the fields belong to that are set here.
+const MANAGER: &str = "skopos";
+
+/// How many objects are asked for at once.
+const PAGE: usize = 500;
+
+/// The largest answer that is read.
+const MOST_BYTES: usize = 64 << 20;
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    items: Option<Vec<Box<RawValue>>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_of_one_segment_for_each_name() {
+        assert_eq!(
+            Resource::of("apps", "deployments").path(Some("a"), None),
+            "/apis/apps/v1/namespaces/a/deployments"
+        );
+        assert_eq!(Resource::core("namespaces").path(None, Some("../b?c")), "/api/v1/namespaces/..%2Fb%3Fc");
+    }
+}
