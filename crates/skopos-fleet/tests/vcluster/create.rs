@@ -1,0 +1,204 @@
+//! Making one: of rendered manifests in memory, and of the chart with a program that stands for helm.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skopos_fleet::vcluster::{Chart, CreateOptions, Error, Host, Manifests, PauseOptions, Silent, Source};
+use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+
+use super::support::*;
+
+fn manifests(cluster: &VirtualCluster) -> Manifests {
+    let mut objects = cluster.manifests();
+    // As `helm template` prints them, the namespace is left to whoever applies them.
+    for object in &mut objects {
+        object["metadata"].as_object_mut().unwrap().remove("namespace");
+    }
+    Manifests::new(objects).unwrap()
+}
+
+fn applied(name: &str) -> CreateOptions {
+    CreateOptions::of(Source::Manifests(manifests(&VirtualCluster::new(name))))
+}
+
+async fn empty() -> (VirtualClusters, Host) {
+    let virtuals = host_with(&[]).await;
+    let host = client(virtuals.host());
+    (virtuals, host)
+}
+
+fn created(server: &TestServer, namespace: &str) -> Value {
+    server.get("namespaces", None, namespace).unwrap()["metadata"]["annotations"]["vcluster.loft.sh/created"]
+        .clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_manifests_it_comes_up_and_is_like_any_other() {
+    let (virtuals, host) = empty().await;
+    let steps = Steps::default();
+    let made = host.create("shop", &applied("shop"), &steps).await.unwrap();
+    assert_eq!((made.status.as_str(), made.namespace.as_str()), ("Running", NS));
+    assert_eq!(created(virtuals.host(), NS), "true");
+    let texts = steps.texts();
+    assert_eq!(texts[0], "namespace vcluster-shop made");
+    let at = |text: &str| {
+        texts.iter().position(|step| step == text).unwrap_or_else(|| panic!("{text}: {texts:?}"))
+    };
+    assert!(at("Service shop applied") < at("StatefulSet shop applied"), "{texts:?}");
+    assert_eq!(texts.last().unwrap(), "it is up");
+    // The vcluster CLI can pause it, and we resume it.
+    cli::pause(virtuals.host(), NS, "shop");
+    virtuals.wait_down(NS, "shop").await.unwrap();
+    host.resume("shop", None, Default::default(), &Silent).await.unwrap();
+    up(&virtuals, NS, "shop").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_is_only_changed_when_that_is_wanted() {
+    let (virtuals, host) = empty().await;
+    host.create("shop", &applied("shop"), &Silent).await.unwrap();
+    let again = host.create("shop", &applied("shop"), &Silent).await.unwrap_err();
+    assert!(matches!(again, Error::Exists { .. }), "{again}");
+    let upgrade = CreateOptions { upgrade: true, ..applied("shop") };
+    host.create("shop", &upgrade, &Silent).await.unwrap();
+    host.pause("shop", None, PauseOptions::default(), &Silent).await.unwrap();
+    let paused = host.create("shop", &upgrade, &Silent).await.unwrap_err();
+    assert!(matches!(paused, Error::Paused { .. }), "{paused}");
+
+    let into = |namespace: &str| CreateOptions { namespace: Some(namespace.into()), ..applied("other") };
+    let occupied = host.create("other", &into(NS), &Silent).await.unwrap_err();
+    assert_eq!(
+        occupied.to_string(),
+        "virtual cluster shop is in namespace vcluster-shop, which has room for one"
+    );
+    namespace(virtuals.host(), "platform", json!({}), json!({}));
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "loft", "namespace": "platform"},
+        "spec": {"ports": [{"port": 443}]}});
+    virtuals.host().create(service).unwrap();
+    let platform = host.create("other", &into("platform"), &Silent).await.unwrap_err();
+    assert!(matches!(platform, Error::Platform { .. }), "{platform}");
+    let another = host.create("other", &applied("shop"), &Silent).await.unwrap_err();
+    assert!(matches!(another, Error::Manifests(_)), "{another}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_namespace_stays_foreign_and_a_dying_one_is_waited_for() {
+    let (virtuals, host) = empty().await;
+    namespace(virtuals.host(), "team", json!({}), json!({}));
+    let options = CreateOptions { namespace: Some("team".into()), ..applied("shop") };
+    host.create("shop", &options, &Silent).await.unwrap();
+    assert_eq!(created(virtuals.host(), "team"), Value::Null);
+
+    namespace(virtuals.host(), "old", json!({}), json!({}));
+    workload_pod(virtuals.host(), "old", "slow", None);
+    edit(virtuals.host(), "pods", Some("old"), "slow", |pod| {
+        pod["metadata"]["finalizers"] = json!(["example.com/stays"]);
+    });
+    virtuals.host().delete("namespaces", None, "old").unwrap();
+    let options = CreateOptions { namespace: Some("old".into()), ..applied("next") };
+    let (made, ()) = tokio::join!(host.create("next", &options, &Silent), async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        edit(virtuals.host(), "pods", Some("old"), "slow", |pod| pod["metadata"]["finalizers"] = json!([]));
+    });
+    made.unwrap();
+    assert_eq!(created(virtuals.host(), "old"), "true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_helm_and_manifests_it_says_what_is_missing() {
+    let (virtuals, host) = empty().await;
+    let error =
+        host.create("shop", &CreateOptions::of(Source::Chart(Chart::default())), &Silent).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/nonexistent/helm is not there to install the chart: install helm, or give rendered manifests"
+    );
+    assert!(virtuals.host().get("namespaces", None, NS).is_err(), "nothing was begun");
+}
+
+#[tokio::test]
+async fn helm_is_called_as_the_cli_does() {
+    let helm = FakeHelm::new("touch \"$here/called\"; while [ ! -e \"$here/go\" ]; do sleep 0.02; done");
+    let virtuals = host_with(&[]).await;
+    let host = client_with(virtuals.host(), helm.options());
+    let chart = Chart {
+        version: Some("0.30.0".into()),
+        values: vec!["values.yaml".into()],
+        set: vec!["token=secret".into()],
+        ..Chart::default()
+    };
+    let steps = Steps::default();
+    let options = CreateOptions::of(Source::Chart(chart));
+    let (made, ()) = tokio::join!(host.create("shop", &options, &steps), async {
+        FakeHelm::made(&helm.path("called")).await;
+        // What the chart consists of; the namespace is there by now.
+        virtuals.create(&VirtualCluster::new("shop").in_namespace(NS)).unwrap();
+        std::fs::write(helm.path("go"), "").unwrap();
+    });
+    assert_eq!(made.unwrap().status.as_str(), "Running");
+    assert_eq!(
+        helm.calls(),
+        [
+            "upgrade shop vcluster --repo https://charts.loft.sh --version 0.30.0 --install --namespace vcluster-shop \
+          --repository-config='' --kubeconfig /k --kube-context here --values values.yaml --set token=secret"
+        ]
+    );
+    assert!(!steps.texts().join(" ").contains("secret"), "{:?}", steps.texts());
+    assert_eq!(created(virtuals.host(), NS), "true");
+}
+
+#[tokio::test]
+async fn what_helm_says_is_told() {
+    let virtuals = host_with(&[]).await;
+    let helm = FakeHelm::new("echo 'Error: no such chart' >&2; exit 3");
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let error = host.create("shop", &options, &Silent).await.unwrap_err();
+    assert_eq!(error.to_string(), "helm upgrade failed (exit code 3): Error: no such chart");
+
+    let old = FakeHelm::new("");
+    let text = std::fs::read_to_string(old.path("helm")).unwrap().replace("v3.18.4", "v3.9.1");
+    std::fs::write(old.path("draft"), text).unwrap();
+    std::fs::set_permissions(old.path("draft"), std::fs::metadata(old.path("helm")).unwrap().permissions())
+        .unwrap();
+    std::fs::rename(old.path("draft"), old.path("helm")).unwrap();
+    let host = client_with(virtuals.host(), old.options());
+    let error = host.create("shop", &options, &Silent).await.unwrap_err();
+    assert_eq!(error.to_string(), "helm \"v3.9.1\" cannot be used: at least 3.10 is needed");
+
+    let chart = Chart { path: Some("/nonexistent/chart".into()), ..Chart::default() };
+    let host = client_with(virtuals.host(), helm.options());
+    let error = host.create("shop", &CreateOptions::of(Source::Chart(chart)), &Silent).await.unwrap_err();
+    assert!(matches!(error, Error::Chart { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn helm_is_asked_to_end_when_nobody_waits_any_more() {
+    let helm = FakeHelm::new(
+        "trap 'touch \"$here/ended\"; exit 1' TERM; touch \"$here/called\"; while true; do sleep 0.02; done",
+    );
+    let virtuals = host_with(&[]).await;
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let called = helm.path("called");
+    tokio::select! {
+        _ = host.create("shop", &options, &Silent) => panic!("helm ended by itself"),
+        () = FakeHelm::made(&called) => {}
+    }
+    FakeHelm::made(&helm.path("ended")).await;
+}
+
+#[tokio::test]
+async fn what_helm_has_not_finished_is_finished() {
+    let virtuals = host_with_shop().await;
+    let helm = FakeHelm::new("");
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let there = host.create("shop", &options, &Silent).await.unwrap_err();
+    assert!(matches!(there, Error::Exists { .. }), "{there}");
+    edit(virtuals.host(), "secrets", Some(NS), "sh.helm.release.v1.shop.v1", |release| {
+        release["metadata"]["labels"]["status"] = "failed".into();
+    });
+    host.create("shop", &options, &Silent).await.unwrap();
+    assert_eq!(helm.calls().len(), 1);
+}
