@@ -261,6 +261,7 @@ impl FactoryCore {
             drop(registry);
             // Those that it has already are the same: see `InformerOptions::index`.
             options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
+            options.journal.into_iter().for_each(|journal| running.store.keep_journal(journal));
             return Ok(Informer::new(running, resync));
         }
         let running = Arc::new(Running::new(self.start(&mut registry, resource, form, options)));
@@ -283,6 +284,7 @@ impl FactoryCore {
         };
         let store = StoreCore::new(nothing, freshness);
         options.indexers.iter().for_each(|indexer| drop(store.add_indexer(indexer.clone())));
+        options.journal.into_iter().for_each(|journal| store.keep_journal(journal));
         let stop = self.stop.child_token();
         let probes = self.prober(registry, &resource);
         let machine = self.machine_options(registry, &resource);

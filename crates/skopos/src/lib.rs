@@ -14,6 +14,7 @@ mod factory;
 mod freshness;
 mod handler;
 mod informer;
+pub mod journal;
 mod link;
 mod live;
 mod object;

@@ -11,6 +11,7 @@ use skopos_reflect::{Form, MachineOptions};
 use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
 use crate::error::BuildError;
+use crate::journal::JournalOptions;
 use crate::object::Object;
 use crate::sleep::SleepClock;
 use crate::store::Indexer;
@@ -75,6 +76,7 @@ pub struct InformerOptions {
     pub(crate) indexers: Vec<Indexer>,
     pub(crate) transform: Transform,
     pub(crate) resync: Option<Duration>,
+    pub(crate) journal: Option<JournalOptions>,
 }
 
 impl InformerOptions {
@@ -107,6 +109,7 @@ impl InformerOptions {
             indexers: Vec::new(),
             transform: Transform::Keep,
             resync: None,
+            journal: None,
         }
     }
 
@@ -149,6 +152,13 @@ impl InformerOptions {
     /// The resync period of handlers that name none of their own (none): so often each is given every object again.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
+        self
+    }
+
+    /// Keeps the last changes for whoever serves watches from them ([`Store::journal`](crate::Store::journal)). If a store
+    /// that is shared keeps a journal already, that one is used, with its own bounds.
+    pub fn journal(mut self, options: JournalOptions) -> Self {
+        self.journal = Some(options);
         self
     }
 

@@ -8,6 +8,7 @@ use super::index::{Index, Indexer};
 use super::snapshot::{Content, Snapshot};
 use crate::freshness::FreshnessCell;
 use crate::handler::{Event, Queue};
+use crate::journal::{JournalOptions, Recorder};
 use crate::sync::{ArcSwap, Guard, Mutex};
 
 /// What the writer, the readers and the handlers of one store share.
@@ -26,6 +27,8 @@ pub(crate) struct StoreCore {
 struct Feed {
     queues: Vec<Arc<Queue>>,
     retired: VecDeque<Arc<Content>>,
+    /// One for each part of the content, or for the whole; none unless a journal is kept.
+    journals: Vec<Recorder>,
     stats: StoreStats,
     closed: bool,
 }
@@ -84,6 +87,15 @@ pub(crate) enum Update {
     },
 }
 
+/// Where an update accounts for what it does to the content.
+pub(crate) struct Account<'a> {
+    pub(crate) stats: &'a mut StoreStats,
+    /// The changes that it makes one by one.
+    pub(crate) events: &'a mut Vec<Event>,
+    /// The journal of the part, if there is one.
+    pub(crate) journal: Option<&'a mut Recorder>,
+}
+
 /// The store, informer or handler was stopped: the caller is at fault, or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it was stopped, or its informer factory was shut down")]
@@ -100,6 +112,7 @@ impl StoreCore {
         let feed = Feed {
             queues: Vec::new(),
             retired: VecDeque::new(),
+            journals: Vec::new(),
             stats: StoreStats::default(),
             closed: false,
         };
@@ -143,18 +156,25 @@ impl StoreCore {
         StoreStats { handlers: feed.queues.len(), ..feed.stats.clone() }
     }
 
-    /// Changes a copy of the content, publishes it and tells the handlers: `update` gets the copy, and a vector for the
-    /// changes that it makes one by one.
+    /// Changes a part of a copy of the content, publishes it and tells the handlers: `update` gets the copy, and where to
+    /// account for what it does.
     pub(crate) fn update(
         &self,
+        part: usize,
         changes: &mut Vec<Event>,
-        update: impl FnOnce(&mut Content, &mut StoreStats, &mut Vec<Event>) -> Update,
+        update: impl FnOnce(&mut Content, Account<'_>) -> Update,
     ) {
         changes.clear();
         let mut feed = self.feed.lock();
+        let feed = &mut *feed;
         let before = self.current.load_full();
         let mut after = Content::clone(&before);
-        let what = update(&mut after, &mut feed.stats, changes);
+        let journal = feed.journals.get_mut(part);
+        let what = update(&mut after, Account { stats: &mut feed.stats, events: changes, journal });
+        if let Some(journal) = feed.journals.get_mut(part) {
+            let mark = journal.settle(after.rv_of(part));
+            after.set_mark(part, mark);
+        }
         let after = Arc::new(after);
         self.publish(&after, feed.closed);
         match what {
@@ -180,6 +200,27 @@ impl StoreCore {
         content.indexes.push(Index::new(indexer, &content.objects));
         self.publish(&Arc::new(content), feed.closed);
         Ok(())
+    }
+
+    /// Keeps a journal from now on, unless one is kept already.
+    pub(crate) fn keep_journal(&self, options: JournalOptions) {
+        let mut feed = self.feed.lock();
+        if !feed.journals.is_empty() {
+            return;
+        }
+        let mut content = Content::clone(&self.current.load());
+        for part in 0..content.parts.len().max(1) {
+            let head = content.is_listed(part).then(|| content.rv_of(part).clone());
+            let mut journal = Recorder::new(options, head.as_ref());
+            content.set_mark(part, journal.settle(&content.rv_of(part).clone()));
+            feed.journals.push(journal);
+        }
+        self.publish(&Arc::new(content), feed.closed);
+    }
+
+    /// What the journal of a part keeps alive, in bytes.
+    pub(crate) fn journal_bytes(&self, part: usize) -> u64 {
+        self.feed.lock().journals.get(part).map_or(0, Recorder::bytes)
     }
 
     /// Adds a queue, which gets the present content as a beginning, and then every change after it.

@@ -10,6 +10,7 @@ use super::core::{DuplicateIndex, Progress, StoreCore, StoreStats};
 use super::index::Indexer;
 use super::snapshot::Snapshot;
 use crate::freshness::Freshness;
+use crate::journal::Journal;
 use crate::object::Object;
 
 /// The reading end of a store. Cheap to clone; no call waits for anything.
@@ -58,6 +59,21 @@ impl<K> Store<K> {
     /// Follows how far the content has come. A receiver that is slow sees only the newest.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.core.progress()
+    }
+
+    /// The journal of all changes, if one is kept ([`InformerOptions::journal`](crate::InformerOptions::journal)). A set of
+    /// several namespaces has one for each: [`journal_in`](Store::journal_in).
+    pub fn journal(&self) -> Option<Journal<K>> {
+        let content = self.core.peek();
+        let is_one = content.parts.len() <= 1;
+        (is_one && content.mark_of(0).is_some()).then(|| Journal::new(self.core.clone(), 0))
+    }
+
+    /// The journal of the changes in one namespace of a set, if one is kept.
+    pub fn journal_in(&self, namespace: &str) -> Option<Journal<K>> {
+        let content = self.core.peek();
+        let part = content.parts.iter().position(|part| &*part.namespace == namespace)?;
+        content.mark_of(part).map(|_| Journal::new(self.core.clone(), part))
     }
 
     /// What the store has done since it exists.

@@ -12,6 +12,7 @@ use super::digest::Digest;
 use super::index::{Index, UnknownIndex};
 use super::tree::{Iter, Tree};
 use crate::freshness::{Basis, Freshness};
+use crate::journal::Mark;
 use crate::object::{Entry, Object};
 
 /// The whole content of a store at one resource version. It never changes.
@@ -154,6 +155,10 @@ impl<K> Snapshot<K> {
         Self { content, basis, kind: PhantomData }
     }
 
+    pub(crate) fn content(&self) -> &Arc<Content> {
+        &self.content
+    }
+
     fn index(&self, name: &str) -> Result<&Index, UnknownIndex> {
         let known = || self.content.indexes.iter().map(|index| index.name().to_owned()).collect();
         let found = self.content.indexes.iter().find(|index| index.name() == name);
@@ -233,6 +238,8 @@ pub(crate) struct Content {
     pub(crate) indexes: Vec<Index>,
     pub(crate) digest: Digest,
     pub(crate) json_bytes: u64,
+    /// Where it stands in its journal, if there is one; where there are parts, each has its own.
+    mark: Option<Mark>,
 }
 
 /// How far the content of one namespace has come.
@@ -242,6 +249,7 @@ pub(crate) struct Part {
     pub(crate) rv: ResourceVersion,
     pub(crate) epoch: u64,
     pub(crate) synced: bool,
+    mark: Option<Mark>,
 }
 
 impl Content {
@@ -252,6 +260,7 @@ impl Content {
             rv: ResourceVersion::ZERO,
             epoch: 0,
             synced: false,
+            mark: None,
         };
         Self { parts: namespaces.into_iter().map(part).collect(), ..Self::unsynced() }
     }
@@ -269,6 +278,16 @@ impl Content {
     /// Whether a part, or the whole if there are no parts, was ever listed.
     pub(crate) fn is_listed(&self, part: usize) -> bool {
         self.parts.get(part).map_or(self.synced, |part| part.synced)
+    }
+
+    /// Where a part, or the whole if there are no parts, stands in its journal.
+    pub(crate) fn mark_of(&self, part: usize) -> Option<&Mark> {
+        self.parts.get(part).map_or(self.mark.as_ref(), |part| part.mark.as_ref())
+    }
+
+    /// A part, or the whole if there are no parts, stands there in its journal.
+    pub(crate) fn set_mark(&mut self, part: usize, mark: Mark) {
+        *self.parts.get_mut(part).map_or(&mut self.mark, |part| &mut part.mark) = Some(mark);
     }
 
     /// Whether this key is of the part; every key is if there are no parts.
@@ -312,6 +331,7 @@ impl Content {
             indexes: Vec::new(),
             digest: Digest::EMPTY,
             json_bytes: 0,
+            mark: None,
         }
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use skopos_reflect::{Change, Commit, LinkState, Sink, Time};
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
-use super::core::{StoreCore, StoreStats, Update};
+use super::core::{Account, StoreCore, StoreStats, Update};
 use super::snapshot::Content;
 use super::tree::{Item, Tree};
 use crate::handler::{Event, EventFlags};
+use crate::journal::{Difference, Listed, Record, Recorder};
 use crate::object::Entry;
 
 /// Who is told how the link stands and what is proven of the content's age. Calls must not block.
@@ -76,8 +77,8 @@ impl Sink for StoreWriter {
     fn commit_replace(&mut self, commit: Commit) {
         let Some(staging) = self.staging.take() else { return };
         let part = self.part;
-        self.core.update(&mut self.events, |content, stats, _| {
-            staging.commit(content, part, stats, &commit);
+        self.core.update(part, &mut self.events, |content, account| {
+            staging.commit(content, part, account, &commit);
             Update::Replaced { gap: commit.gap }
         });
     }
@@ -88,9 +89,9 @@ impl Sink for StoreWriter {
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
         let part = self.part;
-        self.core.update(&mut self.events, |content, stats, events| {
+        self.core.update(part, &mut self.events, |content, account| {
             let reached = content.rv_of(part).clone();
-            let mut batch = Batch { seen: reached.clone(), reached, content, stats, events };
+            let mut batch = Batch { seen: reached.clone(), reached, to: resource_version, content, account };
             for change in changes.drain(..) {
                 if batch.content.is_of(part, change.key()) {
                     batch.apply(change);
@@ -103,7 +104,7 @@ impl Sink for StoreWriter {
 
     fn advance(&mut self, resource_version: &ResourceVersion) {
         let part = self.part;
-        self.core.update(&mut self.events, |content, _, _| {
+        self.core.update(part, &mut self.events, |content, _| {
             advance(content, part, resource_version);
             Update::Changes
         });
@@ -127,8 +128,9 @@ fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
 /// One batch of watch events on its way into the content.
 struct Batch<'a> {
     content: &'a mut Content,
-    stats: &'a mut StoreStats,
-    events: &'a mut Vec<Event>,
+    account: Account<'a>,
+    /// The RV to which it leads.
+    to: &'a ResourceVersion,
     /// The RV that the content had reached before.
     reached: ResourceVersion,
     /// The highest RV of this batch so far.
@@ -152,71 +154,93 @@ impl Batch<'_> {
             // change many objects.
             None => *rv <= self.reached || *rv < self.seen,
         };
+        let Account { stats, events, journal } = &mut self.account;
         if is_old {
-            self.stats.duplicates += 1;
+            stats.duplicates += 1;
             return;
         }
-        let flags = self.flags_for(object.resource_version());
+        let flags = flags_for(object.resource_version(), &self.reached, &mut self.seen, stats);
         let new = Entry::new(object);
-        self.stats.applied += 1;
-        let Some(old) = self.content.put(new.clone()) else {
-            self.stats.added += 1;
-            self.events.push(Event::Added { object: new.into(), initial: false, flags });
+        stats.applied += 1;
+        let old = self.content.put(new.clone());
+        if let Some(journal) = journal {
+            match old.clone() {
+                Some(old) if old.uid() != new.uid() => journal.took_over(old, new.clone()),
+                old => journal.changed(Record::put(old, new.clone())),
+            }
+        }
+        let Some(old) = old else {
+            stats.added += 1;
+            events.push(Event::Added { object: new.into(), initial: false, flags });
             return;
         };
         if old.uid() == new.uid() {
-            self.stats.updated += 1;
-            self.events.push(Event::Updated { old: old.into(), new: new.into(), flags });
+            stats.updated += 1;
+            events.push(Event::Updated { old: old.into(), new: new.into(), flags });
         } else {
-            self.stats.replaced_uids += 1;
-            self.stats.deleted += 1;
-            self.stats.added += 1;
-            self.events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
-            self.events.push(Event::Added { object: new.into(), initial: false, flags });
+            stats.replaced_uids += 1;
+            stats.deleted += 1;
+            stats.added += 1;
+            events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
+            events.push(Event::Added { object: new.into(), initial: false, flags });
         }
     }
 
     fn delete(&mut self, object: RawObject) {
+        let Account { stats, events, journal } = &mut self.account;
         let Some(known) = self.content.objects.get(object.key()) else {
-            self.stats.unknown_deletions += 1;
+            stats.unknown_deletions += 1;
             return;
         };
         // Equal is right: servers that do not count deletions send the RV of the last change.
         if object.resource_version() < known.rv() {
-            self.stats.duplicates += 1;
+            stats.duplicates += 1;
             return;
         }
-        let flags = self.flags_for(object.resource_version());
+        let flags = flags_for(object.resource_version(), &self.reached, &mut self.seen, stats);
         let Some(old) = self.content.take(object.key()) else { return };
+        let at = object.resource_version().clone();
         // If it was another object of this name that was deleted, then ours was before, and we know no more of it.
-        let final_state_known = old.uid() == object.uid();
-        let last = if final_state_known { Entry::new(object) } else { old };
-        self.stats.applied += 1;
-        self.stats.deleted += 1;
-        self.events.push(Event::Deleted { object: last.into(), final_state_known, flags });
+        let last = (old.uid() == object.uid()).then(|| Entry::new(object));
+        stats.applied += 1;
+        stats.deleted += 1;
+        if let Some(journal) = journal {
+            journal.changed(Record::deleted(old.clone(), last.clone(), at));
+        }
+        let final_state_known = last.is_some();
+        events.push(Event::Deleted { object: last.unwrap_or(old).into(), final_state_known, flags });
     }
 
     fn forget(&mut self, key: &ObjectKey) {
+        let Account { stats, events, journal } = &mut self.account;
         let Some(old) = self.content.take(key) else {
-            self.stats.unknown_deletions += 1;
+            stats.unknown_deletions += 1;
             return;
         };
-        self.stats.applied += 1;
-        self.stats.deleted += 1;
-        let flags = EventFlags::default();
-        self.events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
-    }
-
-    /// An event that the content's RV has already passed is applied if it is newer than what we have of the object, but
-    /// not as if it were in order.
-    fn flags_for(&mut self, rv: &ResourceVersion) -> EventFlags {
-        let late = *rv <= self.reached || *rv < self.seen;
-        if !late {
-            self.seen.clone_from(rv);
+        stats.applied += 1;
+        stats.deleted += 1;
+        if let Some(journal) = journal {
+            journal.changed(Record::deleted(old.clone(), None, self.to.clone()));
         }
-        self.stats.late += u64::from(late);
-        EventFlags { gap: late, ..EventFlags::default() }
+        let flags = EventFlags::default();
+        events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
     }
+}
+
+/// An event that the content's RV has already passed is applied if it is newer than what we have of the object, but not as
+/// if it were in order.
+fn flags_for(
+    rv: &ResourceVersion,
+    reached: &ResourceVersion,
+    seen: &mut ResourceVersion,
+    stats: &mut StoreStats,
+) -> EventFlags {
+    let late = *rv <= *reached || *rv < *seen;
+    if !late {
+        seen.clone_from(rv);
+    }
+    stats.late += u64::from(late);
+    EventFlags { gap: late, ..EventFlags::default() }
 }
 
 /// A list on its way in, beside the content that readers see.
@@ -240,19 +264,32 @@ impl Staging {
     }
 
     /// Turns the content, or one part of it, into what was staged.
-    fn commit(self, content: &mut Content, part: usize, stats: &mut StoreStats, commit: &Commit) {
+    fn commit(self, content: &mut Content, part: usize, account: Account<'_>, commit: &Commit) {
         let same_epoch = content.epoch_of(part) == commit.epoch;
+        let before = content.is_listed(part).then(|| content.rv_of(part).clone());
         let old = content.objects.clone();
         let namespace = content.parts.get(part).map(|part| part.namespace.clone());
         let listed = self.settle();
-        let mut merge = Merge { content, stats, same_epoch, keeps_unlisted: commit.nameless > 0 };
-        if old.len() == 0 {
+        let differences = Differences::new(account.journal.as_deref(), before.is_some() && same_epoch);
+        let keeps_unlisted = commit.nameless > 0;
+        let mut merge = Merge { content, stats: account.stats, same_epoch, keeps_unlisted, differences };
+        if old.len() == 0 && merge.differences.is_unwanted() {
             merge.first(listed);
         } else {
             merge.merge(&old, listed, namespace.as_deref());
         }
+        let differences = merge.differences.0;
         content.set_listed(part, &commit.resource_version, commit.epoch);
-        stats.lists += 1;
+        account.stats.lists += 1;
+        if let Some(journal) = account.journal {
+            let now = commit.resource_version.clone();
+            journal.listed(Listed {
+                before,
+                now,
+                same_epoch,
+                differences: differences.map(|(_, list)| list),
+            });
+        }
     }
 
     /// The objects of the list, each key once and in order; of a key that came more than once, what came last counts.
@@ -300,6 +337,30 @@ struct Merge<'a> {
     stats: &'a mut StoreStats,
     same_epoch: bool,
     keeps_unlisted: bool,
+    differences: Differences,
+}
+
+/// What a list changes, for the journal, and how much of it is worth remembering; `None` if that is nothing, or if it has
+/// become too much.
+struct Differences(Option<(usize, Vec<Difference>)>);
+
+impl Differences {
+    fn new(journal: Option<&Recorder>, continues: bool) -> Self {
+        Self(journal.filter(|_| continues).map(|journal| (journal.most(), Vec::new())))
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn add(&mut self, old: Option<&Entry>, new: Option<&Entry>) {
+        match &mut self.0 {
+            Some((most, differences)) if differences.len() < *most => {
+                differences.push(Difference { old: old.cloned(), new: new.cloned() });
+            }
+            _ => self.0 = None,
+        }
+    }
 }
 
 impl Merge<'_> {
@@ -323,6 +384,7 @@ impl Merge<'_> {
                 Some(before) => self.known(before, listed),
                 None => {
                     self.stats.added += 1;
+                    self.differences.add(None, Some(&listed));
                     self.content.put(listed);
                 }
             }
@@ -333,6 +395,7 @@ impl Merge<'_> {
     fn unlisted(&mut self, before: &Entry) {
         if !self.keeps_unlisted {
             self.stats.deleted += 1;
+            self.differences.add(Some(before), None);
             self.content.take(before.key());
         }
     }
@@ -350,6 +413,7 @@ impl Merge<'_> {
             self.stats.deleted += 1;
             self.stats.added += 1;
         }
+        self.differences.add(Some(before), Some(&listed));
         self.content.put(listed);
     }
 }

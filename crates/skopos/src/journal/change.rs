@@ -1,0 +1,147 @@
+use std::fmt;
+
+use kube::core::DynamicObject;
+use skopos_wire::{ObjectKey, ResourceVersion};
+
+use crate::object::{Entry, Object};
+use crate::store::tree::Item;
+
+/// One change of one object, as a journal keeps it.
+///
+/// An object whose name was taken over by another (a new uid) is two changes: deleted, then added.
+pub struct Change<K = DynamicObject> {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The RV that the content had come to with this change. The object's own, except for deletions, whose RV is that of the
+    /// deletion.
+    pub resource_version: ResourceVersion,
+    /// Whether this change was found out by comparing two states: there may have been others before it, of this object and
+    /// of objects that came and went.
+    pub gap: bool,
+    /// The object before; `None` if it was added.
+    pub old: Option<Object<K>>,
+    /// The object after; `None` if it was deleted.
+    pub new: Option<Object<K>>,
+    /// Of a deletion, the final state, with the RV of the deletion in it; `None` if the server did not tell.
+    pub last: Option<Object<K>>,
+}
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeKind {
+    /// It is new.
+    Added,
+    /// It has a new version.
+    Modified,
+    /// It is gone.
+    Deleted,
+}
+
+impl<K> Change<K> {
+    /// The key of the object.
+    ///
+    /// # Panics
+    /// If both `old` and `new` were taken out.
+    pub fn key(&self) -> &ObjectKey {
+        let object = self.new.as_ref().or(self.old.as_ref());
+        object.expect("a change has an object before or after it").key()
+    }
+
+    /// What a watch of a selection is told of this change, as the API server tells it: an object that comes into the
+    /// selection is added, one that leaves it is deleted. `None`: nothing.
+    ///
+    /// The object of a deletion is the final state where that is known (of the object itself), and otherwise the state
+    /// before; that one carries an older RV than [`resource_version`](Change::resource_version), which a watch must put in
+    /// its place.
+    pub fn seen_by(&self, selects: impl Fn(&Object<K>) -> bool) -> Option<(ChangeKind, &Object<K>)> {
+        let before = self.old.as_ref().filter(|old| selects(old));
+        let after = self.new.as_ref().filter(|new| selects(new));
+        match (before, after) {
+            (None, None) => None,
+            (None, Some(new)) => Some((ChangeKind::Added, new)),
+            (Some(_), Some(new)) => Some((ChangeKind::Modified, new)),
+            (Some(old), None) => Some((ChangeKind::Deleted, self.last.as_ref().unwrap_or(old))),
+        }
+    }
+}
+
+/// What the ring keeps of a change.
+pub(crate) struct Record {
+    pub(crate) kind: ChangeKind,
+    pub(crate) resource_version: ResourceVersion,
+    pub(crate) gap: bool,
+    pub(crate) old: Option<Entry>,
+    pub(crate) new: Option<Entry>,
+    pub(crate) last: Option<Entry>,
+}
+
+impl Record {
+    /// An object is there that was not, or in a new version.
+    pub(crate) fn put(old: Option<Entry>, new: Entry) -> Self {
+        let kind = if old.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        Self { kind, resource_version: new.rv().clone(), gap: false, old, new: Some(new), last: None }
+    }
+
+    /// An object is gone.
+    pub(crate) fn deleted(old: Entry, last: Option<Entry>, at: ResourceVersion) -> Self {
+        Self { kind: ChangeKind::Deleted, resource_version: at, gap: false, old: Some(old), new: None, last }
+    }
+
+    pub(crate) fn in_gap(self) -> Self {
+        Self { gap: true, ..self }
+    }
+
+    /// What the record keeps alive that the store does not, in bytes. The new version is the store's; when it is so no
+    /// more, it is the old one of another record.
+    pub(super) fn bytes(&self) -> u64 {
+        let kept = [&self.old, &self.last].into_iter().flatten();
+        OVERHEAD + kept.map(|entry| OVERHEAD + entry.raw().bytes().len() as u64).sum::<u64>()
+    }
+
+    pub(super) fn change<K>(&self) -> Change<K> {
+        let object = |entry: &Option<Entry>| entry.clone().map(Object::from);
+        Change {
+            kind: self.kind,
+            resource_version: self.resource_version.clone(),
+            gap: self.gap,
+            old: object(&self.old),
+            new: object(&self.new),
+            last: object(&self.last),
+        }
+    }
+}
+
+/// What a record, and an object beside its JSON, take.
+const OVERHEAD: u64 = 128;
+
+// Neither is derived: that would ask for `K: Clone` and `K: Debug`, and there is no `K` in it.
+impl<K> Clone for Change<K> {
+    fn clone(&self) -> Self {
+        Self {
+            kind: self.kind,
+            resource_version: self.resource_version.clone(),
+            gap: self.gap,
+            old: self.old.clone(),
+            new: self.new.clone(),
+            last: self.last.clone(),
+        }
+    }
+}
+
+impl<K> fmt::Debug for Change<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self.new.as_ref().or(self.last.as_ref()).or(self.old.as_ref());
+        let gap = if self.gap { ", gap" } else { "" };
+        match object {
+            Some(object) => write!(f, "{:?}({object:?} at {}{gap})", self.kind, self.resource_version),
+            None => write!(f, "{:?}(at {}{gap})", self.kind, self.resource_version),
+        }
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = self.new.as_ref().or(self.old.as_ref()).map(Item::key);
+        write!(f, "{:?}({key:?} at {})", self.kind, self.resource_version)
+    }
+}

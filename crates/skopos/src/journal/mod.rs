@@ -1,0 +1,44 @@
+//! The journal: the last changes of a store, to be read again by whoever serves watches from memory.
+//!
+//! ```text
+//!   StoreWriter ──push──▶ ring of the last changes, each with old and new object ──▶ Cursor  Cursor  Cursor …
+//!        └── content, with the number of the next change in it ──▶ Snapshot ───────────▲ begins exactly there
+//! ```
+//!
+//! | piece | offers |
+//! |---|---|
+//! | [`JournalOptions`] | how much is kept; a store keeps no journal, and pays nothing, unless it is asked for one |
+//! | [`Journal`] | where one can start: at a snapshot, or after an RV |
+//! | [`Cursor`] | reads on from there, and learns when it has fallen out of the window |
+//! | [`Change`] | one change, with what a selector's watch has to be told of it |
+//! | `ring` | the window: written by one, read without a lock |
+//! | `gap` | what a list has changed, as changes with RVs |
+//!
+//! # What it promises
+//!
+//! * The snapshot that a cursor began at, and the changes that it has read since, are the content at
+//!   [`Batch::reached`]. Changes come in the order in which they were applied, and their RVs never decrease.
+//! * Whoever starts after RV `n`, and knows what the server had at `n`, misses nothing.
+//! * A list that bridges a time whose changes are unknown (after a 410) enters as the differences that it makes, marked as
+//!   a gap; nobody can start inside of it ([`JournalError::Expired`]). Objects that came and went in that time are known
+//!   to whoever was told of them by somebody else, and to nobody here: who has an RV of that time must list anew.
+//! * When history was broken (a new epoch), or a list contradicts what was told before, every cursor learns it
+//!   ([`JournalError::FellOut`]).
+//!
+//! What is equal to the server's own behaviour: changes that share one RV (a transaction over several objects) cannot be
+//! told apart by whoever starts after that RV.
+
+mod change;
+mod gap;
+mod reader;
+mod ring;
+#[cfg(test)]
+mod tests;
+
+pub use change::{Change, ChangeKind};
+pub use reader::{Batch, Cursor, Journal, JournalError, JournalStats};
+pub use ring::{JournalOptions, Lost};
+
+pub(crate) use change::Record;
+pub(crate) use gap::{Difference, Listed};
+pub(crate) use ring::{Mark, Recorder};

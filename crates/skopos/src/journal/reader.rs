@@ -1,0 +1,289 @@
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::core::DynamicObject;
+use skopos_wire::ResourceVersion;
+use tokio::sync::watch;
+
+use super::change::Change;
+use super::ring::{Lost, Mark};
+use crate::store::{Closed, Content, Progress, Snapshot, StoreCore};
+use crate::sync::timeout;
+
+/// The last changes of a store: where one can start to read them. Cheap to clone; no call waits for anything.
+///
+/// Get one from [`Store::journal`](crate::Store::journal). It keeps the content readable, but not the informer running.
+pub struct Journal<K = DynamicObject> {
+    core: Arc<StoreCore>,
+    part: usize,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// Reads a store's changes, one after the other, from where it began. Holds none of them: a cursor that nobody reads costs
+/// nothing, and falls out of the window.
+pub struct Cursor<K = DynamicObject> {
+    core: Arc<StoreCore>,
+    part: usize,
+    next: u64,
+    /// What [`Batch::reached`] was last.
+    told: Option<ResourceVersion>,
+    progress: watch::Receiver<Progress>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// What a cursor has read.
+#[derive(Clone)]
+pub struct Batch<K = DynamicObject> {
+    /// The changes, in order.
+    pub changes: Vec<Change<K>>,
+    /// The RV to which the reader has come: it knows all that the store has at this RV, and nothing at or before it is still
+    /// to come. `None` when there is more to read.
+    pub reached: Option<ResourceVersion>,
+    /// The stretch of unbroken history that all of this belongs to.
+    pub epoch: u64,
+}
+
+/// Why there is nothing to read from here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JournalError {
+    /// The changes after this RV are not known any more, or never were: list anew.
+    #[error("too old resource version: {requested} ({oldest})")]
+    Expired {
+        /// The RV that was asked for.
+        requested: ResourceVersion,
+        /// The next one from which one can start.
+        oldest: ResourceVersion,
+    },
+    /// This cursor cannot go on: list anew.
+    #[error("the changes from here on are gone ({cause:?}); the oldest resource version is {oldest}")]
+    FellOut {
+        /// Why.
+        cause: Lost,
+        /// The oldest RV from which one can start.
+        oldest: ResourceVersion,
+    },
+    /// The RV lies in the future: wait, or start from what there is.
+    #[error("too large resource version: {requested}, current: {newest}")]
+    Ahead {
+        /// The RV that was asked for.
+        requested: ResourceVersion,
+        /// The RV that the content has reached.
+        newest: ResourceVersion,
+    },
+    /// There was no list yet: wait.
+    #[error("nothing was listed yet")]
+    NotSynced,
+}
+
+/// Figures of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JournalStats {
+    /// How many changes can be read.
+    pub events: u64,
+    /// How many bytes it keeps alive beside the store.
+    pub bytes: u64,
+    /// How many gaps are among them.
+    pub gaps: usize,
+    /// The oldest RV from which one can start.
+    pub oldest: ResourceVersion,
+    /// The RV that the content has reached.
+    pub newest: ResourceVersion,
+}
+
+impl JournalError {
+    /// Whether a client has to list anew: what the API server says with 410 Expired.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Expired { .. } | Self::FellOut { .. })
+    }
+}
+
+impl<K> Journal<K> {
+    pub(crate) fn new(core: Arc<StoreCore>, part: usize) -> Self {
+        Self { core, part, kind: PhantomData }
+    }
+
+    /// The oldest RV from which one can start; `None` if nothing was listed yet.
+    pub fn oldest(&self) -> Option<ResourceVersion> {
+        let content = self.core.peek();
+        let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part))?;
+        Some(mark.ring.directory().start.clone())
+    }
+
+    /// The RV that the content has reached, by changes, lists and bookmarks; `None` if nothing was listed yet.
+    pub fn newest(&self) -> Option<ResourceVersion> {
+        let content = self.core.peek();
+        content.is_listed(self.part).then(|| content.rv_of(self.part).clone())
+    }
+
+    /// The stretch of unbroken history that the RVs belong to.
+    pub fn epoch(&self) -> u64 {
+        self.core.peek().epoch_of(self.part)
+    }
+
+    /// The content, and what follows it.
+    pub fn begin(&self) -> (Snapshot<K>, Cursor<K>) {
+        let snapshot = self.core.snapshot();
+        let cursor = self.at(&snapshot);
+        (snapshot, cursor)
+    }
+
+    /// What follows a snapshot of this store (one of another store is a mistake that is not noticed).
+    pub fn at(&self, snapshot: &Snapshot<K>) -> Cursor<K> {
+        let content = snapshot.content();
+        let told = content.is_listed(self.part).then(|| content.rv_of(self.part).clone());
+        // Of before the journal was switched on: as if it had been read too slowly.
+        self.cursor(content.mark_of(self.part).map_or(0, |mark| mark.next), told)
+    }
+
+    /// What follows this RV: what a watch from there is told.
+    ///
+    /// # Errors
+    /// If the RV is out of the window, inside of a gap or in the future, or nothing was listed yet.
+    pub fn after(&self, rv: &ResourceVersion) -> Result<Cursor<K>, JournalError> {
+        let content = self.core.peek();
+        let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part));
+        let mark = mark.ok_or(JournalError::NotSynced)?;
+        let newest = content.rv_of(self.part);
+        if rv > newest {
+            return Err(JournalError::Ahead { requested: rv.clone(), newest: newest.clone() });
+        }
+        let next = mark.ring.first_after(rv, mark.next);
+        // Looked at afterwards: if the window has moved on meanwhile, then beyond what was found.
+        let directory = mark.ring.directory();
+        let oldest = match directory.gaps.iter().find(|gap| gap.after < *rv && *rv < gap.until) {
+            _ if *rv < directory.start => Some(&directory.start),
+            Some(gap) => Some(&gap.until),
+            None => None,
+        };
+        match oldest {
+            Some(oldest) => Err(JournalError::Expired { requested: rv.clone(), oldest: oldest.clone() }),
+            None => Ok(self.cursor(next, None)),
+        }
+    }
+
+    /// Figures; `None` if nothing was listed yet.
+    pub fn stats(&self) -> Option<JournalStats> {
+        let bytes = self.core.journal_bytes(self.part);
+        let content = self.core.peek();
+        let mark = content.mark_of(self.part).filter(|_| content.is_listed(self.part))?;
+        let directory = mark.ring.directory();
+        Some(JournalStats {
+            events: mark.ring.events(mark.next),
+            bytes,
+            gaps: directory.gaps.len(),
+            oldest: directory.start.clone(),
+            newest: content.rv_of(self.part).clone(),
+        })
+    }
+
+    /// The same journal, its objects seen as another type.
+    pub fn cast<L>(self) -> Journal<L> {
+        Journal::new(self.core, self.part)
+    }
+
+    fn cursor(&self, next: u64, told: Option<ResourceVersion>) -> Cursor<K> {
+        let progress = self.core.progress();
+        Cursor { core: self.core.clone(), part: self.part, next, told, progress, kind: PhantomData }
+    }
+}
+
+impl<K> Cursor<K> {
+    /// The next changes, at most `most`; none if nothing has changed. Does not wait.
+    ///
+    /// # Errors
+    /// If the cursor has fallen out of the window, or nothing was listed yet.
+    pub fn read(&mut self, most: usize) -> Result<Batch<K>, JournalError> {
+        let content = self.core.peek();
+        let mark = listed(&content, self.part)?;
+        let mut changes = Vec::new();
+        let read = mark.ring.read(self.next, mark.next, most, &mut |record| changes.push(record.change()));
+        self.next = match read {
+            Ok(next) => next,
+            Err(cause) => {
+                let oldest = mark.ring.directory().start.clone();
+                return Err(JournalError::FellOut { cause, oldest });
+            }
+        };
+        let reached = (self.next == mark.next).then(|| content.rv_of(self.part).clone());
+        if reached.is_some() {
+            self.told.clone_from(&reached);
+        }
+        Ok(Batch { changes, reached, epoch: content.epoch_of(self.part) })
+    }
+
+    /// Waits until [`read`](Cursor::read) has something new to say, for at most `limit`. Tells whether it has.
+    ///
+    /// # Errors
+    /// If the store was closed, and everything was read.
+    pub async fn changed(&mut self, limit: Duration) -> Result<bool, Closed> {
+        let news = async {
+            loop {
+                // Marked as seen before the content is looked at: what comes after that wakes.
+                let closed = self.progress.borrow_and_update().closed;
+                if has_news(&self.core.peek(), self.part, self.next, self.told.as_ref()) {
+                    return Ok(true);
+                }
+                if closed || self.progress.changed().await.is_err() {
+                    return Err(Closed);
+                }
+            }
+        };
+        timeout(limit, news).await.unwrap_or(Ok(false))
+    }
+}
+
+fn listed(content: &Content, part: usize) -> Result<&Mark, JournalError> {
+    content.mark_of(part).filter(|_| content.is_listed(part)).ok_or(JournalError::NotSynced)
+}
+
+fn has_news(content: &Content, part: usize, next: u64, told: Option<&ResourceVersion>) -> bool {
+    listed(content, part).is_ok_and(|mark| {
+        mark.next != next || told != Some(content.rv_of(part)) || mark.ring.directory().has(next).is_err()
+    })
+}
+
+// None is derived: that would ask for `K: Clone` and `K: Debug`, and there is no `K` in them.
+impl<K> Clone for Journal<K> {
+    fn clone(&self) -> Self {
+        Self::new(self.core.clone(), self.part)
+    }
+}
+
+impl<K> Clone for Cursor<K> {
+    fn clone(&self) -> Self {
+        Self {
+            core: self.core.clone(),
+            part: self.part,
+            next: self.next,
+            told: self.told.clone(),
+            progress: self.progress.clone(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K> fmt::Debug for Journal<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Journal").field(&self.stats()).finish()
+    }
+}
+
+impl<K> fmt::Debug for Cursor<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl<K> fmt::Debug for Batch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch")
+            .field("changes", &self.changes)
+            .field("reached", &self.reached)
+            .field("epoch", &self.epoch)
+            .finish()
+    }
+}

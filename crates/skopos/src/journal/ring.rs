@@ -1,0 +1,379 @@
+//! The window of the last changes: pushed to by a store's writer, read without a lock.
+//!
+//! ```text
+//!   Recorder (under the writer's lock)          Directory (one atomic pointer)
+//!     push ──▶ slot of the last block             oldest, start, gaps
+//!     a full block: a new directory               [ block ][ block ][ block … ]
+//!                                                     ▲ a reader: binary search, then slots that are set once
+//! ```
+//!
+//! Changes are numbered from 1 on and never renumbered. The content of the store carries the number of the change that
+//! comes next ([`Mark`]), so a reader who looks at the content first finds every change before it in the window, or learns
+//! that it is gone. A push sets one slot; each eighth of the window, at most 256 changes, the directory is renewed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+
+use skopos_wire::ResourceVersion;
+
+use super::change::Record;
+use super::gap::{self, Listed};
+use crate::object::Entry;
+use crate::sync::{ArcSwap, Guard};
+
+/// How much a journal keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// The most changes (10,000).
+    pub events: usize,
+    /// The most bytes that are kept alive by the journal and not by the store: old versions, final states of deleted objects,
+    /// and what it takes to keep them (16 MiB). A single change that is larger is kept until the next one comes.
+    pub bytes: u64,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self { events: 10_000, bytes: 16 << 20 }
+    }
+}
+
+/// Why a cursor cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Lost {
+    /// It was read too slowly: the changes that it needs were let go for newer ones.
+    TooSlow,
+    /// The server's history was broken, an etcd restore for example.
+    NewEpoch,
+    /// A list contradicts what was told before, or changed more than the window holds.
+    Corrected,
+    /// It began before there was a first list.
+    FirstList,
+}
+
+/// Where the content of a store stands in its journal.
+#[derive(Clone)]
+pub(crate) struct Mark {
+    pub(super) ring: Arc<Ring>,
+    /// The number of the first change that the content does not have.
+    pub(super) next: u64,
+}
+
+/// The window, as readers see it.
+pub(crate) struct Ring {
+    directory: ArcSwap<Directory>,
+}
+
+#[derive(Clone)]
+pub(super) struct Directory {
+    /// The number of the oldest change that can be read.
+    oldest: u64,
+    /// The lowest RV that one can start after.
+    pub(super) start: ResourceVersion,
+    blocks: VecDeque<Arc<Block>>,
+    pub(super) gaps: VecDeque<Gap>,
+    /// Changes before this number are gone for this reason, and not because of the window's size.
+    cut: (u64, Lost),
+}
+
+/// A stretch of history of which the changes are not known. The content was never anywhere inside of it.
+#[derive(Clone, Debug)]
+pub(super) struct Gap {
+    pub(super) after: ResourceVersion,
+    pub(super) until: ResourceVersion,
+}
+
+struct Block {
+    /// The number of its first change.
+    first: u64,
+    slots: Box<[OnceLock<Record>]>,
+}
+
+impl Ring {
+    pub(super) fn directory(&self) -> Guard<Arc<Directory>> {
+        self.directory.load()
+    }
+
+    /// Gives the changes numbered `from` to before `upto`, at most `most` of them, and returns the number of the next one.
+    /// `upto` must come from a mark.
+    pub(super) fn read(
+        &self,
+        from: u64,
+        upto: u64,
+        most: usize,
+        give: &mut dyn FnMut(&Record),
+    ) -> Result<u64, Lost> {
+        let directory = self.directory();
+        directory.has(from)?;
+        let upto = upto.min(from.saturating_add(most as u64));
+        let mut next = from;
+        let mut block = directory.block_of(from);
+        while next < upto {
+            let Some(here) = directory.blocks.get(block) else { break };
+            match here.get(next) {
+                Some(record) => give(record),
+                // A block that was left before it was full; what comes next is in the one after it.
+                None if directory.blocks.get(block + 1).is_some_and(|after| after.first == next) => {
+                    block += 1;
+                    continue;
+                }
+                None => break,
+            }
+            next += 1;
+        }
+        Ok(next)
+    }
+
+    /// The number of the first change, before `upto`, that has a greater RV; `upto` if there is none.
+    pub(super) fn first_after(&self, rv: &ResourceVersion, upto: u64) -> u64 {
+        let directory = self.directory();
+        let is_before = |block: &Arc<Block>| {
+            let first = block.slots.first().and_then(OnceLock::get);
+            block.first < upto && first.is_some_and(|first| first.resource_version <= *rv)
+        };
+        let Some(block) = directory.blocks.partition_point(is_before).checked_sub(1) else {
+            return directory.oldest.min(upto);
+        };
+        let block = &directory.blocks[block];
+        let is_before =
+            |slot: &OnceLock<Record>| slot.get().is_some_and(|record| record.resource_version <= *rv);
+        (block.first + block.slots.partition_point(is_before) as u64).min(upto)
+    }
+
+    pub(super) fn events(&self, upto: u64) -> u64 {
+        upto.saturating_sub(self.directory().oldest)
+    }
+}
+
+impl Directory {
+    /// Whether the changes from this number on are all there.
+    pub(super) fn has(&self, number: u64) -> Result<(), Lost> {
+        match number {
+            _ if number >= self.oldest => Ok(()),
+            _ if number < self.cut.0 => Err(self.cut.1),
+            _ => Err(Lost::TooSlow),
+        }
+    }
+
+    /// The place of the block that has this number, or would have it.
+    fn block_of(&self, number: u64) -> usize {
+        self.blocks.partition_point(|block| block.first <= number).saturating_sub(1)
+    }
+}
+
+impl Block {
+    fn new(first: u64, slots: usize) -> Arc<Self> {
+        Arc::new(Self { first, slots: (0..slots).map(|_| OnceLock::new()).collect() })
+    }
+
+    fn get(&self, number: u64) -> Option<&Record> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.slots.get(at)?.get()
+    }
+}
+
+/// The writing end of a ring. There is one for each part of a store's content.
+pub(crate) struct Recorder {
+    ring: Arc<Ring>,
+    options: JournalOptions,
+    /// The number of the next change.
+    next: u64,
+    /// Where the content stands, as far as it was told.
+    head: ResourceVersion,
+    /// What the blocks of the directory hold, and the slots of the last one that are set.
+    held: VecDeque<Held>,
+    last: Option<Arc<Block>>,
+    /// What was told cannot be continued, and what comes until [`Recorder::settle`] is not worth recording.
+    broken: Option<Lost>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Held {
+    events: usize,
+    bytes: u64,
+}
+
+impl Recorder {
+    /// A journal that begins with content at `head`; `None` if there was no list yet.
+    pub(crate) fn new(options: JournalOptions, head: Option<&ResourceVersion>) -> Self {
+        let head = head.cloned().unwrap_or(ResourceVersion::ZERO);
+        let directory = Directory {
+            oldest: 1,
+            start: head.clone(),
+            blocks: VecDeque::new(),
+            gaps: VecDeque::new(),
+            cut: (0, Lost::FirstList),
+        };
+        Self {
+            ring: Arc::new(Ring { directory: ArcSwap::from_pointee(directory) }),
+            options,
+            next: 1,
+            head,
+            held: VecDeque::new(),
+            last: None,
+            broken: None,
+        }
+    }
+
+    /// One change of a watch.
+    pub(crate) fn changed(&mut self, record: Record) {
+        if self.broken.is_some() {
+            return;
+        }
+        // The same RV again is a transaction over several objects. A lower one is of a server that broke its order: no RV
+        // could tell those of it who were told of what lies before.
+        if record.resource_version < self.head {
+            self.broken = Some(Lost::Corrected);
+            return;
+        }
+        self.push(record);
+    }
+
+    /// An object that took the place of another without its deletion having been told.
+    pub(crate) fn took_over(&mut self, old: Entry, new: Entry) {
+        let before = new.rv().as_u64().and_then(|rv| rv.checked_sub(1)).map(ResourceVersion::from);
+        match before.filter(|before| *before > self.head) {
+            Some(before) => {
+                self.changed(Record::deleted(old, None, before));
+                self.changed(Record::put(None, new));
+            }
+            // Between the last change and this one is no room for a deletion.
+            None => self.broken = Some(Lost::Corrected),
+        }
+    }
+
+    /// A list has replaced the content.
+    pub(crate) fn listed(&mut self, listed: Listed) {
+        let Some(before) = listed.before else {
+            self.broken = Some(Lost::FirstList);
+            return;
+        };
+        if !listed.same_epoch {
+            self.broken = Some(Lost::NewEpoch);
+            return;
+        }
+        let told = listed.differences.and_then(|differences| gap::tell(differences, &before, &listed.now));
+        let Some(told) = told else {
+            self.broken = Some(Lost::Corrected);
+            return;
+        };
+        told.into_iter().for_each(|record| self.push(record));
+        if listed.now > before {
+            self.add_gap(Gap { after: before, until: listed.now });
+        }
+    }
+
+    /// The most differences of a list that are worth remembering.
+    pub(crate) fn most(&self) -> usize {
+        self.options.events
+    }
+
+    /// All changes that led to content at `rv` were recorded. Gives what the content is to carry.
+    pub(crate) fn settle(&mut self, rv: &ResourceVersion) -> Mark {
+        if let Some(why) = self.broken.take() {
+            self.cut(why, rv);
+        }
+        self.head = rv.clone();
+        Mark { ring: self.ring.clone(), next: self.next }
+    }
+
+    /// How many bytes are kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.held.iter().map(|held| held.bytes).sum()
+    }
+
+    fn push(&mut self, record: Record) {
+        let cost = record.bytes();
+        let full = match (&self.last, self.held.back()) {
+            (Some(last), Some(held)) => {
+                held.events == last.slots.len() || held.bytes + cost > self.share_of_bytes()
+            }
+            _ => true,
+        };
+        if full {
+            self.begin_block(cost);
+        }
+        let (Some(last), Some(held)) = (&self.last, self.held.back_mut()) else { return };
+        self.head = record.resource_version.clone();
+        if last.slots[held.events].set(record).is_ok() {
+            held.events += 1;
+            held.bytes += cost;
+            self.next += 1;
+        }
+    }
+
+    /// A new block at the end, of which the first change costs so much, and room for it.
+    fn begin_block(&mut self, cost: u64) {
+        let most = (self.options.events / SHARES).clamp(1, BLOCK);
+        let before = self.last.as_ref().map_or(FIRST_BLOCK / 2, |last| last.slots.len());
+        let slots = (before * 2).min(most);
+        let block = Block::new(self.next, slots);
+        let mut directory = Directory::clone(&self.ring.directory());
+        let mut events: usize = self.held.iter().map(|held| held.events).sum();
+        let mut bytes = self.bytes();
+        let room = cost.max(self.share_of_bytes());
+        while events + slots > self.options.events || bytes + room > self.options.bytes {
+            let Some(gone) = self.held.pop_front() else { break };
+            let block = directory.blocks.pop_front();
+            events -= gone.events;
+            bytes -= gone.bytes;
+            let last = block.as_ref().and_then(|block| block.slots.get(gone.events.checked_sub(1)?)?.get());
+            if let Some(last) = last {
+                directory.start = last.resource_version.clone().max(directory.start);
+            }
+        }
+        directory.blocks.push_back(block.clone());
+        directory.oldest = directory.blocks.front().map_or(self.next, |first| first.first);
+        directory.forget_gaps();
+        self.held.push_back(Held::default());
+        self.last = Some(block);
+        self.ring.directory.store(Arc::new(directory));
+    }
+
+    fn add_gap(&mut self, gap: Gap) {
+        let mut directory = Directory::clone(&self.ring.directory());
+        directory.gaps.push_back(gap);
+        directory.forget_gaps();
+        self.ring.directory.store(Arc::new(directory));
+    }
+
+    /// Nothing that was told can be continued. One number is left out, so that a cursor that has read everything notices too.
+    fn cut(&mut self, why: Lost, start: &ResourceVersion) {
+        self.next += 1;
+        self.held.clear();
+        self.last = None;
+        self.ring.directory.store(Arc::new(Directory {
+            oldest: self.next,
+            start: start.clone(),
+            blocks: VecDeque::new(),
+            gaps: VecDeque::new(),
+            cut: (self.next, why),
+        }));
+    }
+
+    fn share_of_bytes(&self) -> u64 {
+        self.options.bytes / SHARES as u64
+    }
+}
+
+impl Directory {
+    /// Lets go of gaps that nobody can start in any more. There are at most so many: before that, no more starts.
+    fn forget_gaps(&mut self) {
+        while self.gaps.len() > GAPS {
+            let Some(gap) = self.gaps.pop_front() else { break };
+            self.start = gap.until.max(self.start.clone());
+        }
+        while self.gaps.front().is_some_and(|gap| gap.until <= self.start) {
+            self.gaps.pop_front();
+        }
+    }
+}
+
+/// The window moves on in steps of this part of it, at least.
+const SHARES: usize = 8;
+/// The most changes of a block.
+const BLOCK: usize = 256;
+/// The changes of a first block: most kinds change seldom.
+const FIRST_BLOCK: usize = 8;
+/// How many gaps are remembered.
+const GAPS: usize = 64;
