@@ -28,7 +28,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use kube::client::Body;
 use skopos::transport::TransportBody;
-use skopos::{LabelSelector, ResourceId, Transport};
+use skopos::{InformerFactory, LabelSelector, ResourceId, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -172,6 +172,11 @@ impl Cluster {
     /// When the configuration cannot be used, or the cluster is gone, or `limit` has passed.
     pub async fn transport(&self, limit: Duration) -> Result<Transport, FleetError> {
         self.unit.session_within(limit).await.map(|session| session.transport)
+    }
+
+    /// What informers beside the kept kinds are made from. It is closed when the cluster is reached another way.
+    pub(crate) async fn factory(&self, limit: Duration) -> Result<InformerFactory, FleetError> {
+        self.unit.session_within(limit).await.map(|session| session.factory)
     }
 
     /// A client on these connections.

@@ -3,12 +3,21 @@
 //! A source says again and again what it has now, all of it ([`Roster::publish`]), and the fleet does what differs from
 //! before. What of it cannot be used is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
 
+mod file;
+mod folder;
+mod host;
+mod secret;
+mod watched;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+pub use self::file::KubeconfigFile;
+pub use self::folder::KubeconfigFolder;
+pub use self::secret::{SecretFlavour, SecretSource};
 use crate::cluster::Paused;
 use crate::fleet::{Core, SourceNumber};
 use crate::id::ClusterId;

@@ -5,4 +5,5 @@ mod isolation;
 mod kinds;
 mod life;
 mod registry;
+mod sources;
 mod support;

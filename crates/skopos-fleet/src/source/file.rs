@@ -1,0 +1,137 @@
+//! The contexts of one kubeconfig file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+use super::watched::{Look, SETTLE, WatchedFile};
+use super::{Listed, Roster, Source, Standing};
+use crate::id::ClusterId;
+use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+
+/// The contexts of a kubeconfig file, each a cluster of the context's name (of the nearest name that a cluster can have).
+///
+/// The file is looked at every two seconds, and never taken while it is being written. While it is away or broken as a
+/// whole, what it had before stays.
+#[derive(Clone, Debug)]
+pub struct KubeconfigFile {
+    path: PathBuf,
+    policy: KubeconfigPolicy,
+    contexts: Option<Vec<String>>,
+    every: Duration,
+}
+
+/// How often files are looked at.
+pub(super) const EVERY: Duration = Duration::from_secs(2);
+
+/// Most contexts of one file.
+const MOST_CONTEXTS: usize = 10_000;
+
+impl KubeconfigFile {
+    /// All contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
+    pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
+        Self { path: path.into(), policy, contexts: None, every: EVERY }
+    }
+
+    /// Only these contexts.
+    pub fn contexts<S: Into<String>>(mut self, contexts: impl IntoIterator<Item = S>) -> Self {
+        self.contexts = Some(contexts.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Looks at the file so often.
+    pub fn every(mut self, every: Duration) -> Self {
+        self.every = every;
+        self
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the file says; `Err`: it says nothing at all that can be used.
+    fn read(&self, content: &[u8]) -> Result<Contexts, String> {
+        let kubeconfig = Kubeconfig::parse(content, &self.policy).map_err(|error| error.to_string())?;
+        let kubeconfig = match self.path.parent() {
+            Some(folder) => kubeconfig.in_folder(folder),
+            None => kubeconfig,
+        };
+        let names: Vec<&str> = match &self.contexts {
+            Some(wanted) => wanted.iter().map(String::as_str).collect(),
+            None => kubeconfig.contexts().take(MOST_CONTEXTS).collect(),
+        };
+        let (mut clusters, mut doubles) = (BTreeMap::new(), Vec::new());
+        for name in names {
+            let Ok(id) = ClusterId::nearest(name) else {
+                doubles.push(name);
+                continue;
+            };
+            let spec = kubeconfig.cluster(Some(name)).map_err(Into::into);
+            let listed = Listed { spec, labels: Arc::default(), standing: Standing::Up };
+            if clusters.contains_key(&id) {
+                doubles.push(name);
+                continue;
+            }
+            clusters.insert(id, listed);
+        }
+        let trouble = (!doubles.is_empty()).then(|| {
+            let some: Vec<&str> = doubles.iter().take(5).copied().collect();
+            format!(
+                "{} contexts have names that no cluster, or another cluster, has: {some:?}",
+                doubles.len()
+            )
+        });
+        Ok(Contexts { clusters, trouble })
+    }
+
+    async fn follow(self, roster: Roster) {
+        let mut watched = WatchedFile::new(self.path.clone());
+        let limit = self.policy.max_bytes;
+        loop {
+            // A file system that hangs must hang nobody else.
+            let look = tokio::task::spawn_blocking(move || {
+                let look = watched.look(limit);
+                (watched, look)
+            });
+            let Ok((back, look)) = look.await else { return };
+            watched = back;
+            let mut pause = self.every;
+            match look {
+                Look::Same => {}
+                Look::Settling => pause = SETTLE,
+                Look::Unreadable(reason) => roster.trouble(Some(reason.into())),
+                Look::Content(content) => match self.read(&content) {
+                    Ok(read) => {
+                        roster.trouble(read.trouble.map(Into::into));
+                        roster.publish(read.clusters);
+                    }
+                    Err(reason) => roster.trouble(Some(reason.into())),
+                },
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// What a file says.
+struct Contexts {
+    clusters: BTreeMap<ClusterId, Listed>,
+    trouble: Option<String>,
+}
+
+impl Source for KubeconfigFile {
+    fn name(&self) -> String {
+        format!("kubeconfig {}", self.path.display())
+    }
+
+    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            stop.run_until_cancelled(self.follow(roster)).await;
+        })
+    }
+}

@@ -1,0 +1,261 @@
+//! Clusters from files, folders and Secrets, those of strangers among them.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+use skopos_fleet::kubeconfig::{KubeconfigError, KubeconfigPolicy};
+use skopos_fleet::source::{KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource};
+use skopos_fleet::{Condition, Fleet, SpecError};
+use skopos_testserver::TestServer;
+
+use crate::support::*;
+
+/// A context of the host's name that leads to it.
+fn contexts(hosts: &[&str]) -> String {
+    let ca = STANDARD.encode("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+    let (mut clusters, mut contexts) = (String::new(), String::new());
+    for host in hosts {
+        clusters.push_str(&format!(
+            "- name: {host}\n  cluster:\n    server: https://{host}\n    certificate-authority-data: {ca}\n"
+        ));
+        contexts.push_str(&format!("- name: {host}\n  context: {{cluster: {host}, user: me}}\n"));
+    }
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n{clusters}contexts:\n{contexts}\
+         users:\n- name: me\n  user: {{token: canary-token}}\n"
+    )
+}
+
+fn ids(fleet: &Fleet) -> Vec<String> {
+    let members = fleet.members();
+    let there = members.values().filter(|cluster| cluster.state().condition != Condition::Removed);
+    there.map(|cluster| cluster.id().to_string()).collect()
+}
+
+/// As another process would: beside it, and then in its place.
+fn replace(path: &Path, content: &str) {
+    let beside = path.with_extension("tmp");
+    std::fs::write(&beside, content).expect("written");
+    std::fs::rename(beside, path).expect("renamed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_contexts_of_a_file_are_clusters() {
+    let world = World::default();
+    for name in ["a", "b"] {
+        world.server(name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    let fleet = world.fleet();
+    fleet.follow(KubeconfigFile::new(&path, KubeconfigPolicy::trusted()));
+    eventually("it is missed", || fleet.problems().len() == 1).await;
+    replace(&path, &contexts(&["a", "b"]));
+    eventually("both are there", || ids(&fleet) == ["a", "b"]).await;
+    assert!(fleet.problems().is_empty());
+    let cluster = fleet.cluster("a").unwrap();
+    assert!(cluster.kind(&config_maps(), secs(5)).await.is_ok());
+    // A file that is broken, or gone, takes no cluster away.
+    for broken in ["{", "contexts: 7", "\u{0}\u{1}"] {
+        replace(&path, broken);
+        eventually("it is told", || fleet.problems().len() == 1).await;
+        assert_eq!(ids(&fleet), ["a", "b"]);
+        replace(&path, &contexts(&["a", "b"]));
+        eventually("it is well again", || fleet.problems().is_empty()).await;
+    }
+    replace(&path, &contexts(&["a", "c"]));
+    eventually("one left, one came", || ids(&fleet) == ["a", "c"]).await;
+    assert_eq!(cluster.state().condition, Condition::Live, "and nothing happened to the third");
+    std::fs::remove_file(&path).unwrap();
+    eventually("it is missed", || fleet.problems().len() == 1).await;
+    assert_eq!(ids(&fleet), ["a", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_chosen_contexts_of_a_file_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    std::fs::write(&path, contexts(&["a", "b", "c"])).unwrap();
+    let fleet = World::default().fleet();
+    fleet.follow(KubeconfigFile::new(&path, KubeconfigPolicy::trusted()).contexts(["b", "nobody"]));
+    eventually("they are there", || ids(&fleet) == ["b", "nobody"]).await;
+    let problems = fleet.problems();
+    assert_eq!(problems.len(), 1);
+    assert_eq!(problems[0].cluster, Some(id("nobody")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_file_of_a_folder_is_a_cluster_and_its_own_problem() {
+    let world = World::default();
+    for name in ["a", "b"] {
+        world.server(name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let write = |name: &str, content: &str| std::fs::write(file(name), content).unwrap();
+    write("one.yaml", &contexts(&["a"]));
+    write("two", &contexts(&["b"]));
+    write(
+        "exec.yaml",
+        "clusters: [{name: c, cluster: {server: 'https://c', certificate-authority-data: AAAA}}]\n\
+        users: [{name: u, user: {exec: {command: /bin/false, apiVersion: v1}}}]\n\
+        contexts: [{name: x, context: {cluster: c, user: u}}]\n",
+    );
+    write(".hidden", &contexts(&["a"]));
+    write("one.yaml.tmp", "{");
+    std::fs::create_dir(file("deeper")).unwrap();
+    let fleet = world.fleet();
+    fleet.follow(KubeconfigFolder::new(folder.path(), KubeconfigPolicy::hostile()));
+    eventually("they are there", || ids(&fleet) == ["exec", "one", "two"]).await;
+    let refused = |fleet: &Fleet| {
+        let problems = fleet.problems();
+        let fields = problems.iter().map(|problem| match &problem.error {
+            SpecError::Kubeconfig(KubeconfigError::Refused { field, .. }) => *field,
+            other => panic!("{other}"),
+        });
+        fields.collect::<Vec<_>>()
+    };
+    assert_eq!(refused(&fleet), ["exec"]);
+    for name in ["one", "two"] {
+        assert!(fleet.cluster(name).unwrap().kind(&config_maps(), secs(5)).await.is_ok());
+    }
+    assert_eq!(
+        fleet.cluster("exec").unwrap().kind(&config_maps(), secs(5)).await.unwrap_err().word(),
+        "config"
+    );
+
+    // A file that is only half there is not taken, however long that lasts; one that goes takes its cluster with it.
+    let two = fleet.cluster("two").unwrap();
+    let whole = contexts(&["b"]);
+    write("two", &whole[..whole.len() / 2]);
+    write("one.yaml", "");
+    std::fs::remove_file(file("exec.yaml")).unwrap();
+    eventually("one left", || ids(&fleet) == ["one", "two"]).await;
+    tokio::time::sleep(secs(10)).await;
+    assert_eq!(two.state().condition, Condition::Live);
+    assert_eq!(fleet.problems().len(), 2, "{:?}", fleet.problems());
+    write("two", &whole);
+    eventually("it is whole", || fleet.problems().len() == 1).await;
+    // A folder that cannot be read is no folder without files.
+    let away = folder.path().with_extension("away");
+    std::fs::rename(folder.path(), &away).unwrap();
+    eventually("it is missed", || fleet.problems().iter().any(|problem| problem.cluster.is_none())).await;
+    assert_eq!(ids(&fleet), ["one", "two"]);
+    std::fs::rename(&away, folder.path()).unwrap();
+    eventually("it is back", || fleet.problems().len() == 1).await;
+}
+
+fn secret(
+    namespace: &str,
+    name: &str,
+    labels: serde_json::Value,
+    key: &str,
+    value: &str,
+) -> serde_json::Value {
+    json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"namespace": namespace, "name": name, "labels": labels}, "stringData": {key: value}})
+}
+
+async fn host(world: &World) -> (TestServer, Fleet) {
+    let server = world.server("host");
+    for name in ["team-a", "team-b"] {
+        server
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .expect("a namespace");
+    }
+    let fleet = world.fleet();
+    join(&fleet, "host");
+    (server, fleet)
+}
+
+#[tokio::test(start_paused = true)]
+async fn cluster_apis_secrets_are_clusters() {
+    let world = World::default();
+    world.server("a");
+    let (server, fleet) = host(&world).await;
+    let label = json!({"cluster.x-k8s.io/cluster-name": "prod"});
+    server.create(secret("team-a", "prod-kubeconfig", label.clone(), "value", &contexts(&["a"]))).unwrap();
+    // The same label is on what is none.
+    server.create(secret("team-a", "prod-ca", label.clone(), "value", "x")).unwrap();
+    server
+        .create(secret("team-a", "prod-user-kubeconfig", label.clone(), "value", &contexts(&["a"])))
+        .unwrap();
+    server.create(secret("team-a", "other-kubeconfig", json!({}), "value", &contexts(&["a"]))).unwrap();
+    let source = SecretSource::new(
+        fleet.cluster("host").unwrap(),
+        SecretFlavour::ClusterApi,
+        KubeconfigPolicy::hostile(),
+    );
+    fleet.follow(source);
+    eventually("it is there", || ids(&fleet) == ["host", "prod.team-a"]).await;
+    let cluster = fleet.cluster("prod.team-a").unwrap();
+    assert!(cluster.kind(&config_maps(), secs(5)).await.is_ok());
+    assert_eq!(cluster.labels()["cluster.x-k8s.io/cluster-name"], "prod");
+    // While the host is away, its clusters are not.
+    server.pause().await;
+    tokio::time::sleep(secs(600)).await;
+    assert_eq!(ids(&fleet), ["host", "prod.team-a"]);
+    assert!(fleet.problems().iter().any(|problem| problem.source == "Cluster API Secrets in host"));
+    server.resume().await.unwrap();
+    eventually("it is back", || fleet.problems().is_empty()).await;
+    server.delete("secrets", Some("team-a"), "prod-kubeconfig").unwrap();
+    eventually("it left", || ids(&fleet) == ["host"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_strangers_write_into_secrets_harms_nobody() {
+    let world = World::default();
+    world.server("a");
+    let (server, fleet) = host(&world).await;
+    let labelled = |name: &str| json!({"skopos.dev/cluster": name});
+    let mut put = 0;
+    let mut create = |namespace: &str, label: &str, content: &str| {
+        put += 1;
+        server
+            .create(secret(namespace, &format!("s-{put}"), labelled(label), "kubeconfig", content))
+            .unwrap();
+    };
+    create("team-a", "prod", &contexts(&["a"]));
+    let with =
+        |extra: &str| contexts(&["a"]).replace("user: {token: canary-token}", &format!("user: {{{extra}}}"));
+    let hostile = [
+        ("exec", with("exec: {command: /bin/sh, apiVersion: client.authentication.k8s.io/v1}")),
+        ("file", with("tokenFile: /etc/passwd")),
+        ("key", with("client-key: /etc/ssl/key.pem, client-certificate: /etc/ssl/cert.pem")),
+        ("insecure", contexts(&["a"]).replace("    certificate-authority-data", "    insecure-skip-tls-verify: true\n    certificate-authority-data")),
+        ("proxy", contexts(&["a"]).replace("    certificate-authority-data", "    proxy-url: http://evil\n    certificate-authority-data")),
+        ("http", contexts(&["a"]).replace("https://a", "http://a")),
+        ("dots", contexts(&["a"]).replace("https://a", "https://a/../x")),
+        ("user", contexts(&["a"]).replace("https://a", "https://me:canary-password@a")),
+        ("bomb", "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nclusters: *c\n".into()),
+        ("deep", "[".repeat(10_000)),
+        ("empty", String::new()),
+        ("noise", "\u{1}\u{2}canary-noise: [".into()),
+    ];
+    for (label, content) in &hostile {
+        create("team-b", label, content);
+    }
+    // A name of another namespace's cluster.
+    create("team-b", "prod", &contexts(&["b"]));
+    let source =
+        SecretSource::new(fleet.cluster("host").unwrap(), SecretFlavour::Plain, KubeconfigPolicy::hostile());
+    fleet.follow(source);
+    eventually("all are there", || ids(&fleet).len() == hostile.len() + 3).await;
+    let prod = fleet.cluster("prod.team-a").unwrap();
+    assert!(prod.kind(&config_maps(), secs(5)).await.is_ok());
+    assert_eq!(names(&prod, &config_maps()), ["a"]);
+    let problems = fleet.problems();
+    assert_eq!(problems.len(), hostile.len(), "{problems:#?}");
+    for (label, _) in &hostile {
+        let name = format!("{label}.team-b");
+        let error = fleet.cluster(&name).unwrap().kind(&config_maps(), secs(5)).await.unwrap_err();
+        assert_eq!(error.word(), "config", "{name}: {error}");
+    }
+    // Nothing that was in them is told.
+    let told = format!("{problems:?} {:?} {:?}", fleet.stats(), fleet.members());
+    for canary in ["canary", "/etc/passwd", "evil"] {
+        assert!(!told.contains(canary), "{canary} is told");
+    }
+}
