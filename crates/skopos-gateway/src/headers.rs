@@ -1,5 +1,7 @@
 //! Headers: what a client may send, what goes on to a member, what comes back.
 
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use skopos_wire::{GroupResource, Status};
 
@@ -119,6 +121,47 @@ pub fn impersonate(headers: &mut HeaderMap, identity: &Identity) -> Result<(), S
         }
     }
     Ok(())
+}
+
+/// Where an answer comes from and how old it is, for its headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// `memory`, `member`, `merged` or `gateway`.
+    pub source: &'static str,
+    /// An upper bound on how old the content is, where there is one.
+    pub age: Option<Duration>,
+    /// What a person has to know about it: kubectl prints it.
+    pub warning: Option<String>,
+}
+
+/// Writes it into the headers of an answer.
+pub fn stamp(headers: &mut HeaderMap, stamp: &Stamp) {
+    headers.insert("skopos-source", HeaderValue::from_static(stamp.source));
+    if let Some(age) = stamp.age {
+        // Rounded up: a bound must stay one.
+        let millis = age.as_nanos().div_ceil(1_000_000);
+        let text = format!("{}.{:03}", millis / 1000, millis % 1000);
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert("skopos-age", value);
+        }
+    }
+    if let Some(value) = stamp.warning.as_deref().and_then(warning) {
+        headers.append(header::WARNING, value);
+    }
+}
+
+/// A warning as the API server writes it; what cannot stand in a header becomes a question mark.
+#[must_use]
+pub fn warning(text: &str) -> Option<HeaderValue> {
+    let mut quoted = String::with_capacity(text.len() + 10);
+    for c in text.chars().take(1000) {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            ' '..='~' => quoted.push(c),
+            _ => quoted.push('?'),
+        }
+    }
+    HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
 /// Lower case, and underscores as some servers read them: as dashes.
@@ -269,6 +312,16 @@ mod tests {
         let identity =
             Identity { user: "jane\r\nimpersonate-group: system:masters".into(), ..Identity::default() };
         assert_eq!(impersonate(&mut HeaderMap::new(), &identity).unwrap_err().code, 403);
+    }
+
+    #[test]
+    fn an_answer_says_where_it_comes_from_and_how_old_it_is() {
+        let mut out = HeaderMap::new();
+        let warning = Some("cluster \"a\" is paused\r\nset-cookie: é".to_owned());
+        stamp(&mut out, &Stamp { source: "memory", age: Some(Duration::from_nanos(2_000_000_001)), warning });
+        assert_eq!(out["skopos-source"], "memory");
+        assert_eq!(out["skopos-age"], "2.001");
+        assert_eq!(out["warning"], r#"299 - "cluster \"a\" is paused??set-cookie: ?""#);
     }
 
     #[test]

@@ -13,13 +13,27 @@
 
 mod answers;
 pub mod ask;
+mod audit;
 pub mod auth;
 pub mod authz;
+pub mod body;
+pub mod clusters;
 pub mod config;
+pub mod gateway;
 pub mod headers;
 pub mod listen;
 pub mod merged;
 pub mod path;
+pub mod query;
 pub mod response;
+pub mod route;
+mod services;
+pub mod state;
+pub mod target;
 #[cfg(test)]
 mod testing;
+pub mod watches;
+
+pub use gateway::{Gateway, GatewayBuilder};
+pub use route::{Call, Route};
+pub use services::{FleetAsk, Services};

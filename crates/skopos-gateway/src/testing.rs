@@ -1,4 +1,5 @@
-//! Clusters for tests: scripted ones that answer reviews and keep what they were asked.
+//! Clusters for tests: scripted ones that answer reviews, test servers in memory behind a whole gateway, and one that keeps
+//! what reaches it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,11 +7,28 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use skopos::Transport;
+use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions};
+use skopos_testserver::{TestServer, User};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::ask::{Ask, AskError};
+use crate::auth::Authenticator;
+use crate::body::LimitedBody;
+use crate::clusters::Clusters;
+use crate::config::{Authentication, Config, LoopbackTrust, TokenReview};
+use crate::gateway::Gateway;
+use crate::listen::Peer;
+use crate::response::ResponseBody;
+use crate::services::{FleetAsk, Services};
+use crate::state::State;
 
 /// Members whose answers a test scripts.
 #[derive(Clone)]
@@ -93,4 +111,224 @@ impl Ask for Script {
 /// `extra` of an identity.
 pub(crate) fn extra(key: &str, values: &[&str]) -> BTreeMap<String, Vec<String>> {
     [(key.to_owned(), values.iter().map(|value| (*value).to_owned()).collect())].into()
+}
+
+/// A gateway over test servers in memory. Everything runs under virtual time.
+pub(crate) struct Lab {
+    pub(crate) gateway: Gateway,
+    pub(crate) services: Services,
+    pub(crate) state: State,
+    members: Vec<(&'static str, TestServer)>,
+    reached: Members,
+    pub(crate) draining: CancellationToken,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+// === impl Lab ===
+
+impl Lab {
+    /// Whoever asks is the gateway itself.
+    pub(crate) fn trusting(names: &[&'static str]) -> Self {
+        Self::with(names, |config| config.authorization.loopback = LoopbackTrust::Trusted)
+    }
+
+    /// Callers have tokens that the first member knows: [`Lab::admit`].
+    pub(crate) fn guarded(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
+        let cluster = names[0].to_owned();
+        Self::with(names, |config| {
+            let token_review = Some(TokenReview { cluster, audiences: Vec::new() });
+            config.authentication = Authentication { token_review, ..Authentication::default() };
+            change(config);
+        })
+    }
+
+    pub(crate) fn with(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        change(&mut config);
+        let reached = Members::default();
+        let connector = in_memory(reached.clone());
+        let fleet = Fleet::new(FleetOptions { connector, ..FleetOptions::default() });
+        let members = names.iter().map(|name| (*name, TestServer::builder().start_in_memory().unwrap()));
+        let members: Vec<_> = members.collect();
+        for (name, server) in &members {
+            reached.lock().insert((*name).to_owned(), Member::Server(server.clone()));
+            fleet.join(ClusterId::new(name).unwrap(), spec()).unwrap();
+        }
+        Self::over(fleet, config, members, reached)
+    }
+
+    fn over(
+        fleet: Fleet,
+        config: Config,
+        members: Vec<(&'static str, TestServer)>,
+        reached: Members,
+    ) -> Self {
+        let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::new(fleet.clone()))).unwrap();
+        let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap();
+        let services = Services::new(fleet, Arc::new(config));
+        let route = Arc::new(Clusters::new(services.clone()));
+        let state = State::new(services.clone(), None);
+        let builder = Gateway::builder(authenticator, most).route("clusters", route);
+        let gateway = state.plug_into(builder).build();
+        Self { gateway, services, state, members, reached, draining: CancellationToken::new() }
+    }
+
+    pub(crate) fn member(&self, name: &str) -> &TestServer {
+        &self.members.iter().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    /// Adds a member that keeps what reaches it.
+    pub(crate) fn add_echo(&self, name: &str) -> Echo {
+        let echo = Echo::default();
+        self.reached.lock().insert(name.to_owned(), Member::Echo(echo.clone()));
+        self.services.fleet.join(ClusterId::new(name).unwrap(), spec()).unwrap();
+        echo
+    }
+
+    /// `token` is that of a user.
+    pub(crate) fn admit(&self, token: &str, user: &str) {
+        self.members[0].1.auth().add_reviewed_token(token, User::new(user));
+    }
+
+    /// Sends a request, and gives its answer with the body on its way.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> http::Response<ResponseBody> {
+        let mut request = Request::new(LimitedBody::whole(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().unwrap();
+        for (name, value) in headers {
+            let name = HeaderName::try_from(*name).unwrap();
+            request.headers_mut().append(name, value.parse().unwrap());
+        }
+        let address = "127.0.0.1:999".parse().unwrap();
+        let peer = Peer { address, certificate: None, tls: true, draining: self.draining.clone() };
+        self.gateway.answer(Arc::new(peer), request).await
+    }
+
+    pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Told {
+        told(self.send(Method::GET, path, headers, "").await).await
+    }
+
+    /// As the user with this token.
+    pub(crate) async fn get_as(&self, token: &str, path: &str) -> Told {
+        self.get(path, &[("authorization", &format!("Bearer {token}"))]).await
+    }
+}
+
+/// Reads an answer to its end.
+pub(crate) async fn told(answer: http::Response<ResponseBody>) -> Told {
+    let (parts, body) = answer.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Told { code: parts.status.as_u16(), headers: parts.headers, body }
+}
+
+// === impl Told ===
+
+impl Told {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn message(&self) -> String {
+        self.json()["message"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Where connections to a member lead.
+#[derive(Clone)]
+enum Member {
+    Server(TestServer),
+    Echo(Echo),
+}
+
+type Members = Arc<Mutex<BTreeMap<String, Member>>>;
+
+fn spec() -> ClusterSpec {
+    ClusterSpec::from_config(kube::Config::new("http://member".parse().unwrap()))
+}
+
+fn in_memory(members: Members) -> Connector {
+    Connector::new(move |id, spec, options| {
+        let member = members.lock().get(id.as_str()).cloned();
+        let dialer = dialer_fn(move |attempt| {
+            let dialed = match &member {
+                Some(Member::Server(server)) => server.connect().map(|io| Dialed::new(io, Protocol::Http2)),
+                Some(Member::Echo(echo)) => Ok(Dialed::new(echo.connect(), Protocol::Http1)),
+                None => Err(std::io::Error::other("no such member")),
+            };
+            let to = attempt.uri().to_string().into();
+            let refused =
+                move |error: std::io::Error| Death::Refused { to, reason: error.to_string().into() };
+            std::future::ready(dialed.map_err(refused))
+        });
+        Transport::with_dialer(spec.config(), options, dialer)
+    })
+}
+
+/// A request that reached a member, and its body.
+type Seen = (Request<()>, Bytes);
+
+/// A member that keeps what reaches it, and answers what it is told to.
+#[derive(Clone, Default)]
+pub(crate) struct Echo {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    answers: Arc<Mutex<Option<Response<Bytes>>>>,
+    tasks: TaskTracker,
+}
+
+// === impl Echo ===
+
+impl Echo {
+    /// What reached it.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut self.seen.lock())
+    }
+
+    /// Everything is answered so from now on.
+    pub(crate) fn answers(&self, code: u16, headers: &[(&'static str, &str)], body: &'static str) {
+        let mut answer = Response::new(Bytes::from_static(body.as_bytes()));
+        *answer.status_mut() = StatusCode::from_u16(code).unwrap();
+        for (name, value) in headers {
+            answer.headers_mut().append(HeaderName::from_static(name), value.parse().unwrap());
+        }
+        *self.answers.lock() = Some(answer);
+    }
+
+    fn connect(&self) -> tokio::io::DuplexStream {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let echo = self.clone();
+        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+            let echo = echo.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                echo.seen.lock().push((Request::from_parts(parts, ()), body));
+                let answer =
+                    echo.answers.lock().clone().unwrap_or_else(|| Response::new(Bytes::from_static(b"{}")));
+                Ok::<_, hyper::Error>(answer.map(Full::new))
+            }
+        });
+        self.tasks.spawn(async move {
+            let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            builder.http1().timer(TokioTimer::new());
+            let _ = builder.serve_connection(TokioIo::new(far), service).await;
+        });
+        near
+    }
 }

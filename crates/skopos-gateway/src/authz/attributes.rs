@@ -1,5 +1,7 @@
 //! What a request wants to do, in the words of authorization.
 
+use std::fmt;
+
 use skopos_wire::{GroupResource, Status};
 
 use super::Decision;
@@ -83,5 +85,26 @@ impl Attributes {
             status.message = format!("{}: {}", status.message, decision.reason);
         }
         status
+    }
+}
+
+/// `list apps/v1/deployments in shop`: for the audit log.
+impl fmt::Display for Attributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            return write!(f, "{} {}", self.verb, self.path);
+        }
+        write!(f, "{} ", self.verb)?;
+        if !self.group.is_empty() {
+            write!(f, "{}/", self.group)?;
+        }
+        write!(f, "{}/{}", self.version, self.resource)?;
+        for part in [&self.name, &self.subresource].into_iter().filter(|part| !part.is_empty()) {
+            write!(f, "/{part}")?;
+        }
+        if !self.namespace.is_empty() {
+            write!(f, " in {}", self.namespace)?;
+        }
+        Ok(())
     }
 }

@@ -21,7 +21,7 @@ pub use kubeconfig::of_kubeconfig;
 pub use model::{
     Authentication, Authorization, AuthorizationMode, Cache, Checkpoints, CidrList, ClientCertificates,
     Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches,
-    Limits, Listen, LoopbackTrust, MemberDown, Metrics, Oidc, Outbound, PolicyRule, SecretFlavour,
+    Limits, Listen, LoopbackTrust, MemberDown, Metrics, Observers, Oidc, Outbound, PolicyRule, SecretFlavour,
     SecretSource, Tls, TokenReview, VclusterSource,
 };
 pub use schema::json_schema;

@@ -159,6 +159,19 @@ pub struct Authorization {
     pub cache: Span,
     /// The rules, for `mode: Policy` and `whenMemberIsDown: Policy`. Whatever no rule allows is denied.
     pub policy: Vec<PolicyRule>,
+    /// Who may read the metrics and the state of all clusters, and their names with them. Without `authentication`:
+    /// everybody on this machine.
+    pub observers: Observers,
+}
+
+/// Who may read the state of the gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Observers {
+    /// Users.
+    pub users: Vec<String>,
+    /// Groups.
+    pub groups: Vec<String>,
 }
 
 /// Who decides what a caller may do.
@@ -459,6 +472,7 @@ impl Default for Authorization {
             loopback: LoopbackTrust::Anonymous,
             cache: Span::seconds(10),
             policy: Vec::new(),
+            observers: Observers::default(),
         }
     }
 }

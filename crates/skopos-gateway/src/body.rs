@@ -1,0 +1,101 @@
+//! The body of a request, of which only so much is read.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use skopos_wire::Status;
+
+use crate::response::BodyError;
+
+/// The body of a request. It fails once it is larger than allowed.
+#[derive(Debug)]
+pub struct LimitedBody {
+    inner: Inner,
+    most: usize,
+    /// How large it says that it is.
+    declared: u64,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Incoming(Limited<Incoming>),
+    Whole(Option<Bytes>),
+}
+
+// === impl LimitedBody ===
+
+impl LimitedBody {
+    /// At most so many bytes of what comes in.
+    #[must_use]
+    pub fn new(incoming: Incoming, most: usize) -> Self {
+        let declared = incoming.size_hint().lower();
+        Self { inner: Inner::Incoming(Limited::new(incoming, most)), most, declared }
+    }
+
+    /// Refuses what says beforehand that it is too large.
+    ///
+    /// # Errors
+    /// 413 then.
+    pub fn admit(&self) -> Result<(), Status> {
+        match self.declared > self.most as u64 {
+            true => Err(Status::request_entity_too_large(self.most)),
+            false => Ok(()),
+        }
+    }
+
+    /// A body that is there already.
+    #[must_use]
+    pub fn whole(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        let (most, declared) = (bytes.len(), bytes.len() as u64);
+        Self { inner: Inner::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())), most, declared }
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// 413 when it is larger than allowed; 400 when it breaks off.
+    pub async fn collect_all(self) -> Result<Bytes, Status> {
+        let most = self.most;
+        match self.collect().await {
+            Ok(collected) => Ok(collected.to_bytes()),
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+                Err(Status::request_entity_too_large(most))
+            }
+            Err(_) => Err(Status::bad_request("the body broke off")),
+        }
+    }
+}
+
+impl Body for LimitedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.inner {
+            Inner::Incoming(body) => Pin::new(body).poll_frame(cx),
+            Inner::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Incoming(body) => body.is_end_stream(),
+            Inner::Whole(bytes) => bytes.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            Inner::Incoming(body) => body.size_hint(),
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Discovery, OpenAPI and version: from memory, so that kubectl works while the cluster is down.
+
+use http::{HeaderValue, StatusCode, header};
+use skopos_fleet::{Document, DocumentRequest, FleetError};
+use skopos_wire::Status;
+
+use super::{Allowed, Clusters, is_bodiless, status_of};
+use crate::headers::{Stamp, stamp};
+use crate::response::{self, Response};
+use crate::route::Audited;
+
+impl Clusters {
+    /// The document that is asked for; `None` if it is none that is kept.
+    pub(super) async fn document(&self, allowed: &Allowed) -> Option<Result<Response, Status>> {
+        let Allowed { cluster, call } = allowed;
+        if !is_bodiless(&call.method) {
+            return None;
+        }
+        let accept =
+            call.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("*/*");
+        let query = call.query.to_string();
+        let path = match query.as_str() {
+            "" => call.path.to_string(),
+            query => format!("{}?{query}", call.path),
+        };
+        let request = DocumentRequest::new(&path, accept)?;
+        let limit = self.services.config.cache.member_deadline.0;
+        Some(match cluster.document(&request, limit).await {
+            Ok(document) => Ok(answer(&document, call.headers.get(header::IF_NONE_MATCH))),
+            // A document that the server does not have is its answer, too.
+            Err(FleetError::Refused { code: 404, .. }) => Ok(crate::gateway::not_found()),
+            Err(error) => Err(status_of(&error)),
+        })
+    }
+}
+
+fn answer(document: &Document, known: Option<&HeaderValue>) -> Response {
+    let etag = document.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok());
+    let unchanged = etag.is_some() && etag.as_ref() == known;
+    let mut answer = http::Response::new(match unchanged {
+        true => response::whole(bytes::Bytes::new()),
+        false => response::whole(document.body.clone()),
+    });
+    *answer.status_mut() = if unchanged { StatusCode::NOT_MODIFIED } else { document.status };
+    let headers = answer.headers_mut();
+    if let Ok(content_type) = HeaderValue::from_str(&document.content_type) {
+        headers.insert(header::CONTENT_TYPE, content_type);
+    }
+    if let Some(etag) = etag {
+        headers.insert(header::ETAG, etag);
+        headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    }
+    let age = document.age();
+    stamp(headers, &Stamp { source: "memory", age: Some(age), warning: None });
+    answer.extensions_mut().insert(Audited { age: Some(age), ..Audited::default() });
+    answer
+}

@@ -1,0 +1,132 @@
+//! `/clusters/NAME/...`: the Kubernetes API of one cluster.
+//!
+//! ```text
+//!  name, target ─▶ may they? ─┬─▶ discovery, OpenAPI, version ─▶ memory, also while the cluster is down
+//!                             └─▶ everything else ─────────────▶ the member, streamed
+//! ```
+
+mod documents;
+mod ending;
+mod errors;
+mod pass;
+#[cfg(test)]
+mod tests;
+
+use futures::future::BoxFuture;
+use http::Method;
+use skopos_fleet::Cluster;
+use skopos_wire::{GroupResource, Status};
+
+use crate::auth::Identity;
+use crate::config::ConnectPolicy;
+use crate::gateway::not_found;
+use crate::response::{self, Response};
+use crate::route::{Audited, Call, Route};
+use crate::services::Services;
+use crate::target::{ResourceTarget, Target};
+
+pub(crate) use self::ending::ending;
+pub use self::errors::status_of;
+
+/// The route of single clusters.
+#[derive(Clone)]
+pub struct Clusters {
+    services: Services,
+}
+
+/// A request whose cluster is there and which is allowed.
+pub(crate) struct Allowed {
+    pub(crate) cluster: Cluster,
+    pub(crate) call: Call,
+}
+
+// === impl Clusters ===
+
+impl Clusters {
+    /// Over these clusters.
+    #[must_use]
+    pub fn new(services: Services) -> Self {
+        Self { services }
+    }
+
+    async fn serve(self, mut call: Call) -> Response {
+        let Some((name, path)) = call.path.split_first() else { return not_found() };
+        call.path = path;
+        let mut audited = Audited { cluster: Some(name.as_str().into()), ..Audited::default() };
+        let answered = self.routed(&name, call, &mut audited).await;
+        let mut answer = answered.unwrap_or_else(|status| response::status(&status));
+        audited.age = audited.age.or(answer.extensions_mut().remove::<Audited>().and_then(|said| said.age));
+        answer.extensions_mut().insert(audited);
+        answer
+    }
+
+    async fn routed(&self, name: &str, call: Call, audited: &mut Audited) -> Result<Response, Status> {
+        let target = Target::parse(&call.method, &call.path, &call.query)?;
+        let what = target.attributes();
+        audited.what = what.to_string().into();
+        if let Target::Resource(target) = &target {
+            self.admit(target, &call.identity)?;
+        }
+        // Decided before the cluster is looked for: who may not see it does not learn whether there is one.
+        let decision = self.services.authorizer.decide(name, &call.identity, what).await;
+        *audited = std::mem::take(audited).decided(&decision);
+        if !decision.allowed {
+            return Err(what.forbidden(&call.identity, &decision));
+        }
+        let cluster = self.services.fleet.cluster(name).map_err(|error| status_of(&error))?;
+        let allowed = Allowed { cluster, call };
+        match target {
+            Target::Path(_) => {
+                let documents = self.document(&allowed).await;
+                if let Some(document) = documents {
+                    audited.source = "memory";
+                    return document;
+                }
+                audited.source = "member";
+                self.pass(allowed, None).await
+            }
+            Target::Resource(target) => {
+                audited.source = "member";
+                self.pass(allowed, Some(target)).await
+            }
+        }
+    }
+
+    /// What is not let through, whatever the caller may do.
+    fn admit(&self, target: &ResourceTarget, who: &Identity) -> Result<(), Status> {
+        let outbound = &self.services.config.outbound;
+        let refused = |why: &str| {
+            let what = &target.attributes;
+            Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why))
+        };
+        if target.connects() {
+            return refused("connections into pods and proxies do not go through the gateway");
+        }
+        if target.reads_log() && outbound.connect == ConnectPolicy::Refused {
+            return refused("logs do not go through the gateway: outbound.connect is Refused");
+        }
+        // In the gateway's own name a caller could give away rights that it does not have: the member checks such things for
+        // whoever sends the request.
+        if !target.reads() && !outbound.impersonate && !self.is_trusted(who) {
+            return refused("writes do not go through the gateway: outbound.impersonate is off");
+        }
+        Ok(())
+    }
+
+    /// Whether the caller counts as the gateway itself.
+    fn is_trusted(&self, who: &Identity) -> bool {
+        self.services.authorizer.trusts(who)
+    }
+}
+
+impl Route for Clusters {
+    fn answer(&self, call: Call) -> BoxFuture<'static, Response> {
+        let clusters = self.clone();
+        Box::pin(clusters.serve(call))
+    }
+}
+
+/// Whether requests of this method have no body.
+pub(crate) fn is_bodiless(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}

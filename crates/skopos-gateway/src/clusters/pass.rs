@@ -1,0 +1,134 @@
+//! To the member and back, streamed: headers by allow-lists, the caller's whole identity, no redirects, no upgrades.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use skopos::transport::{RequestClass, RequestOptions};
+use skopos_wire::Status;
+use tokio::time::{sleep, timeout};
+
+use super::{Allowed, Clusters, ending, status_of};
+use crate::headers::{self, Stamp, stamp};
+use crate::query::Query;
+use crate::response::{BodyError, Response};
+use crate::route::{Call, WATCH_LIFETIME};
+use crate::target::ResourceTarget;
+
+impl Clusters {
+    /// What the member answers.
+    pub(super) async fn pass(
+        &self,
+        allowed: Allowed,
+        target: Option<ResourceTarget>,
+    ) -> Result<Response, Status> {
+        let Allowed { cluster, call } = allowed;
+        let watches =
+            target.as_ref().is_some_and(|target| target.attributes.verb == "watch" || target.reads_log());
+        let permit = match watches {
+            true => Some(self.services.watches.enter(&call.identity)?),
+            false => None,
+        };
+        let outbound = &self.services.config.outbound;
+        let (draining, identity) = (call.draining.clone(), call.identity.clone());
+        let request = self.outbound(call, target.as_ref(), watches).await?;
+        let answer =
+            cluster.request(request, outbound.deadline.0).await.map_err(|error| status_of(&error))?;
+        let (parts, body) = answer.into_parts();
+        // The transport follows no redirects; whatever else is no answer of the API does not reach the client.
+        if parts.status.is_informational()
+            || parts.status.is_redirection() && parts.status != StatusCode::NOT_MODIFIED
+        {
+            return Err(Status::failure(
+                502,
+                "BadGateway".to_owned(),
+                "the cluster's answer is not to be passed on",
+            ));
+        }
+        let body = body.map_err(|error| -> BodyError { Box::new(error) }).boxed_unsync();
+        let body = match (watches, target) {
+            (true, Some(target)) => {
+                let (authorizer, name) = (self.services.authorizer.clone(), cluster.id().clone());
+                let end = async move {
+                    tokio::select! {
+                        () = sleep(WATCH_LIFETIME) => {}
+                        () = draining.cancelled() => {}
+                        _ = authorizer.revoked(name.as_str(), &identity, &target.attributes) => {}
+                    }
+                };
+                ending(body, end, permit)
+            }
+            _ => body,
+        };
+        let mut response = http::Response::new(body);
+        *response.status_mut() = parts.status;
+        *response.headers_mut() = headers::inbound_answer(&parts.headers);
+        if watches {
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+        }
+        stamp(response.headers_mut(), &Stamp { source: "member", ..Stamp::default() });
+        Ok(response)
+    }
+
+    async fn outbound(
+        &self,
+        call: Call,
+        target: Option<&ResourceTarget>,
+        watches: bool,
+    ) -> Result<Request<Body>, Status> {
+        let outbound = &self.services.config.outbound;
+        let query = match watches {
+            true => within_lifetime(&call.query)?,
+            false => call.query.clone(),
+        };
+        let uri = match query.to_string().as_str() {
+            "" => call.path.to_string(),
+            query => format!("{}?{query}", call.path),
+        };
+        let mut headers = headers::outbound(&call.headers);
+        if outbound.impersonate && !self.is_trusted(&call.identity) {
+            headers::impersonate(&mut headers, &call.identity)?;
+        }
+        // Whole, within the limit, before the member hears of it: a slow client must not hold a place there.
+        let body = match call.body.is_end_stream() {
+            true => Bytes::new(),
+            false => match timeout(outbound.deadline.0, call.body.collect_all()).await {
+                Ok(body) => body?,
+                Err(_) => return Err(Status::timeout("the request's body did not come in time", 1)),
+            },
+        };
+        // The transport counts them itself.
+        headers.remove(header::CONTENT_LENGTH);
+        let class = match target.map(|target| target.attributes.verb.as_str()) {
+            _ if watches => RequestClass::Watch,
+            Some("list") => RequestClass::List,
+            Some("get") | None => RequestClass::Read,
+            Some(_) => RequestClass::Write,
+        };
+        let mut request = Request::new(Body::from(body));
+        *request.method_mut() = call.method;
+        *request.uri_mut() =
+            uri.parse().map_err(|error| Status::bad_request(format!("the path: {error}")))?;
+        *request.headers_mut() = headers;
+        let deadline = (!watches).then_some(outbound.deadline.0);
+        let options = RequestOptions { class: Some(class), deadline, ..RequestOptions::default() };
+        request.extensions_mut().insert(options);
+        Ok(request)
+    }
+}
+
+/// A watch that asks the member to end it before the gateway has to.
+fn within_lifetime(query: &Query) -> Result<Query, Status> {
+    let most = (WATCH_LIFETIME - Duration::from_secs(5)).as_secs();
+    let asked = query.single("timeoutSeconds")?.and_then(|seconds| seconds.parse::<u64>().ok());
+    match asked {
+        Some(seconds) if (1..=most).contains(&seconds) => Ok(query.clone()),
+        // So that not all of them end at once.
+        _ => Ok(query
+            .without(&["timeoutSeconds"])
+            .with("timeoutSeconds", fastrand::u64(most / 2..=most).to_string())),
+    }
+}

@@ -1,0 +1,211 @@
+//! From a connection's request to a route: what is wrong is refused before anybody looks at what is asked.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{HeaderMap, Method, StatusCode, header};
+use hyper::body::Incoming;
+use skopos_wire::{GroupResource, Status, StatusReason};
+use tokio::time::Instant;
+
+use crate::auth::Authenticator;
+use crate::body::LimitedBody;
+use crate::listen::{Handler, Peer};
+use crate::path::Path;
+use crate::query::Query;
+use crate::response::{self, Response};
+use crate::route::{Audited, Call, Route};
+use crate::{audit, headers};
+
+/// The gateway: authenticates, and hands requests to its routes by the first segment of their paths. Cheap to clone.
+#[derive(Clone)]
+pub struct Gateway {
+    shared: Arc<Shared>,
+}
+
+/// What a gateway is made of.
+pub struct GatewayBuilder {
+    authenticator: Authenticator,
+    body_bytes: usize,
+    routes: BTreeMap<String, Arc<dyn Route>>,
+    open: BTreeMap<String, Arc<dyn Route>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+/// Sees every answer, for metrics.
+pub trait Observer: Send + Sync + 'static {
+    /// An answer has begun: the route's name (`none` for what no route is for), method, code, and how long it took.
+    fn answered(&self, route: &'static str, method: &Method, code: StatusCode, took: Duration);
+}
+
+struct Shared {
+    authenticator: Authenticator,
+    body_bytes: usize,
+    routes: BTreeMap<String, Arc<dyn Route>>,
+    open: BTreeMap<String, Arc<dyn Route>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// A gateway without routes, that reads at most so many bytes of a body.
+    #[must_use]
+    pub fn builder(authenticator: Authenticator, body_bytes: usize) -> GatewayBuilder {
+        GatewayBuilder {
+            authenticator,
+            body_bytes,
+            routes: BTreeMap::new(),
+            open: BTreeMap::new(),
+            observer: None,
+        }
+    }
+
+    /// Answers one request of a peer.
+    pub async fn answer(&self, peer: Arc<Peer>, request: http::Request<LimitedBody>) -> Response {
+        let began = Instant::now();
+        let (parts, body) = request.into_parts();
+        let method = parts.method.clone();
+        let mut trail = audit::Trail::of(&peer, &parts);
+        let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
+        let mut answer = answered.unwrap_or_else(|status| response::status(&status));
+        let headers = answer.headers_mut();
+        headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-cache, private"));
+        // What a member says that it sends is not to be second-guessed by a browser.
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+        let audited: Option<Audited> = answer.extensions_mut().remove();
+        let took = began.elapsed();
+        trail.write(answer.status(), took, audited.as_ref());
+        if let Some(observer) = &self.shared.observer {
+            observer.answered(trail.route, &method, answer.status(), took);
+        }
+        answer
+    }
+}
+
+impl Handler for Gateway {
+    fn handle(
+        &self,
+        peer: Arc<Peer>,
+        request: http::Request<Incoming>,
+    ) -> impl Future<Output = Response> + Send + 'static {
+        let gateway = self.clone();
+        let request = request.map(|body| LimitedBody::new(body, gateway.shared.body_bytes));
+        async move { gateway.answer(peer, request).await }
+    }
+}
+
+// === impl GatewayBuilder ===
+
+impl GatewayBuilder {
+    /// Answers `/SEGMENT/...` for callers who are known.
+    #[must_use]
+    pub fn route(mut self, segment: impl Into<String>, route: Arc<dyn Route>) -> Self {
+        self.routes.insert(segment.into(), route);
+        self
+    }
+
+    /// Answers `/SEGMENT/...` for everybody: health.
+    #[must_use]
+    pub fn open_route(mut self, segment: impl Into<String>, route: Arc<dyn Route>) -> Self {
+        self.open.insert(segment.into(), route);
+        self
+    }
+
+    /// Shows every answer to an observer.
+    #[must_use]
+    pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// The gateway.
+    #[must_use]
+    pub fn build(self) -> Gateway {
+        let Self { authenticator, body_bytes, routes, open, observer } = self;
+        Gateway { shared: Arc::new(Shared { authenticator, body_bytes, routes, open, observer }) }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    async fn answer(
+        &self,
+        peer: &Peer,
+        parts: http::request::Parts,
+        body: LimitedBody,
+        trail: &mut audit::Trail,
+    ) -> Result<Response, Status> {
+        let mut headers = parts.headers;
+        headers::admit(&mut headers)?;
+        body.admit()?;
+        if headers::wants_upgrade(&headers) || parts.method == Method::CONNECT {
+            let refused = "connections into pods do not go through the gateway";
+            return Err(Status::forbidden(GroupResource::new("", ""), "", refused));
+        }
+        if parts.method == Method::TRACE {
+            let message = "the server does not allow this method on the requested resource";
+            return Err(Status::failure(405, StatusReason::MethodNotAllowed, message));
+        }
+        let path = Path::parse(parts.uri.path())?;
+        let query = Query::parse(parts.uri.query().unwrap_or_default())?;
+        let Some((segment, rest)) = path.split_first() else { return Ok(not_found()) };
+        let call = |identity, headers, body| Call {
+            method: parts.method.clone(),
+            path: rest,
+            query,
+            headers,
+            body,
+            identity,
+            draining: peer.draining.clone(),
+        };
+        if let Some(route) = self.open.get(&segment) {
+            trail.routed(&segment);
+            return Ok(route.answer(call(Arc::default(), headers, body)).await);
+        }
+        // Which routes there are is for callers who are known.
+        let identity =
+            self.authenticator.identify(peer, &headers).await.inspect_err(|why| trail.unknown(why))?;
+        trail.known(&identity);
+        let Some(route) = self.routes.get(&segment) else { return Ok(not_found()) };
+        trail.routed(&segment);
+        forget_credentials(&mut headers);
+        Ok(route.answer(call(identity, headers, body)).await)
+    }
+}
+
+/// As the API server answers what it does not serve (W16).
+#[must_use]
+pub fn not_found() -> Response {
+    response::text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+fn forget_credentials(headers: &mut HeaderMap) {
+    for name in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE] {
+        headers.remove(name);
+    }
+}
+
+/// A route of a function.
+pub fn route_fn<F, Fut>(answer: F) -> Arc<dyn Route>
+where
+    F: Fn(Call) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Response> + Send + 'static,
+{
+    Arc::new(RouteFn(answer))
+}
+
+struct RouteFn<F>(F);
+
+impl<F, Fut> Route for RouteFn<F>
+where
+    F: Fn(Call) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Response> + Send + 'static,
+{
+    fn answer(&self, call: Call) -> BoxFuture<'static, Response> {
+        Box::pin((self.0)(call))
+    }
+}

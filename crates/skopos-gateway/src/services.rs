@@ -1,0 +1,96 @@
+//! What all routes share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use skopos::transport::{RequestClass, RequestOptions};
+use skopos_fleet::{Fleet, FleetError};
+
+use crate::ask::{Ask, AskError, MOST_BYTES};
+use crate::authz::Authorizer;
+use crate::config::Config;
+use crate::watches::WatchLimiter;
+
+/// What all routes share. Cheap to clone.
+#[derive(Clone)]
+pub struct Services {
+    /// The clusters.
+    pub fleet: Fleet,
+    /// Who may do what in them.
+    pub authorizer: Authorizer,
+    /// The configuration in force.
+    pub config: Arc<Config>,
+    /// How many watches each caller has.
+    pub watches: WatchLimiter,
+}
+
+// === impl Services ===
+
+impl Services {
+    /// Those of a fleet, as `config` says.
+    #[must_use]
+    pub fn new(fleet: Fleet, config: Arc<Config>) -> Self {
+        let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
+        let watches = WatchLimiter::new(config.listen.limits.watches_per_user);
+        Self { fleet, authorizer, config, watches }
+    }
+}
+
+/// Asks the clusters of a fleet, with the fleet's credentials.
+#[derive(Clone)]
+pub struct FleetAsk {
+    fleet: Fleet,
+}
+
+// === impl FleetAsk ===
+
+impl FleetAsk {
+    /// Asks the clusters of this one.
+    #[must_use]
+    pub fn new(fleet: Fleet) -> Self {
+        Self { fleet }
+    }
+}
+
+impl Ask for FleetAsk {
+    fn ask(
+        &self,
+        cluster: &str,
+        request: Request<Bytes>,
+        within: Duration,
+    ) -> BoxFuture<'static, Result<Response<Bytes>, AskError>> {
+        let found = self.fleet.get(cluster);
+        let name: Arc<str> = cluster.into();
+        Box::pin(async move {
+            let Some(cluster) = found else { return Err(AskError::Unknown(name)) };
+            let (parts, body) = request.into_parts();
+            let mut request = Request::from_parts(parts, Body::from(body));
+            // A review changes nothing: whoever asks may ask again, and waits for as long as for a read.
+            request.extensions_mut().insert(RequestOptions {
+                class: Some(RequestClass::Read),
+                deadline: Some(within),
+                ..RequestOptions::default()
+            });
+            let answer = cluster.request(request, within).await.map_err(|error| down(&error))?;
+            let (parts, body) = answer.into_parts();
+            let body = Limited::new(body, MOST_BYTES).collect().await;
+            let body = body.map_err(|error| AskError::Down(error.to_string().into()))?;
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        })
+    }
+}
+
+fn down(error: &FleetError) -> AskError {
+    match error {
+        FleetError::UnknownCluster { name } => AskError::Unknown(name.as_str().into()),
+        FleetError::Config { .. } | FleetError::Malformed { .. } | FleetError::Closed => {
+            AskError::Unusable(error.to_string().into())
+        }
+        _ => AskError::Down(error.to_string().into()),
+    }
+}

@@ -1,0 +1,252 @@
+//! Metrics, made of the clusters' figures when somebody asks: what has left is not there any more.
+
+use std::fmt;
+use std::sync::Weak;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use skopos_fleet::{ClusterStats, Condition, KindStats};
+use tokio::time::Instant;
+
+use super::Shared;
+use super::requests::Requests;
+
+/// All metrics.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Requests,
+}
+
+/// What is said of each cluster: name, help, whether it only grows, and the value.
+type OfCluster = (&'static str, &'static str, MetricType, fn(&ClusterStats) -> Option<f64>);
+
+/// What is said of each kind.
+type OfKind = (&'static str, &'static str, MetricType, fn(&KindStats) -> Option<f64>);
+
+const GAUGE: MetricType = MetricType::Gauge;
+const COUNTER: MetricType = MetricType::Counter;
+
+const CLUSTER: [OfCluster; 11] = [
+    ("cluster_up", "1 if the cluster answers", GAUGE, |c| {
+        let up = matches!(c.state.condition, Condition::Live | Condition::Degraded);
+        Some(f64::from(u8::from(up)))
+    }),
+    ("cluster_paused", "1 if the cluster is switched off, and that is known", GAUGE, |c| {
+        Some(f64::from(u8::from(c.state.condition == Condition::Paused)))
+    }),
+    ("cluster_state_seconds", "Time that the cluster has been in its state", GAUGE, |c| {
+        Some(c.state.since.elapsed().as_secs_f64())
+    }),
+    ("cluster_silent_seconds", "Time since the cluster answered anything", GAUGE, |c| {
+        since(c.state.answered_at)
+    }),
+    ("cluster_bytes", "JSON in memory", GAUGE, |c| Some(c.bytes as f64)),
+    ("cluster_budget_bytes", "JSON that may be in memory", GAUGE, |c| {
+        c.memory_budget.map(|bytes| bytes as f64)
+    }),
+    ("cluster_evictions", "Kinds let go because they did not fit", COUNTER, |c| Some(c.evictions as f64)),
+    ("cluster_requests", "Requests passed through", COUNTER, |c| Some(c.requests as f64)),
+    ("cluster_request_failures", "Those of them without an answer", COUNTER, |c| {
+        Some(c.request_failures as f64)
+    }),
+    ("cluster_dials", "Connections begun", COUNTER, |c| c.transport.as_ref().map(|t| t.dials as f64)),
+    ("cluster_dial_failures", "Those of them that failed", COUNTER, |c| {
+        c.transport.as_ref().map(|t| t.dial_failures as f64)
+    }),
+];
+
+const KIND: [OfKind; 10] = [
+    ("kind_live", "1 if the content is proven to be young and its watch is well", GAUGE, |k| {
+        Some(f64::from(u8::from(k.informer.freshness.is_live())))
+    }),
+    ("kind_age_seconds", "Upper bound on the age of the content; absent while there is none", GAUGE, |k| {
+        k.informer.freshness.age().map(|age| age.as_secs_f64())
+    }),
+    ("kind_objects", "Objects in memory", GAUGE, |k| Some(k.informer.objects as f64)),
+    ("kind_bytes", "Their JSON", GAUGE, |k| Some(k.informer.bytes as f64)),
+    ("kind_events", "Watch events applied", COUNTER, |k| Some(k.informer.events as f64)),
+    ("kind_relists", "Lists begun because the watch could not be continued", COUNTER, |k| {
+        Some(k.informer.relists as f64)
+    }),
+    ("kind_reconnects", "Watches opened", COUNTER, |k| Some(k.informer.watches_sent as f64)),
+    ("kind_failures", "Requests of the list/watch that failed", COUNTER, |k| {
+        Some(k.informer.failures as f64)
+    }),
+    ("kind_audits", "Audits completed", COUNTER, |k| Some(k.informer.audits.completed as f64)),
+    ("kind_audit_mismatches", "Audits that found a difference", COUNTER, |k| {
+        Some(k.informer.audits.mismatches as f64)
+    }),
+];
+
+// === impl Metrics ===
+
+impl Metrics {
+    pub(crate) fn new(shared: Weak<Shared>) -> Self {
+        let mut registry = Registry::with_prefix("skopos");
+        let requests = Requests::register(&mut registry);
+        registry.register_collector(Box::new(Scrape { shared }));
+        Self { registry, requests }
+    }
+
+    pub(crate) fn requests(&self) -> Requests {
+        self.requests.clone()
+    }
+
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// The names of all metrics, as Prometheus knows them.
+    #[cfg(test)]
+    pub(crate) fn names(text: &str) -> std::collections::BTreeSet<String> {
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples.filter_map(|line| line.split(['{', ' ']).next()).map(str::to_owned).collect()
+    }
+}
+
+/// Asks the clusters.
+struct Scrape {
+    shared: Weak<Shared>,
+}
+
+/// What fits under the cap.
+struct Fitting {
+    clusters: Vec<ClusterStats>,
+    /// How many of each cluster's kinds, in the same order.
+    kinds: Vec<usize>,
+    left_out: usize,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(shared) = self.shared.upgrade() else { return Ok(()) };
+        let services = &shared.services;
+        let most = services.config.metrics.max_series as usize;
+        let members = services.fleet.members();
+        let total = members.len();
+        let most_clusters = (most / CLUSTER.len()).min(total);
+        let stats = members.values().take(most_clusters).map(skopos_fleet::Cluster::stats).collect();
+        let fitting = Fitting::of(stats, total, most);
+
+        let mut own = |name: &str, help: &str, kind: MetricType, value: f64| {
+            let metric = encoder.encode_descriptor(name, help, None, kind)?;
+            match kind {
+                MetricType::Counter => ConstCounter::new(value).encode(metric),
+                _ => ConstGauge::new(value).encode(metric),
+            }
+        };
+        own("clusters", "Clusters of the fleet", GAUGE, total as f64)?;
+        own(
+            "left_out",
+            "Clusters and kinds without series, because of metrics.maxSeries",
+            GAUGE,
+            fitting.left_out as f64,
+        )?;
+        own("watches_open", "Watches of clients", GAUGE, services.watches.open() as f64)?;
+        if let Some(listen) = shared.listen.read().as_ref() {
+            own("connections_open", "Connections of clients", GAUGE, listen.connections() as f64)?;
+            own(
+                "connections_half_open",
+                "Those without a complete request",
+                GAUGE,
+                listen.half_open() as f64,
+            )?;
+            own("connections_accepted", "Connections accepted", COUNTER, listen.accepted() as f64)?;
+            let metric = encoder.encode_descriptor(
+                "connections_closed",
+                "Connections closed for breaking a limit",
+                None,
+                COUNTER,
+            );
+            let mut family = metric?;
+            for (reason, count) in listen.closed() {
+                let labels = [("limit", reason)];
+                ConstCounter::new(count as f64).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        if let Some(config) = &shared.config {
+            let config = config.borrow().clone();
+            let mut own = |name: &str, help: &str, value: f64| {
+                let metric = encoder.encode_descriptor(name, help, None, GAUGE)?;
+                ConstGauge::new(value).encode(metric)
+            };
+            own("config_generation", "Configurations that came into force", config.generation as f64)?;
+            let refused = f64::from(u8::from(config.refused.is_some()));
+            own("config_refused", "1 if the file's content is not in force because it is wrong", refused)?;
+        }
+        fitting.encode(&mut encoder)
+    }
+}
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+// === impl Fitting ===
+
+impl Fitting {
+    fn of(clusters: Vec<ClusterStats>, total: usize, most: usize) -> Self {
+        let mut room = most.saturating_sub(clusters.len() * CLUSTER.len());
+        let mut left_out = total - clusters.len();
+        let mut kinds = Vec::with_capacity(clusters.len());
+        for cluster in &clusters {
+            let fit = (room / KIND.len()).min(cluster.kinds.len());
+            room -= fit * KIND.len();
+            left_out += cluster.kinds.len() - fit;
+            kinds.push(fit);
+        }
+        Self { clusters, kinds, left_out }
+    }
+
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, help, kind, value) in CLUSTER {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for cluster in &self.clusters {
+                let Some(value) = value(cluster) else { continue };
+                let labels = [("cluster", cluster.id.as_str())];
+                sample(family.encode_family(&labels)?, kind, value)?;
+            }
+        }
+        for (name, help, kind, value) in KIND {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for (cluster, fit) in self.clusters.iter().zip(&self.kinds) {
+                for of_kind in cluster.kinds.iter().take(*fit) {
+                    let Some(value) = value(of_kind) else { continue };
+                    let resource = &of_kind.informer.resource;
+                    let labels = [
+                        ("cluster", cluster.id.as_str()),
+                        ("group", &resource.group),
+                        ("version", &resource.version),
+                        ("resource", &resource.plural),
+                    ];
+                    sample(family.encode_family(&labels)?, kind, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sample(
+    metric: prometheus_client::encoding::MetricEncoder<'_>,
+    kind: MetricType,
+    value: f64,
+) -> Result<(), fmt::Error> {
+    match kind {
+        MetricType::Counter => ConstCounter::new(value).encode(metric),
+        _ => ConstGauge::new(value).encode(metric),
+    }
+}
+
+fn since(at: Option<Instant>) -> Option<f64> {
+    at.map(|at| at.elapsed()).map(|past: Duration| past.as_secs_f64())
+}

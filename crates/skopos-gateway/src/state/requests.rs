@@ -1,0 +1,59 @@
+//! Counts of the requests that clients sent.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::gateway::Observer;
+
+/// Counts of answers. Their series are bounded: routes, methods and classes of codes are few.
+#[derive(Clone, Debug)]
+pub(crate) struct Requests {
+    answered: Family<Labels, Counter>,
+    took: Family<RouteLabel, Histogram, fn() -> Histogram>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    route: &'static str,
+    method: &'static str,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabel {
+    route: &'static str,
+}
+
+/// Methods with a series of their own.
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"];
+
+// === impl Requests ===
+
+impl Requests {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let times: fn() -> Histogram = || Histogram::new(exponential_buckets(0.0005, 2.0, 16));
+        let requests = Self { answered: Family::default(), took: Family::new_with_constructor(times) };
+        registry.register(
+            "requests",
+            "Requests of clients by the code of their answer",
+            requests.answered.clone(),
+        );
+        let help = "Time until an answer began, in seconds";
+        registry.register("request_seconds", help, requests.took.clone());
+        requests
+    }
+}
+
+impl Observer for Requests {
+    fn answered(&self, route: &'static str, method: &Method, code: StatusCode, took: Duration) {
+        let method = METHODS.into_iter().find(|known| *known == method.as_str()).unwrap_or("other");
+        self.answered.get_or_create(&Labels { route, method, code: code.as_u16() }).inc();
+        self.took.get_or_create(&RouteLabel { route }).observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,144 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use skopos::ResourceId;
+use skopos_fleet::{ClusterId, Paused, PausedBy};
+
+use super::metrics::Metrics;
+use super::status::Report;
+use crate::config::{Limits, Metrics as MetricsConfig};
+use crate::listen::{ListenOptions, Listener};
+use crate::testing::Lab;
+
+fn pods() -> ResourceId {
+    ResourceId { group: String::new(), version: "v1".into(), plural: "pods".into(), kind: "Pod".into() }
+}
+
+fn listening(lab: &Lab) {
+    let options = ListenOptions {
+        address: "127.0.0.1:0".parse().unwrap(),
+        tls: None,
+        authenticated: false,
+        limits: Limits::default(),
+    };
+    lab.state.listening(Listener::bind(&options).unwrap().stats());
+}
+
+async fn names(lab: &Lab) -> BTreeSet<String> {
+    let told = lab.get("/metrics", &[]).await;
+    assert_eq!(told.code, 200, "{told:?}");
+    Metrics::names(std::str::from_utf8(&told.body).unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn ready_is_when_it_listens_whatever_the_clusters_do() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    lab.member("a").pause().await;
+    for path in ["/healthz", "/livez"] {
+        assert_eq!(lab.get(path, &[]).await.code, 200, "{path}");
+    }
+    assert_eq!(lab.get("/readyz", &[]).await.code, 503);
+    listening(&lab);
+    let began = tokio::time::Instant::now();
+    assert_eq!(lab.get("/readyz", &[]).await.code, 200);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    lab.state.stopping();
+    assert_eq!(lab.get("/readyz", &[]).await.code, 503);
+    assert_eq!(lab.get("/healthz/../metrics", &[]).await.code, 400);
+    assert_eq!(lab.get("/healthz/metrics", &[]).await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_is_for_observers() {
+    let lab = Lab::guarded(&["a"], |config| {
+        config.authorization.observers.users = vec!["prometheus".into()];
+        config.authorization.observers.groups = vec!["ops".into()];
+    });
+    lab.admit("t-jane", "jane");
+    lab.admit("t-prometheus", "prometheus");
+    for path in ["/metrics", "/api/v1/status"] {
+        assert_eq!(lab.get(path, &[]).await.code, 401, "{path}");
+        let denied = lab.get_as("t-jane", path).await;
+        assert!(denied.code == 403 && !denied.message().contains("\"a\""), "{path}: {denied:?}");
+        assert_eq!(lab.get_as("t-prometheus", path).await.code, 200, "{path}");
+    }
+    assert_eq!(lab.get_as("t-prometheus", "/api/v1/other").await.code, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_is_not_in_the_metrics_any_more() {
+    let lab = Lab::trusting(&["a", "b"]);
+    lab.services.fleet.cluster("a").unwrap().kind(&pods(), Duration::from_secs(5)).await.unwrap();
+    lab.get("/clusters/a/api/v1/namespaces/x/pods/none", &[]).await;
+    let told = lab.get("/metrics", &[]).await;
+    let text = String::from_utf8(told.body.to_vec()).unwrap();
+    let age = r#"skopos_kind_age_seconds{cluster="a",group="",version="v1",resource="pods"} "#;
+    assert!(text.contains(age), "{text}");
+    assert!(text.contains(r#"skopos_cluster_up{cluster="a"} 1"#), "{text}");
+    assert!(text.contains(r#"skopos_requests_total{route="clusters",method="GET",code="404"} 1"#), "{text}");
+
+    lab.services.fleet.leave(&ClusterId::new("a").unwrap(), "test");
+    tokio::time::sleep(Duration::from_secs(700)).await;
+    let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+    assert!(!text.contains(r#"cluster="a""#) && text.contains(r#"cluster="b""#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn series_are_capped_and_what_is_left_out_is_told() {
+    let many: Vec<&'static str> =
+        ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "ca", "cb"].into();
+    let lab = Lab::with(&many, |config| config.metrics = MetricsConfig { max_series: 100 });
+    let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+    let series = text.lines().filter(|line| line.contains("{cluster=")).count();
+    assert!(series <= 100 && series > 50, "{series}");
+    assert!(text.contains("skopos_left_out 3"), "{text}");
+    // Paths that nobody serves make no series of their own.
+    for n in 0..50 {
+        lab.get(&format!("/made-up-{n}"), &[]).await;
+    }
+    let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+    assert!(!text.contains("made-up") && text.contains(r#"route="none""#), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_report_says_how_clusters_stand_and_why() {
+    let lab = Lab::trusting(&["a", "b"]);
+    lab.services.fleet.cluster("a").unwrap().kind(&pods(), Duration::from_secs(5)).await.unwrap();
+    lab.services.fleet.cluster("b").unwrap().pause(Paused { by: PausedBy::ScaledDown, since: None });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let told = lab.get("/api/v1/status", &[]).await;
+    let report: Report = serde_json::from_slice(&told.body).unwrap();
+    let states: Vec<_> = report.clusters.iter().map(|c| (c.name.as_str(), c.state.as_str())).collect();
+    assert_eq!(states, [("a", "live"), ("b", "paused")]);
+    assert!(report.clusters[1].reason.is_some());
+    let kind = &report.clusters[0].kinds[0];
+    assert_eq!((kind.resource.as_str(), kind.freshness.as_str()), ("pods", "live"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn alerts_are_about_metrics_that_exist() {
+    let lab = Lab::trusting(&["a"]);
+    listening(&lab);
+    lab.services.fleet.cluster("a").unwrap().kind(&pods(), Duration::from_secs(5)).await.unwrap();
+    let mut exist = names(&lab).await;
+    // Those of the configuration file are there when one is followed.
+    exist.extend(["skopos_config_refused".to_owned(), "skopos_config_generation".to_owned()]);
+
+    let rules: Value = serde_saphyr::from_str(include_str!("../../alerts.yaml")).unwrap();
+    let rules = rules["groups"][0]["rules"].as_array().unwrap().clone();
+    let mut named = BTreeSet::new();
+    for rule in &rules {
+        assert!(
+            rule["annotations"]["summary"].is_string() && rule["labels"]["severity"].is_string(),
+            "{rule}"
+        );
+        let words = rule["expr"].as_str().unwrap().split(|c: char| !c.is_alphanumeric() && c != '_');
+        named.extend(words.filter(|word| word.starts_with("skopos_")).map(str::to_owned));
+    }
+    let wrong: Vec<_> = named.difference(&exist).collect();
+    assert!(wrong.is_empty(), "{wrong:?} of {exist:?}");
+    for needed in ["cluster_silent_seconds", "kind_age_seconds", "kind_audit_mismatches_total"] {
+        assert!(named.contains(&format!("skopos_{needed}")), "no alert for {needed}");
+    }
+}

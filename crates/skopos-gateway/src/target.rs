@@ -1,0 +1,133 @@
+//! What a request to a cluster's API is about: read once, from the parsed path, for routing and for authorization alike.
+
+use http::Method;
+use skopos_wire::{FieldSelector, Status};
+
+use crate::authz::Attributes;
+use crate::path::Path;
+use crate::query::Query;
+
+/// A request to the API of a cluster, taken apart as the API server does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A resource.
+    Resource(ResourceTarget),
+    /// Another path: discovery, OpenAPI, version, health.
+    Path(Attributes),
+}
+
+/// A request for a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceTarget {
+    /// What is to be authorized.
+    pub attributes: Attributes,
+    /// Whether the namespace and name are parts of the path, and not of a selector.
+    pub name_in_path: bool,
+}
+
+/// Segments of paths that connect to something else by way of the API server.
+const CONNECTS: [&str; 4] = ["exec", "attach", "portforward", "proxy"];
+
+// === impl Target ===
+
+impl Target {
+    /// Takes a request apart.
+    ///
+    /// # Errors
+    /// 405 for a method that the API does not have; 404 for the old `/watch/` and `/proxy/` paths; 400 for parameters that
+    /// two readers could read differently.
+    pub fn parse(method: &Method, path: &Path, query: &Query) -> Result<Self, Status> {
+        let segments: Vec<&str> = path.segments().collect();
+        let (group, version, rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Self::other(method, path),
+        };
+        if matches!(rest, ["watch" | "proxy", _, ..]) {
+            return Err(Status::resource_not_served());
+        }
+        let (namespace, rest) = match rest {
+            // A namespace is in itself, as the API server sees it.
+            ["namespaces", name] | ["namespaces", name, "status" | "finalize"] => (*name, rest),
+            ["namespaces", name, rest @ ..] => (*name, rest),
+            rest => ("", rest),
+        };
+        let resource = rest.first().copied().unwrap_or_default();
+        let name_in_path = rest.len() > 1;
+        let mut attributes = Attributes {
+            namespace: namespace.into(),
+            name: rest.get(1).copied().unwrap_or_default().into(),
+            subresource: rest.get(2).copied().unwrap_or_default().into(),
+            ..Attributes::resource("", group, version, resource)
+        };
+        attributes.verb = verb(method, name_in_path, query)?.into();
+        if !name_in_path && ["list", "watch", "deletecollection"].contains(&attributes.verb.as_str()) {
+            attributes.name = name_of_selector(query)?;
+        }
+        Ok(Self::Resource(ResourceTarget { attributes, name_in_path }))
+    }
+
+    fn other(method: &Method, path: &Path) -> Result<Self, Status> {
+        match *method {
+            Method::GET | Method::HEAD => Ok(Self::Path(Attributes::path(&Method::GET, path.to_string()))),
+            _ => Err(not_allowed()),
+        }
+    }
+
+    /// What is to be authorized.
+    #[must_use]
+    pub fn attributes(&self) -> &Attributes {
+        match self {
+            Self::Resource(target) => &target.attributes,
+            Self::Path(attributes) => attributes,
+        }
+    }
+}
+
+// === impl ResourceTarget ===
+
+impl ResourceTarget {
+    /// Whether it is a stream to something behind the API server. Some of them can be opened by a plain GET.
+    #[must_use]
+    pub fn connects(&self) -> bool {
+        CONNECTS.contains(&self.attributes.subresource.as_str())
+    }
+
+    /// Whether it reads the log of a pod.
+    #[must_use]
+    pub fn reads_log(&self) -> bool {
+        self.attributes.subresource == "log"
+    }
+
+    /// Whether it only reads.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        ["get", "list", "watch"].contains(&self.attributes.verb.as_str())
+    }
+}
+
+fn verb(method: &Method, named: bool, query: &Query) -> Result<&'static str, Status> {
+    Ok(match *method {
+        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD if query.flag("watch")? => "watch",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => return Err(not_allowed()),
+    })
+}
+
+/// Who lists by `metadata.name=x` needs the right to that one only, as on the API server.
+fn name_of_selector(query: &Query) -> Result<String, Status> {
+    let Some(text) = query.single("fieldSelector")? else { return Ok(String::new()) };
+    let selector = FieldSelector::parse(text).map_err(|error| Status::bad_request(error.message()))?;
+    Ok(selector.exact("metadata.name").unwrap_or_default().to_owned())
+}
+
+fn not_allowed() -> Status {
+    let message = "the server does not allow this method on the requested resource";
+    Status::failure(405, skopos_wire::StatusReason::MethodNotAllowed, message)
+}
