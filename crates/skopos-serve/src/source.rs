@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
-use skopos_wire::{FieldSource, LabelSource, Status};
+use skopos_wire::{ContinueToken, FieldSource, LabelSource, Status};
 use thiserror::Error;
 
 use crate::json::with_revision;
@@ -56,6 +56,30 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Columns that stand before all others in tables; each item has a cell for each.
     fn columns(&self) -> &[LeadingColumn] {
         &[]
+    }
+
+    /// What a list says of itself beside its revision, as annotations.
+    fn list_annotations(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// Whether pages say how many objects are left (L9).
+    fn counts(&self) -> bool {
+        true
+    }
+
+    /// A continue token as the client gets it.
+    fn seal(&self, token: ContinueToken) -> String {
+        token.encode()
+    }
+
+    /// A continue token as a client gives it back.
+    ///
+    /// # Errors
+    /// 400 if it is none (L7).
+    fn open(&self, token: &str) -> Result<ContinueToken, Status> {
+        ContinueToken::decode(token)
+            .map_err(|error| Status::bad_request(format!("invalid continue token: {error}")))
     }
 }
 

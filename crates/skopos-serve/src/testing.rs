@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use parking_lot::RwLock;
-use skopos_wire::{FieldSource, LabelSource, Limits, RawObject};
+use skopos_wire::{ContinueToken, FieldSource, LabelSource, Limits, RawObject, Status};
 
 use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
 use crate::window::{Event, Window, WindowOptions};
@@ -22,6 +22,8 @@ pub(crate) struct Object(pub(crate) RawObject);
 pub(crate) struct Memory {
     state: Arc<RwLock<State>>,
     window: Arc<Window<Object>>,
+    /// Whether it uses what else a source may say of its lists.
+    pub(crate) speaks_for_itself: bool,
 }
 
 /// The objects in the order of their keys, and their revision.
@@ -35,7 +37,8 @@ pub(crate) struct State {
 
 impl Memory {
     pub(crate) fn new(options: WindowOptions) -> Self {
-        Self { state: Arc::default(), window: Arc::new(Window::new(options, 0)) }
+        let window = Arc::new(Window::new(options, 0));
+        Self { state: Arc::default(), window, speaks_for_itself: false }
     }
 
     /// Creates or replaces `namespace/name`, with labels and content.
@@ -96,6 +99,28 @@ impl Source for Memory {
 
     fn jitter(&self) -> f64 {
         0.0
+    }
+
+    fn counts(&self) -> bool {
+        !self.speaks_for_itself
+    }
+
+    fn list_annotations(&self) -> Vec<(String, String)> {
+        let said = ("said".to_owned(), "so".to_owned());
+        self.speaks_for_itself.then_some(said).into_iter().collect()
+    }
+
+    fn seal(&self, token: ContinueToken) -> String {
+        let seal = if self.speaks_for_itself { "sealed-" } else { "" };
+        format!("{seal}{}", token.encode())
+    }
+
+    fn open(&self, token: &str) -> Result<ContinueToken, Status> {
+        let token = match self.speaks_for_itself {
+            true => token.strip_prefix("sealed-").ok_or_else(|| Status::bad_request("not sealed"))?,
+            false => token,
+        };
+        ContinueToken::decode(token).map_err(|error| Status::bad_request(error.to_string()))
     }
 }
 

@@ -5,7 +5,7 @@ use tokio::task::yield_now;
 
 use super::form::Purpose;
 use super::list_body::{ListHead, respond_with_list};
-use super::options::{ListOptions, Match, Version, bad_token};
+use super::options::{ListOptions, Match, Version};
 use super::{Form, Permit, Request, Selection, ServeOptions};
 use crate::respond::Response;
 use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted};
@@ -21,20 +21,21 @@ pub async fn list<S: Source>(
 ) -> Result<Response, Status> {
     let form = Form::negotiate(request.headers, request.query, request.resource, Purpose::List)?
         .led_by(source.columns());
-    let wishes = ListOptions::parse(request.query)?;
+    let wishes = ListOptions::parse(request.query, |token| source.open(token))?;
     let selection = Selection::of(request.query, request.resource, request.namespace, request.name)?;
-    let place = Place::of(&wishes)?;
+    let place = Place::of(&wishes, source)?;
     let page = place.read(source, options, &selection, &request.permit).await;
     let page = page.map_err(|error| {
         error.into_status(|_| match &place.start {
-            Some(start) => Status::continue_expired(Some(start)),
+            Some(start) => continue_expired(source, start),
             None => Status::list_expired(),
         })
     })?;
     let head = ListHead {
         revision: page.revision,
-        continue_token: page.next.map(|start| next_token(page.revision, &start)),
-        remaining: page.remaining,
+        continue_token: page.next.map(|start| source.seal(next_token(page.revision, &start))),
+        remaining: page.remaining.filter(|_| source.counts()),
+        annotations: source.list_annotations(),
     };
     Ok(respond_with_list(form, &head, page.items, request.headers, source.now()))
 }
@@ -60,9 +61,9 @@ struct Page<I> {
 // === impl Place ===
 
 impl Place {
-    fn of(options: &ListOptions) -> Result<Self, Status> {
+    fn of(options: &ListOptions, source: &impl Source) -> Result<Self, Status> {
         if let Some(token) = &options.continue_token {
-            let token = ContinueToken::decode(token).map_err(|e| bad_token(&e))?;
+            let token = source.open(token)?;
             // L8: a negative version goes on at the newest state.
             let wanted = u64::try_from(token.resource_version).map_or(Wanted::Newest, Wanted::Exactly);
             return Ok(Self { wanted, start: Some(token.start_key), limit: options.limit });
@@ -157,6 +158,14 @@ fn after(item: &impl Item, namespace: Option<&str>) -> String {
 }
 
 /// L7: the watch cache writes the key with a slash before it (etcd without; both read both).
-fn next_token(revision: u64, start: &str) -> String {
-    ContinueToken::new(revision as i64, format!("/{start}")).encode()
+fn next_token(revision: u64, start: &str) -> ContinueToken {
+    ContinueToken::new(revision as i64, format!("/{start}"))
+}
+
+/// L8: the token in it goes on at the newest state.
+fn continue_expired(source: &impl Source, start: &str) -> Status {
+    let mut status = Status::continue_expired(Some(start));
+    let token = ContinueToken::new(ContinueToken::LATEST, start);
+    status.metadata.continue_token = Some(source.seal(token));
+    status
 }

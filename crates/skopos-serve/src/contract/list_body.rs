@@ -23,6 +23,7 @@ pub(super) struct ListHead {
     pub(super) revision: u64,
     pub(super) continue_token: Option<String>,
     pub(super) remaining: Option<usize>,
+    pub(super) annotations: Vec<(String, String)>,
 }
 
 /// The response to a LIST.
@@ -88,6 +89,9 @@ impl ListHead {
         }
         if let Some(remaining) = self.remaining {
             metadata["remainingItemCount"] = remaining.into();
+        }
+        for (name, value) in &self.annotations {
+            metadata["annotations"][name] = value.as_str().into();
         }
         metadata
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use skopos_wire::{ListOptionsFault, Status};
+use skopos_wire::{ContinueToken, ListOptionsFault, Status};
 
 use crate::request::Query;
 
@@ -45,7 +45,11 @@ pub(super) enum Version {
 // === impl ListOptions ===
 
 impl ListOptions {
-    pub(super) fn parse(query: &Query) -> Result<Self, Status> {
+    /// `open` reads a continue token.
+    pub(super) fn parse(
+        query: &Query,
+        open: impl Fn(&str) -> Result<ContinueToken, Status>,
+    ) -> Result<Self, Status> {
         let raw = Raw::parse(query)?;
         let mut faults = Vec::new();
         if !raw.version_match.is_empty() {
@@ -71,7 +75,7 @@ impl ListOptions {
         let continues = !raw.continue_token.is_empty();
         if continues && !matches!(raw.version, "" | "0") {
             // The token is looked at first.
-            skopos_wire::ContinueToken::decode(raw.continue_token).map_err(|e| bad_token(&e))?;
+            open(raw.continue_token)?;
             return Err(Status::continue_with_resource_version());
         }
         let version =
@@ -87,11 +91,6 @@ impl ListOptions {
             continue_token: continues.then(|| raw.continue_token.to_owned()),
         })
     }
-}
-
-/// 400: the continue token cannot be read (L7).
-pub(super) fn bad_token(error: &skopos_wire::InvalidToken) -> Status {
-    Status::bad_request(format!("invalid continue token: {error}"))
 }
 
 // === impl WatchOptions ===

@@ -13,8 +13,8 @@ use crate::request::Query;
 use crate::resources::{Registry, ResourceType};
 use crate::respond::{Response, ResponseBody};
 use crate::source::{Item as _, Source as _};
-use crate::testing::{Memory, Object};
-use crate::window::WindowOptions;
+use crate::testing::{Memory, Object, pod};
+use crate::window::{Event, WindowOptions};
 
 /// Asks a source in memory for pods.
 struct Client {
@@ -175,6 +175,50 @@ async fn an_event_is_encoded_once_in_each_form_for_all_watchers() {
         // The first of a table has its columns, and is the watcher's own.
         assert_eq!(full.source.window().stats().encoded, 2 * round - 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_brings_a_watch_to_the_end_of_a_gap() {
+    let client = Client::new();
+    client.source.put("a", "x", &[], "");
+    let mut stream = client.watch("resourceVersion=1&allowWatchBookmarks=true").await;
+    let of_gap = Event::put(7, None, pod("a", "y", 7, &[], ""));
+    client.source.window().extend_gap([of_gap], 20);
+    assert_eq!(stream.event().await.unwrap()["object"]["metadata"]["resourceVersion"], "7");
+    let bookmark = stream.event().await.unwrap();
+    assert_eq!(
+        (&bookmark["type"], &bookmark["object"]["metadata"]["resourceVersion"]),
+        (&json!("BOOKMARK"), &json!("20"))
+    );
+    let mut late = client.watch("resourceVersion=7").await;
+    let error = late.event().await.unwrap();
+    assert_eq!(
+        (&error["type"], &error["object"]["code"], late.event().await),
+        (&json!("ERROR"), &json!(410), None)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_seals_tokens_counts_nothing_and_says_something_of_its_lists() {
+    let mut client = Client::new();
+    for name in ["x", "y", "z"] {
+        client.source.put("a", name, &[], "");
+    }
+    assert_eq!(client.list("limit=1").await.unwrap()["metadata"]["remainingItemCount"], 2);
+    client.source.speaks_for_itself = true;
+    let page = client.list("limit=1").await.unwrap();
+    assert_eq!(page["metadata"]["annotations"], json!({"said": "so"}));
+    assert_eq!(page["metadata"]["remainingItemCount"], Value::Null);
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    assert!(token.starts_with("sealed-"), "{token}");
+    assert_eq!(names(&client.list(&format!("limit=1&continue={token}")).await.unwrap()), ["y"]);
+    let open = token.trim_start_matches("sealed-");
+    assert_eq!(client.list(&format!("limit=1&continue={open}")).await.unwrap_err().code, 400);
+    client.source.put("a", "x", &[], "");
+    let gone = client.list(&format!("limit=1&continue={token}")).await.unwrap_err();
+    let token = gone.metadata.continue_token.unwrap();
+    assert!(gone.code == 410 && token.starts_with("sealed-"), "{token}");
+    assert_eq!(names(&client.list(&format!("limit=1&continue={token}")).await.unwrap()), ["y"]);
 }
 
 #[tokio::test(start_paused = true)]

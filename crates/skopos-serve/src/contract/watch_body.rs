@@ -30,6 +30,8 @@ pub(super) struct WatchBody<S: Source> {
     cursor: Cursor,
     /// Whether an event was sent before; tables define their columns in the first.
     any_sent: bool,
+    /// Whether what was sent last lies in a gap, where no watch can start.
+    in_gap: bool,
     bookmarks: Option<Bookmarks>,
     deadline: Instant,
     /// Looks again when the next of all these is due.
@@ -95,6 +97,7 @@ impl<S: Source> WatchBody<S> {
             phase,
             cursor,
             any_sent: false,
+            in_gap: false,
             bookmarks: None,
             deadline,
             timer: Box::pin(sleep_until(deadline)),
@@ -212,6 +215,7 @@ impl<S: Source> WatchBody<S> {
             (Some(previous), None) => (EventType::Deleted, previous),
             (None, None) => return None,
         };
+        self.in_gap = event.is_of_gap();
         let (form, revision) = (&self.watched.form, event.revision());
         let first = !std::mem::replace(&mut self.any_sent, true);
         if let Some(frame) = form.ready_frame(kind, object, revision) {
@@ -228,7 +232,8 @@ impl<S: Source> WatchBody<S> {
     fn is_bookmark_due(&mut self) -> bool {
         let Some(bookmarks) = &mut self.bookmarks else { return false };
         let now = Instant::now();
-        if now < bookmarks.due {
+        let leaves_gap = std::mem::take(&mut self.in_gap);
+        if now < bookmarks.due && !leaves_gap {
             return false;
         }
         bookmarks.plan(now);

@@ -24,6 +24,8 @@ pub struct Event<I> {
     previous: Option<I>,
     number: u64,
     at: Instant,
+    /// Whether it is a difference found after a gap.
+    of_gap: bool,
 }
 
 /// What stands behind the object in a watch frame.
@@ -49,13 +51,13 @@ impl<I: Item> Event<I> {
     /// An object that came (without `previous`) or changed.
     pub fn put(revision: u64, previous: Option<I>, object: I) -> Self {
         let kind = if previous.is_some() { EventType::Modified } else { EventType::Added };
-        Self { kind, revision, object, previous, number: 0, at: Instant::now() }
+        Self { kind, revision, object, previous, number: 0, at: Instant::now(), of_gap: false }
     }
 
     /// An object that went; `last` is its last state, with whatever resourceVersion: the event shows it with its own.
     pub fn deleted(revision: u64, last: I) -> Self {
         let kind = EventType::Deleted;
-        Self { kind, revision, object: last, previous: None, number: 0, at: Instant::now() }
+        Self { kind, revision, object: last, previous: None, number: 0, at: Instant::now(), of_gap: false }
     }
 
     /// What happened to the object, for whom it is always selected.
@@ -81,9 +83,14 @@ impl<I: Item> Event<I> {
         }
     }
 
+    /// Whether it is one of the differences that were found after a gap, whose own course is not known.
+    pub fn is_of_gap(&self) -> bool {
+        self.of_gap
+    }
+
     /// Takes its place in a window.
-    pub(super) fn enter(&mut self, number: u64, now: Instant) {
-        (self.number, self.at) = (number, now);
+    pub(super) fn enter(&mut self, number: u64, now: Instant, of_gap: bool) {
+        (self.number, self.at, self.of_gap) = (number, now, of_gap);
     }
 
     /// The how manieth event of its window it is.

@@ -96,7 +96,12 @@ struct Ring<I> {
     /// A watch may start at this revision or a later one.
     oldest_start: u64,
     reached: u64,
+    /// Stretches of history of which only the outcome is known: a watch may start at their ends, not between.
+    gaps: VecDeque<(u64, u64)>,
 }
+
+/// More gaps than these are not kept apart: what lies before them is forgotten.
+const MAX_GAPS: usize = 64;
 
 // === impl Window ===
 
@@ -104,7 +109,14 @@ impl<I: Item> Window<I> {
     /// An empty window. Watches may start at revision `start` or later: nothing that happened since is missing.
     #[must_use]
     pub fn new(options: WindowOptions, start: u64) -> Self {
-        let ring = Ring { events: VecDeque::new(), bytes: 0, count: 0, oldest_start: start, reached: start };
+        let ring = Ring {
+            events: VecDeque::new(),
+            bytes: 0,
+            count: 0,
+            oldest_start: start,
+            reached: start,
+            gaps: VecDeque::new(),
+        };
         Self {
             frames: Mutex::new(Frames::new(options.frame_bytes)),
             options,
@@ -120,16 +132,41 @@ impl<I: Item> Window<I> {
 
     /// Adds events, in the order of their revisions, and wakes the watchers once.
     pub fn extend(&self, events: impl IntoIterator<Item = Event<I>>) {
+        self.append(events);
+        self.wake();
+    }
+
+    /// Adds events, in the order of their revisions, and wakes nobody: [`wake`](Window::wake) when you can.
+    pub fn append(&self, events: impl IntoIterator<Item = Event<I>>) {
         let now = Instant::now();
-        let count = {
+        let mut ring = self.ring.write();
+        for event in events {
+            ring.push(event, now, false);
+        }
+        ring.trim(&self.options, now);
+    }
+
+    /// Wakes the watchers, and ends those that do not read.
+    pub fn wake(&self) {
+        self.hub.told(self.count(), Instant::now(), &self.options);
+    }
+
+    /// Adds the differences that were found after a gap in history, which reaches up to revision `reached`.
+    ///
+    /// Watches that are open see them as events. None may start inside the gap: what was there and went within it is known
+    /// to such a client and to nobody else. Bookmarks bring the open ones to the end of the gap.
+    pub fn extend_gap(&self, differences: impl IntoIterator<Item = Event<I>>, reached: u64) {
+        let now = Instant::now();
+        {
             let mut ring = self.ring.write();
-            for event in events {
-                ring.push(event, now);
+            let begun = ring.reached;
+            for event in differences {
+                ring.push(event, now, true);
             }
+            ring.end_gap(begun, reached);
             ring.trim(&self.options, now);
-            ring.count
-        };
-        self.hub.told(count, now, &self.options);
+        }
+        self.wake();
     }
 
     /// No event up to this revision is missing: what a bookmark says.
@@ -143,6 +180,7 @@ impl<I: Item> Window<I> {
         {
             let mut ring = self.ring.write();
             ring.events.clear();
+            ring.gaps.clear();
             ring.bytes = 0;
             (ring.oldest_start, ring.reached) = (start, start);
         }
@@ -152,10 +190,7 @@ impl<I: Item> Window<I> {
     /// Forgets the events up to this revision; watches that are open and have read them go on.
     pub fn forget(&self, revision: u64) {
         let mut ring = self.ring.write();
-        while ring.events.front().is_some_and(|event| event.revision() <= revision) {
-            ring.drop_oldest();
-        }
-        ring.oldest_start = ring.oldest_start.max(revision);
+        ring.forget(revision);
     }
 
     /// Takes back the events after this revision, as a restored etcd does. Open watches are told nothing.
@@ -168,6 +203,7 @@ impl<I: Item> Window<I> {
         }
         ring.oldest_start = ring.oldest_start.min(revision);
         ring.reached = ring.reached.min(revision);
+        ring.gaps.retain(|(begun, _)| *begun < revision);
     }
 
     /// Ends all watches in order, without an event (W6).
@@ -184,9 +220,11 @@ impl<I: Item> Window<I> {
     /// Behind the events of `revision` and those before it.
     ///
     /// # Errors
-    /// The oldest revision at which a watch may start, if this one is older.
+    /// The oldest revision at which a watch may start, if this one is older, or the end of the gap that it lies in.
     pub fn start(&self, revision: u64) -> Result<Cursor, u64> {
-        let oldest = self.oldest_start();
+        let ring = self.ring.read();
+        let gap = ring.gaps.iter().find(|(begun, ended)| *begun < revision && revision < *ended);
+        let oldest = gap.map_or(ring.oldest_start, |(_, ended)| *ended);
         if revision < oldest { Err(oldest) } else { Ok(Cursor::after(revision)) }
     }
 
@@ -256,8 +294,8 @@ impl<I: Item> Window<I> {
 // === impl Ring ===
 
 impl<I: Item> Ring<I> {
-    fn push(&mut self, mut event: Event<I>, now: Instant) {
-        event.enter(self.count, now);
+    fn push(&mut self, mut event: Event<I>, now: Instant, of_gap: bool) {
+        event.enter(self.count, now, of_gap);
         self.count += 1;
         self.reached = self.reached.max(event.revision());
         self.bytes += event.cost();
@@ -276,6 +314,28 @@ impl<I: Item> Ring<I> {
             self.oldest_start = oldest.revision();
             self.drop_oldest();
         }
+    }
+
+    /// The history between the two is a gap.
+    fn end_gap(&mut self, begun: u64, ended: u64) {
+        self.reached = self.reached.max(ended);
+        let start = self.oldest_start;
+        self.gaps.retain(|(_, ended)| *ended > start);
+        if begun < ended {
+            self.gaps.push_back((begun, ended));
+        }
+        if self.gaps.len() > MAX_GAPS
+            && let Some((_, ended)) = self.gaps.pop_front()
+        {
+            self.forget(ended);
+        }
+    }
+
+    fn forget(&mut self, revision: u64) {
+        while self.events.front().is_some_and(|event| event.revision() <= revision) {
+            self.drop_oldest();
+        }
+        self.oldest_start = self.oldest_start.max(revision);
     }
 
     fn drop_oldest(&mut self) {

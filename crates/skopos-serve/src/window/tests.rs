@@ -123,6 +123,27 @@ async fn every_event_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_starts_at_either_end_of_a_gap_and_not_inside() {
+    let window = window(WindowOptions::default());
+    window.extend([1, 2].map(event));
+    window.extend_gap([12, 15].map(event), 20);
+    window.push(event(25));
+    assert_eq!(
+        [2, 3, 15, 19, 20, 22].map(|at| window.start(at).err()),
+        [None, Some(20), Some(20), Some(20), None, None]
+    );
+    let mut cursor = window.start(2).unwrap();
+    let events = window.read(&cursor, None, 10).unwrap();
+    assert_eq!(events.iter().map(|event| event.is_of_gap()).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(take(&window, &mut cursor, 10), Some(vec![12, 15, 25]));
+    for gap in 0..200 {
+        window.extend_gap([], 30 + 2 * gap);
+    }
+    assert!(window.start(25).is_err(), "too many gaps to be kept apart");
+    assert_eq!([428, 427, 426].map(|at| window.start(at).err()), [None, Some(428), None]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn broken_history_ends_watches_and_begins_anew() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
