@@ -24,6 +24,7 @@
 mod contract;
 pub mod deadline;
 pub mod discovery;
+mod gzip;
 mod json;
 mod request;
 pub mod resources;
@@ -35,6 +36,7 @@ mod testing;
 mod window;
 
 pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
+pub use gzip::{BlockCache, BlockStats, Blocks};
 pub use json::with_revision;
 pub use request::{Query, RequestInfo, RequestTarget, RequestVerb};
 pub use resources::{PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, Verb};

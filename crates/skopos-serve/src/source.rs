@@ -9,6 +9,7 @@ use serde_json::Value;
 use skopos_wire::{ContinueToken, FieldSource, LabelSource, Status};
 use thiserror::Error;
 
+use crate::gzip::Blocks;
 use crate::json::with_revision;
 use crate::table::LeadingColumn;
 use crate::window::{EventType, Window};
@@ -56,6 +57,11 @@ pub trait Source: Clone + Send + Sync + 'static {
     /// Columns that stand before all others in tables; each item has a cell for each.
     fn columns(&self) -> &[LeadingColumn] {
         &[]
+    }
+
+    /// Where blocks of objects are kept, of which compressed lists are made. Without, lists are not compressed.
+    fn blocks(&self) -> Option<&Blocks> {
+        None
     }
 
     /// What a list says of itself beside its revision, as annotations.
@@ -106,7 +112,7 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
         }
     }
 
-    /// The buffer that the JSON is, or is made of.
+    /// The buffer that the JSON is, or is made of, in one way as long as the source is the same.
     fn origin(&self) -> Bytes {
         self.json()
     }

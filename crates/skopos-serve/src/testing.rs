@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use parking_lot::RwLock;
 use skopos_wire::{ContinueToken, FieldSource, LabelSource, Limits, RawObject, Status};
 
+use crate::gzip::{BlockCache, Blocks};
 use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted, object_key};
 use crate::window::{Event, Window, WindowOptions};
 
@@ -22,6 +23,7 @@ pub(crate) struct Object(pub(crate) RawObject);
 pub(crate) struct Memory {
     state: Arc<RwLock<State>>,
     window: Arc<Window<Object>>,
+    pub(crate) blocks: Blocks,
     /// Whether it uses what else a source may say of its lists.
     pub(crate) speaks_for_itself: bool,
 }
@@ -38,7 +40,8 @@ pub(crate) struct State {
 impl Memory {
     pub(crate) fn new(options: WindowOptions) -> Self {
         let window = Arc::new(Window::new(options, 0));
-        Self { state: Arc::default(), window, speaks_for_itself: false }
+        let blocks = BlockCache::new(64 << 20).blocks();
+        Self { state: Arc::default(), window, blocks, speaks_for_itself: false }
     }
 
     /// Creates or replaces `namespace/name`, with labels and content.
@@ -99,6 +102,10 @@ impl Source for Memory {
 
     fn jitter(&self) -> f64 {
         0.0
+    }
+
+    fn blocks(&self) -> Option<&Blocks> {
+        Some(&self.blocks)
     }
 
     fn counts(&self) -> bool {

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use skopos_serve::{Compacted, Contents, ReadError, ResourceType, Source, Wanted, Window, object_key};
+use skopos_serve::{
+    Blocks, Compacted, Contents, ReadError, ResourceType, Source, Wanted, Window, object_key,
+};
 use tokio::time::{Instant, sleep};
 
 use crate::clock::Clock;
@@ -23,6 +25,7 @@ pub(crate) struct StoredResource {
     facts: Arc<RequestFacts>,
     clock: Clock,
     rng: Arc<Mutex<fastrand::Rng>>,
+    blocks: Blocks,
 }
 
 /// The resource at one revision.
@@ -46,6 +49,7 @@ impl StoredResource {
             facts,
             clock: state.clock,
             rng: state.rng.clone(),
+            blocks: state.blocks.clone(),
         }
     }
 
@@ -106,6 +110,10 @@ impl Source for StoredResource {
 
     fn jitter(&self) -> f64 {
         self.rng.lock().f64()
+    }
+
+    fn blocks(&self) -> Option<&Blocks> {
+        Some(&self.blocks)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skopos_serve::{Registry, ServeOptions};
+use skopos_serve::{Blocks, Registry, ServeOptions};
 use tokio::sync::Notify;
 
 use crate::auth::Auth;
@@ -22,6 +22,8 @@ pub(crate) struct ServerState {
     /// Names, uids and jitter; seeded, so that a run can be repeated.
     pub(crate) rng: Arc<Mutex<fastrand::Rng>>,
     pub(crate) contract: ServeOptions,
+    /// Of which compressed lists are made.
+    pub(crate) blocks: Blocks,
     pub(crate) auth: Auth,
     pub(crate) faults: Faults,
     pub(crate) log: RequestLog,

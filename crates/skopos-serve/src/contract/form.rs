@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use skopos_wire::{Status, StatusReason};
 
-use crate::json::{bare_tail, is_whole, partial, whole};
+use super::list_body::Sink;
+use crate::gzip::Part;
+use crate::json::{bare_tail, is_whole, partial, quoted, whole};
 use crate::request::Query;
 use crate::resources::ResourceType;
 use crate::source::Item;
@@ -129,32 +131,51 @@ impl Form {
         matches!(self.kind, Kind::Table(_))
     }
 
-    /// The kind and the apiVersion of a list that is no table.
-    pub(super) fn list_kind(&self) -> (String, String) {
-        match self.kind {
-            Kind::Partial => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
-            _ => (self.resource.list_kind.clone(), self.resource.api_version()),
+    /// What stands before the items of a list; behind them stand `]}` and a newline.
+    pub(super) fn list_opening(&self, metadata: Value) -> String {
+        let (kind, api_version) = match &self.kind {
+            Kind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
+            Kind::Table(_) => ("Table", "meta.k8s.io/v1".to_owned()),
+            Kind::Full => (self.resource.list_kind.as_str(), self.resource.api_version()),
+        };
+        let (kind, api_version) = (quoted(kind), quoted(&api_version));
+        let items = match &self.kind {
+            Kind::Table(writer) => format!("\"columnDefinitions\":{},\"rows\"", writer.definitions()),
+            _ => "\"items\"".to_owned(),
+        };
+        format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata},{items}:[")
+    }
+
+    /// One object as it stands in a list.
+    pub(super) fn write_item(&self, item: &impl Item, now: Timestamp, out: &mut impl Sink) {
+        match &self.kind {
+            Kind::Full if self.resource.custom => self.write_whole(item, out),
+            // Items of typed lists carry no kind and apiVersion of their own.
+            Kind::Full => out.part(item, Part::Tail, |text| {
+                text.push(b'{');
+                text.extend_from_slice(&bare_tail(&item.json()));
+            }),
+            Kind::Partial => write_metadata(item, out),
+            Kind::Table(writer) => {
+                let object = serde_json::from_slice(&item.json()).unwrap_or_default();
+                let cells = writer.cells(&object, item.cells(), now);
+                out.text(format!("{{\"cells\":{cells},\"object\":").as_bytes());
+                match writer.include() {
+                    IncludeObject::None => out.text(b"null"),
+                    IncludeObject::Metadata => write_metadata(item, out),
+                    IncludeObject::Object => self.write_whole(item, out),
+                }
+                out.text(b"}");
+            }
         }
     }
 
-    /// The whole list, if it is a table.
-    pub(super) fn list_table<I: Item>(&self, items: &[I], metadata: Value, now: Timestamp) -> Option<Bytes> {
-        let Kind::Table(writer) = &self.kind else { return None };
-        let rows = items.iter().map(|item| row(writer, item, &item.json(), now)).collect();
-        Some(writer.table(metadata, rows, true).to_string().into())
-    }
-
-    /// One object as it stands in a list that is no table.
-    pub(super) fn push_list_item(&self, item: &impl Item, out: &mut Vec<u8>) {
+    fn write_whole(&self, item: &impl Item, out: &mut impl Sink) {
         let json = item.json();
-        match self.kind {
-            Kind::Partial => out.extend_from_slice(&partial(&json)),
-            // Items of typed lists carry no kind and apiVersion of their own.
-            _ if !self.resource.custom => {
-                out.push(b'{');
-                out.extend_from_slice(&bare_tail(&json));
-            }
-            _ => out.extend_from_slice(&whole(json, &self.resource)),
+        match is_whole(&json, &self.resource) {
+            true => out.part(item, Part::Whole, |text| text.extend_from_slice(&json)),
+            // It would be another text for each version of the API.
+            false => out.text(&whole(json, &self.resource)),
         }
     }
 
@@ -175,6 +196,10 @@ impl Form {
             }
         }
     }
+}
+
+fn write_metadata(item: &impl Item, out: &mut impl Sink) {
+    out.part(item, Part::Metadata, |text| text.extend_from_slice(&partial(&item.json())));
 }
 
 fn row(writer: &TableWriter, item: &impl Item, json: &[u8], now: Timestamp) -> Value {

@@ -4,7 +4,7 @@ use skopos_wire::{ContinueToken, Status};
 use tokio::task::yield_now;
 
 use super::form::Purpose;
-use super::list_body::{ListHead, respond_with_list};
+use super::list_body::{ListBody, ListHead, accepts_gzip};
 use super::options::{ListOptions, Match, Version};
 use super::{Form, Permit, Request, Selection, ServeOptions};
 use crate::respond::Response;
@@ -37,7 +37,9 @@ pub async fn list<S: Source>(
         remaining: page.remaining.filter(|_| source.counts()),
         annotations: source.list_annotations(),
     };
-    Ok(respond_with_list(form, &head, page.items, request.headers, source.now()))
+    let blocks = source.blocks().filter(|_| accepts_gzip(request.headers));
+    let list = ListBody::new(form, &head, page.items, source.now());
+    Ok(list.respond(blocks, options.gzip_from))
 }
 
 /// Where a list reads: a state, from a key on, so many objects.

@@ -1,19 +1,16 @@
 //! The body of a LIST, written while it is sent: stored bytes go out as they are, and the whole never exists at once.
 
-use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 
 use super::Form;
-use crate::json::quoted;
+use crate::gzip::{BlockKey, Blocks, Member, Part};
 use crate::respond::{self, BodyError, Response};
 use crate::source::Item;
 
@@ -26,50 +23,45 @@ pub(super) struct ListHead {
     pub(super) annotations: Vec<(String, String)>,
 }
 
-/// The response to a LIST.
-pub(super) fn respond_with_list<I: Item>(
+/// The text of a list that is not written yet.
+pub(super) struct ListBody<I> {
+    opening: Option<String>,
+    items: std::vec::IntoIter<I>,
+    first: bool,
     form: Form,
-    head: &ListHead,
-    items: Vec<I>,
-    headers: &HeaderMap,
     now: Timestamp,
-) -> Response {
-    if let Some(table) = form.list_table(&items, head.metadata_value(), now) {
-        return respond::json_bytes(StatusCode::OK, table);
-    }
-    let (kind, api_version) = form.list_kind();
-    let opening = format!(
-        "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{},\"items\":[",
-        quoted(&kind),
-        quoted(&api_version),
-        head.metadata_value()
-    );
-    let size: usize = opening.len() + items.iter().map(|item| item.origin().len()).sum::<usize>();
-    let gzip = size > GZIP_FROM && accepts_gzip(headers);
-    let body = ListBody {
-        opening: Some(opening),
-        items: items.into_iter(),
-        first: true,
-        form,
-        gzip: gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast())),
-        done: false,
-    };
-    let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
-    *response.body_mut() = body.boxed_unsync();
-    if gzip {
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    }
-    response
+    output: Output,
 }
 
-/// L12: smaller answers are not compressed.
-const GZIP_FROM: usize = 128 * 1024;
+enum Output {
+    Plain,
+    Gzip(Gzip),
+    /// All is written.
+    Done,
+}
 
-/// How much is written at a time.
+struct Gzip {
+    /// None before the first piece.
+    member: Option<Member>,
+    blocks: Blocks,
+}
+
+/// Where the text of a list goes.
+pub(super) trait Sink {
+    /// Text of this list alone.
+    fn text(&mut self, text: &[u8]);
+
+    /// A part of an object, which `write` writes: the same for all lists of the source.
+    fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>));
+
+    /// How much was done for the piece so far, in bytes.
+    fn done(&self) -> usize;
+}
+
+/// About how much is written at a time.
 const CHUNK: usize = 64 * 1024;
 
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepts = |value: &HeaderValue| {
         let clauses = value.to_str().unwrap_or_default().split(',');
         clauses
@@ -97,35 +89,77 @@ impl ListHead {
     }
 }
 
-struct ListBody<I> {
-    opening: Option<String>,
-    items: std::vec::IntoIter<I>,
-    first: bool,
-    form: Form,
-    gzip: Option<GzEncoder<Vec<u8>>>,
-    done: bool,
-}
-
 // === impl ListBody ===
 
 impl<I: Item> ListBody<I> {
-    /// The next piece of JSON, and whether it is the last.
-    fn fill(&mut self) -> (Vec<u8>, bool) {
-        let mut chunk = Vec::with_capacity(CHUNK + 8 * 1024);
-        if let Some(opening) = self.opening.take() {
-            chunk.extend_from_slice(opening.as_bytes());
+    pub(super) fn new(form: Form, head: &ListHead, items: Vec<I>, now: Timestamp) -> Self {
+        let opening = Some(form.list_opening(head.metadata_value()));
+        Self { opening, items: items.into_iter(), first: true, form, now, output: Output::Plain }
+    }
+
+    /// The response, compressed by means of `blocks` if they are given and it has at least `gzip_from` bytes.
+    pub(super) fn respond(mut self, blocks: Option<&Blocks>, gzip_from: usize) -> Response {
+        let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
+        if let Some(blocks) = blocks.filter(|_| self.is_as_long_as(gzip_from)) {
+            self.output = Output::Gzip(Gzip { member: None, blocks: blocks.clone() });
+            let headers = response.headers_mut();
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         }
-        while chunk.len() < CHUNK {
+        *response.body_mut() = self.boxed_unsync();
+        response
+    }
+
+    /// Whether the text has about so many bytes or more.
+    fn is_as_long_as(&self, bytes: usize) -> bool {
+        let mut size = self.opening.as_ref().map_or(0, String::len);
+        self.items.as_slice().iter().any(|item| {
+            size += item.origin().len();
+            size > bytes
+        }) || size > bytes
+    }
+
+    /// The next piece.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let mut out = Vec::with_capacity(CHUNK + 8 * 1024);
+        match std::mem::replace(&mut self.output, Output::Done) {
+            Output::Done => return None,
+            Output::Plain => {
+                if !self.write(&mut out) {
+                    self.output = Output::Plain;
+                }
+            }
+            Output::Gzip(Gzip { member, blocks }) => {
+                let member = member.unwrap_or_else(|| Member::begin(&mut out));
+                let mut sink = GzipSink { member, blocks, out, text: Vec::new(), compressed: 0 };
+                let ended = self.write(&mut sink);
+                let (member, blocks);
+                (member, blocks, out) = sink.finish();
+                match ended {
+                    true => member.end(&mut out),
+                    false => self.output = Output::Gzip(Gzip { member: Some(member), blocks }),
+                }
+            }
+        }
+        Some(out.into())
+    }
+
+    /// Writes a piece; says whether it was the last.
+    fn write(&mut self, out: &mut impl Sink) -> bool {
+        if let Some(opening) = self.opening.take() {
+            out.text(opening.as_bytes());
+        }
+        while out.done() < CHUNK {
             let Some(item) = self.items.next() else {
-                chunk.extend_from_slice(b"]}\n");
-                return (chunk, true);
+                out.text(b"]}\n");
+                return true;
             };
             if !std::mem::take(&mut self.first) {
-                chunk.push(b',');
+                out.text(b",");
             }
-            self.form.push_list_item(&item, &mut chunk);
+            self.form.write_item(&item, self.now, out);
         }
-        (chunk, false)
+        false
     }
 }
 
@@ -140,23 +174,67 @@ impl<I: Item> Body for ListBody<I> {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        while !self.done {
-            let (chunk, last) = self.fill();
-            self.done = last;
-            let chunk = match &mut self.gzip {
-                None => chunk,
-                Some(gzip) => {
-                    gzip.write_all(&chunk)?;
-                    if last {
-                        gzip.try_finish()?;
-                    }
-                    std::mem::take(gzip.get_mut())
-                }
-            };
-            if !chunk.is_empty() {
-                return Poll::Ready(Some(Ok(Frame::data(chunk.into()))));
-            }
+        Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
+    }
+}
+
+impl Sink for Vec<u8> {
+    fn text(&mut self, text: &[u8]) {
+        self.extend_from_slice(text);
+    }
+
+    fn part(&mut self, _: &impl Item, _: Part, write: impl FnOnce(&mut Vec<u8>)) {
+        write(self);
+    }
+
+    fn done(&self) -> usize {
+        self.len()
+    }
+}
+
+/// Text that is stored between blocks.
+struct GzipSink {
+    member: Member,
+    blocks: Blocks,
+    out: Vec<u8>,
+    /// Text that is not stored yet: what comes in a row goes into one stored block.
+    text: Vec<u8>,
+    /// How many bytes had to be compressed.
+    compressed: usize,
+}
+
+// === impl GzipSink ===
+
+impl GzipSink {
+    fn store(&mut self) {
+        if !self.text.is_empty() {
+            self.member.stored(&self.text, &mut self.out);
+            self.text.clear();
         }
-        Poll::Ready(None)
+    }
+
+    fn finish(mut self) -> (Member, Blocks, Vec<u8>) {
+        self.store();
+        (self.member, self.blocks, self.out)
+    }
+}
+
+impl Sink for GzipSink {
+    fn text(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+    }
+
+    fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>)) {
+        self.store();
+        let compressed = &mut self.compressed;
+        let block = self.blocks.get_or_make(BlockKey { origin: item.origin(), part }, |text| {
+            write(text);
+            *compressed += text.len();
+        });
+        self.member.block(&block, &mut self.out);
+    }
+
+    fn done(&self) -> usize {
+        self.out.len() + self.text.len() + self.compressed
     }
 }

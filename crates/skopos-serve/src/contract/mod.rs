@@ -54,6 +54,8 @@ pub struct ServeOptions {
     pub request_timeout: Duration,
     /// Whether watches may start with the state (`sendInitialEvents`).
     pub watch_list: bool,
+    /// Lists that are smaller are not compressed, in bytes (128 KiB).
+    pub gzip_from: usize,
 }
 
 impl Default for ServeOptions {
@@ -66,6 +68,7 @@ impl Default for ServeOptions {
             freshness_wait: Duration::from_secs(3),
             request_timeout: Duration::from_secs(60),
             watch_list: true,
+            gzip_from: 128 * 1024,
         }
     }
 }

@@ -140,7 +140,8 @@ impl TableWriter {
         Value::Object(row)
     }
 
-    fn cells(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
+    /// The cells of one object alone.
+    pub(crate) fn cells(&self, object: &Value, leading: Vec<Value>, now: Timestamp) -> Value {
         let row = Row { object, now };
         let mut cells = leading;
         cells.resize(self.leading.len(), Value::Null);
@@ -157,7 +158,8 @@ impl TableWriter {
         Value::Array(cells)
     }
 
-    fn definitions(&self) -> Value {
+    /// What the columns are.
+    pub(crate) fn definitions(&self) -> Value {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
         let builtin = |column: &Column| {
             let format = if column.name == "Name" { "name" } else { "" };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use skopos_serve::{Registry, ResourceType, ServeOptions};
+use skopos_serve::{BlockCache, Registry, ResourceType, ServeOptions};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,9 @@ use crate::serve::{
 use crate::state::ServerState;
 use crate::storage::{HistoryLimits, Storage};
 use crate::workloads::Lifecycle;
+
+/// The most that is kept of compressed objects, with the objects that would be gone otherwise.
+const MAX_BLOCK_BYTES: usize = 512 << 20;
 
 /// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own
 /// times and limits.
@@ -303,6 +306,7 @@ impl TestServerBuilder {
             clock: Clock::starting_at(self.start_time),
             rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),
             contract: self.contract,
+            blocks: BlockCache::new(MAX_BLOCK_BYTES).blocks(),
             auth,
             faults: Faults::new(),
             log: RequestLog::new(self.log_capacity, activity.clone(), self.observer),

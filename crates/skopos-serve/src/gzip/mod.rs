@@ -1,0 +1,174 @@
+//! Compressed lists without compressing them: each object's JSON is compressed once, into a block that can be put behind any
+//! other, and a list is these blocks one after another.
+//!
+//! ```text
+//!  gzip header │ stored: {"kind":"PodList",...,"items":[ │ block of pod 1 │ stored: , │ block of pod 2 │ ... │ stored: ]} │ end
+//! ```
+//!
+//! A block is made by a compressor that has seen nothing before, so that it refers to nothing outside of itself, and ends
+//! with a full flush, so that it ends at a whole byte. What belongs to one list alone stands between them as it is, in
+//! stored blocks. The checksum of the whole is combined from those of its parts.
+
+mod cache;
+
+use crc32fast::Hasher;
+use flate2::{Compress, Compression, FlushCompress};
+
+pub use self::cache::{BlockCache, BlockStats, Blocks};
+pub(crate) use self::cache::{BlockKey, Part};
+
+/// A piece of compressed text that can stand anywhere in a gzip member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    deflated: Box<[u8]>,
+    crc: u32,
+    /// How long the text is.
+    len: usize,
+}
+
+/// A gzip member in the making: how its checksum and length stand.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    crc: Hasher,
+    /// Modulo 2^32, as the member's end has it.
+    len: u32,
+}
+
+// === impl Block ===
+
+impl Block {
+    pub(crate) fn of(text: &[u8]) -> Self {
+        let mut compress = Compress::new(Compression::default(), false);
+        let mut deflated = Vec::with_capacity(text.len() / 2 + 64);
+        loop {
+            let done = compress.total_in() as usize;
+            let before = compress.total_out();
+            // Given room, a compressor that is only ever flushed has nothing to complain of.
+            let status = compress.compress_vec(&text[done..], &mut deflated, FlushCompress::Full);
+            let all_in = compress.total_in() as usize == text.len();
+            let room = deflated.capacity() > deflated.len();
+            if status.is_err() || all_in && (room || compress.total_out() == before) {
+                break;
+            }
+            deflated.reserve(deflated.capacity().max(64));
+        }
+        Self { deflated: deflated.into(), crc: crc32fast::hash(text), len: text.len() }
+    }
+
+    /// How many bytes it holds.
+    pub(crate) fn size(&self) -> usize {
+        self.deflated.len()
+    }
+}
+
+// === impl Member ===
+
+impl Member {
+    /// Begins a member.
+    pub(crate) fn begin(out: &mut Vec<u8>) -> Self {
+        // Deflate, no flags, no time, no level, no system.
+        out.extend_from_slice(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]);
+        Self { crc: Hasher::new(), len: 0 }
+    }
+
+    /// Text as it is.
+    pub(crate) fn stored(&mut self, text: &[u8], out: &mut Vec<u8>) {
+        for piece in text.chunks(MAX_STORED) {
+            let len = piece.len() as u16;
+            out.push(0);
+            out.extend_from_slice(&len.to_le_bytes());
+            out.extend_from_slice(&(!len).to_le_bytes());
+            out.extend_from_slice(piece);
+        }
+        self.crc.update(text);
+        self.len = self.len.wrapping_add(text.len() as u32);
+    }
+
+    /// The text of a block.
+    pub(crate) fn block(&mut self, block: &Block, out: &mut Vec<u8>) {
+        out.extend_from_slice(&block.deflated);
+        self.crc.combine(&Hasher::new_with_initial_len(block.crc, block.len as u64));
+        self.len = self.len.wrapping_add(block.len as u32);
+    }
+
+    /// Ends the member.
+    pub(crate) fn end(self, out: &mut Vec<u8>) {
+        // A last block without content.
+        out.extend_from_slice(&[3, 0]);
+        out.extend_from_slice(&self.crc.finalize().to_le_bytes());
+        out.extend_from_slice(&self.len.to_le_bytes());
+    }
+}
+
+/// The most that a stored block holds.
+const MAX_STORED: usize = 0xffff;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use flate2::read::GzDecoder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A part of a text: stored, or as a block.
+    #[derive(Clone, Debug)]
+    enum Piece {
+        Stored(Vec<u8>),
+        Block(Vec<u8>),
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..300),
+            (0..80_000usize, any::<u8>()).prop_map(|(len, byte)| vec![byte; len]),
+            // Hardly compressible and longer than any buffer that was reserved for it.
+            (0..80_000usize, any::<u64>()).prop_map(|(len, seed)| {
+                let mut rng = fastrand::Rng::with_seed(seed);
+                std::iter::repeat_with(|| rng.u8(..)).take(len).collect()
+            }),
+        ]
+    }
+
+    fn piece() -> impl Strategy<Value = Piece> {
+        prop_oneof![text().prop_map(Piece::Stored), text().prop_map(Piece::Block)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn stored_texts_and_blocks_in_any_order_are_one_member(pieces in prop::collection::vec(piece(), 0..6)) {
+            let mut out = Vec::new();
+            let mut expected = Vec::new();
+            let mut member = Member::begin(&mut out);
+            for piece in &pieces {
+                match piece {
+                    Piece::Stored(text) => {
+                        member.stored(text, &mut out);
+                        expected.extend_from_slice(text);
+                    }
+                    Piece::Block(text) => {
+                        member.block(&Block::of(text), &mut out);
+                        expected.extend_from_slice(text);
+                    }
+                }
+            }
+            member.end(&mut out);
+            let mut decoder = GzDecoder::new(out.as_slice());
+            let mut read = Vec::new();
+            // It checks length and checksum.
+            decoder.read_to_end(&mut read).unwrap();
+            prop_assert!(read == expected);
+            prop_assert!(decoder.into_inner().is_empty(), "nothing is left behind the member");
+        }
+    }
+
+    #[test]
+    fn a_block_is_smaller_than_its_text() {
+        let text = br#"{"metadata":{"labels":{"app":"web"}},"spec":{"app":"web"}}"#.repeat(50);
+        assert!(Block::of(&text).size() < text.len() / 20);
+        assert_eq!(Block::of(&text), Block::of(&text));
+    }
+}
