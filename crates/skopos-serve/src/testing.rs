@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +32,8 @@ pub(crate) struct Memory {
 /// The objects in the order of their keys, and their revision.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
+    /// The most that was asked for at once.
+    largest_page: Arc<AtomicUsize>,
     revision: u64,
     objects: BTreeMap<String, Object>,
 }
@@ -52,6 +55,11 @@ impl Memory {
         let old = state.objects.insert(object_key(Some(namespace), name), object.clone());
         self.window.push(Event::put(state.revision, old, object));
         state.revision
+    }
+
+    /// The most objects that were asked for at once.
+    pub(crate) fn largest_page(&self) -> usize {
+        self.state.read().largest_page.load(Ordering::Relaxed)
     }
 
     pub(crate) fn delete(&self, namespace: &str, name: &str) -> u64 {
@@ -148,6 +156,7 @@ impl Contents for State {
         from: Option<&str>,
         max: usize,
     ) -> Result<Vec<Object>, Compacted> {
+        self.largest_page.fetch_max(max, Ordering::Relaxed);
         let from = from.unwrap_or_default();
         let found = self.objects.values().filter(|object| {
             namespace.is_none_or(|ns| object.namespace() == Some(ns))

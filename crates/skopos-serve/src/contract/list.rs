@@ -150,12 +150,12 @@ impl Place {
 }
 
 /// How many objects are looked at in one go.
-const BATCH: usize = 1000;
+pub(super) const BATCH: usize = 1000;
 /// How often a list of whatever state is begun again.
-const ATTEMPTS: usize = 3;
+pub(super) const ATTEMPTS: usize = 3;
 
 /// The key that follows the object's, in the scope.
-fn after(item: &impl Item, namespace: Option<&str>) -> String {
+pub(super) fn after(item: &impl Item, namespace: Option<&str>) -> String {
     item.key(namespace) + "\0"
 }
 

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt as _;
 use proptest::prelude::*;
@@ -307,6 +308,59 @@ async fn what_may_not_be_seen_is_in_no_list_count_token_or_event() {
     all.source.delete("a", "a");
     let story: Vec<_> = stream.story().await.into_iter().map(|(kind, name)| kind + " " + &name).collect();
     assert_eq!(story, ["ADDED a", "ADDED b", "ADDED c", "ADDED d", "DELETED a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_list_is_read_in_batches_and_sent_in_pieces() {
+    let client = Client::new();
+    for number in 0..2500 {
+        client.source.put("a", &format!("p{number:04}"), &[], &"x".repeat(200));
+    }
+    let response = client.list_response("").await.unwrap();
+    let mut body = response.into_body();
+    let (mut text, mut largest) = (Vec::new(), 0);
+    while let Some(piece) = body.frame().await {
+        let piece = piece.unwrap().into_data().unwrap();
+        largest = largest.max(piece.len());
+        text.extend_from_slice(&piece);
+    }
+    assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["items"].as_array().map(Vec::len), Some(2500));
+    let stream = client.watch("resourceVersion=0&timeoutSeconds=1").await;
+    assert_eq!(stream.story().await.len(), 2500);
+    assert!(client.source.largest_page() <= 1001, "{}", client.source.largest_page());
+    assert!(largest < 70_000, "{largest}");
+}
+
+/// Reads what is there of a stream, and how many events that is.
+fn drain(stream: &mut Stream) -> usize {
+    let mut events = 0;
+    while let Some(Some(chunk)) = stream.chunk().now_or_never() {
+        events += chunk.iter().filter(|byte| **byte == b'\n').count();
+    }
+    events
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_watch_each_event_is_encoded_once_and_everybody_gets_it() {
+    for (watchers, events, pause) in [(10_000, 10, 200), (100, 1000, 1)] {
+        let client = Client::new();
+        let mut streams = Vec::new();
+        for _ in 0..watchers {
+            streams.push(client.watch("resourceVersion=0&allowWatchBookmarks=true").await);
+        }
+        streams.iter_mut().for_each(|stream| assert_eq!(drain(stream), 1, "the bookmark of the state"));
+        // One of them reads no more.
+        let mut stuck = client.watch("resourceVersion=0").await;
+        let mut seen = 0;
+        for event in 0..events {
+            client.source.put("a", &format!("p{}", event % 7), &[], "text");
+            tokio::time::advance(Duration::from_millis(pause)).await;
+            seen += streams.iter_mut().map(drain).sum::<usize>();
+        }
+        assert_eq!(seen, watchers * events);
+        assert_eq!(client.source.window().stats().encoded, events as u64);
+        assert_eq!((client.source.window().stats().watchers, drain(&mut stuck)), (watchers + 1, events));
+    }
 }
 
 /// A change of one of a few objects in one of a few namespaces.

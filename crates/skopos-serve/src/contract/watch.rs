@@ -5,14 +5,16 @@ use std::time::Duration;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use skopos_wire::Status;
+use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::form::Purpose;
+use super::list::{ATTEMPTS, BATCH, after};
 use super::options::{Version, WatchOptions};
 use super::watch_body::{WatchBody, Watched};
 use super::{Form, Request, Selection, ServeOptions};
 use crate::respond::{self, Response};
-use crate::source::{Compacted, Contents as _, ReadError, Source, Wanted};
+use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
 use crate::window::Cursor;
 
 /// Answers a WATCH.
@@ -91,10 +93,32 @@ async fn state<S: Source>(
         // What is newest now, once it can be seen.
         Version::Unset => Wanted::NotOlderThan(source.read(Wanted::Newest, patience).await?.revision()),
     };
-    let contents = source.read(wanted, patience).await?;
-    let objects = contents.page(selection.namespace(), None, usize::MAX)?;
-    let cursor = Cursor::after(contents.revision());
-    Ok(Start::State { objects, end_bookmark: wishes.bookmarks, cursor })
+    let mut attempts = 0;
+    loop {
+        let contents = source.read(wanted, patience).await?;
+        let cursor = Cursor::after(contents.revision());
+        match everything(&contents, selection.namespace()).await {
+            Ok(objects) => return Ok(Start::State { objects, end_bookmark: wishes.bookmarks, cursor }),
+            // Any newer state does as well as one that is compacted while it is read.
+            Err(_) if attempts < ATTEMPTS => attempts += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// All objects, taken in batches, so that neither a lock of the source nor the thread is held for long.
+async fn everything<C: Contents>(contents: &C, namespace: Option<&str>) -> Result<Vec<C::Item>, Compacted> {
+    let mut objects: Vec<C::Item> = Vec::new();
+    loop {
+        let from = objects.last().map(|last| after(last, namespace));
+        let found = contents.page(namespace, from.as_deref(), BATCH)?;
+        let ended = found.len() < BATCH;
+        objects.extend(found);
+        if ended {
+            return Ok(objects);
+        }
+        yield_now().await;
+    }
 }
 
 async fn now<S: Source>(

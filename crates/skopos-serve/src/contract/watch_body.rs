@@ -346,3 +346,22 @@ impl Bookmarks {
         self.due = next.min(before_end);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Memory;
+    use crate::window::SLOT_BYTES;
+
+    /// What a watcher costs whatever it watches and however far behind it is: nothing in it grows with events.
+    #[test]
+    fn a_watcher_is_small() {
+        let body = size_of::<WatchBody<Memory>>() - size_of::<Memory>();
+        let whole = body + size_of::<Sleep>() + SLOT_BYTES;
+        println!(
+            "{whole} bytes for each watcher: stream {body}, timer {}, place {SLOT_BYTES}",
+            size_of::<Sleep>()
+        );
+        assert!(whole < 800, "{whole}");
+    }
+}

@@ -51,6 +51,10 @@ struct Slot {
 
 const IDLE: u64 = u64::MAX;
 
+/// What a place costs: the slot, its counts, and two pointers to it.
+#[cfg(test)]
+pub(crate) const SLOT_BYTES: usize = size_of::<Slot>() + 4 * size_of::<usize>();
+
 // === impl Hub ===
 
 impl Hub {

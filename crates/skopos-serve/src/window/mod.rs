@@ -23,6 +23,8 @@ use crate::source::Item;
 pub(crate) use self::event::FRAME_TAIL;
 pub use self::event::{Event, EventType};
 pub(crate) use self::frames::{Layout, Shape};
+#[cfg(test)]
+pub(crate) use self::hub::SLOT_BYTES;
 pub use self::hub::Subscription;
 
 use self::frames::Frames;
