@@ -100,7 +100,7 @@ pub(crate) struct Wiring {
     target: Arc<Target>,
     limits: Arc<Limits>,
     clock: Clock,
-    /// At most two: the main one and a second look.
+    /// At most three: the main one, a second look, and a read of what could not be decoded.
     under_way: Vec<(RequestId, BoxStream<'static, Arrival>)>,
     /// Which connection the last requests travelled on.
     travelled: VecDeque<(RequestId, ConnectionId)>,

@@ -13,9 +13,11 @@
 //! ```
 //!
 //! A key that is set aside keeps its old content, the link says `Degraded`, and further broken frames of the same key are
-//! passed over. The first good event of the key, or a list that can read it, ends that.
+//! passed over, unless they say that it is gone. The first good event of the key, or a list that can read it, ends that;
+//! and so that it ends also when the server is well and the key's event was passed over, it is read again (`again`).
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use skopos_wire::{BrokenFrame, ObjectKey, RawObject};
@@ -77,6 +79,20 @@ impl Broken {
         self.nameless = nameless;
     }
 
+    pub(super) fn is_set_aside(&self, key: &ObjectKey) -> bool {
+        self.keys.contains(key)
+    }
+
+    /// The next key after this one, and the first after the last. None if only objects without names are missing, or
+    /// some are: they come first.
+    pub(super) fn after(&self, key: Option<&ObjectKey>) -> Option<&ObjectKey> {
+        if self.nameless > 0 {
+            return None;
+        }
+        let later = key.and_then(|key| self.keys.range((Bound::Excluded(key), Bound::Unbounded)).next());
+        later.or_else(|| self.keys.first())
+    }
+
     /// A good event of the key.
     pub(super) fn readable(&mut self, key: &ObjectKey) {
         if !self.keys.is_empty() {
@@ -112,12 +128,19 @@ impl Machine {
             self.stats.duplicates += 1;
             return false;
         }
-        let set_aside = self.broken.keys.contains(key);
-        if set_aside {
-            position.applied(key, resource_version, self.now);
+        if !self.broken.keys.contains(key) {
+            return true;
+        }
+        position.applied(key, resource_version, self.now);
+        if is_deletion(frame) && self.options.content == Content::Objects {
+            // Nothing more of it has to be known, and nothing may ever tell of it again.
+            self.broken.readable(key);
+            self.stats.changes += 1;
+            self.changes.push(Change::Gone(key.clone()));
+        } else {
             sink.passed_over(key, resource_version);
         }
-        !set_aside
+        false
     }
 
     /// The stream was stopped because of this frame.
@@ -126,7 +149,7 @@ impl Machine {
             Suspect {
                 key: frame.key.clone(),
                 resource_version: frame.resource_version.clone(),
-                deletion: frame.event_type.as_deref() == Some("DELETED"),
+                deletion: is_deletion(frame),
                 reason: frame.to_string().into(),
                 stood_at: self.resource_version().cloned(),
                 times: 1,
@@ -241,4 +264,8 @@ impl Machine {
         self.flush(before, sink);
         self.start_watch(None, false);
     }
+}
+
+fn is_deletion(frame: &BrokenFrame) -> bool {
+    frame.event_type.as_deref() == Some("DELETED")
 }

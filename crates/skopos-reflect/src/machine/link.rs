@@ -59,7 +59,8 @@ pub enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Degradation {
-    /// Objects whose present state cannot be decoded. What the store has of them is older.
+    /// Objects whose present state cannot be decoded. What the store has of them is older. They are read again every 30 s
+    /// at first and every 5 minutes later, and listed as soon as one can be read.
     Undecodable {
         /// The first of them, if its name can be known.
         key: Option<ObjectKey>,

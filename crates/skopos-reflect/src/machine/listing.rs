@@ -136,7 +136,7 @@ impl Machine {
     }
 
     /// When a list may be asked for: now, or later.
-    fn list_affordable_at(&self, streamed: bool) -> Time {
+    pub(super) fn list_affordable_at(&self, streamed: bool) -> Time {
         // A list is worth nothing without the watch that goes on from it.
         let requests = if streamed { 1 } else { 2 };
         self.lists.available_at(self.now, 1).max(self.affordable_at(requests))

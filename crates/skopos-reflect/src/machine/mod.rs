@@ -1,6 +1,7 @@
 //! The list/watch protocol as a pure state machine. No I/O, no clock, no tokio: what happened and when goes in, what to
 //! do comes out, and what was learned goes to the [`Sink`].
 
+mod again;
 mod backoff;
 mod broken;
 mod classify;
@@ -28,6 +29,7 @@ pub use self::link::{Condition, Degradation, LinkState};
 pub use self::options::{Content, InitialList, MachineOptions, Resume};
 pub use self::stats::MachineStats;
 
+use self::again::Again;
 use self::backoff::{Backoff, Budget};
 use self::broken::{Broken, Resolving, Suspect};
 use self::classify::{Meaning, Verdict};
@@ -55,6 +57,8 @@ use crate::{Change, ReplaceCause, Sink, Time};
 /// * The first list is a consistent read, and so is every later one.
 /// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch goes on at the same RV.
 /// * The RV moves only over what was applied. A frame that cannot be decoded stops the stream; the RV stays.
+/// * What cannot be decoded in whatever way it is read is set aside and told; it is read again after 30 s, and then ever
+///   less often up to 5 minutes, for as long as it takes.
 /// * RVs never go back, unless two consistent reads agree that the server's did. That begins a new epoch.
 /// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and is settled by a second look.
 /// * No minute sees more than six requests (a page goes on with its list and is none) or two lists, whatever is wrong.
@@ -93,6 +97,7 @@ pub struct Machine {
     witness: Option<ResourceVersion>,
     doubt: Doubt,
     broken: Broken,
+    again: Again,
 
     backoff: Backoff,
     /// Requests that were sent, pages aside.
@@ -146,6 +151,8 @@ enum Next {
 enum Addressee {
     Main,
     SecondLook,
+    /// A read of what is set aside.
+    Again,
     Nobody,
 }
 
@@ -187,6 +194,7 @@ impl Machine {
             witness: None,
             doubt: Doubt::default(),
             broken: Broken::default(),
+            again: Again::default(),
             backoff: Backoff::default(),
             requests: Budget::new(REQUESTS),
             lists: Budget::new(LISTS),
@@ -264,7 +272,10 @@ impl Machine {
             Input::Timeout => self.on_timeout(sink),
             Input::Probed { sent_at, resource_version } => self.on_probed(sent_at, resource_version, sink),
             Input::Relist => self.on_relist(sink),
-            Input::RetryNow => self.try_early(),
+            Input::RetryNow => {
+                self.try_early();
+                self.again.hasten(self.now);
+            }
             Input::Suspended { by } => self.on_suspended(by, sink),
 
             Input::Opened { id } => match (self.addressee(id), &self.state) {
@@ -289,11 +300,11 @@ impl Machine {
                 (Addressee::SecondLook, _) => self.on_look_events(events, sink),
                 _ => {}
             },
-            Input::Got { id, object } => {
-                if self.addressee(id) == Addressee::Main {
-                    self.on_got(object, sink);
-                }
-            }
+            Input::Got { id, object } => match self.addressee(id) {
+                Addressee::Main => self.on_got(object, sink),
+                Addressee::Again => self.on_read_again(object),
+                Addressee::SecondLook | Addressee::Nobody => {}
+            },
             Input::Closed { id } => match (self.addressee(id), &self.state) {
                 (Addressee::Main, State::Streaming(_)) => {
                     self.on_stream_failed(
@@ -310,12 +321,11 @@ impl Machine {
     }
 
     fn on_failed(&mut self, id: RequestId, failure: &Failure, sink: &mut dyn Sink) {
-        let addressee = self.addressee(id);
-        if addressee == Addressee::SecondLook {
-            return self.on_look_over(sink);
-        }
-        if addressee == Addressee::Nobody {
-            return;
+        match self.addressee(id) {
+            Addressee::Main => {}
+            Addressee::SecondLook => return self.on_look_over(sink),
+            Addressee::Again => return self.read_in_vain(),
+            Addressee::Nobody => return,
         }
         let verdict = Verdict::of(failure);
         match &self.state {
@@ -339,6 +349,8 @@ impl Machine {
             Addressee::Main
         } else if self.doubt.look_id() == Some(id) {
             Addressee::SecondLook
+        } else if self.again.request() == Some(id) {
+            Addressee::Again
         } else {
             Addressee::Nobody
         }
@@ -464,6 +476,7 @@ impl Machine {
     /// Gives up whatever is under way.
     fn abandon(&mut self, sink: &mut dyn Sink) {
         self.cancel_look();
+        self.cancel_reading();
         let begun = match &self.state {
             State::Listing(listing) | State::Waiting { next: Next::Page(listing), .. } => listing.begun,
             State::Streaming(streaming) => streaming.begun,

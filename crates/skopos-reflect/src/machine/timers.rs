@@ -20,6 +20,8 @@ enum Timer {
     Doubt,
     /// There is a list again for who asked for one.
     Relist,
+    /// What is set aside is read again.
+    Again,
 }
 
 impl Machine {
@@ -31,7 +33,10 @@ impl Machine {
         let due = self.timers().into_iter().flatten().filter(|(at, _)| *at <= self.now).min();
         let Some((at, timer)) = due else { return };
         let lag = self.now.since(at);
-        if lag > OWN_LAG && matches!(timer, Timer::Patience | Timer::Doubt) && self.postpone(lag) {
+        if lag > OWN_LAG
+            && matches!(timer, Timer::Patience | Timer::Doubt | Timer::Again)
+            && self.postpone(lag)
+        {
             // We were not running (no CPU, a stopped process): what the peer sent meanwhile may not have been read yet.
             return;
         }
@@ -51,22 +56,29 @@ impl Machine {
             }
             Timer::Doubt => self.on_doubt_timer(sink),
             Timer::Relist => self.on_relist(sink),
+            Timer::Again => self.on_time_to_read_again(sink),
         }
     }
 
-    fn timers(&self) -> [Option<(Time, Timer)>; 4] {
+    fn timers(&self) -> [Option<(Time, Timer)>; 5] {
         match &self.state {
-            State::Waiting { until, .. } => [Some((*until, Timer::Proceed)), None, None, None],
-            State::Listing(listing) => [Some((listing.patience, Timer::Patience)), None, None, None],
-            State::Streaming(streaming) => [Some((streaming.patience, Timer::Patience)), None, None, None],
-            State::Resolving(resolving) => [Some((resolving.patience, Timer::Patience)), None, None, None],
+            State::Waiting { until, .. } => [Some((*until, Timer::Proceed)), None, None, None, None],
+            State::Listing(listing) => [Some((listing.patience, Timer::Patience)), None, None, None, None],
+            State::Streaming(streaming) => {
+                [Some((streaming.patience, Timer::Patience)), None, None, None, None]
+            }
+            State::Resolving(resolving) => {
+                [Some((resolving.patience, Timer::Patience)), None, None, None, None]
+            }
             State::Watching(watching) => [
                 Some((watching.patience, Timer::Patience)),
                 watching.settles_at.map(|at| (at, Timer::Settle)),
                 self.doubt_timer().map(|at| (at, Timer::Doubt)),
                 self.relist_at.map(|at| (at, Timer::Relist)),
+                // Before the stream stands nothing shows that the server is well.
+                self.again.due().filter(|_| watching.opened_at.is_some()).map(|at| (at, Timer::Again)),
             ],
-            State::Stopped => [None; 4],
+            State::Stopped => [None; 5],
         }
     }
 
@@ -105,6 +117,7 @@ impl Machine {
             State::Watching(watching) => {
                 extend(&mut watching.patience);
                 self.doubt.postpone(now, at);
+                self.again.postpone(now, at);
             }
             State::Waiting { .. } | State::Stopped => return false,
         }

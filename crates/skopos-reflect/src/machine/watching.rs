@@ -118,6 +118,7 @@ impl Machine {
     pub(super) fn set_standing(&mut self) {
         let condition = self.broken.degradation().map_or(Condition::Watching, Condition::Degraded);
         self.set_condition(condition);
+        self.plan_to_read_again();
     }
 
     /// One batch: everything that is applied of it becomes visible at once.

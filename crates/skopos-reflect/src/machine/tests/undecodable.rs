@@ -1,6 +1,6 @@
 //! What cannot be decoded: believed when, read how, set aside until when.
 
-use skopos_wire::{BrokenFrame, Limits, ObjectKey, WatchEvent};
+use skopos_wire::{BrokenFrame, Limits, ObjectKey, RawObject, WatchEvent};
 
 use super::desk::Desk;
 use super::secs;
@@ -190,4 +190,245 @@ fn what_is_broken_in_a_list_is_kept_as_it_was_and_counted() {
     let degraded = Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", "a")), count: 3 };
     assert_eq!(desk.machine.state().condition, Condition::Degraded(degraded));
     assert_eq!(desk.machine.stats().undecodable, 3);
+}
+
+/// A watch stands, and `a` is set aside: it was broken in its event of RV 12 and when it was read.
+fn without_a() -> (Desk, RequestId) {
+    let (mut desk, read) = reading_b(false);
+    desk.give(Input::Got { id: read.unwrap(), object: Err(unreadable(Some("a"))) });
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    assert!(matches!(desk.machine.state().condition, Condition::Degraded(_)));
+    (desk, watch)
+}
+
+fn unreadable(name: Option<&str>) -> BrokenItem {
+    BrokenItem { key: name.map(|name| ObjectKey::namespaced("ns", name)), reason: "no object".into() }
+}
+
+/// What is done next, however many moments have to pass.
+fn next(desk: &mut Desk) -> Action {
+    loop {
+        if let Some(action) = desk.machine.poll_action() {
+            return action;
+        }
+        desk.now = desk.due().max(desk.now);
+        desk.give(Input::Timeout);
+    }
+}
+
+/// The next read of what is set aside, and after how many seconds it was made.
+fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest, u64) {
+    let begun = desk.now;
+    loop {
+        match next(desk) {
+            Action::Get(get) => return (get, desk.now.since(begun).as_secs()),
+            // It has stood as long as it was to stand.
+            Action::Cancel { id } if id == *watch => {
+                *watch = desk.watches().id;
+                desk.give(Input::Opened { id: *watch });
+            }
+            // The stream was silent for long.
+            Action::Watch(look) => {
+                assert!(look.second_look);
+                desk.give(Input::Closed { id: look.id });
+                assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look.id }));
+                desk.bookmark(*watch, 12);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Answers a list with these objects.
+fn list(desk: &mut Desk, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) -> RequestId {
+    let id = match desk.asks() {
+        Action::List(list) => list.id,
+        other => panic!("{other:?}"),
+    };
+    desk.give(Input::Opened { id });
+    desk.give(Input::Items { id, items: objects });
+    desk.give(Input::ListEnd { id, resource_version: Some(rv.into()), continue_token: None });
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    watch
+}
+
+#[test]
+fn what_is_set_aside_is_read_again_after_30_seconds_and_then_ever_less_often() {
+    for seed in 0..20 {
+        let (mut desk, mut watch) = without_a();
+        desk.machine.rng = fastrand::Rng::with_seed(seed);
+        for (times, seconds) in [30, 60, 120, 240, 300, 300, 300].into_iter().enumerate() {
+            let (get, after) = reads_again(&mut desk, &mut watch);
+            assert_eq!(get.key, ObjectKey::namespaced("ns", "a"));
+            assert!((seconds..=seconds + seconds / 10).contains(&after), "{times}: {after}");
+            desk.give(Input::Got { id: get.id, object: Err(unreadable(None)) });
+        }
+        assert_eq!((desk.machine.stats().relists, desk.sink.rv), (0, Some(12)));
+    }
+}
+
+#[test]
+fn an_object_that_can_be_read_again_is_listed_without_any_event_of_it() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 12))) });
+    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    list(&mut desk, vec![Ok(object("a", 1, 12))], 15);
+    assert_eq!(desk.sink.content["a"], (1, 12));
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    let commit = desk.sink.commits.last().unwrap();
+    assert_eq!((commit.cause, commit.gap), (ReplaceCause::Undecodable, true));
+    // And that was all.
+    desk.now = desk.now + secs(80);
+    assert_eq!(desk.machine.stats().get_requests, 2);
+}
+
+#[test]
+fn a_deletion_that_was_passed_over_is_found_by_the_next_read() {
+    let (mut desk, mut watch) = without_a();
+    // The frame does not say what happened.
+    desk.give(to(watch, broken("a", 14)));
+    assert_eq!((desk.machine.poll_action(), desk.sink.rv), (None, Some(14)));
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Got { id: get.id, object: Ok(None) });
+    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    list(&mut desk, Vec::new(), 15);
+    assert!(desk.sink.content.is_empty());
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn a_broken_deletion_of_what_is_set_aside_is_applied_at_once() {
+    let (mut desk, watch) = without_a();
+    let Input::Events { mut events, .. } = broken("a", 14) else { unreachable!() };
+    if let Some(Err(frame)) = events.first_mut() {
+        frame.event_type = Some("DELETED".into());
+    }
+    desk.give(Input::Events { id: watch, events });
+    assert_eq!((desk.machine.poll_action(), desk.sink.rv), (None, Some(14)));
+    assert!(desk.sink.content.is_empty());
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn an_object_whose_event_is_on_its_way_is_waited_for() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 13))) });
+    assert_eq!((desk.machine.poll_action(), desk.machine.stats().relists), (None, 0));
+    desk.change(watch, 13);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn of_many_objects_one_is_read_each_time_and_one_list_heals_all() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.now = desk.now + secs(120);
+    desk.give(Input::Relist);
+    desk.machine.poll_action();
+    let lost = ["a", "b", "c"];
+    let broken = lost.iter().map(|name| Err(unreadable(Some(name)))).collect();
+    let mut watch = list(&mut desk, broken, 12);
+    for name in ["a", "b", "c", "a"] {
+        let (get, _) = reads_again(&mut desk, &mut watch);
+        assert_eq!(get.key.name(), name);
+        desk.give(Input::Got { id: get.id, object: Err(unreadable(None)) });
+    }
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Got { id: get.id, object: Ok(Some(object("b", 2, 11))) });
+    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    list(&mut desk, lost.iter().map(|name| Ok(object(name, 2, 11))).collect(), 15);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    assert_eq!((desk.machine.stats().lists, desk.machine.stats().get_requests), (3, 5));
+}
+
+#[test]
+fn objects_without_names_are_looked_for_by_lists() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.now = desk.now + secs(120);
+    desk.give(Input::Relist);
+    desk.machine.poll_action();
+    let watch = list(&mut desk, vec![Err(unreadable(None))], 12);
+    let begun = desk.now;
+    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    assert!((30..=33).contains(&desk.now.since(begun).as_secs()));
+    list(&mut desk, vec![Ok(object("a", 1, 9))], 15);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn a_read_without_an_answer_is_given_up_and_made_again() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    let begun = desk.now;
+    assert_eq!(next(&mut desk), Action::Cancel { id: get.id });
+    assert_eq!(desk.now.since(begun), secs(45));
+    let (again, after) = reads_again(&mut desk, &mut watch);
+    assert!((60..=66).contains(&after), "{after}");
+    // A failure is no answer either, and what comes after it is ignored.
+    desk.fail(again.id, 500);
+    desk.give(Input::Got { id: again.id, object: Ok(None) });
+    assert_eq!((desk.machine.poll_action(), desk.machine.stats().relists), (None, 0));
+}
+
+#[test]
+fn a_hint_that_the_server_is_well_has_it_read_at_once() {
+    let (mut desk, mut watch) = without_a();
+    desk.give(Input::RetryNow);
+    assert_eq!(reads_again(&mut desk, &mut watch).1, 0);
+}
+
+#[test]
+fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
+    let options = MachineOptions { content: Content::Changes, ..MachineOptions::default() };
+    let mut desk = Desk::with(options, 1);
+    let list = desk.asks().id();
+    desk.give(Input::Opened { id: list });
+    desk.give(Input::ListEnd { id: list, resource_version: Some(10.into()), continue_token: None });
+    for times in 1..=2 {
+        let watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+        desk.give(to(watch, broken("a", 12)));
+        desk.machine.poll_action();
+        if times == 2 {
+            let get = desk.asks().id();
+            desk.give(Input::Got { id: get, object: Ok(None) });
+        }
+    }
+    let mut watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Got { id: get.id, object: Ok(None) });
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    assert_eq!((desk.machine.poll_action(), desk.machine.stats().relists), (None, 0));
+}
+
+#[test]
+fn what_is_set_aside_again_and_again_is_not_listed_ever_so_often() {
+    let (mut desk, mut watch) = without_a();
+    let mut after = Vec::new();
+    for round in 0..5 {
+        let (get, seconds) = reads_again(&mut desk, &mut watch);
+        after.push(seconds);
+        desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 12))) });
+        assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+        watch = list(&mut desk, vec![Ok(object("a", 1, 12))], 12 + round);
+        // Only the watch cannot bring it.
+        for times in 1..=2 {
+            desk.now = desk.now + secs(20);
+            desk.give(to(watch, broken("a", 13 + round)));
+            assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+            if times == 1 {
+                watch = desk.watches().id;
+                desk.give(Input::Opened { id: watch });
+            }
+        }
+        let read = desk.asks().id();
+        desk.give(Input::Got { id: read, object: Ok(None) });
+        watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+    }
+    assert!(after[0] <= 33 && after[3] >= 240, "{after:?}");
 }

@@ -350,7 +350,7 @@ impl World {
             initial_sent: false,
             last_bookmark_sent: false,
         });
-        assert!(self.wires.len() <= 2, "one request and one second look");
+        assert!(self.wires.len() <= 3, "one request, one second look, and one read of what is set aside");
     }
 
     /// Answers a request, or goes on answering it.

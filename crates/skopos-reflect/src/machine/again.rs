@@ -1,0 +1,163 @@
+//! What is set aside is read again, slowly and for as long as it is set aside: the fault may be over, and no event may
+//! come to show it. A deletion may even have been passed over, and then no event of the key comes ever again.
+//!
+//! ```text
+//!   set aside ─▶ 30 s, doubled up to 5 min ─▶ read one of the keys, another each time
+//!                            ▲                   ├─ broken as before, or no answer ──▶ later
+//!                            │                   ├─ newer than our RV ──▶ its event is on its way: later
+//!                            └───────────────────┘
+//!                                                └─ readable, or gone ──▶ list: it heals all keys at once
+//! ```
+//!
+//! The read only tells whether a list is worth its price. It cannot stand for one: it knows nothing of the selectors, nor
+//! since when the object is gone, and what it says would come out of order. Objects that have no names can only be
+//! listed.
+
+use std::time::Duration;
+
+use skopos_wire::{ObjectKey, RawObject};
+
+use super::*;
+
+/// When what is set aside is read again.
+#[derive(Debug, Default)]
+pub(super) struct Again {
+    /// When the next attempt is due, or the one under way is given up. None: nothing is set aside.
+    due: Option<Time>,
+    under_way: Option<RequestId>,
+    /// A read has shown that a list will help; it is waited for until the budgets have one.
+    promising: bool,
+    /// The key that was read last.
+    last: Option<ObjectKey>,
+    /// Attempts, each of which doubles the delay before the next.
+    attempts: u32,
+    /// When nothing was set aside any more, the last time.
+    over: Option<Time>,
+}
+
+/// The delay before the first attempt...
+const FIRST: Duration = Duration::from_secs(30);
+/// ... and the longest; a tenth is added at random.
+const LONGEST: Duration = Duration::from_secs(300);
+/// What is set aside again within this is the same trouble as before, and the delays go on from where they were: objects
+/// that only watches cannot bring would otherwise cost a list every half minute.
+const CALM: Duration = Duration::from_secs(600);
+
+impl Again {
+    pub(super) fn request(&self) -> Option<RequestId> {
+        self.under_way
+    }
+
+    pub(super) fn due(&self) -> Option<Time> {
+        self.due
+    }
+
+    /// The server may be well again: the next attempt is not waited for.
+    pub(super) fn hasten(&mut self, to: Time) {
+        if self.under_way.is_none() {
+            self.due = self.due.map(|due| due.min(to));
+        }
+    }
+
+    /// Silence was not the peer's.
+    pub(super) fn postpone(&mut self, now: Time, at: Time) {
+        if self.under_way.is_some() {
+            self.due = self.due.map(|due| if due <= now { at } else { due });
+        }
+    }
+}
+
+impl Machine {
+    /// To be called when something may have been set aside, or nothing is any more.
+    pub(super) fn plan_to_read_again(&mut self) {
+        match (self.broken.degradation().is_some(), self.again.due) {
+            (true, None) => {
+                if self.again.over.is_none_or(|over| self.now.since(over) >= CALM) {
+                    self.again.attempts = 0;
+                }
+                self.again.due = Some(self.later());
+            }
+            (false, Some(_)) => {
+                self.cancel_reading();
+                self.again.due = None;
+                self.again.promising = false;
+                self.again.over = Some(self.now);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_time_to_read_again(&mut self, sink: &mut dyn Sink) {
+        if self.again.under_way.is_some() {
+            self.cancel_reading();
+            return self.read_in_vain();
+        }
+        let key = self.broken.after(self.again.last.as_ref()).filter(|_| !self.again.promising).cloned();
+        let until = match key {
+            Some(_) => self.affordable_at(1),
+            None => self.list_affordable_at(false),
+        };
+        if until > self.now {
+            self.again.due = Some(until);
+            return;
+        }
+        let Some(key) = key else {
+            self.read_in_vain();
+            self.again.promising = false;
+            let reason = "what could not be decoded is listed again".into();
+            return self.relist(ListPlan::undecodable(), reason, sink);
+        };
+        let id = self.new_id();
+        self.stats.get_requests += 1;
+        self.requests.spend(self.now);
+        self.again.under_way = Some(id);
+        self.again.due = Some(self.now + self.options.list_patience);
+        self.again.last = Some(key.clone());
+        self.actions.push_back(Action::Get(GetRequest { id, key, avoid: None, patient: false }));
+    }
+
+    pub(super) fn on_read_again(&mut self, object: Result<Option<RawObject>, BrokenItem>) {
+        let settled = match (&object, &self.position) {
+            (Ok(None), _) => true,
+            (Ok(Some(object)), Some(position)) => object.resource_version() <= position.resource_version(),
+            _ => false,
+        };
+        self.read_in_vain();
+        let Some(key) = self.again.last.clone().filter(|key| settled && self.broken.is_set_aside(key)) else {
+            return;
+        };
+        match self.options.content {
+            Content::Objects => {
+                self.again.promising = true;
+                self.again.due = Some(self.now);
+            }
+            // Whoever is given changes was told that this one is passed over, and has nothing that could be healed.
+            Content::Changes => {
+                self.broken.readable(&key);
+                if matches!(self.link.condition, Condition::Degraded(_)) {
+                    self.set_standing();
+                }
+            }
+        }
+    }
+
+    /// An attempt is over, and has not healed anything yet.
+    pub(super) fn read_in_vain(&mut self) {
+        self.again.under_way = None;
+        self.again.attempts = self.again.attempts.saturating_add(1);
+        if self.again.due.is_some() {
+            self.again.due = Some(self.later());
+        }
+    }
+
+    pub(super) fn cancel_reading(&mut self) {
+        if let Some(id) = self.again.under_way.take() {
+            self.actions.push_back(Action::Cancel { id });
+        }
+    }
+
+    fn later(&mut self) -> Time {
+        let delay = FIRST.saturating_mul(1 << self.again.attempts.min(8)).min(LONGEST);
+        self.now + delay + self.up_to(delay / 10)
+    }
+}
