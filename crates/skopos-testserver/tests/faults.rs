@@ -233,6 +233,8 @@ async fn half_lists_and_damaged_items() {
     fault.heal();
     let _fault = server.faults().inject(Fault::Undecodable(Damage::NoName)).on(Match::list());
     assert!(get(&server, MAPS).await.ok()["items"][0]["metadata"].get("name").is_none());
+    let _fault = server.faults().inject(Fault::Undecodable(Damage::Labels)).on(Match::get());
+    assert_eq!(get(&server, &format!("{MAPS}/a")).await.ok()["metadata"]["labels"], 5);
 }
 
 #[tokio::test(start_paused = true)]

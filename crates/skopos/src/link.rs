@@ -134,6 +134,10 @@ impl Sink for Intake {
         self.writer.advance(resource_version);
     }
 
+    fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+        self.writer.passed_over(key, resource_version);
+    }
+
     fn fresh_as_of(&mut self, at: Time) {
         self.writer.fresh_as_of(at);
     }

@@ -313,6 +313,37 @@ async fn objects_that_are_none_are_counted_and_the_rest_of_the_list_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_could_not_be_decoded_is_read_again_once_the_server_is_well() {
+    for deleted in [false, true] {
+        let world = world().await;
+        world.create("a", "one", "1");
+        world.create("a", "two", "1");
+        let maps = config_maps(&world.factory);
+        maps.wait_synced(secs(5)).await.unwrap();
+        world.server.wait_for(|server| server.open_watches() == 1).await.unwrap();
+        let fault = world.server.faults().inject(Fault::Undecodable(Damage::Labels)).everywhere();
+        world.put("a", "one", "2");
+        let is_degraded = || matches!(maps.state().condition, Condition::Degraded(_));
+        eventually("it is told", is_degraded).await;
+        fault.heal();
+        // Its event is lost on the way, so that none of it comes any more.
+        if deleted {
+            let fault = world.server.faults().inject(Fault::DropEvents).on(Match::watch()).times(1);
+            world.delete("a", "one");
+            fault.wait_hits(1).await;
+        }
+        let expected = if deleted { None } else { Some("2".to_owned()) };
+        let value = || {
+            let snapshot = maps.snapshot();
+            let one = snapshot.iter().find(|object| object.name() == "one");
+            one.and_then(|object| object.label("value").map(str::to_owned))
+        };
+        let healed = || maps.freshness().is_live() && value() == expected;
+        eventually_within(secs(60), "it is read again", healed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn damaged_events_never_move_the_content_silently() {
     let damages = [
         Damage::Labels,

@@ -166,7 +166,9 @@ impl FaultyBody {
                     return;
                 }
                 Fault::GarbageFrame if rule.hit() => frame = Bytes::from_static(GARBAGE),
-                Fault::Undecodable(damage) if !bookmark && rule.hit() => frame = damaged(&frame, *damage),
+                Fault::Undecodable(damage) if !bookmark && rule.hit() => {
+                    frame = damaged(&frame, *damage, self.facts.verb);
+                }
                 Fault::RepeatEvents if !bookmark && rule.hit() => again = true,
                 _ => {}
             }
@@ -268,12 +270,13 @@ fn is_bookmark(frame: &[u8]) -> bool {
     serde_json::from_slice::<Value>(frame).is_ok_and(|event| event["type"] == "BOOKMARK")
 }
 
-/// The event with its object damaged; of a list, the first item.
-fn damaged(frame: &Bytes, damage: Damage) -> Bytes {
+/// The event with its object damaged; of a list, the first item; of a single object, itself.
+fn damaged(frame: &Bytes, damage: Damage, verb: RequestVerb) -> Bytes {
     let Ok(mut event) = serde_json::from_slice::<Value>(frame) else { return frame.clone() };
-    let object = match event.get("object").is_some() {
-        true => event.get_mut("object"),
-        false => event.pointer_mut("/items/0"),
+    let object = match verb {
+        RequestVerb::Get => Some(&mut event),
+        _ if event.get("object").is_some() => event.get_mut("object"),
+        _ => event.pointer_mut("/items/0"),
     };
     let Some(Value::Object(object)) = object else { return frame.clone() };
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);

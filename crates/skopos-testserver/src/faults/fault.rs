@@ -52,7 +52,7 @@ pub enum Fault {
     HalfFrame,
     /// The next frame comes as something that is no JSON. Counts frames.
     GarbageFrame,
-    /// The object of the next event is damaged. Counts events.
+    /// The object of the next event is damaged, or the first of a list, or the one that is read. Counts events.
     Undecodable(Damage),
     /// No bookmark is sent, not even the one at the end of the initial events.
     WithholdBookmarks,

@@ -49,6 +49,8 @@ pub(super) struct Comparison {
 pub(super) struct Differences {
     keys: HashSet<u64>,
     pub(super) examples: Vec<Difference>,
+    /// How many of them the server does not have.
+    pub(super) phantoms: usize,
     /// Objects in the list.
     pub(super) listed: usize,
     /// The digest of the list.
@@ -101,7 +103,11 @@ impl Differences {
     const EXAMPLES: usize = 10;
 
     fn add(&mut self, key: &ObjectKey, kind: DifferenceKind) {
-        if self.keys.insert(hash_of(key)) && self.examples.len() < Self::EXAMPLES {
+        if !self.keys.insert(hash_of(key)) {
+            return;
+        }
+        self.phantoms += usize::from(kind == DifferenceKind::Phantom);
+        if self.examples.len() < Self::EXAMPLES {
             self.examples.push(Difference { key: key.clone(), kind });
         }
     }

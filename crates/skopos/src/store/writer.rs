@@ -1,5 +1,6 @@
 //! The writing end of a store: what the list/watch link says becomes content and changes.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
 use std::sync::Arc;
 
@@ -39,13 +40,22 @@ pub(crate) struct StoreWriter {
     observer: Box<dyn LinkObserver>,
     staging: Option<Staging>,
     events: Vec<Event>,
+    /// Keys of which a change was passed over because it could not be read: what comes next of them is not the next.
+    behind: BTreeSet<ObjectKey>,
 }
 
 impl StoreWriter {
     /// A writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one at a time
     /// for each part.
     pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl LinkObserver + 'static) -> Self {
-        Self { core, part, observer: Box::new(observer), staging: None, events: Vec::new() }
+        Self {
+            core,
+            part,
+            observer: Box::new(observer),
+            staging: None,
+            events: Vec::new(),
+            behind: BTreeSet::new(),
+        }
     }
 }
 
@@ -77,6 +87,7 @@ impl Sink for StoreWriter {
     fn commit_replace(&mut self, commit: Commit) {
         let Some(staging) = self.staging.take() else { return };
         let part = self.part;
+        self.behind = staging.unreadable().cloned().collect();
         self.core.update(part, &mut self.events, |content, account| {
             staging.commit(content, part, account, &commit);
             Update::Replaced { gap: commit.gap }
@@ -91,7 +102,8 @@ impl Sink for StoreWriter {
         let part = self.part;
         self.core.update(part, &mut self.events, |content, account| {
             let reached = content.rv_of(part).clone();
-            let mut batch = Batch { seen: reached.clone(), reached, to: resource_version, content, account };
+            let (to, seen, behind) = (resource_version, reached.clone(), &mut self.behind);
+            let mut batch = Batch { content, account, to, reached, seen, behind };
             for change in changes.drain(..) {
                 if batch.content.is_of(part, change.key()) {
                     batch.apply(change);
@@ -108,6 +120,10 @@ impl Sink for StoreWriter {
             advance(content, part, resource_version);
             Update::Changes
         });
+    }
+
+    fn passed_over(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
+        self.behind.insert(key.clone());
     }
 
     fn fresh_as_of(&mut self, at: Time) {
@@ -135,6 +151,7 @@ struct Batch<'a> {
     reached: ResourceVersion,
     /// The highest RV of this batch so far.
     seen: ResourceVersion,
+    behind: &'a mut BTreeSet<ObjectKey>,
 }
 
 impl Batch<'_> {
@@ -159,7 +176,8 @@ impl Batch<'_> {
             stats.duplicates += 1;
             return;
         }
-        let flags = flags_for(object.resource_version(), &self.reached, &mut self.seen, stats);
+        let late = is_late(object.resource_version(), &self.reached, &mut self.seen, stats);
+        let flags = flags_for(late, object.key(), self.behind);
         let new = Entry::new(object);
         stats.applied += 1;
         let old = self.content.put(new.clone());
@@ -197,7 +215,8 @@ impl Batch<'_> {
             stats.duplicates += 1;
             return;
         }
-        let flags = flags_for(object.resource_version(), &self.reached, &mut self.seen, stats);
+        let late = is_late(object.resource_version(), &self.reached, &mut self.seen, stats);
+        let flags = flags_for(late, object.key(), self.behind);
         let Some(old) = self.content.take(object.key()) else { return };
         let at = object.resource_version().clone();
         // If it was another object of this name that was deleted, then ours was before, and we know no more of it.
@@ -222,25 +241,31 @@ impl Batch<'_> {
         if let Some(journal) = journal {
             journal.changed(Record::deleted(old.clone(), None, self.to.clone()));
         }
-        let flags = EventFlags::default();
+        let flags = flags_for(false, key, self.behind);
         events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
     }
 }
 
 /// An event that the content's RV has already passed is applied if it is newer than what we have of the object, but not as
 /// if it were in order.
-fn flags_for(
+fn is_late(
     rv: &ResourceVersion,
     reached: &ResourceVersion,
     seen: &mut ResourceVersion,
     stats: &mut StoreStats,
-) -> EventFlags {
+) -> bool {
     let late = *rv <= *reached || *rv < *seen;
     if !late {
         seen.clone_from(rv);
     }
     stats.late += u64::from(late);
-    EventFlags { gap: late, ..EventFlags::default() }
+    late
+}
+
+/// Neither is one in order that follows one that could not be read.
+fn flags_for(late: bool, key: &ObjectKey, behind: &mut BTreeSet<ObjectKey>) -> EventFlags {
+    let behind = behind.remove(key);
+    EventFlags { gap: late || behind, ..EventFlags::default() }
 }
 
 /// A list on its way in, beside the content that readers see.
@@ -261,6 +286,14 @@ impl Staging {
         let known = self.base.objects.get(object.key());
         let known = known.filter(|known| same_content(known.raw(), &object)).cloned();
         self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
+    }
+
+    /// The keys of objects that are there and cannot be read.
+    fn unreadable(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.items.iter().filter_map(|item| match item {
+            Staged::Unreadable(key) => Some(key),
+            Staged::Object(_) | Staged::Absent(_) => None,
+        })
     }
 
     /// Turns the content, or one part of it, into what was staged.

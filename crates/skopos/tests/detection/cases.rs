@@ -123,8 +123,9 @@ fn streams() -> Vec<Case> {
         Case::lasting("undecodable objects on watches only", BROKEN_FRAME, 120, |world| {
             Harm::of(world.server.faults().inject(Fault::Undecodable(Damage::Labels)).on(Match::watch()))
         }),
-        Case::lasting("undecodable objects everywhere", BROKEN_FRAME, 120, |world| {
-            Harm::of(world.server.faults().inject(Fault::Undecodable(Damage::Labels)).everywhere())
+        Case::lasting("undecodable objects in watches and lists", BROKEN_FRAME, 120, |world| {
+            let damage = |on| world.server.faults().inject(Fault::Undecodable(Damage::Labels)).on(on);
+            Harm::of(damage(Match::watch())).and(damage(Match::list()))
         }),
         of_watch("the watch ends cleanly, once", CONNECTION_LOST, 0, || Fault::Close),
         Case::lasting("each watch ends cleanly at once", CLOSED_IN_A_LOOP, 180, |world| {

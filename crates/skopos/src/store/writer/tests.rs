@@ -125,6 +125,36 @@ fn what_is_old_is_dropped_and_counted() {
 }
 
 #[test]
+fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
+    let (core, mut writer) = store();
+    let queue = Arc::new(Queue::new(10));
+    core.subscribe(&queue).unwrap();
+    list(&mut writer, ["a", "b", "c"].map(|name| object("ns", name, name, 1)), commit(5, 0, false));
+    drain(&queue);
+    for (name, rv) in [("a", 6), ("b", 7)] {
+        writer.passed_over(&format!("ns/{name}").parse().unwrap(), &rv.into());
+    }
+    apply(&mut writer, [put("c", "c", 8), put("a", "a", 9), Change::Gone("ns/b".parse().unwrap())], 10);
+    apply(&mut writer, [put("a", "a", 11)], 11);
+    assert_eq!(
+        drain(&queue),
+        [
+            "Updated(Object(ns/c uid=c rv=8), old rv=1)",
+            "Updated(Object(ns/a uid=a rv=9), old rv=1, gap)",
+            "Deleted(Object(ns/b uid=b rv=1), final_state_known=false, gap)",
+            "Updated(Object(ns/a uid=a rv=11), old rv=9)",
+        ]
+    );
+    // A list cannot read it either.
+    writer.begin_replace();
+    writer.stage_unreadable(&"ns/c".parse().unwrap());
+    writer.stage(object("ns", "a", "a", 11));
+    writer.commit_replace(commit(12, 0, true));
+    apply(&mut writer, [put("c", "c", 13)], 13);
+    assert_eq!(drain(&queue), ["Updated(Object(ns/c uid=c rv=13), old rv=8, gap)"]);
+}
+
+#[test]
 fn a_relist_keeps_the_memory_of_what_did_not_change() {
     let (core, mut writer) = store();
     let reader: Store = core.clone().into();
