@@ -187,12 +187,7 @@ impl Entry {
             20 => answers(Rule::NotServed),
             22 => one_of(vec![
                 on_watches(Rule::ExpiredInStream, Some(1)),
-                Inflict::Requests {
-                    rule: Rule::Expired,
-                    on: On::NewWatches,
-                    times: Some(1),
-                    close_watches: true,
-                },
+                requests(Rule::Expired, On::NewWatches, Some(1), true),
                 Inflict::Compaction(Vec::new()),
                 on_watches(Rule::ErrorInStream, Some(1)),
             ]),
@@ -258,25 +253,29 @@ fn cut(after: u64, how: Ending) -> Inflict {
     Inflict::Cut { after, how }
 }
 
+fn requests(rule: Rule, on: On, times: Option<u64>, close_watches: bool) -> Inflict {
+    Inflict::Requests { rule, on, times, close_watches }
+}
+
 fn everywhere(rule: Rule) -> Inflict {
-    Inflict::Requests { rule, on: On::Everything, times: None, close_watches: false }
+    requests(rule, On::Everything, None, false)
 }
 
 fn on_watches(rule: Rule, times: Option<u64>) -> Inflict {
-    Inflict::Requests { rule, on: On::Watches, times, close_watches: false }
+    requests(rule, On::Watches, times, false)
 }
 
 fn on_new_watches(rule: Rule) -> Inflict {
-    Inflict::Requests { rule, on: On::NewWatches, times: None, close_watches: true }
+    requests(rule, On::NewWatches, None, true)
 }
 
 fn on_lists(rule: Rule) -> Inflict {
-    Inflict::Requests { rule, on: On::Lists, times: None, close_watches: false }
+    requests(rule, On::Lists, None, false)
 }
 
 /// Every request is answered so, and open watches are ended, as they are checked only when they begin.
 fn answers(rule: Rule) -> Inflict {
-    Inflict::Requests { rule, on: On::Everything, times: None, close_watches: true }
+    requests(rule, On::Everything, None, true)
 }
 
 /// Objects that are replaced while nobody sees it; of some of them it is seen that they changed, too.

@@ -1,10 +1,10 @@
 //! The gate from the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
 use super::{Volume, pass};
@@ -87,10 +87,10 @@ impl GateArgs {
         let report = pass(&self.volume(), &self.to)?;
         let markdown = report.markdown()?;
         let files = [(self.to.join("report.md"), &markdown), (self.to.join("report.html"), &report.html()?)];
-        let copy = self.write.iter().map(|file| (file.clone(), &markdown));
-        for (file, text) in files.into_iter().chain(copy) {
+        for (file, text) in files {
             std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         }
+        self.write.as_deref().map_or(Ok(()), |file| write_keeping(file, &markdown))?;
         println!(
             "{} runs of {} simulated hours in {} s: {} failed, {} of {} differ in another process, {} cells without a reason; {}",
             report.runs,
@@ -115,6 +115,25 @@ impl GateArgs {
     }
 }
 
+/// From this line on a report is written by hand.
+const BY_HAND: &str = "<!-- Written by hand from here on: `--write` keeps it. -->";
+
+/// Writes the report anew, and keeps what was written by hand below it.
+fn write_keeping(file: &Path, report: &str) -> anyhow::Result<()> {
+    let old = match std::fs::read_to_string(file) {
+        Ok(old) => old,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+    };
+    let kept = match old.find(BY_HAND) {
+        Some(at) => &old[at..],
+        None if old.is_empty() => BY_HAND,
+        None => bail!("{} has no line `{BY_HAND}`, and could lose what was written by hand", file.display()),
+    };
+    let text = format!("{}\n\n{}\n", report.trim_end(), kept.trim_end());
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
 /// Prints the digests of mixed runs, for a gate that compares them with its own.
 #[derive(Clone, Debug, Args)]
 pub struct DigestsArgs {
@@ -134,5 +153,27 @@ impl DigestsArgs {
             println!("{seed} {:016x}", crate::run(&Plan::mixed(seed)).digest());
         }
         ExitCode::SUCCESS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_by_hand_is_kept() {
+        let folder = std::env::temp_dir().join(format!("skopos-sim-report-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("simulation.md");
+        let read = || std::fs::read_to_string(&file).expect("a report");
+        write_keeping(&file, "first\n").expect("a new file");
+        assert_eq!(read(), format!("first\n\n{BY_HAND}\n"));
+        std::fs::write(&file, format!("{}\n## Notes\n", read())).expect("written by hand");
+        write_keeping(&file, "second\n").expect("the same file");
+        assert_eq!(read(), format!("second\n\n{BY_HAND}\n\n## Notes\n"));
+        std::fs::write(&file, "no such line\n").expect("written by hand");
+        write_keeping(&file, "third\n").expect_err("it could lose something");
+        assert_eq!(read(), "no such line\n");
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 }

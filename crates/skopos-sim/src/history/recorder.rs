@@ -81,31 +81,34 @@ impl Recorder {
     /// A cluster takes part.
     pub fn cluster(&self, name: impl Into<String>) -> ClusterId {
         let at = self.edit(|pages| push(&mut pages.history.cast.clusters, name.into()));
-        ClusterId(u8::try_from(at).expect("few clusters"))
+        ClusterId(u8::try_from(at).expect("a plan has at most 255 clusters"))
     }
 
     /// An informer factory takes part.
     pub fn client(&self, client: Client) -> ClientId {
         let at = self.edit(|pages| push(&mut pages.history.cast.clients, client));
-        ClientId(u16::try_from(at).expect("few clients"))
+        ClientId(u16::try_from(at).expect("a plan has at most 2^14 clients"))
     }
 
     /// An informer takes part: a store. Whoever is given the same one by a factory must use the same number.
     pub fn informer(&self, informer: Informer) -> InformerId {
         let at = self.edit(|pages| push(&mut pages.history.cast.informers, informer));
-        InformerId(u16::try_from(at).expect("few informers"))
+        InformerId(u16::try_from(at).expect("a plan has at most 2^14 informers"))
     }
 
     /// A handler takes part.
     pub fn handler(&self, handler: Handler) -> HandlerId {
         let at = self.edit(|pages| push(&mut pages.history.cast.handlers, handler));
-        HandlerId(u16::try_from(at).expect("few handlers"))
+        HandlerId(u16::try_from(at).expect("a plan has at most 2^14 handlers"))
     }
 
     /// A work queue takes part.
     pub fn queue(&self, queue: Queue) -> QueueId {
         let at = self.edit(|pages| push(&mut pages.history.cast.queues, queue));
-        QueueId(u16::try_from(at).expect("few queues"))
+        QueueId(
+            u16::try_from(at)
+                .expect("an informer has one queue at most, and their number is bounded by the plan"),
+        )
     }
 
     // ---- numbers
@@ -142,7 +145,7 @@ impl Recorder {
                 .iter()
                 .position(|name| name == plural)
                 .unwrap_or_else(|| push(known, plural.to_owned()));
-            ResourceId(u8::try_from(at).expect("few resources"))
+            ResourceId(u8::try_from(at).expect("clusters here serve three resources"))
         })
     }
 
@@ -158,7 +161,9 @@ impl Recorder {
 
     /// The number of what a request is about.
     pub fn target(&self, target: &Target) -> TargetId {
-        let id = |at| TargetId(u16::try_from(at).expect("few targets"));
+        let id = |at| {
+            TargetId(u16::try_from(at).expect("a few for each informer, whose number is bounded by the plan"))
+        };
         self.edit(|pages| intern(&mut pages.targets, &mut pages.history.names.targets, target, id))
     }
 

@@ -196,6 +196,51 @@ struct Load {
     calls: BTreeMap<ClusterId, Vec<At>>,
 }
 
+/// All requests about the same.
+struct Stream<'a> {
+    cluster: ClusterId,
+    target: TargetId,
+    /// How many list/watches are about that.
+    owners: usize,
+    /// When they were made, and whether of lists.
+    requests: &'a [(At, bool)],
+}
+
+impl Stream<'_> {
+    /// The requests of a span of time, and the lists among them.
+    fn between(&self, from: At, to: At) -> (usize, usize) {
+        let first = self.requests.partition_point(|(at, _)| *at < from);
+        let end = self.requests.partition_point(|(at, _)| *at < to);
+        let within = &self.requests[first..end];
+        (within.len(), within.iter().filter(|(_, list)| *list).count())
+    }
+
+    fn focus(&self) -> Focus {
+        Focus { cluster: Some(self.cluster), ..Focus::default() }
+    }
+}
+
+/// The moments of the last so long.
+struct Window {
+    length: Duration,
+    moments: VecDeque<At>,
+}
+
+impl Window {
+    fn of(length: Duration) -> Self {
+        Self { length, moments: VecDeque::new() }
+    }
+
+    /// One more moment, not before the last; gives how many there are within the length that ends with it.
+    fn count(&mut self, at: At) -> usize {
+        self.moments.push_back(at);
+        while self.moments.front().is_some_and(|first| first.plus(self.length) <= at) {
+            self.moments.pop_front();
+        }
+        self.moments.len()
+    }
+}
+
 /// A list with this limit is a probe: the factory's, for all of a cluster, and with a pace of its own.
 const PROBE: u32 = 1;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -241,8 +286,9 @@ impl Load {
         let owners = Owners::of(case);
         for ((cluster, target), requests) in &self.targets {
             let owners = owners.all(case, *cluster, *target).len().max(1);
-            self.bursts(case, verdict, *cluster, *target, requests, owners);
-            self.minutes(case, verdict, *cluster, *target, requests, owners);
+            let stream = Stream { cluster: *cluster, target: *target, owners, requests };
+            self.bursts(case, verdict, &stream);
+            self.minutes(case, verdict, &stream);
         }
         for cluster in (0..case.history.cast.clusters.len()).map(|id| ClusterId(id as u8)) {
             self.storm(case, verdict, cluster);
@@ -251,39 +297,21 @@ impl Load {
     }
 
     /// Nobody spins.
-    fn bursts(
-        &self,
-        case: &Case<'_>,
-        verdict: &mut Verdict,
-        cluster: ClusterId,
-        target: TargetId,
-        requests: &[(At, bool)],
-        owners: usize,
-    ) {
-        let mut window: VecDeque<At> = VecDeque::new();
-        for (at, _) in requests {
-            window.push_back(*at);
-            while window.front().is_some_and(|first| first.plus(SECOND) <= *at) {
-                window.pop_front();
-            }
-            let allowed = REQUESTS_A_SECOND * owners + self.calls_within(cluster, *at, MINUTE, SECOND);
-            let of = Focus { cluster: Some(cluster), ..Focus::default() };
-            verdict.demand(Invariant::I15, window.len() <= allowed, *at, of, || {
-                format!("{} requests of {} in a second", window.len(), text(&case.history.names, target))
+    fn bursts(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
+        let mut window = Window::of(SECOND);
+        for (at, _) in stream.requests {
+            let count = window.count(*at);
+            let allowed =
+                REQUESTS_A_SECOND * stream.owners + self.calls_within(stream.cluster, *at, MINUTE, SECOND);
+            verdict.demand(Invariant::I15, count <= allowed, *at, stream.focus(), || {
+                format!("{count} requests of {} in a second", text(&case.history.names, stream.target))
             });
         }
     }
 
     /// In a fault that lasts, from its second minute on, while it is the only one.
-    fn minutes(
-        &self,
-        case: &Case<'_>,
-        verdict: &mut Verdict,
-        cluster: ClusterId,
-        target: TargetId,
-        requests: &[(At, bool)],
-        owners: usize,
-    ) {
+    fn minutes(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
+        let Stream { cluster, owners, .. } = *stream;
         for span in case.weather.on(cluster) {
             let end = span.healed.unwrap_or(case.lives.end);
             let mut from = span.began.plus(MINUTE);
@@ -297,16 +325,13 @@ impl Load {
                     [life.from, life.to].into_iter().flatten().any(|at| at >= span.began && at <= to)
                 });
                 if alone && !began && !span.hits.is_empty() {
-                    let within = |at: &At| *at >= from && *at < to;
-                    let in_all = requests.iter().filter(|(at, _)| within(at)).count();
-                    let lists = requests.iter().filter(|(at, list)| *list && within(at)).count();
+                    let (in_all, lists) = stream.between(from, to);
                     let calls = self.calls_within(cluster, to, MINUTE * 2, Duration::ZERO);
                     let few = in_all <= REQUESTS_A_MINUTE * owners + calls
                         && lists <= LISTS_A_MINUTE * owners + calls;
-                    let of = Focus { cluster: Some(cluster), ..Focus::default() };
                     verdict.exercise(Invariant::I15);
-                    verdict.demand(Invariant::I15, few, to, of, || {
-                        let what = text(&case.history.names, target);
+                    verdict.demand(Invariant::I15, few, to, stream.focus(), || {
+                        let what = text(&case.history.names, stream.target);
                         format!("{in_all} requests of {what} ({lists} of them lists) in the minute from {from} of fault {}", span.number)
                     });
                 }
@@ -330,19 +355,14 @@ impl Load {
             .filter_map(|id| case.lives.informer(id).from)
             .collect();
         begun.sort_unstable();
-        let mut window: VecDeque<At> = VecDeque::new();
+        let mut window = Window::of(SECOND);
         for at in lists {
-            window.push_back(at);
-            while window.front().is_some_and(|first| first.plus(SECOND) <= at) {
-                window.pop_front();
-            }
+            let count = window.count(at);
             // Informers that are started list at once: that is what they are for.
             let started = begun.iter().filter(|begun| **begun <= at && begun.plus(SECOND * 5) >= at).count();
             let allowed = LISTS_A_SECOND + 2 * started + self.calls_within(cluster, at, MINUTE, SECOND);
             let of = Focus { cluster: Some(cluster), ..Focus::default() };
-            verdict.demand(Invariant::I15, window.len() <= allowed, at, of, || {
-                format!("{} lists in a second", window.len())
-            });
+            verdict.demand(Invariant::I15, count <= allowed, at, of, || format!("{count} lists in a second"));
         }
     }
 
@@ -359,17 +379,14 @@ const DIALS: usize = 12;
 const DIALS_WITHIN: Duration = Duration::from_secs(10);
 
 fn dials(case: &Case<'_>, verdict: &mut Verdict) {
-    let mut windows: HashMap<(ClusterId, u16), VecDeque<At>> = HashMap::new();
+    let mut windows: HashMap<(ClusterId, u16), Window> = HashMap::new();
     for (at, fact) in case.facts() {
         let Fact::DialFailed { cluster, client } = fact else { continue };
-        let window = windows.entry((*cluster, *client)).or_default();
-        window.push_back(at);
-        while window.front().is_some_and(|first| first.plus(DIALS_WITHIN) <= at) {
-            window.pop_front();
-        }
+        let window = windows.entry((*cluster, *client)).or_insert_with(|| Window::of(DIALS_WITHIN));
+        let count = window.count(at);
         let of = Focus { cluster: Some(*cluster), ..Focus::default() };
-        verdict.demand(Invariant::I15, window.len() <= DIALS, at, of, || {
-            format!("client-{client} has tried to connect {} times within {DIALS_WITHIN:?}", window.len())
+        verdict.demand(Invariant::I15, count <= DIALS, at, of, || {
+            format!("client-{client} has tried to connect {count} times within {DIALS_WITHIN:?}")
         });
     }
 }

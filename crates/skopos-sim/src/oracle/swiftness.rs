@@ -45,6 +45,9 @@ const FAILING: Duration = Duration::from_secs(10);
 const PROVEN_AGAIN: Duration = Duration::from_secs(65);
 /// What was spent on lists and requests in the last minute is missing for a recovery (I15), whoever was to blame.
 const MINUTE: Duration = Duration::from_secs(61);
+/// An object that could be read neither in a watch nor by itself is read again every 5 minutes and a tenth at most, and then
+/// listed, for which there may be no request left in that minute. Until then its store says what it lacks.
+const READ_AGAIN: Duration = Duration::from_secs(330 + 61 + 10);
 /// So long after a store was started or a fault was over, all has to be well.
 const SETTLING: Duration = Duration::from_secs(60);
 
@@ -147,6 +150,10 @@ impl Watcher<'_> {
             if self.is_alone(span, proven) {
                 self.recovered(verdict, span, proven, healed, true);
             }
+            let read_again = due.max(healed.plus(READ_AGAIN));
+            if span.damages() && self.is_alone(span, read_again) {
+                self.recovered(verdict, span, read_again, healed, true);
+            }
         }
         for span in
             weather.spans().iter().filter(|span| span.cluster.is_some_and(|there| there != self.cluster))
@@ -161,7 +168,8 @@ impl Watcher<'_> {
             let troubled = self
                 .looks
                 .iter()
-                .find(|(at, look)| *at >= span.began && *at <= to && !look.freshness.is_live());
+                .filter(|(at, _)| *at >= span.began && *at <= to)
+                .find(|(at, look)| !(look.freshness.is_live() || self.waits_for_a_read(*at, look)));
             verdict.exercise(Invariant::I14);
             let at = troubled.map_or(to, |(at, _)| *at);
             verdict.demand(Invariant::I14, troubled.is_none(), at, self.case.focus(self.informer), || {
@@ -188,6 +196,15 @@ impl Watcher<'_> {
             && !case.excuses.may_be_wrong(self.informer, until)
     }
 
+    /// Whether what was sent damaged may not have been read again yet.
+    fn waits_for_a_read(&self, at: At, look: &Look) -> bool {
+        let lately = |span: &FaultSpan| {
+            span.began <= at && span.healed.is_none_or(|healed| at < healed.plus(READ_AGAIN))
+        };
+        matches!(look.freshness, Freshness::Stale { reason: Reason::Undecodable, .. })
+            && self.case.weather.on(self.cluster).any(|span| span.damages() && lately(span))
+    }
+
     fn recovered(&self, verdict: &mut Verdict, span: &FaultSpan, due: At, healed: At, proven: bool) {
         let case = self.case;
         let seen = self.looks.partition_point(|(at, _)| *at <= due.plus(case.history.cast.look_interval));
@@ -197,7 +214,7 @@ impl Watcher<'_> {
             // The link is well; only the proof is still to come.
             Freshness::Stale { reason: Reason::AgeBound | Reason::Slept, .. } => !proven,
             Freshness::Stale { reason: Reason::Link, .. } => !proven && look.standing.is_watching(),
-            _ => false,
+            _ => self.waits_for_a_read(due, look),
         };
         let stories = case.truth.stories(self.informer).iter().zip(&look.views);
         let late = stories

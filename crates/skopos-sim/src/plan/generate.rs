@@ -13,7 +13,8 @@ use crate::history::{Selection, Term};
 /// A mixed run is one hour.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// How long after everything healed all must be well. The longest wait of the client: a throttled retry or an audit.
+/// How long after everything healed all must be well. The longest waits of the client: a throttled retry, an audit, and what
+/// could not be decoded.
 const QUIET: Duration = Duration::from_secs(420);
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -133,8 +134,13 @@ impl Plan {
             bursts.retain(|burst| burst.at <= last);
         }
         let clusters = vec![cluster];
-        let audits = number == 47;
-        let quiet = if audits { secs(700) } else { secs(240) };
+        let quiet = match number {
+            // Until an audit has mended it...
+            47 => secs(700),
+            // ... or what was damaged has been read again.
+            13..=17 => QUIET,
+            _ => secs(240),
+        };
         Some(Self { seed, length, quiet, look_interval: LOOK_INTERVAL, clusters, clients, bursts, faults })
     }
 }

@@ -209,10 +209,58 @@ impl Plan {
     /// A plan from a file.
     ///
     /// # Errors
-    /// When it is none.
-    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+    /// When it is none, names clusters that it does not have, or has more of something than histories have numbers for.
+    pub fn from_json(text: &str) -> Result<Self, PlanError> {
+        let plan: Self = serde_json::from_str(text)?;
+        let informers = || plan.clients.iter().flat_map(|client| &client.informers);
+        let counts = [
+            ("clusters", plan.clusters.len(), MOST_CLUSTERS),
+            ("clients", plan.clients.len(), MOST),
+            ("informers", informers().count(), MOST),
+            ("handlers", informers().map(|informer| informer.handlers.len()).sum(), MOST),
+        ];
+        if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
+            return Err(PlanError::TooMany { what, count, most });
+        }
+        let of_clients = plan.clients.iter().map(|client| client.cluster);
+        let of_bursts = plan.bursts.iter().map(|burst| burst.cluster);
+        let of_faults = plan.faults.iter().map(|fault| fault.cluster);
+        let mut clusters = of_clients.chain(of_bursts).chain(of_faults);
+        match clusters.find(|cluster| *cluster >= plan.clusters.len()) {
+            Some(number) => Err(PlanError::NoSuchCluster { number }),
+            None => Ok(plan),
+        }
     }
+}
+
+/// Histories count clusters in a byte...
+const MOST_CLUSTERS: usize = u8::MAX as usize;
+/// ... and who takes part in two, of which some are left for who is there several times.
+const MOST: usize = 1 << 14;
+
+/// Why a text is no plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// It is not the JSON of one.
+    #[error("not a plan: {0}")]
+    Json(#[from] serde_json::Error),
+    /// More than can be told apart.
+    #[error("the plan has {count} {what}, and at most {most} can be told apart")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Something is of a cluster that is not there.
+    #[error("the plan speaks of cluster {number}, which it does not have (they are counted from 0)")]
+    NoSuchCluster {
+        /// Which.
+        number: usize,
+    },
 }
 
 impl Strikes {
@@ -221,5 +269,37 @@ impl Strikes {
         match self {
             Self::At(at) | Self::Moment(_, _, at) => *at,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_the_same_after_it_was_written() {
+        let plan = Plan::mixed(1);
+        assert_eq!(Plan::from_json(&plan.to_json().expect("JSON")).expect("a plan"), plan);
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_run_is_refused() {
+        let refused =
+            |plan: &Plan| Plan::from_json(&plan.to_json().expect("JSON")).expect_err("refused").to_string();
+        let plan = Plan::mixed(1);
+        let text = "the plan speaks of cluster 9, which it does not have (they are counted from 0)";
+        let mut strange = plan.clone();
+        strange.faults[0].cluster = 9;
+        assert_eq!(refused(&strange), text);
+        let mut strange = plan.clone();
+        strange.bursts[0].cluster = 9;
+        assert_eq!(refused(&strange), text);
+        let mut strange = plan.clone();
+        strange.clients[0].cluster = 9;
+        assert_eq!(refused(&strange), text);
+        let mut large = plan.clone();
+        large.clusters = vec![plan.clusters[0].clone(); 256];
+        assert_eq!(refused(&large), "the plan has 256 clusters, and at most 255 can be told apart");
+        assert!(Plan::from_json("[]").expect_err("no plan").to_string().starts_with("not a plan: "));
     }
 }

@@ -50,8 +50,12 @@ fn i11_without_a_fault_everything_is_there_at_once() {
 
 /// A fault lasts for a while; `recovered` seconds after it was healed all is well.
 fn healed(recovered: u64, before: Freshness) -> Tale {
+    healed_of(1, recovered, before)
+}
+
+fn healed_of(number: u8, recovered: u64, before: Freshness) -> Tale {
     let mut tale = well();
-    let fault = tale.fault_begins(CLUSTER, 1, Some(secs(15)), secs(2), false);
+    let fault = tale.fault_begins(CLUSTER, number, Some(secs(15)), secs(2), false);
     tale.go(secs(40));
     let look = tale.look(PODS, before);
     tale.saw(look);
@@ -71,6 +75,15 @@ fn i12_all_is_well_soon_after_a_fault_was_healed() {
     let unproven = Freshness::Stale { age: Some(secs(100)), reason: Reason::AgeBound };
     kept(&healed(40, unproven), Invariant::I12);
     broken(&healed(80, unproven), Invariant::I12);
+}
+
+#[test]
+fn i12_what_could_not_be_read_is_read_again_within_minutes() {
+    let undecodable = Freshness::Stale { age: None, reason: Reason::Undecodable };
+    kept(&healed_of(15, 300, undecodable), Invariant::I12);
+    broken(&healed_of(15, 450, undecodable), Invariant::I12);
+    // Where nothing was damaged, nothing has to be read again.
+    broken(&healed_of(1, 300, undecodable), Invariant::I12);
 }
 
 #[test]
