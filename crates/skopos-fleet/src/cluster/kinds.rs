@@ -300,6 +300,12 @@ impl Kinds {
         old.end(Ended::Reconnected);
     }
 
+    /// Counts as if everything had been used now: while a cluster does not answer nothing is idle.
+    pub(crate) fn touch(&self) {
+        let now = Instant::now();
+        self.all().iter().for_each(|entry| *entry.last_used.lock() = now);
+    }
+
     /// Stops what nobody has used for so long.
     pub(crate) fn stop_idle(&self, limit: Duration) {
         self.remove(Ended::Idle, |entry| entry.is_idle_for(limit));

@@ -77,6 +77,8 @@ struct Tender<'a> {
     eyes: Eyes,
     breaker: Breaker,
     watched: Arc<Link>,
+    /// It was live at the last look.
+    live: bool,
     /// When the connections could not be configured.
     unusable_since: Option<Instant>,
     ask_at: Instant,
@@ -86,7 +88,7 @@ impl<'a> Tender<'a> {
     fn new(unit: &'a Arc<Unit>) -> Self {
         let now = Instant::now();
         let (eyes, breaker) = (Eyes::default(), Breaker::default());
-        Self { unit, eyes, breaker, watched: unit.link(), unusable_since: None, ask_at: now }
+        Self { unit, eyes, breaker, watched: unit.link(), live: false, unusable_since: None, ask_at: now }
     }
 
     /// One look; returns how long until the next.
@@ -103,7 +105,12 @@ impl<'a> Tender<'a> {
             self.pin_kinds(&link);
             self.ask(now);
         }
-        if let Some(limit) = unit.options.idle_stop.filter(|_| condition == Condition::Live) {
+        let was_live = std::mem::replace(&mut self.live, condition == Condition::Live);
+        if let Some(limit) = unit.options.idle_stop.filter(|_| self.live) {
+            // What was kept for as long as it did not answer is not let go in the moment of its return.
+            if !was_live {
+                unit.kinds.touch();
+            }
             unit.kinds.stop_idle(limit);
         }
         if let Some(budget) = unit.options.memory_budget {

@@ -344,7 +344,11 @@ fn update(cluster: &Cluster, listed: &Listed, before: Option<&Standing>) {
     match &listed.standing {
         Standing::Paused(paused) => cluster.pause(paused.clone()),
         Standing::Starting => cluster.unit.resume(false),
-        Standing::Up => cluster.unit.resume(true),
+        Standing::Up => {
+            cluster.unit.resume(true);
+            // Also of one that was not paused: its pods have just become ready.
+            cluster.wake();
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod file;
 mod folder;
 mod host;
 mod secret;
+mod vcluster;
 mod watched;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::file::KubeconfigFile;
 pub use self::folder::KubeconfigFolder;
 pub use self::secret::{SecretFlavour, SecretSource};
+pub use self::vcluster::{DialFn, VclusterDial, VclusterSource};
 use crate::cluster::Paused;
 use crate::fleet::{Core, SourceNumber};
 use crate::id::ClusterId;

@@ -43,8 +43,13 @@ async fn what_is_kept_of_a_dead_cluster_is_not_stopped_for_being_idle() {
     let kind = cluster.kind(&config_maps(), Duration::ZERO).await.unwrap();
     let freshness = kind.informer().freshness();
     assert!(!freshness.is_live() && freshness.age().unwrap() >= secs(3600), "{freshness}");
+    drop(kind);
     server.resume().await.unwrap();
     until_condition(&cluster, Condition::Live).await;
+    tokio::time::sleep(secs(50)).await;
+    assert!(cluster.cached(&config_maps()).is_some(), "the time of its death was no idle time");
+    tokio::time::sleep(secs(70)).await;
+    assert!(cluster.cached(&config_maps()).is_none());
 }
 
 #[tokio::test(start_paused = true)]

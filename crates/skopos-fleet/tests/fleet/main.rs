@@ -7,3 +7,4 @@ mod life;
 mod registry;
 mod sources;
 mod support;
+mod vclusters;

@@ -13,7 +13,7 @@ use skopos::{FactoryOptions, ResourceId, Transport, TransportOptions};
 use skopos_fleet::{
     Cluster, ClusterId, ClusterOptions, ClusterSpec, Condition, Connector, Fleet, FleetOptions,
 };
-use skopos_testserver::{TestServer, TestServerBuilder};
+use skopos_testserver::{TestServer, TestServerBuilder, VirtualClusters};
 use tokio::time::Instant;
 
 /// Servers by the host of their URL, and what leads to them.
@@ -22,6 +22,8 @@ pub struct World {
     servers: Arc<Mutex<BTreeMap<String, TestServer>>>,
     /// Dials to these never end.
     holes: Arc<Mutex<Vec<String>>>,
+    /// Behind the names of their Services.
+    pub virtuals: Arc<Mutex<Option<VirtualClusters>>>,
     pub connects: Arc<AtomicUsize>,
     pub dials: Arc<Mutex<BTreeMap<String, usize>>>,
 }
@@ -102,6 +104,12 @@ impl World {
         *self.dials.lock().entry(name.to_owned()).or_default() += 1;
         if self.holes.lock().iter().any(|hole| hole == name) {
             std::future::pending::<()>().await;
+        }
+        if let Some(virtuals) = self.virtuals.lock().clone().filter(|_| name.ends_with(".svc")) {
+            let connected = virtuals.connect(name);
+            let refused =
+                |error: std::io::Error| Death::Refused { to: name.into(), reason: error.to_string().into() };
+            return connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused);
         }
         let server = self.servers.lock().get(name).cloned();
         let refused = |reason: String| Death::Refused { to: "memory".into(), reason: reason.into() };

@@ -1,0 +1,156 @@
+//! Virtual clusters of a host: found, paused, resumed and gone as their workloads are.
+
+use serde_json::{Value, json};
+use skopos_fleet::kubeconfig::KubeconfigPolicy;
+use skopos_fleet::source::VclusterSource;
+use skopos_fleet::{Cluster, Condition, Fleet, PausedBy};
+use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+const NS: &str = "vcluster-shop";
+const SHOP: &str = "shop.vcluster-shop";
+
+struct Bed {
+    host: TestServer,
+    virtuals: VirtualClusters,
+    fleet: Fleet,
+}
+
+/// A host with a virtual cluster that runs, and a fleet that follows it.
+async fn bed() -> Bed {
+    let world = World::default();
+    let host = world.server_with("host", TestServer::builder().workloads(true));
+    let virtuals = VirtualClusters::on(host.clone()).in_memory().start();
+    *world.virtuals.lock() = Some(virtuals.clone());
+    virtuals.create(&VirtualCluster::new("shop")).expect("created");
+    virtuals.wait_up(NS, "shop").await.expect("up");
+    let fleet = world.fleet();
+    let host_cluster = join(&fleet, "host");
+    fleet.follow(VclusterSource::new(host_cluster, KubeconfigPolicy::hostile()));
+    Bed { host, virtuals, fleet }
+}
+
+impl Bed {
+    async fn shop(&self) -> Cluster {
+        eventually("it is found", || self.fleet.get(SHOP).is_some()).await;
+        self.fleet.get(SHOP).expect("it is found")
+    }
+
+    /// Changes the workload as somebody else would.
+    fn change(&self, change: impl FnOnce(&mut Value)) {
+        let mut set = self.host.get("statefulsets", Some(NS), "shop").expect("a StatefulSet");
+        change(&mut set);
+        self.host.update(set).expect("updated");
+    }
+
+    /// From when its server answers again to when the fleet says so, and its content is live.
+    async fn live_again(&self, shop: &Cluster) {
+        self.virtuals.wait_up(NS, "shop").await.expect("up");
+        let ready = Instant::now();
+        until_condition(shop, Condition::Live).await;
+        let kind = shop.cached(&config_maps()).expect("it was kept");
+        eventually("live", || kind.informer().freshness().is_live()).await;
+        assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
+    }
+}
+
+fn paused_by(cluster: &Cluster) -> Option<PausedBy> {
+    cluster.state().paused.as_ref().map(|paused| paused.by)
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_pauses_it_by_whatever_means_it_is_paused() {
+    let bed = bed().await;
+    let shop = bed.shop().await;
+    let labels = shop.labels();
+    assert_eq!(
+        (labels["skopos.dev/vcluster"].as_str(), labels["skopos.dev/namespace"].as_str()),
+        ("shop", NS)
+    );
+    let endpoint = shop.spec().expect("a way");
+    assert_eq!(endpoint.server().to_string(), "https://shop.vcluster-shop.svc:443/");
+    assert_eq!(endpoint.config().tls_server_name.as_deref(), Some(SHOP));
+    drop(shop.kind(&config_maps(), secs(5)).await.expect("a kind"));
+    until_condition(&shop, Condition::Live).await;
+
+    // By a plain scale to zero.
+    bed.virtuals.scale(NS, "shop", 0).expect("scaled");
+    until_condition(&shop, Condition::Paused).await;
+    assert_eq!(paused_by(&shop), Some(PausedBy::ScaledDown));
+    tokio::time::sleep(secs(3600)).await;
+    let kind = shop.kind(&config_maps(), secs(0)).await.expect("what was there");
+    assert!(kind.informer().freshness().age().expect("an age") >= secs(3500));
+    drop(kind);
+    assert_eq!(shop.kind(&resource("pods", "Pod"), secs(9)).await.unwrap_err().word(), "paused");
+    bed.virtuals.scale(NS, "shop", 1).expect("scaled");
+    bed.live_again(&shop).await;
+
+    // By the vcluster CLI's annotations, written by hand.
+    bed.change(|set| {
+        set["metadata"]["annotations"] = json!({"loft.sh/paused": "true", "loft.sh/paused-replicas": "1"});
+        set["spec"]["replicas"] = 0.into();
+    });
+    until_condition(&shop, Condition::Paused).await;
+    assert_eq!(paused_by(&shop), Some(PausedBy::Annotation));
+    tokio::time::sleep(secs(600)).await;
+    bed.change(|set| {
+        set["metadata"]["annotations"] = json!({});
+        set["spec"]["replicas"] = 1.into();
+    });
+    bed.live_again(&shop).await;
+
+    // By the platform's label.
+    bed.change(|set| {
+        set["metadata"]["labels"]["loft.sh/sleep-mode"] = "true".into();
+        set["spec"]["replicas"] = 0.into();
+    });
+    until_condition(&shop, Condition::Paused).await;
+    assert_eq!(paused_by(&shop), Some(PausedBy::Sleep));
+    bed.change(|set| {
+        set["metadata"]["labels"].as_object_mut().expect("labels").remove("loft.sh/sleep-mode");
+        set["spec"]["replicas"] = 1.into();
+    });
+    bed.live_again(&shop).await;
+    assert!(bed.fleet.problems().is_empty(), "{:?}", bed.fleet.problems());
+    assert!(bed.fleet.shutdown(secs(9)).await);
+    bed.virtuals.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_without_a_secret_is_named_and_one_without_a_workload_is_gone() {
+    let bed = bed().await;
+    let shop = bed.shop().await;
+    drop(shop.kind(&config_maps(), secs(5)).await.expect("a kind"));
+    // Its Secret is gone for a moment: what is known of it stays.
+    let secret = bed.host.get("secrets", Some(NS), "vc-shop").expect("a Secret");
+    bed.host.delete("secrets", Some(NS), "vc-shop").expect("deleted");
+    eventually("it is told", || bed.fleet.problems().len() == 1).await;
+    assert!(
+        bed.fleet.problems()[0]
+            .to_string()
+            .contains("there is no kubeconfig in Secret vcluster-shop/vc-shop")
+    );
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(shop.state().condition, Condition::Live);
+    let mut again = secret;
+    for field in ["resourceVersion", "uid", "creationTimestamp"] {
+        again["metadata"].as_object_mut().expect("metadata").remove(field);
+    }
+    bed.host.create(again).expect("created");
+    eventually("it is well", || bed.fleet.problems().is_empty()).await;
+    // Another is made: it is there from its first moment on.
+    bed.virtuals.create(&VirtualCluster::new("late").in_namespace(NS).deployment()).expect("created");
+    eventually("it is found", || bed.fleet.get("late.vcluster-shop").is_some()).await;
+    let late = bed.fleet.get("late.vcluster-shop").expect("found");
+    bed.virtuals.wait_up(NS, "late").await.expect("up");
+    eventually("it can be reached", || late.spec().is_some()).await;
+    assert!(late.kind(&config_maps(), secs(5)).await.is_ok());
+    // Deleted, it leaves, with its data still readable.
+    bed.host.delete("statefulsets", Some(NS), "shop").expect("deleted");
+    until_condition(&shop, Condition::Removed).await;
+    assert!(shop.cached(&config_maps()).expect("kept").has_content());
+    assert!(bed.fleet.shutdown(secs(9)).await);
+    bed.virtuals.stop().await;
+}
