@@ -1,10 +1,25 @@
 //! `/fleet/...`: one view of a kind over many clusters.
 //!
 //! ```text
-//!  journal of member a ──┐
-//!  journal of member b ──┼─▶ Merger: one history, one mark per change ──▶ lists, pages, watches
-//!  journal of member c ──┘            (pure: no I/O, no clock)
+//!  journal of member a ──┐                                        ┌─▶ History ─▶ lists, pages (source)
+//!  journal of member b ──┼─▶ Feed ─▶ Merger: one history,         │             watches (window, guard)
+//!  journal of member c ──┘           one mark per change (pure) ──┘
 //! ```
+//!
+//! | module | its one idea |
+//! |---|---|
+//! | `merger`, `contents`, `mark` | what the members tell, made one history; no I/O, no clock |
+//! | `restart` | what the next process needs so that watches go on |
+//! | `feed` | one task per member, from its journal into the history |
+//! | `history` | the history, shared between feed and readers |
+//! | `item`, `render`, `source` | what lists and watches of `skopos-serve` see of it |
+//! | `route`, `standing` | who asks for what of which clusters; who is missing, old, not shown |
+//! | `guard`, `sights`, `seal` | watches that have to end, rights that changed, tokens that nobody else can have written |
+//!
+//! Which clusters: all, `?clusters=a,b`, `?clusterSelector=env=prod` (the clusters' own labels), or, for clients that cannot
+//! add parameters, `labelSelector=skopos.dev/cluster=a`. A list is sorted by cluster, namespace and name. A cluster that has
+//! nothing to show yet is waited for as long as `cache.memberDeadline`; then the list says that it is missing, in a `Warning`
+//! header and in the annotation `skopos.dev/missing` of its metadata. `skopos.dev/stale` and `skopos.dev/denied` say the rest.
 //!
 //! # The merged resourceVersion
 //!
@@ -34,11 +49,24 @@
 //! that would have to show that gets 410 and lists anew. It is the one case of a watch that ends because of a cluster,
 //! chosen because the alternatives are to lie about a deletion or to keep ghosts.
 
-#![allow(dead_code, reason = "the routes that use it follow")]
+mod contents;
+mod feed;
+mod guard;
+mod history;
+mod item;
+mod kinds;
+mod mark;
+mod merger;
+mod render;
+mod restart;
+mod route;
+mod seal;
+mod sights;
+mod source;
+mod standing;
+#[cfg(test)]
+mod tests;
 
-pub(crate) mod contents;
-pub(crate) mod mark;
-pub(crate) mod merger;
-pub(crate) mod restart;
-
+pub use kinds::KindsOptions;
 pub use mark::Mark;
+pub use route::Merged;

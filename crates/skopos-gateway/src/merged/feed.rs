@@ -1,0 +1,223 @@
+//! From the members' journals to the merged history: one task for each member, none of which can hold up another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos::ResourceId;
+use skopos::journal::{ChangeKind, Cursor, JournalError};
+use skopos_fleet::{CachedKind, Cluster, ClusterId, Fleet, FleetChange, FleetError};
+use skopos_wire::RawObject;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::history::History;
+use super::merger::{Position, Told};
+
+/// Feeds the history of one kind until told to stop.
+pub(crate) struct Feed {
+    pub(crate) fleet: Fleet,
+    pub(crate) resource: ResourceId,
+    pub(crate) history: Arc<History>,
+    pub(crate) absences: Absences,
+}
+
+/// Why members have no content, for those who ask what is missing.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Absences {
+    reasons: Arc<Mutex<BTreeMap<ClusterId, Absence>>>,
+}
+
+/// Why a member has no content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Absence {
+    /// Its server does not have the kind: nothing is missing.
+    NotServed,
+    /// Something stands in the way.
+    Because(Arc<str>),
+}
+
+/// How long the first content of a member may take before the attempt counts as failed, and is made again.
+const START: Duration = Duration::from_secs(30);
+
+/// How long after a failure the next attempt is made, if the member does not change before.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How many changes are read in one go.
+const BATCH: usize = 256;
+
+/// Changes are waited for so long, again and again.
+const WAIT: Duration = Duration::from_secs(60);
+
+// === impl Feed ===
+
+impl Feed {
+    /// Runs until `stop`, or until the fleet ends.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let feed = Arc::new(self);
+        let mut changes = feed.fleet.changes();
+        let mut members: BTreeMap<ClusterId, (Cluster, CancellationToken)> = BTreeMap::new();
+        let mut tasks = JoinSet::new();
+        let waiting: BTreeSet<ClusterId> = feed.fleet.members().keys().cloned().collect();
+        let opening = Arc::new(Opening { waiting: Mutex::new(waiting), history: feed.history.clone() });
+        opening.look();
+        loop {
+            let change = tokio::select! {
+                () = stop.cancelled() => break,
+                Some(_) = tasks.join_next(), if !tasks.is_empty() => continue,
+                change = changes.next() => change,
+            };
+            match change {
+                None => break,
+                Some(FleetChange::Added(cluster)) => {
+                    let token = stop.child_token();
+                    members.insert(cluster.id().clone(), (cluster.clone(), token.clone()));
+                    let (feed, opening) = (feed.clone(), opening.clone());
+                    tasks.spawn(async move {
+                        token.run_until_cancelled(feed.follow(cluster, &opening)).await;
+                    });
+                }
+                Some(FleetChange::Forgotten(cluster)) => {
+                    let id = cluster.id();
+                    if members.get(id).is_some_and(|(known, _)| *known == cluster)
+                        && let Some((_, token)) = members.remove(id)
+                    {
+                        token.cancel();
+                    }
+                    opening.settled(id);
+                    // One that came back under its name tells what differs.
+                    if feed.fleet.get(id.as_str()).is_none() {
+                        feed.absences.clear(id);
+                        feed.history.vanish(id);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        tasks.shutdown().await;
+    }
+
+    /// Reads one member's journal for as long as the member is there.
+    async fn follow(&self, cluster: Cluster, opening: &Opening) {
+        let id = cluster.id();
+        let mut states = cluster.states();
+        loop {
+            match cluster.kind(&self.resource, START).await {
+                Ok(kind) => self.read(id, &kind, opening).await,
+                Err(error) => self.absences.set(id, Absence::of(&error)),
+            }
+            opening.settled(id);
+            // Sooner when the member stands otherwise.
+            let _ = tokio::time::timeout(RETRY, states.changed()).await;
+        }
+    }
+
+    /// Reads until the kind is not kept any more.
+    async fn read(&self, id: &ClusterId, kind: &CachedKind, opening: &Opening) {
+        let Some(journal) = kind.informer().store().journal() else {
+            return self.absences.set(id, Absence::Because("the gateway keeps no journal of it".into()));
+        };
+        loop {
+            let (snapshot, mut cursor) = journal.begin();
+            if snapshot.is_synced() {
+                let version = snapshot.resource_version().clone();
+                let position = Position { epoch: snapshot.epoch(), version };
+                let objects: Vec<RawObject> = snapshot.iter().map(|object| object.raw().clone()).collect();
+                drop(snapshot);
+                self.history.take(id, position, objects);
+                self.absences.clear(id);
+                opening.settled(id);
+            }
+            tokio::select! {
+                over = self.read_on(id, &mut cursor) => if over { return },
+                _ = kind.ended() => {
+                    // What was told until then.
+                    while self.read_batch(id, &mut cursor) == Ok(true) {}
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads changes until the cursor has lost its place, or (true) there will be no more.
+    async fn read_on(&self, id: &ClusterId, cursor: &mut Cursor<RawObject>) -> bool {
+        let mut closed = false;
+        loop {
+            match self.read_batch(id, cursor) {
+                Ok(true) => tokio::task::consume_budget().await,
+                Ok(false) if closed => return true,
+                Ok(false) => closed = cursor.changed(WAIT).await.is_err(),
+                Err(JournalError::NotSynced) => return cursor.changed(WAIT).await.is_err(),
+                // History was broken: the content tells what differs.
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Reads some changes. Returns whether there are more.
+    fn read_batch(&self, id: &ClusterId, cursor: &mut Cursor<RawObject>) -> Result<bool, JournalError> {
+        let batch = cursor.read(BATCH)?;
+        let epoch = batch.epoch;
+        let more = batch.reached.is_none();
+        let changes = batch.changes.into_iter().filter_map(|change| {
+            let position = Position { epoch, version: change.resource_version.clone() };
+            let told = match (change.kind, change.new) {
+                (ChangeKind::Deleted, _) => {
+                    let last = change.last.map(|last| last.raw().clone());
+                    Told::Deleted(change.old?.key().clone(), last)
+                }
+                (_, new) => Told::Put(new?.raw().clone()),
+            };
+            Some((position, told))
+        });
+        let reached = batch.reached.map(|version| Position { epoch, version });
+        self.history.change(id, changes, reached);
+        Ok(more)
+    }
+}
+
+/// Lets readers in once every member that was there at the start has content, or a reason why it has none.
+struct Opening {
+    waiting: Mutex<BTreeSet<ClusterId>>,
+    history: Arc<History>,
+}
+
+impl Opening {
+    fn settled(&self, id: &ClusterId) {
+        self.waiting.lock().remove(id);
+        self.look();
+    }
+
+    fn look(&self) {
+        if self.waiting.lock().is_empty() {
+            self.history.open();
+        }
+    }
+}
+
+// === impl Absences ===
+
+impl Absences {
+    /// Why this member has no content, if that is known.
+    pub(crate) fn of(&self, id: &ClusterId) -> Option<Absence> {
+        self.reasons.lock().get(id).cloned()
+    }
+
+    pub(crate) fn set(&self, id: &ClusterId, absence: Absence) {
+        self.reasons.lock().insert(id.clone(), absence);
+    }
+
+    fn clear(&self, id: &ClusterId) {
+        self.reasons.lock().remove(id);
+    }
+}
+
+impl Absence {
+    fn of(error: &FleetError) -> Self {
+        match error {
+            FleetError::Refused { code: 404, .. } => Self::NotServed,
+            other => Self::Because(other.to_string().into()),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Watches that end before their time: because a right is gone, or because what follows cannot be told.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt as _;
+use serde_json::json;
+use skopos_fleet::{Cluster, ClusterId, Fleet, FleetChange};
+use skopos_wire::Status;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::history::History;
+use super::sights::{Question, Sights};
+use super::standing::Wanted;
+use crate::auth::Identity;
+use crate::authz::{Attributes, Authorizer};
+use crate::response::{BodyError, ResponseBody};
+
+/// The clusters that a request sees. A watch may come to see more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sight(Arc<ArcSwap<std::collections::BTreeSet<ClusterId>>>);
+
+/// What looks after a watch while it is open.
+pub(crate) struct Guard {
+    pub(crate) fleet: Fleet,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) history: Arc<History>,
+    pub(crate) who: Arc<Identity>,
+    pub(crate) what: Attributes,
+    pub(crate) wanted: Wanted,
+    pub(crate) sight: Sight,
+    pub(crate) sights: Arc<Sights>,
+    pub(crate) question: Question,
+    /// The clusters that were considered when the watch began.
+    pub(crate) considered: Vec<Cluster>,
+    /// Members that vanished since the watch was found good.
+    pub(crate) vanished: Receiver<ClusterId>,
+    pub(crate) draining: CancellationToken,
+}
+
+// === impl Sight ===
+
+impl Sight {
+    pub(crate) fn new(clusters: impl IntoIterator<Item = ClusterId>) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(clusters.into_iter().collect())))
+    }
+
+    pub(crate) fn sees(&self, cluster: &ClusterId) -> bool {
+        self.0.load().contains(cluster)
+    }
+
+    pub(crate) fn all(&self) -> Arc<std::collections::BTreeSet<ClusterId>> {
+        self.0.load_full()
+    }
+
+    fn add(&self, cluster: &ClusterId) {
+        self.0.rcu(|seen| {
+            let mut seen = (**seen).clone();
+            seen.insert(cluster.clone());
+            seen
+        });
+    }
+}
+
+// === impl Guard ===
+
+impl Guard {
+    /// Ends when the watch has to: with what to tell the client, or (`None`) in order.
+    pub(crate) async fn end(mut self) -> Option<Status> {
+        let draining = self.draining.clone();
+        let mut rights = FuturesUnordered::new();
+        for id in self.sight.all().iter() {
+            rights.push(revoked(self.authorizer.clone(), id.clone(), self.who.clone(), self.what.clone()));
+        }
+        let mut changes = self.fleet.changes();
+        loop {
+            tokio::select! {
+                () = draining.cancelled() => return None,
+                Some(()) = rights.next(), if !rights.is_empty() => {
+                    return Some(Status::expired("what you may read has changed: list anew"));
+                }
+                gone = self.vanished.recv() => match gone {
+                    Ok(id) if !self.sight.sees(&id) => {}
+                    Ok(_) | Err(RecvError::Lagged(_)) => {
+                        return Some(Status::expired(
+                            "the objects of a cluster that left the fleet are no longer kept: list anew",
+                        ));
+                    }
+                    Err(RecvError::Closed) => return None,
+                },
+                change = changes.next() => match change {
+                    None => return None,
+                    Some(FleetChange::Added(cluster) | FleetChange::Changed(cluster)) => {
+                        match self.look_at(cluster).await {
+                            Look::Nothing => {}
+                            Look::Seen(id) => {
+                                rights.push(revoked(
+                                    self.authorizer.clone(), id, self.who.clone(), self.what.clone(),
+                                ));
+                            }
+                            Look::Anew => {
+                                return Some(Status::expired(
+                                    "the clusters that are asked for are others now: list anew",
+                                ));
+                            }
+                        }
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    /// A cluster is new, or its labels are.
+    async fn look_at(&mut self, cluster: Cluster) -> Look {
+        let id = cluster.id().clone();
+        let wanted = self.wanted.wants(&cluster);
+        let seen = self.sight.sees(&id);
+        if wanted == seen || wanted && self.considered.contains(&cluster) {
+            return Look::Nothing;
+        }
+        if wanted {
+            self.considered.push(cluster);
+            if !self.authorizer.decide(id.as_str(), &self.who, &self.what).await.allowed {
+                return Look::Nothing;
+            }
+        }
+        let sight = &self.sight;
+        self.history.with_content(&id, |has_content| match has_content {
+            // Nothing of it was passed over: it comes as it comes.
+            false if wanted => {
+                sight.add(&id);
+                self.sights.join(self.question, &id);
+                Look::Seen(id.clone())
+            }
+            false => Look::Nothing,
+            true => Look::Anew,
+        })
+    }
+}
+
+/// What a change of the fleet means for a watch.
+enum Look {
+    Nothing,
+    Seen(ClusterId),
+    Anew,
+}
+
+async fn revoked(authorizer: Authorizer, id: ClusterId, who: Arc<Identity>, what: Attributes) {
+    authorizer.revoked(id.as_str(), &who, &what).await;
+}
+
+/// `body`, until `end`: then with an ERROR event, if there is something to tell. `held` is dropped with it.
+pub(crate) fn guarded<H: Send + Unpin + 'static>(
+    body: ResponseBody,
+    end: impl Future<Output = Option<Status>> + Send + 'static,
+    held: H,
+) -> ResponseBody {
+    Guarded { body, end: Some(Box::pin(end)), _held: held }.boxed_unsync()
+}
+
+struct Guarded<H> {
+    body: ResponseBody,
+    /// `None` once it has come.
+    end: Option<BoxFuture<'static, Option<Status>>>,
+    _held: H,
+}
+
+impl<H: Unpin> Body for Guarded<H> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        if let Poll::Ready(told) = end.as_mut().poll(cx) {
+            self.end = None;
+            return Poll::Ready(told.map(|status| Ok(Frame::data(error_event(&status)))));
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+}
+
+/// A frame that ends a watch.
+pub(crate) fn error_event(status: &Status) -> Bytes {
+    (json!({"type": "ERROR", "object": status}).to_string() + "\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::response;
+
+    #[tokio::test]
+    async fn a_watch_that_is_ended_says_why() {
+        let status = Status::expired("list anew");
+        let told = status.clone();
+        let body = guarded(response::whole("never".into()), async move { Some(told) }, ());
+        let bytes = body.collect().await.unwrap().to_bytes();
+        assert_eq!(bytes, error_event(&status));
+        let body = guarded(response::whole("never".into()), async { None }, ());
+        assert!(body.collect().await.unwrap().to_bytes().is_empty());
+        let body = guarded(response::whole("all".into()), std::future::pending(), ());
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
+    }
+}

@@ -1,0 +1,200 @@
+//! The merged history of one kind, shared: fed by the members' journals, read by lists and watches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use skopos_fleet::ClusterId;
+use skopos_serve::{Event as WindowEvent, Window, WindowOptions};
+use skopos_wire::RawObject;
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
+
+use super::item::MergedItem;
+use super::mark::Mark;
+use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
+use super::restart::Standing;
+
+/// The merged history of one kind.
+///
+/// One short lock orders changes and readers: an event is in the window at the moment at which its change is in the content,
+/// and a mark that was given out has all before it and nothing behind it. Nobody waits or does I/O while holding it.
+#[derive(Debug)]
+pub(crate) struct History {
+    core: Mutex<Core>,
+    window: Arc<Window<MergedItem>>,
+    clock: fn() -> Timestamp,
+    opened: watch::Sender<bool>,
+    vanished: broadcast::Sender<ClusterId>,
+}
+
+#[derive(Debug)]
+struct Core {
+    merger: Merger,
+    pages: Pages,
+}
+
+/// The content at marks at which paged lists stand.
+#[derive(Debug, Default)]
+struct Pages {
+    views: BTreeMap<Mark, (Instant, Arc<Roster>)>,
+}
+
+/// For how long pages of one list can be asked for, and how many lists' at the same time.
+const PAGES_FOR: Duration = Duration::from_secs(300);
+const MOST_PAGED: usize = 512;
+
+// === impl History ===
+
+impl History {
+    /// A history that goes on from what an earlier process left, if anything.
+    pub(crate) fn new(past: Option<Standing>, options: WindowOptions, clock: fn() -> Timestamp) -> Self {
+        let merger = Merger::new(past, clock());
+        let window = Arc::new(Window::new(options, merger.start().number()));
+        let (vanished, _) = broadcast::channel(64);
+        let core = Mutex::new(Core { merger, pages: Pages::default() });
+        Self { core, window, clock, opened: watch::Sender::new(false), vanished }
+    }
+
+    /// The events, and who watches them.
+    pub(crate) fn window(&self) -> &Arc<Window<MergedItem>> {
+        &self.window
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Lets readers in; see [`Merger::open`].
+    pub(crate) fn open(&self) {
+        let mut core = self.core.lock();
+        if !self.opened.send_replace(true) {
+            core.merger.open(self.now());
+        }
+    }
+
+    /// Whether readers were let in.
+    pub(crate) fn is_open(&self) -> bool {
+        *self.opened.borrow()
+    }
+
+    /// Waits until readers are let in.
+    pub(crate) async fn opened(&self) {
+        // The sender is in here.
+        let _ = self.opened.subscribe().wait_for(|open| *open).await;
+    }
+
+    /// A member's whole content, sorted by key.
+    pub(crate) fn take(
+        &self,
+        cluster: &ClusterId,
+        position: Position,
+        objects: impl IntoIterator<Item = RawObject>,
+    ) {
+        let objects: Vec<RawObject> = objects.into_iter().collect();
+        {
+            let mut core = self.core.lock();
+            let events = core.merger.take(cluster, position, objects, self.now());
+            self.publish(events);
+        }
+        self.window.wake();
+    }
+
+    /// Changes of a member, in their order, and how far they lead if that is known.
+    pub(crate) fn change(
+        &self,
+        cluster: &ClusterId,
+        changes: impl IntoIterator<Item = (Position, Told)>,
+        reached: Option<Position>,
+    ) {
+        {
+            let mut core = self.core.lock();
+            let now = self.now();
+            let mut events = Vec::new();
+            for (position, told) in changes {
+                events.extend(core.merger.change(cluster, position, told, now));
+            }
+            if let Some(position) = reached {
+                core.merger.reached(cluster, position);
+            }
+            self.publish(events);
+        }
+        self.window.wake();
+    }
+
+    /// A member's objects vanish without having been deleted. Watches that could see them are to end.
+    pub(crate) fn vanish(&self, cluster: &ClusterId) {
+        let had_any = self.core.lock().merger.vanish(cluster, self.now());
+        if had_any {
+            // Nobody watches if nobody listens.
+            let _ = self.vanished.send(cluster.clone());
+        }
+    }
+
+    /// Members that vanish from now on.
+    pub(crate) fn follow_vanished(&self) -> broadcast::Receiver<ClusterId> {
+        self.vanished.subscribe()
+    }
+
+    /// The content now. With `paged`, it can be had again for some minutes, by its mark.
+    pub(crate) fn view(&self, paged: bool) -> View {
+        let mut core = self.core.lock();
+        let view = core.merger.view(self.now());
+        self.window.advance(view.mark.number());
+        if paged {
+            core.pages.keep(&view);
+        }
+        view
+    }
+
+    /// The content at a mark at which a paged list stands.
+    pub(crate) fn view_at(&self, mark: Mark) -> Option<View> {
+        let core = self.core.lock();
+        let (_, roster) = core.pages.views.get(&mark)?;
+        Some(View { mark, roster: roster.clone() })
+    }
+
+    /// Whether a watcher of these clusters can go on from `mark`, and from where.
+    pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
+        self.core.lock().merger.resume(mark, selects)
+    }
+
+    /// What the next process needs to know.
+    pub(crate) fn standing(&self) -> Standing {
+        self.core.lock().merger.standing()
+    }
+
+    /// Calls `f` while nothing changes, with whether the cluster has content.
+    pub(crate) fn with_content<R>(&self, cluster: &ClusterId, f: impl FnOnce(bool) -> R) -> R {
+        let mut core = self.core.lock();
+        let view = core.merger.view(self.now());
+        f(view.roster.get(cluster).is_some_and(|member| member.position.is_some()))
+    }
+
+    /// With the lock held, so that events come in the order of their marks. Watchers are woken without it.
+    fn publish(&self, events: Vec<Event>) {
+        self.window.append(events.into_iter().map(|event| {
+            let item = |entry| MergedItem::new(event.cluster.clone(), entry);
+            let mark = event.mark.number();
+            match event.deleted {
+                true => WindowEvent::deleted(mark, item(event.new)),
+                false => WindowEvent::put(mark, event.old.map(item), item(event.new)),
+            }
+        }));
+    }
+}
+
+// === impl Pages ===
+
+impl Pages {
+    fn keep(&mut self, view: &View) {
+        let now = Instant::now();
+        self.views.retain(|_, (since, _)| now.saturating_duration_since(*since) < PAGES_FOR);
+        while self.views.len() >= MOST_PAGED {
+            self.views.pop_first();
+        }
+        self.views.insert(view.mark, (now, view.roster.clone()));
+    }
+}

@@ -1,0 +1,200 @@
+//! The kinds that have a merged view: started by the first who asks, stopped when nobody has for a while.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use skopos::ResourceId;
+use skopos_fleet::Fleet;
+use skopos_serve::WindowOptions;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::feed::{Absences, Feed};
+use super::history::History;
+use super::restart::Standing;
+
+/// What a merged view keeps, and where it writes what the next process needs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KindsOptions {
+    /// The folder for restart files, one small one per kind. Without it watches do not outlive the process: they get 410.
+    pub folder: Option<PathBuf>,
+    /// A kind of which nobody has asked for so long is let go of. Default 10 min.
+    pub idle_stop: Duration,
+    /// How much of the history is kept.
+    pub window: WindowOptions,
+}
+
+/// The merged view of one kind.
+pub(crate) struct Kind {
+    pub(crate) history: Arc<History>,
+    pub(crate) absences: Absences,
+    used: Mutex<Instant>,
+    stop: CancellationToken,
+}
+
+pub(crate) struct Kinds {
+    fleet: Fleet,
+    options: KindsOptions,
+    running: Mutex<HashMap<ResourceId, Arc<Kind>>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// How often restart files are written, if there is something new.
+const WRITE: Duration = Duration::from_secs(1);
+
+// === impl KindsOptions ===
+
+impl Default for KindsOptions {
+    fn default() -> Self {
+        Self { folder: None, idle_stop: Duration::from_secs(600), window: WindowOptions::default() }
+    }
+}
+
+// === impl Kinds ===
+
+impl Kinds {
+    pub(crate) fn new(fleet: Fleet, options: KindsOptions) -> Self {
+        let stop = CancellationToken::new();
+        Self { fleet, options, running: Mutex::default(), stop, tasks: TaskTracker::new() }
+    }
+
+    /// The merged view of a kind: started now, if it is not there.
+    pub(crate) async fn get(&self, resource: &ResourceId) -> Arc<Kind> {
+        if let Some(kind) = self.find(resource) {
+            return kind;
+        }
+        let file = self.file(resource);
+        let past = match &file {
+            Some(file) => file.read().await,
+            None => None,
+        };
+        let mut running = self.running.lock();
+        // Somebody else may have been faster.
+        if let Some(kind) = running.get(resource) {
+            return kind.clone();
+        }
+        let history = Arc::new(History::new(past, self.options.window.clone(), Timestamp::now));
+        let absences = Absences::default();
+        let stop = self.stop.child_token();
+        let kind = Arc::new(Kind {
+            history: history.clone(),
+            absences: absences.clone(),
+            used: Mutex::new(Instant::now()),
+            stop: stop.clone(),
+        });
+        let feed = Feed {
+            fleet: self.fleet.clone(),
+            resource: resource.clone(),
+            history: history.clone(),
+            absences,
+        };
+        self.tasks.spawn(async move {
+            let keeping = async {
+                match file {
+                    Some(file) => file.keep(&history, &stop).await,
+                    None => stop.cancelled().await,
+                }
+            };
+            tokio::join!(feed.run(stop.clone()), keeping);
+            history.window().close_watches();
+        });
+        running.insert(resource.clone(), kind.clone());
+        kind
+    }
+
+    pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
+        self.stop.cancel();
+        self.tasks.close();
+        timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+
+    fn find(&self, resource: &ResourceId) -> Option<Arc<Kind>> {
+        let mut running = self.running.lock();
+        running.retain(|own, kind| {
+            // Each watch holds the kind.
+            let idle = own != resource
+                && Arc::strong_count(kind) == 1
+                && kind.used.lock().elapsed() > self.options.idle_stop;
+            if idle {
+                kind.stop.cancel();
+            }
+            !idle
+        });
+        let kind = running.get(resource)?;
+        *kind.used.lock() = Instant::now();
+        Some(kind.clone())
+    }
+
+    fn file(&self, resource: &ResourceId) -> Option<RestartFile> {
+        let folder = self.options.folder.as_ref()?;
+        let group = if resource.group.is_empty() { "core" } else { &resource.group };
+        let name = format!("{group}.{}.{}", resource.version, resource.plural);
+        let safe = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+        safe.then(|| RestartFile { path: folder.join(format!("{name}.merged")), kind: name })
+    }
+}
+
+/// Where a kind's [`Standing`] is written.
+struct RestartFile {
+    path: PathBuf,
+    kind: String,
+}
+
+impl RestartFile {
+    /// What an earlier process left, if it can be read.
+    async fn read(&self) -> Option<Standing> {
+        let bytes = match tokio::fs::read(&self.path).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                if error.kind() != std::io::ErrorKind::NotFound {
+                    tracing::warn!(path = %self.path.display(), %error, "cannot read a restart file: watches begin anew");
+                }
+                return None;
+            }
+        };
+        Standing::decode(&bytes, &self.kind)
+            .inspect_err(|error| {
+                tracing::warn!(path = %self.path.display(), %error, "a restart file is refused: watches begin anew");
+            })
+            .ok()
+    }
+
+    /// Writes it whenever there is something new, and at the end.
+    async fn keep(&self, history: &History, stop: &CancellationToken) {
+        let mut ticks = interval(WRITE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut written: Option<Standing> = None;
+        loop {
+            let over = stop.run_until_cancelled(ticks.tick()).await.is_none();
+            let standing = history.standing();
+            if history.is_open() && written.as_ref() != Some(&standing) {
+                match self.write(&standing).await {
+                    Ok(()) => written = Some(standing),
+                    Err(error) => {
+                        tracing::warn!(path = %self.path.display(), %error, "cannot write a restart file");
+                    }
+                }
+            }
+            if over {
+                return;
+            }
+        }
+    }
+
+    /// As a whole or not at all.
+    async fn write(&self, standing: &Standing) -> std::io::Result<()> {
+        if let Some(folder) = self.path.parent() {
+            tokio::fs::create_dir_all(folder).await?;
+        }
+        let temporary = self.path.with_extension("merged.new");
+        tokio::fs::write(&temporary, standing.encode(&self.kind)).await?;
+        tokio::fs::rename(&temporary, &self.path).await
+    }
+}

@@ -1,0 +1,245 @@
+//! How an object of a member looks in the merged view: the same bytes, but for the few that say whose it is.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use skopos_fleet::ClusterId;
+use skopos_wire::RawObject;
+
+use super::mark::Mark;
+
+/// The label and annotation that say which cluster an object is of.
+pub(crate) const CLUSTER: &str = "skopos.dev/cluster";
+
+/// The annotation with the version that the member itself gave the object.
+pub(crate) const MEMBER_VERSION: &str = "skopos.dev/resource-version";
+
+/// The object with `mark` as its version, and the name of its cluster in a label and an annotation. Whatever the member
+/// said in their places is gone: a member does not choose whose its objects are.
+pub(crate) fn render(object: &RawObject, cluster: &ClusterId, mark: Mark) -> Bytes {
+    let json = object.bytes();
+    let version = object.resource_version().to_string();
+    written(json, cluster, &version, mark).map_or_else(|_| json.clone(), Bytes::from)
+}
+
+/// The cluster's name as the value of a label, if it can be one.
+pub(crate) fn label_of(cluster: &ClusterId) -> Option<&str> {
+    let name = cluster.as_str();
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let at_ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let fits = name.len() <= 63
+        && name.bytes().all(inner)
+        && at_ends(name.bytes().next())
+        && at_ends(name.bytes().last());
+    fits.then_some(name)
+}
+
+fn written(
+    json: &[u8],
+    cluster: &ClusterId,
+    version: &str,
+    mark: Mark,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let labels: Vec<_> = label_of(cluster).map(|value| (CLUSTER, value)).into_iter().collect();
+    let annotations = [(CLUSTER, cluster.as_str()), (MEMBER_VERSION, version)];
+    let object: Members<'_> = serde_json::from_slice(json)?;
+    let mut out = Vec::with_capacity(json.len() + 160);
+    let mut writer = Writer::begin(&mut out);
+    for (name, value) in &object.0 {
+        writer.name(name);
+        match &**name {
+            "metadata" => metadata(&mut writer, value, mark, &labels, &annotations)?,
+            _ => writer.raw(value.get()),
+        }
+    }
+    writer.end();
+    Ok(out)
+}
+
+fn metadata(
+    writer: &mut Writer<'_>,
+    metadata: &RawValue,
+    mark: Mark,
+    labels: &[(&str, &str)],
+    annotations: &[(&str, &str)],
+) -> Result<(), serde_json::Error> {
+    let members: Members<'_> = serde_json::from_str(metadata.get())?;
+    let (mut had_labels, mut had_annotations) = (false, false);
+    let mut own = writer.object();
+    for (name, value) in &members.0 {
+        own.name(name);
+        match &**name {
+            "resourceVersion" => own.raw(&format!("\"{mark}\"")),
+            "labels" => {
+                had_labels = true;
+                marked(&mut own, Some(value), &[CLUSTER], labels)?;
+            }
+            "annotations" => {
+                had_annotations = true;
+                marked(&mut own, Some(value), &[CLUSTER, MEMBER_VERSION], annotations)?;
+            }
+            _ => own.raw(value.get()),
+        }
+    }
+    if !had_labels && !labels.is_empty() {
+        own.name("labels");
+        marked(&mut own, None, &[], labels)?;
+    }
+    if !had_annotations {
+        own.name("annotations");
+        marked(&mut own, None, &[], annotations)?;
+    }
+    own.end();
+    Ok(())
+}
+
+/// A map of texts, without the `reserved` keys, with `added`.
+fn marked(
+    writer: &mut Writer<'_>,
+    map: Option<&RawValue>,
+    reserved: &[&str],
+    added: &[(&str, &str)],
+) -> Result<(), serde_json::Error> {
+    // `null` is an empty map.
+    let members: Option<Members<'_>> = map.map(|map| serde_json::from_str(map.get())).transpose()?.flatten();
+    let mut own = writer.object();
+    for (name, value) in members.iter().flat_map(|members| &members.0) {
+        if !reserved.contains(&&**name) {
+            own.name(name);
+            own.raw(value.get());
+        }
+    }
+    for (name, value) in added {
+        own.name(name);
+        own.text(value);
+    }
+    own.end();
+    Ok(())
+}
+
+/// The members of an object in their order.
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+/// A name that is borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    members.push((name, value));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// Writes the members of an object.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn begin(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, empty: true }
+    }
+
+    fn object(&mut self) -> Writer<'_> {
+        Writer::begin(self.out)
+    }
+
+    fn name(&mut self, name: &str) {
+        if !std::mem::replace(&mut self.empty, false) {
+            self.out.push(b',');
+        }
+        self.text(name);
+        self.out.push(b':');
+    }
+
+    fn text(&mut self, text: &str) {
+        // A text always serializes.
+        self.out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+    }
+
+    fn raw(&mut self, json: &str) {
+        self.out.extend_from_slice(json.as_bytes());
+    }
+
+    fn end(self) {
+        self.out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use skopos_wire::Limits;
+
+    use super::*;
+
+    fn rendered(object: &Value, cluster: &str) -> Value {
+        let object = RawObject::from_value(object, &Limits::default()).unwrap();
+        let bytes = render(&object, &ClusterId::new(cluster).unwrap(), Mark::new(99));
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    #[test]
+    fn an_object_says_whose_it_is_and_is_the_same_otherwise() {
+        let object = json!({"kind": "Pod", "apiVersion": "v1",
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": {"app": "web"}},
+            "spec": {"metadata": {"resourceVersion": "7"}}});
+        let mut expected = object.clone();
+        expected["metadata"]["resourceVersion"] = json!("99");
+        expected["metadata"]["labels"][CLUSTER] = json!("north");
+        expected["metadata"]["annotations"] = json!({CLUSTER: "north", MEMBER_VERSION: "7"});
+        assert_eq!(rendered(&object, "north"), expected);
+    }
+
+    #[test]
+    fn a_member_cannot_claim_that_an_object_is_of_another_cluster() {
+        let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7",
+            "labels": {CLUSTER: "other"}, "annotations": {CLUSTER: "other", MEMBER_VERSION: "1", "x": "y"}}});
+        let rendered = rendered(&object, "north");
+        assert_eq!(rendered["metadata"]["labels"], json!({CLUSTER: "north"}));
+        assert_eq!(
+            rendered["metadata"]["annotations"],
+            json!({"x": "y", CLUSTER: "north", MEMBER_VERSION: "7"})
+        );
+        // Not even by writing the name in another way, or twice.
+        let tricky = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"7",
+            "labels":{"skopos.dev\/cluster":"other","skopos.dev/cluste\u0072":"third"}}}"#;
+        let object = RawObject::copy_from(tricky.as_bytes(), &Limits::default()).unwrap();
+        let text = render(&object, &ClusterId::new("north").unwrap(), Mark::new(1));
+        let text = std::str::from_utf8(&text).unwrap();
+        assert!(!text.contains("other") && !text.contains("third"), "{text}");
+    }
+
+    #[test]
+    fn a_name_that_no_label_can_have_is_in_the_annotation_only() {
+        let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": null}});
+        for name in ["arn:aws:x", "admin@prod", "-a", &"x".repeat(64)] {
+            let rendered = rendered(&object, name);
+            assert_eq!(rendered["metadata"]["labels"], json!({}), "{name}");
+            assert_eq!(rendered["metadata"]["annotations"][CLUSTER], *name);
+        }
+        assert_eq!(rendered(&object, "a.b_c-1")["metadata"]["labels"][CLUSTER], "a.b_c-1");
+    }
+}

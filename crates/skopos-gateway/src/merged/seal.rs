@@ -1,0 +1,130 @@
+//! Continue tokens that only this gateway can have written, and only for this caller and this list.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, Mac as _};
+use jiff::Timestamp;
+use sha2::Sha256;
+use skopos_wire::{ContinueToken, Status};
+use uuid::Uuid;
+
+use crate::auth::Identity;
+
+/// The gateway's secret, made anew by each process: what a token leads to is gone with the process anyway.
+#[derive(Clone)]
+pub(crate) struct SealKey([u8; 32]);
+
+/// Signs the tokens of one list of one caller.
+pub(crate) struct Seal {
+    /// Fed with what the token is bound to.
+    mac: Hmac<Sha256>,
+}
+
+/// A token is good for so many seconds.
+const LIFETIME: i64 = 300;
+
+/// Bytes of the signature, of the expiry.
+const TAG: usize = 32;
+const EXPIRY: usize = 8;
+
+// === impl SealKey ===
+
+impl SealKey {
+    /// From the system's source of randomness.
+    pub(crate) fn random() -> Self {
+        let mut key = [0; 32];
+        for half in key.chunks_mut(16) {
+            half.copy_from_slice(Uuid::new_v4().as_bytes());
+        }
+        Self(key)
+    }
+
+    /// For what this caller lists: `list` names resource, clusters and selectors.
+    pub(crate) fn seal_for(&self, who: &Identity, list: &[&str]) -> Seal {
+        // A key of any length is one.
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let who = serde_json::to_vec(who).unwrap_or_default();
+        for part in std::iter::once(&*who).chain(list.iter().map(|part| part.as_bytes())) {
+            // With its length, so that no two lists of parts are the same text.
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        Seal { mac }
+    }
+}
+
+// === impl Seal ===
+
+impl Seal {
+    /// The token as it goes to the client.
+    pub(crate) fn seal(&self, token: &ContinueToken, now: Timestamp) -> String {
+        let expiry = now.as_second().saturating_add(LIFETIME).to_be_bytes();
+        let token = token.encode();
+        let tag = self.tag(&expiry, &token).finalize().into_bytes();
+        URL_SAFE_NO_PAD.encode([&tag[..], &expiry, token.as_bytes()].concat())
+    }
+
+    /// Reads what came back.
+    ///
+    /// # Errors
+    /// 400 for what is no token, 410 for one of another list, another caller, another process, or one that is too old: the
+    /// client lists anew.
+    pub(crate) fn open(&self, sealed: &str, now: Timestamp) -> Result<ContinueToken, Status> {
+        let malformed = || Status::bad_request("continue key is not valid");
+        let bytes = URL_SAFE_NO_PAD.decode(sealed).map_err(|_| malformed())?;
+        let (tag, rest) = bytes.split_at_checked(TAG).ok_or_else(malformed)?;
+        let (expiry, token) = rest.split_first_chunk::<EXPIRY>().ok_or_else(malformed)?;
+        let token = std::str::from_utf8(token).map_err(|_| malformed())?;
+        if self.tag(expiry, token).verify_slice(tag).is_err() || now.as_second() > i64::from_be_bytes(*expiry)
+        {
+            return Err(Status::continue_expired(None));
+        }
+        ContinueToken::decode(token).map_err(|_| malformed())
+    }
+
+    fn tag(&self, expiry: &[u8; EXPIRY], token: &str) -> Hmac<Sha256> {
+        self.mac.clone().chain_update(expiry).chain_update(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_list_its_caller_and_some_minutes() {
+        let key = SealKey::random();
+        let (jane, joe) = (Identity::authenticated("jane", []), Identity::authenticated("joe", []));
+        let token = ContinueToken::new(42, "north/shop/web\0");
+        let seal = key.seal_for(&jane, &["v1 pods", "a,b"]);
+        let sealed = seal.seal(&token, at(1000));
+        assert_eq!(seal.open(&sealed, at(1000)), Ok(token.clone()));
+        assert_eq!(seal.open(&sealed, at(1300)), Ok(token));
+        let refused = |seal: Seal, time| seal.open(&sealed, time).unwrap_err().code;
+        assert_eq!(refused(key.seal_for(&jane, &["v1 pods", "a,b"]), at(1301)), 410);
+        assert_eq!(refused(key.seal_for(&joe, &["v1 pods", "a,b"]), at(1000)), 410);
+        assert_eq!(refused(key.seal_for(&jane, &["v1 pods", "a,c"]), at(1000)), 410);
+        assert_eq!(refused(key.seal_for(&jane, &["v1 podsa", ",b"]), at(1000)), 410);
+        assert_eq!(refused(SealKey::random().seal_for(&jane, &["v1 pods", "a,b"]), at(1000)), 410);
+    }
+
+    #[test]
+    fn whatever_is_changed_of_a_token_it_is_refused() {
+        let seal = SealKey::random().seal_for(&Identity::default(), &[]);
+        let sealed = seal.seal(&ContinueToken::new(42, "north/shop/web\0"), at(1000));
+        let bytes = URL_SAFE_NO_PAD.decode(&sealed).unwrap();
+        for at_byte in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at_byte] ^= 1;
+            assert!(seal.open(&URL_SAFE_NO_PAD.encode(&changed), at(1000)).is_err(), "{at_byte}");
+            assert!(seal.open(&URL_SAFE_NO_PAD.encode(&bytes[..at_byte]), at(1000)).is_err());
+        }
+        for text in ["", "%%%", "a", &ContinueToken::new(42, "a").encode()] {
+            assert!(seal.open(text, at(1000)).is_err(), "{text}");
+        }
+    }
+}

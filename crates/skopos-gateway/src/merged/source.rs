@@ -1,0 +1,184 @@
+//! What one caller sees of a merged history: some clusters, and of those what he may read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use skopos_fleet::ClusterId;
+use skopos_serve::{Compacted, Contents, LeadingColumn, ReadError, Source, Wanted, Window};
+use skopos_wire::{ContinueToken, ObjectKey, Status};
+
+use super::guard::Sight;
+use super::history::History;
+use super::item::{MergedItem, Place};
+use super::mark::Mark;
+use super::merger::{Member, View};
+use super::seal::Seal;
+
+/// The merged view of one kind, as one request sees it.
+#[derive(Clone)]
+pub(crate) struct MergedSource {
+    pub(crate) history: Arc<History>,
+    /// The clusters that are seen.
+    pub(crate) sight: Sight,
+    /// Whether more pages may be asked for.
+    pub(crate) paged: bool,
+    /// What continue tokens are bound to.
+    pub(crate) seal: Arc<Seal>,
+    /// What is said of the clusters, in the list's metadata.
+    pub(crate) annotations: Arc<Vec<(String, String)>>,
+}
+
+/// The content at one mark, as one request sees it.
+pub(crate) struct MergedContents {
+    view: View,
+    clusters: Arc<BTreeSet<ClusterId>>,
+}
+
+/// The column before all others.
+const COLUMNS: &[LeadingColumn] =
+    &[LeadingColumn { name: "Cluster", description: "The cluster that the object is of." }];
+
+impl Source for MergedSource {
+    type Item = MergedItem;
+    type Contents = MergedContents;
+
+    async fn read(&self, wanted: Wanted, _patience: Duration) -> Result<MergedContents, ReadError> {
+        let view = match wanted {
+            Wanted::Newest | Wanted::Any => self.history.view(self.paged),
+            Wanted::NotOlderThan(requested) => {
+                let view = self.history.view(self.paged);
+                let current = view.mark.number();
+                if current < requested {
+                    return Err(ReadError::Ahead { requested, current });
+                }
+                view
+            }
+            Wanted::Exactly(requested) => {
+                let oldest = self.history.window().reached();
+                let view = self.history.view_at(Mark::new(requested));
+                view.ok_or(Compacted { requested, oldest })?
+            }
+        };
+        Ok(self.contents(view))
+    }
+
+    fn window(&self) -> &Arc<Window<MergedItem>> {
+        self.history.window()
+    }
+
+    fn progress(&self) -> u64 {
+        self.history.view(false).mark.number()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.history.now()
+    }
+
+    fn columns(&self) -> &[LeadingColumn] {
+        COLUMNS
+    }
+
+    fn seal(&self, token: ContinueToken) -> String {
+        self.seal.seal(&token, self.history.now())
+    }
+
+    fn open(&self, token: &str) -> Result<ContinueToken, Status> {
+        self.seal.open(token, self.history.now())
+    }
+
+    fn list_annotations(&self) -> Vec<(String, String)> {
+        self.annotations.to_vec()
+    }
+
+    /// Numbers of objects are nobody's business here.
+    fn counts(&self) -> bool {
+        false
+    }
+}
+
+impl MergedSource {
+    /// The content now.
+    pub(crate) fn newest(&self) -> MergedContents {
+        self.contents(self.history.view(self.paged))
+    }
+
+    fn contents(&self, view: View) -> MergedContents {
+        MergedContents { view, clusters: self.sight.all() }
+    }
+}
+
+impl MergedContents {
+    /// The members that are seen, in order, from this cluster on.
+    fn members<'a>(&'a self, from: Option<&'a str>) -> impl Iterator<Item = (&'a ClusterId, &'a Member)> {
+        let from = from.unwrap_or_default();
+        let seen = self.clusters.iter().skip_while(move |id| id.as_str() < from);
+        seen.filter_map(|id| self.view.roster.get_key_value(id))
+    }
+
+    /// All objects that are seen, in order, from a place on.
+    fn items<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        from: Option<&'a str>,
+    ) -> impl Iterator<Item = MergedItem> + 'a {
+        let place = from.map(|from| Arc::new(Place::read(from, namespace)));
+        let first = place.as_ref().map(|place| place.cluster);
+        self.members(first).flat_map(move |(id, member)| {
+            let place = place.clone().filter(|place| place.cluster == id.as_str());
+            let before = move |key: &ObjectKey| {
+                namespace.is_some_and(|namespace| key.namespace() < Some(namespace))
+                    || place.as_ref().is_some_and(|place| place.is_after(key))
+            };
+            let entries = member.contents.seek(before);
+            let entries = entries.take_while(move |entry| {
+                namespace.is_none_or(|namespace| entry.key().namespace() == Some(namespace))
+            });
+            entries.map(|entry| MergedItem::new(id.clone(), entry.clone()))
+        })
+    }
+
+    /// The clusters that have this object.
+    pub(crate) fn holders(&self, namespace: Option<&str>, name: &str) -> Vec<&ClusterId> {
+        let key = key_of(namespace, name);
+        let members = self.members(None);
+        members.filter(|(_, member)| member.contents.get(&key).is_some()).map(|(id, _)| id).collect()
+    }
+}
+
+impl Contents for MergedContents {
+    type Item = MergedItem;
+
+    fn revision(&self) -> u64 {
+        self.view.mark.number()
+    }
+
+    fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<MergedItem>, Compacted> {
+        let key = key_of(namespace, name);
+        let mut found = self
+            .members(None)
+            .filter_map(|(id, member)| Some(MergedItem::new(id.clone(), member.contents.get(&key)?.clone())));
+        Ok(found.next())
+    }
+
+    fn page(
+        &self,
+        namespace: Option<&str>,
+        from: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<MergedItem>, Compacted> {
+        Ok(self.items(namespace, from).take(max).collect())
+    }
+
+    fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
+        Ok(self.items(namespace, from).count())
+    }
+}
+
+fn key_of(namespace: Option<&str>, name: &str) -> ObjectKey {
+    match namespace {
+        Some(namespace) => ObjectKey::namespaced(namespace, name),
+        None => ObjectKey::cluster(name),
+    }
+}

@@ -1,0 +1,158 @@
+//! How the clusters of an answer stand: who is missing, who is old, who is not shown.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use http::{HeaderMap, header};
+use skopos::ResourceId;
+use skopos_fleet::{Cluster, ClusterId, Condition};
+
+use super::feed::{Absence, Absences};
+use super::merger::Roster;
+use crate::headers;
+
+/// How the clusters that were asked for stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clusters {
+    /// Nothing is known of their objects, and why.
+    pub(crate) missing: Vec<(ClusterId, String)>,
+    /// What is shown of them is older than it should be: how old, and why.
+    pub(crate) stale: Vec<(ClusterId, String)>,
+    /// The caller may not read them, or they are none.
+    pub(crate) denied: Vec<String>,
+    /// The age of the oldest content shown; `None` when one has none that is proven.
+    pub(crate) age: Option<Duration>,
+}
+
+/// How many clusters a warning names; the list's annotations name all.
+const NAMED: usize = 10;
+
+/// The most bytes of one annotation.
+const ANNOTATION: usize = 64 * 1024;
+
+// === impl Clusters ===
+
+impl Clusters {
+    /// Looks at each cluster that the caller sees.
+    pub(crate) fn look<'a>(
+        seen: impl Iterator<Item = &'a Cluster>,
+        resource: &ResourceId,
+        roster: &Roster,
+        absences: &Absences,
+        max_age: Duration,
+    ) -> Self {
+        let mut found = Self { age: Some(Duration::ZERO), ..Self::default() };
+        for cluster in seen {
+            let id = cluster.id();
+            let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
+            if !has_content {
+                match absences.of(id) {
+                    Some(Absence::NotServed) => {}
+                    Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
+                    None => found.missing.push((id.clone(), cluster.state().to_string())),
+                }
+                continue;
+            }
+            found.judge(cluster, resource, max_age);
+        }
+        found
+    }
+
+    fn judge(&mut self, cluster: &Cluster, resource: &ResourceId, max_age: Duration) {
+        let freshness = cluster.cached(resource).map(|kind| kind.informer().freshness());
+        let age = freshness.as_ref().and_then(|freshness| freshness.age());
+        self.age = self.age.zip(age).map(|(oldest, age)| oldest.max(age));
+        let state = cluster.state();
+        let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
+        if off || !freshness.is_some_and(|freshness| freshness.is_within(max_age)) {
+            let age = age.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
+            self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
+        }
+    }
+
+    /// Says it in the headers, where kubectl prints it.
+    pub(crate) fn warn(&self, headers: &mut HeaderMap) {
+        let named = |all: &[(ClusterId, String)]| {
+            shortened(all.iter().map(|(id, why)| format!("{id} ({why})")), all.len())
+        };
+        let mut warn = |text: String| {
+            if let Some(value) = headers::warning(&text) {
+                headers.append(header::WARNING, value);
+            }
+        };
+        if !self.missing.is_empty() {
+            warn(format!("skopos: nothing is shown of {}", named(&self.missing)));
+        }
+        if !self.stale.is_empty() {
+            warn(format!("skopos: old data is shown of {}", named(&self.stale)));
+        }
+        if !self.denied.is_empty() {
+            let denied = shortened(self.denied.iter().cloned(), self.denied.len());
+            warn(format!("skopos: you may not read these clusters, or there are none: {denied}"));
+        }
+    }
+
+    /// Says it in the list's metadata, of all.
+    pub(crate) fn annotations(&self) -> Vec<(String, String)> {
+        let joined = |all: &[(ClusterId, String)]| {
+            all.iter().map(|(id, why)| format!("{id} ({why})")).collect::<Vec<_>>().join("; ")
+        };
+        let all = [
+            ("skopos.dev/missing", joined(&self.missing)),
+            ("skopos.dev/stale", joined(&self.stale)),
+            ("skopos.dev/denied", self.denied.join("; ")),
+        ];
+        let said = all.into_iter().filter(|(_, text)| !text.is_empty());
+        said.map(|(name, text)| (name.to_owned(), text.chars().take(ANNOTATION).collect())).collect()
+    }
+}
+
+fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
+    let mut text = texts.take(NAMED).collect::<Vec<_>>().join(", ");
+    if count > NAMED {
+        let _ = write!(text, ", and {} more", count - NAMED);
+    }
+    text
+}
+
+/// Which clusters a request asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    /// `?clusters=a,b`: these; all if `None`.
+    pub(crate) names: Option<BTreeSet<String>>,
+    /// `?clusterSelector=`: those with such labels.
+    pub(crate) labels: skopos_wire::LabelSelector,
+}
+
+impl Wanted {
+    pub(crate) fn wants(&self, cluster: &Cluster) -> bool {
+        let named = self.names.as_ref().is_none_or(|names| names.contains(cluster.id().as_str()));
+        named && cluster.matches(&self.labels)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_name_some_and_annotations_name_all() {
+        let missing = (0..12).map(|n| (ClusterId::new(format!("c{n:02}")).unwrap(), "paused".to_owned()));
+        let clusters =
+            Clusters { missing: missing.collect(), denied: vec!["x".into()], ..Clusters::default() };
+        let mut headers = HeaderMap::new();
+        clusters.warn(&mut headers);
+        let said: Vec<_> = headers.get_all(header::WARNING).iter().map(|v| v.to_str().unwrap()).collect();
+        assert_eq!(said.len(), 2);
+        assert!(
+            said[0].contains("c00 (paused)") && said[0].ends_with("c09 (paused), and 2 more\""),
+            "{said:?}"
+        );
+        assert!(said[1].contains("x"));
+        let annotations = clusters.annotations();
+        assert_eq!(annotations[0].0, "skopos.dev/missing");
+        assert!(annotations[0].1.contains("c11 (paused)"));
+        assert_eq!(annotations[1], ("skopos.dev/denied".to_owned(), "x".to_owned()));
+    }
+}
