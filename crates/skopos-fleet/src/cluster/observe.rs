@@ -31,12 +31,16 @@ impl Eyes {
         if answered {
             self.heard = Some(now);
         }
-        let down = stats.down.as_ref().map(|down| (down.since, down.last.to_string().into()));
+        let down = stats.down.as_ref().map(|down| (down.since, Arc::<str>::from(down.last.to_string())));
+        let connected = stats.connections.iter().any(|connection| connection.retired.is_none());
+        // Where a connection stands, whose silence would have been found, that another is not to be had is no end.
+        let half =
+            down.as_ref().filter(|_| connected).map(|(_, why)| format!("no new connection: {why}").into());
         Observation {
-            connected: stats.connections.iter().any(|connection| connection.retired.is_none()),
+            connected,
             answered_at: answered.then_some(now),
-            failing: down,
-            trouble: kinds.iter().find_map(|entry| entry.trouble()),
+            failing: down.filter(|_| !connected),
+            trouble: half.or_else(|| kinds.iter().find_map(|entry| entry.trouble())),
         }
     }
 

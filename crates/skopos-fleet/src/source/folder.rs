@@ -174,9 +174,7 @@ impl Source for KubeconfigFolder {
         format!("folder {}", self.path.display())
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            stop.run_until_cancelled(self.follow(roster)).await;
-        })
+    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(roster))
     }
 }

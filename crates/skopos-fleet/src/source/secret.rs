@@ -184,9 +184,7 @@ impl Source for SecretSource {
         format!("{what} in {}", self.host.id())
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            stop.run_until_cancelled(self.follow(roster)).await;
-        })
+    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(roster))
     }
 }

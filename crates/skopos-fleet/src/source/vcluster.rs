@@ -232,10 +232,8 @@ impl Source for VclusterSource {
         format!("vclusters in {}", self.host.id())
     }
 
-    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            stop.run_until_cancelled(self.follow(roster)).await;
-        })
+    fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(self.follow(roster))
     }
 }
 

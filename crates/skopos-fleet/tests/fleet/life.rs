@@ -50,6 +50,29 @@ async fn a_paused_cluster_is_left_alone_and_is_live_within_2_s_of_its_return() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_takes_no_new_connections_is_degraded_and_not_gone() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    let kind = cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    eventually("it is watched", || server.open_watches() == 1).await;
+    tokio::time::sleep(secs(40)).await;
+    world.hole("a");
+    let watched = server.requests().into_iter().find(|request| request.is_open_watch()).unwrap().connection;
+    for other in server.faults().connections().into_iter().filter(|connection| *connection != watched) {
+        server.faults().kill_connection(other, skopos_testserver::How::Fin);
+    }
+    until_condition(&cluster, Condition::Degraded).await;
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(cluster.state().condition, Condition::Degraded, "{}", cluster.state());
+    server.create(config_map("b")).unwrap();
+    eventually("its watch goes on", || kind.informer().snapshot().len() == 2).await;
+    server.faults().kill_connection(watched, skopos_testserver::How::Fin);
+    until_condition(&cluster, Condition::Unreachable).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_way_that_changes_takes_every_kind_with_it() {
     let world = World::default();
     let old = world.server("a");
