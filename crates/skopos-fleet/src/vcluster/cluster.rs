@@ -1,9 +1,11 @@
 //! A virtual cluster, put together of its objects.
 
+use serde::{Serialize, Serializer};
+
 use super::progress::Step;
 use super::secret::ConfigSecret;
 use super::status::{PodState, Status};
-use super::workload::{Part, Workload};
+use super::workload::{Off, Part, Workload, WorkloadKind};
 
 /// A virtual cluster as `vcluster list` finds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ impl VirtualCluster {
         // The last one counts, as in the vcluster CLI.
         let pod = pods.iter().rfind(of_it);
         let status = match workload.off_reason() {
-            Some(super::Off::Paused | super::Off::Sleeping) => Status::Paused,
+            Some(Off::Paused | Off::Sleeping) => Status::Paused,
             _ if config.is_some_and(|config| config.workloads_sleep) => Status::WorkloadsSleeping,
             off => match (pod, off) {
                 (Some(pod), _) => Status::of_pod(&pod.status),
@@ -69,11 +71,36 @@ impl VirtualCluster {
     }
 }
 
+/// What programs are told of it: the same by the command line and by the gateway.
+impl Serialize for VirtualCluster {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Shown<'a> {
+            name: &'a str,
+            namespace: &'a str,
+            status: &'a Status,
+            kind: WorkloadKind,
+            replicas: u32,
+            ready_replicas: u32,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            version: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            created: Option<jiff::Timestamp>,
+        }
+        let Self { name, namespace, status, workload } = self;
+        let Workload { kind, replicas, ready, version, created, .. } = workload;
+        let (kind, replicas, ready_replicas, created) = (*kind, *replicas, *ready, *created);
+        let version = version.as_deref();
+        Shown { name, namespace, status, kind, replicas, ready_replicas, version, created }
+            .serialize(serializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::workload::WorkloadKind;
     use super::*;
 
     fn workload(change: impl FnOnce(&mut Value)) -> Workload {

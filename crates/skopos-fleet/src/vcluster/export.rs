@@ -31,8 +31,7 @@ pub struct KubeconfigOptions {
 
 /// A kubeconfig with credentials of an administrator.
 pub struct ExportedKubeconfig {
-    /// The kubeconfig, as YAML.
-    pub yaml: SecretString,
+    yaml: SecretString,
     /// The name of its context.
     pub context: String,
     /// Where it leads.
@@ -72,6 +71,13 @@ impl Host {
         let context = names::context(name, namespace, &options.host_context);
         let text = render(&context, &way, &config);
         Ok(ExportedKubeconfig { yaml: text, context, server: way.server, inside_only: way.inside_only })
+    }
+}
+
+impl ExportedKubeconfig {
+    /// The kubeconfig, as YAML, with its secrets.
+    pub fn text(&self) -> &str {
+        self.yaml.expose_secret()
     }
 }
 

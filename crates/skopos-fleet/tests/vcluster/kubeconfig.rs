@@ -1,6 +1,5 @@
 //! The kubeconfig that is given out.
 
-use secrecy::ExposeSecret as _;
 use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use skopos_fleet::vcluster::{Error, KubeconfigOptions, PauseOptions, Silent};
 
@@ -14,7 +13,7 @@ async fn it_can_be_used_also_while_it_is_paused() {
     let exported = host.kubeconfig("shop", None, &KubeconfigOptions::default()).await.unwrap();
     assert_eq!(exported.context, "vcluster_shop_vcluster-shop_host");
     assert!(exported.inside_only);
-    let yaml = exported.yaml.expose_secret();
+    let yaml = exported.text();
     let config = Kubeconfig::parse(yaml.as_bytes(), &KubeconfigPolicy::hostile()).unwrap();
     assert_eq!(config.current_context(), Some("vcluster_shop_vcluster-shop_host"));
     let config = config.cluster(None).unwrap().config();
