@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::demo::FaultName;
+use crate::vc::VcArgs;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed (one line on standard error says why), 2 wrong usage, 130 ended by Ctrl-C.
@@ -54,6 +55,11 @@ pub(crate) enum Command {
     /// changed, and says on standard error when its view is stale and why.
     #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArgs),
+    /// Make, list, pause, resume and delete virtual clusters
+    ///
+    /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Everything may be
+    /// broken off and begun again.
+    Vc(VcArgs),
     /// Run a Kubernetes API server in memory, for trying things out and for tests
     Testserver(TestserverArgs),
     /// Print the completion script of a shell
@@ -193,7 +199,7 @@ pub(crate) enum DemoCommand {
 }
 
 /// `30s`, `1m30s`, `500ms`, or a plain number of seconds; more than nothing, at most a day.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     let duration = match text.parse::<u64>() {
         Ok(seconds) => Duration::from_secs(seconds),

@@ -12,26 +12,36 @@ use crate::error::{CliError, chain};
 /// As kubectl looks for it: the flag, then `$KUBECONFIG`, then `~/.kube/config`, then the service account of the pod that
 /// this runs in.
 pub(crate) async fn load(args: &ClusterArgs) -> Result<Config, CliError> {
-    let (kubeconfig, source) = match Source::find(args)? {
-        Source::InCluster if args.context.is_some() => {
-            return Err(CliError::new("--context needs a kubeconfig, and there is none")
-                .hint("name it with --kubeconfig FILE"));
-        }
-        Source::InCluster => {
-            return Config::incluster().map_err(|error| {
-                CliError::new(format!("the pod's service account cannot be used: {error}"))
-            });
-        }
-        Source::File(path) => (read(&path)?, path.display().to_string()),
-        Source::Environment(text) => {
-            let kubeconfig = Kubeconfig::read().map_err(|error| unreadable(&error, Path::new(&text)))?;
-            (kubeconfig, text)
-        }
+    let Some((kubeconfig, source)) = kubeconfig(args)? else {
+        return Config::incluster()
+            .map_err(|error| CliError::new(format!("the pod's service account cannot be used: {error}")));
     };
     check_context(&kubeconfig, args.context.as_deref(), &source)?;
     let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
     let config = skopos::transport::config_from_kubeconfig(kubeconfig, &options);
     config.await.map_err(|error| CliError::new(format!("kubeconfig {source}: {}", chain(&error))))
+}
+
+/// The name of the context that the flags mean; `None` in a pod, where there is none.
+pub(crate) fn context(args: &ClusterArgs) -> Result<Option<String>, CliError> {
+    let found = kubeconfig(args)?.and_then(|(kubeconfig, _)| kubeconfig.current_context);
+    Ok(args.context.clone().or(found))
+}
+
+/// The kubeconfig that the flags mean and what it is called; `None`: the pod's service account.
+fn kubeconfig(args: &ClusterArgs) -> Result<Option<(Kubeconfig, String)>, CliError> {
+    Ok(Some(match Source::find(args)? {
+        Source::InCluster if args.context.is_some() => {
+            return Err(CliError::new("--context needs a kubeconfig, and there is none")
+                .hint("name it with --kubeconfig FILE"));
+        }
+        Source::InCluster => return Ok(None),
+        Source::File(path) => (read(&path)?, path.display().to_string()),
+        Source::Environment(text) => {
+            let kubeconfig = Kubeconfig::read().map_err(|error| unreadable(&error, Path::new(&text)))?;
+            (kubeconfig, text)
+        }
+    }))
 }
 
 enum Source {

@@ -15,6 +15,7 @@ mod resource;
 mod signals;
 mod style;
 mod testserver;
+mod vc;
 mod watch;
 mod world;
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
+        Command::Vc(args) => until_done(|stop| vc::run(args, stop)),
         // Ctrl-C is how these are meant to end.
         Command::Testserver(args) => {
             until_done(|stop| testserver::run(args, stop)).or_else(interruption_is_fine)

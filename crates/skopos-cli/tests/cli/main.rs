@@ -2,4 +2,5 @@
 mod demo;
 mod support;
 mod surface;
+mod vc;
 mod watch;

@@ -1,0 +1,192 @@
+//! `skopos vc`: virtual clusters made, listed, paused, resumed and deleted.
+mod args;
+mod output;
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use skopos_fleet::vcluster::{
+    Chart, CreateOptions, DeleteOptions, Error, Helm, Host, HostOptions, KubeconfigOptions, Manifests,
+    PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
+};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::args::VcArgs;
+use self::args::{
+    CreateArgs, DeleteArgs, KubeconfigArgs, ListArgs, NameArgs, PauseArgs, ResumeArgs, VcCommand,
+};
+use self::output::Output;
+use crate::args::ClusterArgs;
+use crate::cluster;
+use crate::connect::Cluster;
+use crate::error::CliError;
+
+/// Runs until it is done, or stopped: then it says how to go on.
+pub(crate) async fn run(args: VcArgs, stop: CancellationToken) -> Result<(), CliError> {
+    let again = args.command.again();
+    match stop.run_until_cancelled(dispatch(args.command)).await {
+        Some(result) => result,
+        None => {
+            if let Some(again) = again {
+                eprintln!("# stopped; what is done so far stays. `{again}` goes on from here");
+            }
+            // Whoever asked for the end knows which signal it was.
+            Ok(())
+        }
+    }
+}
+
+async fn dispatch(command: VcCommand) -> Result<(), CliError> {
+    match command {
+        VcCommand::Create(args) => create(args).await,
+        VcCommand::List(args) => list(args).await,
+        VcCommand::Pause(args) => pause(args).await,
+        VcCommand::Resume(args) => resume(args).await,
+        VcCommand::Delete(args) => delete(args).await,
+        VcCommand::Kubeconfig(args) => kubeconfig(args).await,
+    }
+}
+
+// === impl VcCommand ===
+
+impl VcCommand {
+    /// How to go on with it after it was broken off; `None`: there is nothing to go on with.
+    fn again(&self) -> Option<String> {
+        let (verb, NameArgs { name, host }, rest) = match self {
+            Self::Create(args) => ("create", &args.name, " --upgrade"),
+            Self::Pause(args) => ("pause", &args.name, ""),
+            Self::Resume(args) => ("resume", &args.name, ""),
+            Self::Delete(args) => ("delete", &args.name, ""),
+            Self::List(_) | Self::Kubeconfig(_) => return None,
+        };
+        let namespace =
+            host.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
+        Some(format!("skopos vc {verb} {name}{namespace}{rest}"))
+    }
+}
+
+async fn create(args: CreateArgs) -> Result<(), CliError> {
+    let CreateArgs { name: NameArgs { name, host: on }, manifests, .. } = args;
+    let source = match manifests {
+        Some(path) => Source::Manifests(Manifests::parse(&read(&path)?).map_err(explain)?),
+        None => Source::Chart(Chart {
+            path: args.chart,
+            repository: args.chart_repo,
+            version: args.chart_version,
+            values: args.values,
+            set: args.set,
+        }),
+    };
+    let (host, context_namespace) = connect(&on.cluster).await?;
+    // As the vcluster CLI: the context's namespace, unless that is the one which everything is in.
+    let namespace = on.namespace.or(Some(context_namespace).filter(|namespace| namespace != "default"));
+    let options =
+        CreateOptions { namespace, source, upgrade: args.upgrade, wait: !args.no_wait, within: args.timeout };
+    let made = host.create(&name, &options, &progress).await.map_err(explain)?;
+    Output::of(args.output).done(&made, if args.upgrade { "upgraded" } else { "created" })
+}
+
+async fn list(args: ListArgs) -> Result<(), CliError> {
+    let (host, _) = connect(&args.cluster).await?;
+    let found = host.list(args.namespace.as_deref(), args.timeout).await.map_err(explain)?;
+    Output::of(args.output).list(&found, !args.no_headers)
+}
+
+async fn pause(args: PauseArgs) -> Result<(), CliError> {
+    let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
+    let options = PauseOptions { within: args.timeout };
+    let paused = host.pause(&name, on.namespace.as_deref(), options, &progress).await.map_err(explain)?;
+    Output::of(args.output).done(&paused, "paused")
+}
+
+async fn resume(args: ResumeArgs) -> Result<(), CliError> {
+    let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
+    let options = ResumeOptions { within: args.timeout, wait: args.wait };
+    let resumed = host.resume(&name, on.namespace.as_deref(), options, &progress).await.map_err(explain)?;
+    Output::of(args.output).done(&resumed, "resumed")
+}
+
+async fn delete(args: DeleteArgs) -> Result<(), CliError> {
+    let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
+    let removal = RemovalOptions {
+        keep_claims: args.keep_pvc,
+        config_map: args.delete_configmap,
+        own_namespace: !args.keep_namespace,
+        any_namespace: args.delete_namespace,
+    };
+    let options = DeleteOptions { removal, wait: !args.no_wait, within: args.timeout };
+    match host.delete(&name, on.namespace.as_deref(), options, &progress).await {
+        Err(Error::NotFound { .. }) if args.ignore_not_found => return Ok(()),
+        other => other.map_err(explain)?,
+    }
+    Ok(writeln!(std::io::stdout(), "virtual cluster {name} deleted")?)
+}
+
+async fn kubeconfig(args: KubeconfigArgs) -> Result<(), CliError> {
+    let context = cluster::context(&args.name.host.cluster)?;
+    let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
+    let options = KubeconfigOptions {
+        server: args.server,
+        host_context: context.unwrap_or_else(|| KubeconfigOptions::default().host_context),
+        within: args.timeout,
+    };
+    let exported = host.kubeconfig(&name, on.namespace.as_deref(), &options).await.map_err(explain)?;
+    if exported.inside_only {
+        eprintln!(
+            "# {} is known to the host's own pods only: forward a port to it, and name that with --server",
+            exported.server
+        );
+    }
+    Ok(std::io::stdout().write_all(exported.text().as_bytes())?)
+}
+
+async fn host_of(name: NameArgs) -> Result<(Host, NameArgs), CliError> {
+    let (host, _) = connect(&name.host.cluster).await?;
+    Ok((host, name))
+}
+
+/// The host that the flags mean, and the namespace of its context.
+async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
+    let config = cluster::load(args).await?;
+    let Cluster { transport, namespace, .. } = Cluster::new(config)?;
+    // Where no flag says otherwise, helm looks where this command looks.
+    let helm = Helm { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), ..Helm::default() };
+    let client = transport.client(namespace.as_str());
+    Ok((Host::new(client, HostOptions { helm, ..HostOptions::default() }), namespace))
+}
+
+fn progress(step: Step) {
+    eprintln!("# {step}");
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    if path == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(path)
+        .map_err(|error| CliError::new(format!("{} cannot be read: {error}", path.display())))
+}
+
+/// What went wrong, and what to do about it.
+fn explain(error: Error) -> CliError {
+    let hint = match &error {
+        Error::InvalidName { .. } => return CliError::Usage(error.to_string()),
+        Error::NotFound { .. } => Some("`skopos vc list` shows those that there are"),
+        Error::Ambiguous { .. } | Error::Occupied { .. } | Error::Platform { .. } => Some("use -n NAMESPACE"),
+        Error::Exists { .. } => Some("change it with --upgrade"),
+        Error::ScaledDown { .. } => Some("then `skopos vc resume` brings back what is configured"),
+        Error::NoHelm { .. } => Some("--manifests FILE takes what `helm template` prints elsewhere"),
+        Error::HostUnreachable { .. } => {
+            Some("check that it runs and that the kubeconfig's address is right")
+        }
+        Error::Refused { status, .. } if status.code == 403 => Some("-n NAMESPACE asks for less"),
+        Error::Deadline { .. } => Some("--timeout gives it more time"),
+        _ => None,
+    };
+    match hint {
+        Some(hint) => CliError::new(error).hint(hint),
+        None => CliError::new(error),
+    }
+}

@@ -1,0 +1,192 @@
+//! `skopos vc` against a host whose virtual clusters' API servers come and go with their pods.
+use std::path::PathBuf;
+use std::process::Output;
+use std::time::Duration;
+
+use serde_json::Value;
+use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use tokio::runtime::Runtime;
+
+use super::support::{Running, skopos, text, utf8};
+
+/// A host in this process, and its kubeconfig.
+struct Host {
+    runtime: Runtime,
+    virtuals: VirtualClusters,
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    fn with(clusters: &[VirtualCluster]) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let virtuals = runtime.block_on(async {
+            let host = TestServer::builder().workloads(true).start().await.expect("a host");
+            let virtuals = VirtualClusters::on(host).export_addresses().start();
+            for cluster in clusters {
+                virtuals.create(cluster).expect("created");
+                virtuals.wait_up(cluster.namespace(), cluster.name()).await.expect("up");
+            }
+            virtuals
+        });
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("host"), virtuals.host().kubeconfig()).expect("written");
+        Self { runtime, virtuals, dir }
+    }
+
+    fn shop() -> Self {
+        Self::with(&[VirtualCluster::new("shop")])
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, args: &[&str]) -> std::process::Command {
+        let mut command = skopos();
+        // No helm that happens to be installed here.
+        command.arg("vc").args(args).arg("--kubeconfig").arg(self.file("host")).env("PATH", self.dir.path());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the binary runs")
+    }
+
+    /// Its standard output; it must succeed.
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Its line on standard error; it must fail.
+    fn bad(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "");
+        let stderr = text(&output.stderr);
+        stderr.lines().find(|line| line.starts_with("error: ")).expect("a line").to_owned()
+    }
+
+    fn wait_up(&self, namespace: &str, name: &str) {
+        self.runtime.block_on(self.virtuals.wait_up(namespace, name)).expect("up");
+    }
+
+    fn wait_down(&self, namespace: &str, name: &str) {
+        self.runtime.block_on(self.virtuals.wait_down(namespace, name)).expect("down");
+    }
+}
+
+const NS: &str = "vcluster-shop";
+
+#[test]
+fn a_life_from_creation_to_deletion() {
+    let host = Host::with(&[]);
+    let manifests = VirtualCluster::new("shop").manifests();
+    let documents: Vec<String> = manifests.iter().map(|object| format!("---\n{object}\n")).collect();
+    std::fs::write(host.file("shop.yaml"), documents.concat()).expect("written");
+    let file = host.file("shop.yaml");
+    let created = host.good(&["create", "shop", "--manifests", utf8(&file)]);
+    assert_eq!(created, "virtual cluster shop in namespace vcluster-shop created: it is Running\n");
+
+    let list = host.good(&["list"]);
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "NAMESPACE", "STATUS", "VERSION", "AGE"]);
+    assert_eq!(lines[1][..4], ["shop", "vcluster-shop", "Running", "0.30.0"]);
+
+    let paused = host.run(&["pause", "shop"]);
+    assert_eq!(
+        text(&paused.stdout),
+        "virtual cluster shop in namespace vcluster-shop paused: it is Paused\n"
+    );
+    let steps = text(&paused.stderr);
+    assert!(steps.contains("# StatefulSet shop scaled to zero, a resume brings back 1\n"), "{steps}");
+    host.wait_down(NS, "shop");
+    let json: Value = serde_json::from_str(&host.good(&["ls", "-n", NS, "-o", "json"])).expect("JSON");
+    assert_eq!(json[0]["status"], "Paused");
+    assert_eq!(json[0]["replicas"], 0);
+
+    let resumed: Value =
+        serde_json::from_str(&host.good(&["resume", "shop", "--wait", "-o", "json"])).expect("JSON");
+    assert_eq!((&resumed["status"], &resumed["readyReplicas"]), (&"Running".into(), &1.into()));
+    host.wait_up(NS, "shop");
+
+    assert_eq!(host.good(&["delete", "shop"]), "virtual cluster shop deleted\n");
+    assert_eq!(host.good(&["list", "--no-headers"]), "");
+    assert_eq!(
+        host.bad(&["delete", "shop"]),
+        "error: there is no virtual cluster shop: `skopos vc list` shows those that there are"
+    );
+    assert_eq!(host.good(&["delete", "shop", "--ignore-not-found"]), "");
+}
+
+#[test]
+fn the_kubeconfig_leads_to_the_virtual_cluster() {
+    let host = Host::shop();
+    let kubeconfig = host.file("shop");
+    std::fs::write(&kubeconfig, host.good(&["kubeconfig", "shop"])).expect("written");
+    let watch =
+        Running::of(skopos().args(["watch", "namespaces", "-o", "name", "--kubeconfig", utf8(&kubeconfig)]));
+    watch.line(|line| line == "namespace/default");
+    let forwarded = host.good(&["kubeconfig", "shop", "--server", "https://localhost:9"]);
+    assert!(forwarded.contains(r#""server":"https://localhost:9""#), "{forwarded}");
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let host = Host::with(&[VirtualCluster::new("shop"), VirtualCluster::new("other")]);
+    let cases: [(&[&str], &str); 4] = [
+        (&["pause", "nobody"], "error: there is no virtual cluster nobody: `skopos vc list` shows"),
+        (&["create", "shop", "--manifests", "/nonexistent"], "error: /nonexistent cannot be read"),
+        (
+            &["create", "new"],
+            "error: helm is not there to install the chart: install helm, or give rendered manifests",
+        ),
+        (
+            &["kubeconfig", "shop", "-n", "default"],
+            "error: there is no virtual cluster shop in namespace default",
+        ),
+    ];
+    for (args, line) in cases {
+        let said = host.bad(args);
+        assert!(said.starts_with(line), "{said}");
+    }
+    let wrong = host.run(&["pause", "Not_A_Name"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+    host.virtuals.scale(NS, "shop", 0).expect("scaled");
+    host.wait_down(NS, "shop");
+    let scaled = host.bad(&["resume", "shop"]);
+    assert!(scaled.contains("is scaled down but not paused: pause it first"), "{scaled}");
+}
+
+#[test]
+fn a_host_that_is_gone_is_told_in_time() {
+    let host = Host::shop();
+    host.runtime.block_on(host.virtuals.host().pause());
+    let said = host.bad(&["list", "--timeout", "2s"]);
+    assert!(said.contains("not done within 2s") && said.contains("refused"), "{said}");
+}
+
+#[test]
+fn ctrl_c_says_how_to_go_on() {
+    let host = Host::shop();
+    let hold = |finalizers: Value| {
+        let server = host.virtuals.host();
+        let changed = (0..100).any(|_| {
+            let mut pod = server.get("pods", Some(NS), "shop-0").expect("a pod");
+            pod["metadata"]["finalizers"] = finalizers.clone();
+            server.update(pod).is_ok()
+        });
+        assert!(changed);
+    };
+    hold(serde_json::json!(["example.com/stays"]));
+    let mut pause = Running::of(&mut host.command(&["pause", "shop"]));
+    pause.error_line(|line| line.starts_with("# waiting for 1 pods"));
+    pause.signal("INT");
+    pause.error_line(|line| {
+        line == "# stopped; what is done so far stays. `skopos vc pause shop` goes on from here"
+    });
+    assert_eq!(pause.wait(Duration::from_secs(10)).code(), Some(130));
+    hold(serde_json::json!([]));
+    host.good(&["pause", "shop"]);
+}
