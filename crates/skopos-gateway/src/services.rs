@@ -39,6 +39,15 @@ impl Services {
         let watches = WatchLimiter::new(config.listen.limits.watches_per_user);
         Self { fleet, authorizer, config, watches }
     }
+
+    /// The same clusters under another configuration. Watches that are open count as before.
+    #[must_use]
+    pub fn renewed(&self, config: Arc<Config>) -> Self {
+        let renewed = Self::new(self.fleet.clone(), config);
+        let same =
+            self.config.listen.limits.watches_per_user == renewed.config.listen.limits.watches_per_user;
+        if same { Self { watches: self.watches.clone(), ..renewed } } else { renewed }
+    }
 }
 
 /// Asks the clusters of a fleet, with the fleet's credentials.

@@ -154,7 +154,7 @@ impl Lab {
         change(&mut config);
         let reached = Members::default();
         let connector = in_memory(reached.clone());
-        let fleet = Fleet::new(FleetOptions { connector, ..FleetOptions::default() });
+        let fleet = Fleet::new(FleetOptions { connector, ..crate::fleet::options(&config) });
         let members = names.iter().map(|name| (*name, TestServer::builder().start_in_memory().unwrap()));
         let members: Vec<_> = members.collect();
         for (name, server) in &members {
@@ -295,9 +295,14 @@ pub(crate) struct Echo {
 // === impl Echo ===
 
 impl Echo {
-    /// What reached it.
+    /// What reached it, but for the documents that every cluster is asked for.
     pub(crate) fn seen(&self) -> Vec<Seen> {
-        std::mem::take(&mut self.seen.lock())
+        let mut seen = std::mem::take(&mut *self.seen.lock());
+        // What the fleet asks for itself.
+        seen.retain(|(request, _)| {
+            !["/version", "/api", "/apis", "/openapi/v3"].contains(&request.uri().path())
+        });
+        seen
     }
 
     /// Everything is answered so from now on.

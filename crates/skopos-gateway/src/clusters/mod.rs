@@ -2,15 +2,24 @@
 //!
 //! ```text
 //!  name, target ─▶ may they? ─┬─▶ discovery, OpenAPI, version ─▶ memory, also while the cluster is down
+//!                             ├─▶ get, list, watch of a kind ──▶ memory, with its age
 //!                             └─▶ everything else ─────────────▶ the member, streamed
 //! ```
 
 mod documents;
 mod ending;
 mod errors;
+mod memory;
+#[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
+mod noninterference_tests;
 mod pass;
 #[cfg(test)]
 mod tests;
+mod view;
+
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::Method;
@@ -25,6 +34,8 @@ use crate::route::{Audited, Call, Route};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
 
+use self::view::Views;
+
 pub(crate) use self::ending::ending;
 pub use self::errors::status_of;
 
@@ -32,6 +43,7 @@ pub use self::errors::status_of;
 #[derive(Clone)]
 pub struct Clusters {
     services: Services,
+    views: Views,
 }
 
 /// A request whose cluster is there and which is allowed.
@@ -46,7 +58,18 @@ impl Clusters {
     /// Over these clusters.
     #[must_use]
     pub fn new(services: Services) -> Self {
-        Self { services }
+        Self { services, views: Views::new() }
+    }
+
+    /// The same with other services; watches go on.
+    #[must_use]
+    pub fn renewed(&self, services: Services) -> Self {
+        Self { services, views: self.views.clone() }
+    }
+
+    /// Ends all watches, and waits until nothing is left of them, at most for `limit`; tells whether nothing is.
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        self.views.shutdown(limit).await
     }
 
     async fn serve(self, mut call: Call) -> Response {
@@ -55,7 +78,10 @@ impl Clusters {
         let mut audited = Audited { cluster: Some(name.as_str().into()), ..Audited::default() };
         let answered = self.routed(&name, call, &mut audited).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
-        audited.age = audited.age.or(answer.extensions_mut().remove::<Audited>().and_then(|said| said.age));
+        if let Some(said) = answer.extensions_mut().remove::<Audited>() {
+            audited.age = said.age;
+            audited.source = if said.source.is_empty() { audited.source } else { said.source };
+        }
         answer.extensions_mut().insert(audited);
         answer
     }
@@ -86,6 +112,10 @@ impl Clusters {
                 self.pass(allowed, None).await
             }
             Target::Resource(target) => {
+                if let Some(answer) = self.from_memory(&allowed, &target).await {
+                    audited.source = "memory";
+                    return answer;
+                }
                 audited.source = "member";
                 self.pass(allowed, Some(target)).await
             }

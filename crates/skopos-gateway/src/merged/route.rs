@@ -65,6 +65,12 @@ impl Merged {
         Self { services, kinds, registry, sights: Arc::default(), key: SealKey::random() }
     }
 
+    /// The same with other services: what runs goes on.
+    #[must_use]
+    pub fn renewed(&self, services: Services) -> Self {
+        Self { services, ..self.clone() }
+    }
+
     /// Ends what runs, writes what the next process needs, and waits for it; at most for `limit`. Returns whether nothing
     /// is left.
     pub async fn shutdown(&self, limit: Duration) -> bool {

@@ -39,9 +39,9 @@ pub struct State {
 
 pub(crate) struct Shared {
     pub(crate) services: Services,
-    ready: AtomicBool,
+    ready: Arc<AtomicBool>,
     /// Of the listener, once there is one.
-    pub(crate) listen: RwLock<Option<ListenStats>>,
+    pub(crate) listen: Arc<RwLock<Option<ListenStats>>>,
     /// Of the configuration file, if one is followed.
     pub(crate) config: Option<watch::Receiver<ConfigState>>,
     metrics: Metrics,
@@ -53,11 +53,27 @@ impl State {
     /// Of these clusters, and of the file that is followed, if one is.
     #[must_use]
     pub fn new(services: Services, config: Option<watch::Receiver<ConfigState>>) -> Self {
+        Self::over(services, config, Arc::default(), Arc::default())
+    }
+
+    /// The same listener with other services.
+    #[must_use]
+    pub fn renewed(&self, services: Services) -> Self {
+        let Shared { config, ready, listen, .. } = &*self.shared;
+        Self::over(services, config.clone(), ready.clone(), listen.clone())
+    }
+
+    fn over(
+        services: Services,
+        config: Option<watch::Receiver<ConfigState>>,
+        ready: Arc<AtomicBool>,
+        listen: Arc<RwLock<Option<ListenStats>>>,
+    ) -> Self {
         let shared = Arc::new_cyclic(|shared| Shared {
             metrics: Metrics::new(shared.clone()),
             services,
-            ready: AtomicBool::new(false),
-            listen: RwLock::default(),
+            ready,
+            listen,
             config,
         });
         Self { shared }

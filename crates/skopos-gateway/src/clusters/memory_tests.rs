@@ -1,0 +1,254 @@
+use std::time::Duration;
+
+use http::Method;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use skopos_fleet::{Paused, PausedBy};
+use skopos_testserver::{Connections, Direction};
+
+use crate::testing::{Lab, told};
+
+const PODS: &str = "/clusters/a/api/v1/namespaces/shop/pods";
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": name}},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+fn lab(pods: &[&str]) -> Lab {
+    let lab = Lab::trusting(&["a"]);
+    fill(&lab, pods);
+    lab
+}
+
+fn fill(lab: &Lab, pods: &[&str]) {
+    let member = lab.member("a");
+    member.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();
+    for name in pods {
+        member.create(pod(name)).unwrap();
+    }
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+}
+
+/// Requests for pods that reached the member since it was cleared.
+fn asked(lab: &Lab, verb: &str) -> usize {
+    let requests = lab.member("a").requests();
+    requests.iter().filter(|r| r.resource.as_deref() == Some("pods") && r.verb == verb).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_and_gets_come_from_memory_and_say_how_old_they_are() {
+    let lab = lab(&["a", "b", "c"]);
+    lab.get(PODS, &[]).await;
+    lab.member("a").clear_requests();
+    let list = lab.get(PODS, &[]).await;
+    assert_eq!((list.code, list.header("skopos-source")), (200, "memory"), "{list:?}");
+    assert!(list.header("skopos-age").parse::<f64>().unwrap() <= 60.0 && list.header("warning").is_empty());
+    assert_eq!((names(&list.json()), &list.json()["kind"]), (vec!["a", "b", "c"], &json!("PodList")));
+    let one = lab.get(&format!("{PODS}/b"), &[]).await;
+    assert_eq!((one.header("skopos-source"), &one.json()["spec"]["nodeName"]), ("memory", &json!("n1")));
+    let none = lab.get(&format!("{PODS}/none"), &[]).await;
+    assert_eq!((none.code, none.message().as_str()), (404, "pods \"none\" not found"));
+    assert_eq!((asked(&lab, "list"), asked(&lab, "get")), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_is_answered_as_by_the_member() {
+    let lab = lab(&["a", "b", "c"]);
+    let member = Lab::with(&[], |_| {});
+    drop(member);
+    lab.get(PODS, &[]).await;
+    // Never kept, the same kind passes through.
+    let direct = Lab::with(&["a"], |config| {
+        config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
+        config.cache.never =
+            vec![crate::config::Kind { group: String::new(), version: "v1".into(), resource: "pods".into() }];
+    });
+    fill(&direct, &["a", "b", "c"]);
+    for query in [
+        "",
+        "?labelSelector=app%3Db",
+        "?labelSelector=app+in+(a,c)",
+        "?fieldSelector=spec.nodeName%3Dn1",
+        "?fieldSelector=metadata.name%3Da",
+        "?limit=2",
+        "?labelSelector=a%3D%3D%3Db",
+        "?fieldSelector=spec.made.up%3D1",
+        "?resourceVersionMatch=Exact",
+        "?resourceVersion=abc",
+        "?continue=abc",
+        "?resourceVersion=0",
+    ] {
+        let (memory, through) =
+            (lab.get(&format!("{PODS}{query}"), &[]).await, direct.get(&format!("{PODS}{query}"), &[]).await);
+        assert_eq!(through.header("skopos-source"), "member", "{query}");
+        assert_eq!(memory.code, through.code, "{query}: {memory:?} {through:?}");
+        if memory.code == 200 {
+            assert_eq!(names(&memory.json()), names(&through.json()), "{query}");
+        } else {
+            assert_eq!(memory.json(), through.json(), "{query}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_of_one_state() {
+    let lab = lab(&["a", "b", "c", "d", "e"]);
+    let first = lab.get(&format!("{PODS}?limit=2"), &[]).await.json();
+    assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(3)));
+    lab.member("a").create(pod("bb")).unwrap();
+    lab.member("a").delete("pods", Some("shop"), "d").unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let second = lab.get(&format!("{PODS}?limit=10&continue={token}"), &[]).await.json();
+    assert_eq!(names(&second), ["c", "d", "e"]);
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["a", "b", "bb", "c", "e"]);
+
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    let late = lab.get(&format!("{PODS}?limit=10&continue={token}"), &[]).await;
+    assert_eq!((late.code, &late.json()["reason"]), (410, &json!("Expired")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_and_metadata_alone() {
+    let lab = lab(&["a"]);
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+    let told = lab.get(PODS, &[("accept", table)]).await.json();
+    assert_eq!((&told["kind"], &told["columnDefinitions"][0]["name"]), (&json!("Table"), &json!("Name")));
+    assert_eq!(told["rows"][0]["cells"][0], "a");
+    let partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let told = lab.get(PODS, &[("accept", partial)]).await.json();
+    assert!(told["kind"] == "PartialObjectMetadataList" && told["items"][0]["spec"].is_null(), "{told}");
+    // What cannot be answered from memory, the member answers.
+    let protobuf = lab.get(PODS, &[("accept", "application/vnd.kubernetes.protobuf")]).await;
+    assert_eq!(protobuf.header("skopos-source"), "member");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_cluster_answers_at_once_with_a_warning_that_kubectl_prints() {
+    let lab = lab(&["a", "b"]);
+    lab.get(PODS, &[]).await;
+    lab.services.fleet.cluster("a").unwrap().pause(Paused { by: PausedBy::ScaledDown, since: None });
+    lab.member("a").pause().await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let began = tokio::time::Instant::now();
+    let list = lab.get(PODS, &[]).await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!((list.code, names(&list.json())), (200, vec!["a", "b"]));
+    assert!(list.header("skopos-age").parse::<f64>().unwrap() >= 300.0, "{list:?}");
+    let warning = list.header("warning");
+    assert!(
+        warning.starts_with("299 - \"pods of cluster a from memory, at most ") && warning.contains("paused"),
+        "{warning}"
+    );
+    assert_eq!(lab.get(&format!("{PODS}/a"), &[]).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_stops_answering_holds_a_read_up_only_until_the_deadline() {
+    let lab = lab(&["a"]);
+    lab.get(PODS, &[]).await;
+    let _fault = lab.member("a").faults().black_hole(Connections::All, Direction::Both);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    let began = tokio::time::Instant::now();
+    let list = lab.get(PODS, &[]).await;
+    assert!(began.elapsed() <= lab.services.config.cache.member_deadline.0, "{:?}", began.elapsed());
+    assert_eq!((list.code, names(&list.json())), (200, vec!["a"]));
+    assert!(!list.header("warning").is_empty() && list.header("skopos-age").parse::<f64>().unwrap() >= 100.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_tells_every_change_from_memory() {
+    let lab = lab(&["a"]);
+    let list = lab.get(PODS, &[]).await.json();
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{PODS}?watch=1&resourceVersion={revision}&allowWatchBookmarks=true");
+    let answer = lab.send(Method::GET, &path, &[], "").await;
+    assert_eq!(
+        (answer.status().as_u16(), answer.headers()["skopos-source"].to_str().unwrap()),
+        (200, "memory")
+    );
+    let mut body = answer.into_body();
+    let mut next = async || {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let event: Value = serde_json::from_slice(&frame).unwrap();
+        (event["type"].as_str().unwrap().to_owned(), event["object"].clone())
+    };
+    lab.member("a").create(pod("b")).unwrap();
+    let (kind, object) = next().await;
+    assert_eq!((kind.as_str(), &object["metadata"]["name"]), ("ADDED", &json!("b")));
+    lab.member("a").delete("pods", Some("shop"), "a").unwrap();
+    let (kind, object) = next().await;
+    assert_eq!(
+        (kind.as_str(), &object["metadata"]["name"], &object["kind"]),
+        ("DELETED", &json!("a"), &json!("Pod"))
+    );
+    let (kind, _) = next().await;
+    assert_eq!(kind, "BOOKMARK");
+    // One watch on the member serves all.
+    assert_eq!(
+        lab.member("a")
+            .requests()
+            .iter()
+            .filter(|r| r.is_open_watch() && r.resource.as_deref() == Some("pods"))
+            .count(),
+        1
+    );
+
+    let old = lab.send(Method::GET, &format!("{PODS}?watch=1&resourceVersion=1"), &[], "").await;
+    let old = told(old).await.json();
+    assert_eq!((&old["type"], &old["object"]["code"]), (&json!("ERROR"), &json!(410)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_ends_with_its_bookmark() {
+    let lab = lab(&["a", "b"]);
+    let path = format!(
+        "{PODS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=5"
+    );
+    let all = told(lab.send(Method::GET, &path, &[], "").await).await;
+    let events: Vec<Value> =
+        serde_json::Deserializer::from_slice(&all.body).into_iter().map(Result::unwrap).collect();
+    let kinds: Vec<_> = events.iter().take(3).map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ADDED", "ADDED", "BOOKMARK"]);
+    assert_eq!(events[2]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_are_kept_only_when_asked_for() {
+    let secret =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "shop"}});
+    for keep in [false, true] {
+        let lab = Lab::with(&["a"], |config| {
+            config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
+            config.cache.secrets = keep;
+        });
+        fill(&lab, &[]);
+        lab.member("a").create(secret.clone()).unwrap();
+        let told = lab.get("/clusters/a/api/v1/namespaces/shop/secrets", &[]).await;
+        assert_eq!((told.code, told.header("skopos-source")), (200, if keep { "memory" } else { "member" }));
+        let kept = lab.services.fleet.cluster("a").unwrap().kinds();
+        assert_eq!(kept.iter().any(|kind| kind.resource().plural == "secrets"), keep);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn paths_that_do_not_fit_the_kind_are_not_served() {
+    let lab = lab(&["a"]);
+    for path in [
+        "/clusters/a/api/v1/namespaces/shop/nodes",
+        "/clusters/a/api/v1/pods/a",
+        "/clusters/a/api/v1/namespaces/shop/made-up",
+    ] {
+        assert_eq!(lab.get(path, &[]).await.code, 404, "{path}");
+    }
+    assert_eq!(lab.get("/clusters/a/api/v1/namespaces/shop", &[]).await.json()["metadata"]["name"], "shop");
+    assert_eq!(names(&lab.get("/clusters/a/api/v1/pods", &[]).await.json()), ["a"]);
+}

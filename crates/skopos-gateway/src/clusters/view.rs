@@ -1,0 +1,253 @@
+//! What is kept of one kind of one cluster, as the contract wants it: states, and the events between them.
+//!
+//! ```text
+//!  informer's store ─▶ journal ─▶ pump ─▶ Window, read by every watcher
+//!        └────────────▶ snapshots, of which those with more pages to come are remembered for a while
+//! ```
+
+use std::borrow::Cow;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use skopos::journal::{Change, Cursor, Journal};
+use skopos::{Object, RawObject, ResourceId, Snapshot};
+use skopos_fleet::{CachedKind, ClusterId};
+use skopos_serve::{BlockCache, Blocks, Event, Item, Window, WindowOptions};
+use skopos_wire::{FieldSource, LabelSource};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// All views; those that nobody uses any more are let go.
+#[derive(Clone)]
+pub(crate) struct Views {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    views: Mutex<HashMap<(ClusterId, ResourceId), Arc<View>>>,
+    compressed: BlockCache,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// One kind of one cluster.
+pub(crate) struct View {
+    pub(super) window: Arc<Window<Row>>,
+    /// Objects that are compressed already.
+    pub(super) blocks: Blocks,
+    /// Whether the pump runs: whoever finds it ended makes another view.
+    alive: AtomicBool,
+    paged: Mutex<VecDeque<(Instant, Snapshot<RawObject>)>>,
+    used: Mutex<Instant>,
+}
+
+/// One version of one object.
+#[derive(Clone)]
+pub(crate) struct Row {
+    object: Object<RawObject>,
+    revision: u64,
+}
+
+/// How many changes are taken over at once.
+const BATCH: usize = 1_000;
+
+/// Bytes of compressed objects that are kept, for all clusters together.
+const COMPRESSED: usize = 64 * 1024 * 1024;
+
+/// A view that nobody has used for so long, and that nobody watches, is let go.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// Continue tokens are good for so long, as on an API server whose etcd is compacted every five minutes.
+const PAGES_LAST: Duration = Duration::from_secs(300);
+
+/// Most states that are remembered for further pages.
+const MOST_PAGED: usize = 32;
+
+// === impl Views ===
+
+impl Views {
+    pub(crate) fn new() -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let compressed = BlockCache::new(COMPRESSED);
+        Self { shared: Arc::new(Shared { views: Mutex::default(), compressed, tasks, stop }) }
+    }
+
+    /// The view of a kind; `None` if the kind has no content, keeps no journal, or has versions that are no numbers.
+    pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
+        let key = (cluster.clone(), kind.resource().clone());
+        let mut views = self.shared.views.lock();
+        if let Some(view) = views.get(&key).filter(|view| view.alive.load(Ordering::Acquire)) {
+            *view.used.lock() = Instant::now();
+            return Some(view.clone());
+        }
+        let journal = kind.informer().store().journal()?;
+        let (snapshot, cursor) = journal.begin();
+        if !snapshot.is_synced() || self.shared.stop.is_cancelled() {
+            return None;
+        }
+        let start = snapshot.resource_version().as_u64()?;
+        let view = Arc::new(View {
+            window: Arc::new(Window::new(WindowOptions::default(), start)),
+            blocks: self.shared.compressed.blocks(),
+            alive: AtomicBool::new(true),
+            paged: Mutex::default(),
+            used: Mutex::new(Instant::now()),
+        });
+        views.insert(key.clone(), view.clone());
+        drop(views);
+        let (views, pumped, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
+        self.shared.tasks.spawn(async move {
+            stop.run_until_cancelled(pumped.pump(journal, cursor)).await;
+            views.forget(&key, &pumped);
+        });
+        Some(view)
+    }
+
+    /// Ends all of them, and waits until nothing is left, at most for `limit`.
+    pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        tokio::time::timeout(limit, self.shared.tasks.wait()).await.is_ok()
+    }
+
+    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
+        view.alive.store(false, Ordering::Release);
+        view.window.close_watches();
+        let mut views = self.shared.views.lock();
+        if views.get(key).is_some_and(|known| Arc::ptr_eq(known, view)) {
+            views.remove(key);
+        }
+    }
+}
+
+// === impl View ===
+
+impl View {
+    /// Takes over changes until the store is closed, or nobody is interested any more.
+    async fn pump(&self, journal: Journal<RawObject>, mut cursor: Cursor<RawObject>) {
+        // At most as many as the journal holds.
+        let mut gap: Vec<Event<Row>> = Vec::new();
+        loop {
+            match cursor.read(BATCH) {
+                Ok(batch) => {
+                    let more = batch.reached.is_none();
+                    let events = batch.changes.iter().filter_map(event);
+                    if !gap.is_empty() || batch.changes.iter().any(|change| change.gap) {
+                        gap.extend(events);
+                    } else {
+                        self.window.extend(events);
+                    }
+                    if let Some(reached) = batch.reached.and_then(|revision| revision.as_u64()) {
+                        // What came and went within a gap nobody knows: no watch may start inside.
+                        match gap.is_empty() {
+                            true => self.window.advance(reached),
+                            false => self.window.extend_gap(gap.drain(..), reached),
+                        }
+                    }
+                    if more {
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                }
+                // History is broken for whoever watches; lists are right as they are.
+                Err(_) => {
+                    gap.clear();
+                    let (snapshot, begun) = journal.begin();
+                    cursor = begun;
+                    let Some(start) = snapshot.resource_version().as_u64() else { return };
+                    self.window.restart(start);
+                }
+            }
+            match cursor.changed(IDLE).await {
+                Ok(true) => {}
+                Ok(false) if self.is_idle() => return,
+                Ok(false) => {}
+                Err(_closed) => return,
+            }
+            if self.is_idle() {
+                return;
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.used.lock().elapsed() >= IDLE && self.window.stats().watchers == 0
+    }
+
+    /// Remembers a state for the pages to come.
+    pub(super) fn remember(&self, snapshot: &Snapshot<RawObject>) {
+        let mut paged = self.paged.lock();
+        let now = Instant::now();
+        paged.retain(|(at, _)| now - *at < PAGES_LAST);
+        if paged.iter().all(|(_, known)| known.resource_version() != snapshot.resource_version()) {
+            paged.push_back((now, snapshot.clone()));
+        }
+        while paged.len() > MOST_PAGED {
+            paged.pop_front();
+        }
+    }
+
+    /// A state that was remembered; otherwise the oldest revision that is.
+    pub(super) fn remembered(&self, revision: u64) -> Option<Snapshot<RawObject>> {
+        let paged = self.paged.lock();
+        let young = paged.iter().filter(|(at, _)| at.elapsed() < PAGES_LAST);
+        let mut same = young.filter(|(_, known)| known.resource_version().as_u64() == Some(revision));
+        same.next().map(|(_, known)| known.clone())
+    }
+}
+
+/// A change as watches are told of it.
+fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
+    let revision = change.resource_version.as_u64()?;
+    let row = |object: &Object<RawObject>| Row::of(object.clone());
+    match (&change.new, change.last.as_ref().or(change.old.as_ref())) {
+        (Some(new), _) => Some(Event::put(revision, change.old.as_ref().and_then(row), row(new)?)),
+        (None, Some(last)) => Some(Event::deleted(revision, row(last)?)),
+        (None, None) => None,
+    }
+}
+
+// === impl Row ===
+
+impl Row {
+    /// `None` if its version is no number.
+    pub(super) fn of(object: Object<RawObject>) -> Option<Self> {
+        let revision = object.resource_version().as_u64()?;
+        Some(Self { object, revision })
+    }
+}
+
+impl Item for Row {
+    fn namespace(&self) -> Option<&str> {
+        self.object.namespace()
+    }
+
+    fn name(&self) -> &str {
+        self.object.name()
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    fn json(&self) -> Bytes {
+        self.object.raw().bytes().clone()
+    }
+}
+
+impl LabelSource for Row {
+    fn label(&self, key: &str) -> Option<&str> {
+        self.object.label(key)
+    }
+}
+
+impl FieldSource for Row {
+    fn field(&self, path: &str) -> Option<Cow<'_, str>> {
+        FieldSource::field(self.object.raw(), path)
+    }
+}

@@ -1,0 +1,303 @@
+//! The whole gateway as one thing: from a configuration to a listener that answers.
+//!
+//! ```text
+//!  Config ─▶ Fleet ◀─ sources           the same for the whole life
+//!    │         ▲
+//!    │      Services ─▶ routes ─▶ Gateway ◀─ Listener
+//!    └─ when it changes: new services and routes, over the same fleet
+//! ```
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hyper::body::Incoming;
+use skopos_fleet::Fleet;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::auth::{Authenticator, OidcError};
+use crate::clusters::Clusters;
+use crate::config::{self, Config, ConfigError, ConfigFollower, ConfigState};
+use crate::fleet::{self, SourceError};
+use crate::gateway::Gateway;
+use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles};
+use crate::merged::{KindsOptions, Merged};
+use crate::response::Response;
+use crate::services::{FleetAsk, Services};
+use crate::state::State;
+
+/// A gateway that listens, and answers once it runs.
+pub struct Daemon {
+    listener: Listener,
+    fleet: Fleet,
+    current: Current,
+    gateway: Arc<ArcSwap<Gateway>>,
+    follower: Option<ConfigFollower>,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// A source of clusters cannot be followed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The OpenID provider cannot be used.
+    #[error(transparent)]
+    Oidc(#[from] OidcError),
+}
+
+/// What is made anew when the configuration changes.
+#[derive(Clone)]
+struct Current {
+    clusters: Clusters,
+    merged: Merged,
+    state: State,
+    services: Services,
+}
+
+/// How long the watches, the fleet and the merged views may take to end, each.
+const END: Duration = Duration::from_secs(5);
+
+// === impl Daemon ===
+
+impl Daemon {
+    /// As a file says, which is followed.
+    ///
+    /// # Errors
+    /// When anything in the file is wrong or cannot be had. Clusters that do not answer are no error.
+    pub async fn of_file(path: PathBuf) -> Result<Self, DaemonError> {
+        let follower = ConfigFollower::open(path)?;
+        let config = follower.subscribe().borrow().config.clone();
+        Self::start(config, Some(follower)).await
+    }
+
+    /// All contexts of a kubeconfig, on loopback, in the name of whoever runs this.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn of_kubeconfig(path: PathBuf) -> Result<Self, DaemonError> {
+        Self::of_config(config::of_kubeconfig(path)).await
+    }
+
+    /// As a configuration says, which does not change.
+    ///
+    /// # Errors
+    /// When the address or the certificates cannot be had.
+    pub async fn of_config(config: Config) -> Result<Self, DaemonError> {
+        Self::start(Arc::new(config), None).await
+    }
+
+    async fn start(config: Arc<Config>, follower: Option<ConfigFollower>) -> Result<Self, DaemonError> {
+        let listener = Listener::bind(&listen_options(&config))?;
+        let fleet = Fleet::new(fleet::options(&config));
+        fleet::follow(&fleet, &config).await?;
+        let services = Services::new(fleet.clone(), config);
+        let changes = follower.as_ref().map(ConfigFollower::subscribe);
+        let current = Current {
+            clusters: Clusters::new(services.clone()),
+            merged: Merged::new(
+                services.clone(),
+                KindsOptions { idle_stop: services.config.cache.idle_stop.0, ..KindsOptions::default() },
+            ),
+            state: State::new(services.clone(), changes),
+            services,
+        };
+        let gateway = Arc::new(ArcSwap::from_pointee(current.gateway()?));
+        Ok(Self { listener, fleet, current, gateway, follower })
+    }
+
+    /// The address, with the port that was chosen.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// The URL under which clients on this machine reach it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.current.services.config.listen.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address())
+    }
+
+    /// The clusters.
+    #[must_use]
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest fifteen
+    /// seconds after the configured time for draining nothing is left.
+    pub async fn run(self, stop: CancellationToken) -> Drained {
+        let Self { listener, fleet, current, gateway, follower } = self;
+        current.state.listening(listener.stats());
+        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        if let Some(follower) = follower {
+            let reload = Reload {
+                changes: follower.subscribe(),
+                started_with: current.services.config.clone(),
+                gateway: gateway.clone(),
+                current: current.clone(),
+                stop: stop.clone(),
+            };
+            tasks.spawn(follower.run(ending.clone()));
+            let until = ending.clone();
+            tasks.spawn(async move {
+                until.run_until_cancelled(reload.run()).await;
+            });
+        }
+        tasks.close();
+        let state = current.state.clone();
+        let unready = async {
+            stop.cancelled().await;
+            state.stopping();
+        };
+        let (drained, ()) = tokio::join!(listener.run(Answering { gateway }, stop.clone()), unready);
+        ending.cancel();
+        tasks.wait().await;
+        let ended = [
+            current.clusters.shutdown(END).await,
+            fleet.shutdown(END).await,
+            // What it writes must not be older than what the fleet wrote.
+            current.merged.shutdown(END).await,
+        ];
+        if ended.contains(&false) {
+            tracing::warn!("the clusters did not end in time");
+        }
+        drained
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("address", &self.address()).finish_non_exhaustive()
+    }
+}
+
+fn listen_options(config: &Config) -> ListenOptions {
+    let client_ca = config.authentication.client_certificates.as_ref().map(|ways| ways.ca.clone());
+    ListenOptions {
+        address: config.listen.address,
+        tls: config.listen.tls.as_ref().map(|tls| TlsFiles {
+            certificate: tls.certificate.clone(),
+            key: tls.key.clone(),
+            client_ca,
+        }),
+        authenticated: config.authentication.is_configured(),
+        limits: config.listen.limits.clone(),
+    }
+}
+
+// === impl Current ===
+
+impl Current {
+    fn gateway(&self) -> Result<Gateway, OidcError> {
+        let config = &self.services.config;
+        let authenticator = Authenticator::new(config, Arc::new(FleetAsk::new(self.services.fleet.clone())))?;
+        let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap_or(usize::MAX);
+        let routes = Gateway::builder(authenticator, most)
+            .route("clusters", Arc::new(self.clusters.clone()))
+            .route("fleet", Arc::new(self.merged.clone()));
+        Ok(self.state.plug_into(routes).build())
+    }
+}
+
+/// Answers with the routes that are in force.
+#[derive(Clone)]
+struct Answering {
+    gateway: Arc<ArcSwap<Gateway>>,
+}
+
+impl Handler for Answering {
+    fn handle(
+        &self,
+        peer: Arc<Peer>,
+        request: http::Request<Incoming>,
+    ) -> impl Future<Output = Response> + Send + 'static {
+        let gateway = self.gateway.load_full();
+        async move { gateway.handle(peer, request).await }
+    }
+}
+
+/// Takes over changes of the configuration.
+struct Reload {
+    changes: watch::Receiver<ConfigState>,
+    started_with: Arc<Config>,
+    gateway: Arc<ArcSwap<Gateway>>,
+    current: Current,
+    stop: CancellationToken,
+}
+
+// === impl Reload ===
+
+impl Reload {
+    async fn run(mut self) {
+        let mut generation = self.changes.borrow_and_update().generation;
+        while self.changes.changed().await.is_ok() {
+            let (config, now) = {
+                let state = self.changes.borrow_and_update();
+                (state.config.clone(), state.generation)
+            };
+            if now == generation || self.stop.is_cancelled() {
+                continue;
+            }
+            generation = now;
+            self.take(config);
+        }
+    }
+
+    fn take(&mut self, config: Arc<Config>) {
+        for field in needs_restart(&self.started_with, &config) {
+            tracing::warn!(field, "a change of this field takes effect when the gateway is started again");
+        }
+        let services = self.current.services.renewed(config);
+        let next = Current {
+            clusters: self.current.clusters.renewed(services.clone()),
+            merged: self.current.merged.renewed(services.clone()),
+            state: self.current.state.renewed(services.clone()),
+            services,
+        };
+        match next.gateway() {
+            Ok(gateway) => {
+                self.gateway.store(Arc::new(gateway));
+                self.current = next;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the changed configuration cannot be used, the old one stays")
+            }
+        }
+    }
+}
+
+/// Fields that are looked at only once.
+fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
+    let cache = |config: &Config| {
+        let cache = &config.cache;
+        (cache.kinds.clone(), cache.idle_stop, cache.bytes_per_cluster)
+    };
+    let ways = |config: &Config| {
+        (config.authentication.client_certificates.clone(), config.authentication.is_configured())
+    };
+    let differs = [
+        ("listen", before.listen != after.listen),
+        ("authentication.clientCertificates", ways(before) != ways(after)),
+        ("clusters", before.clusters != after.clusters),
+        ("cache.kinds, cache.idleStop, cache.bytesPerCluster", cache(before) != cache(after)),
+        ("checkpoints", before.checkpoints != after.checkpoints),
+    ];
+    differs.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
+}
+
+#[cfg(test)]
+#[path = "daemon_tests.rs"]
+mod tests;

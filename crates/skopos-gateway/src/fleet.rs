@@ -1,0 +1,219 @@
+//! The fleet that a configuration describes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use skopos::journal::JournalOptions;
+use skopos::{InformerOptions, ResourceId, Transform};
+use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use skopos_fleet::source::{KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterSource};
+use skopos_fleet::{
+    AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerChoice,
+};
+use skopos_serve::Registry;
+
+use crate::config::{self, Config, HostCluster, LoopbackTrust};
+
+/// How the fleet behaves of which `config` speaks: what it keeps, for how long, and within which bounds.
+#[must_use]
+pub fn options(config: &Config) -> FleetOptions {
+    let registry = Registry::builtin();
+    let pinned = config.cache.kinds.iter().filter_map(|kind| {
+        let known = registry.resolve(&kind.group, &kind.version, &kind.resource);
+        if known.is_none() {
+            tracing::warn!(
+                ?kind,
+                "only built-in kinds can be kept from the start: this one is kept from its first use"
+            );
+        }
+        known.map(|known| resource_id(&known))
+    });
+    let writes = config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted;
+    let cluster = ClusterOptions {
+        kinds: pinned.collect(),
+        prefetch_documents: true,
+        idle_stop: Some(config.cache.idle_stop.0),
+        memory_budget: Some(config.cache.bytes_per_cluster.0),
+        informer: InformerChoice::new(move |_, _| {
+            InformerOptions::all().journal(JournalOptions::default()).transform(kept(writes))
+        }),
+        ..ClusterOptions::default()
+    };
+    FleetOptions { cluster, retain_removed: config.clusters.retain_removed.0, ..FleetOptions::default() }
+}
+
+/// Why a source of clusters cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The kubeconfig of a host cluster cannot be used.
+    #[error("host cluster {kubeconfig}: {problem}")]
+    Host {
+        /// The file, or what stands for it.
+        kubeconfig: String,
+        /// Why not.
+        problem: String,
+    },
+    /// Something is asked for that this version does not do.
+    #[error("{0} is not supported yet: leave it out")]
+    Unsupported(&'static str),
+    /// A network is not written as one.
+    #[error("clusters.addresses: {0:?} is no network, such as 10.0.0.0/8")]
+    Network(String),
+}
+
+/// Follows all sources of clusters that `config` names.
+///
+/// # Errors
+/// When a host cluster's kubeconfig cannot be read, or a network not parsed. Whatever is wrong with single clusters is a
+/// problem of the fleet, and no error.
+pub async fn follow(fleet: &Fleet, config: &Config) -> Result<(), SourceError> {
+    let clusters = &config.clusters;
+    for (field, asked) in [
+        ("clusters.vclusters", !clusters.vclusters.is_empty()),
+        ("checkpoints", config.checkpoints.is_some()),
+    ] {
+        if asked {
+            return Err(SourceError::Unsupported(field));
+        }
+    }
+    let addresses = addresses(&clusters.addresses)?;
+    for source in &clusters.kubeconfigs {
+        let file = KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted());
+        match &source.contexts {
+            Some(contexts) => fleet.follow(file.contexts(contexts.iter().cloned())),
+            None => fleet.follow(file),
+        }
+    }
+    for source in &clusters.folders {
+        fleet.follow(KubeconfigFolder::new(&source.path, policy(source.allow, &addresses)));
+    }
+    for source in &clusters.secrets {
+        let flavour = match source.flavour {
+            config::SecretFlavour::ClusterApi => SecretFlavour::ClusterApi,
+            config::SecretFlavour::Plain => SecretFlavour::Plain,
+        };
+        let secrets =
+            SecretSource::new(host(fleet, &source.host).await?, flavour, policy(source.allow, &addresses));
+        fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));
+    }
+    for source in &clusters.vclusters {
+        let policy = policy(config::KubeconfigSwitches::default(), &addresses);
+        let vclusters = VclusterSource::new(host(fleet, &source.host).await?, policy);
+        fleet.follow(vclusters.namespaces(source.namespaces.iter().cloned()));
+    }
+    Ok(())
+}
+
+/// A host cluster: a member of the fleet of its own name, so that it can be asked who may do what in it.
+async fn host(fleet: &Fleet, host: &HostCluster) -> Result<Cluster, SourceError> {
+    let named = host.kubeconfig.as_ref().map_or("in this pod".to_owned(), |path| path.display().to_string());
+    let wrong = |problem: &dyn std::fmt::Display| SourceError::Host {
+        kubeconfig: named.clone(),
+        problem: problem.to_string(),
+    };
+    let (name, spec) = match &host.kubeconfig {
+        Some(path) => {
+            let bytes = tokio::fs::read(path).await.map_err(|error| wrong(&error))?;
+            let parsed =
+                Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()).map_err(|error| wrong(&error))?;
+            let parsed = match path.parent() {
+                Some(folder) => parsed.in_folder(folder),
+                None => parsed,
+            };
+            let spec = parsed.cluster(host.context.as_deref()).map_err(|error| wrong(&error))?;
+            let name = host.context.as_deref().or(parsed.current_context()).unwrap_or("host").to_owned();
+            (name, spec)
+        }
+        None => {
+            let config = kube::Config::incluster().map_err(|error| wrong(&error))?;
+            ("host".to_owned(), ClusterSpec::from_config(config))
+        }
+    };
+    let id = ClusterId::nearest(&name).map_err(|error| wrong(&error))?;
+    fleet.join(id, spec).map_err(|error| wrong(&error))
+}
+
+/// What a kubeconfig of somebody else may do.
+fn policy(switches: config::KubeconfigSwitches, addresses: &AddressPolicy) -> KubeconfigPolicy {
+    let config::KubeconfigSwitches { exec, files, insecure } = switches;
+    let mut policy = KubeconfigPolicy::hostile();
+    policy.allow_exec = exec;
+    policy.allow_auth_provider = exec;
+    policy.allow_certificate_authority_file = files;
+    policy.allow_client_certificate_file = files;
+    policy.allow_client_key_file = files;
+    policy.allow_token_file = files;
+    policy.allow_insecure_skip_tls_verify = insecure;
+    policy.allow_http = insecure;
+    policy.addresses = addresses.clone();
+    policy
+}
+
+fn addresses(list: &config::CidrList) -> Result<AddressPolicy, SourceError> {
+    let parse = |text: &String| text.parse().map_err(|_| SourceError::Network(text.clone()));
+    let mut policy = AddressPolicy::outside();
+    for network in &list.allow {
+        policy = policy.allow(parse(network)?);
+    }
+    for network in &list.deny {
+        policy = policy.deny(parse(network)?);
+    }
+    Ok(policy)
+}
+
+/// The name of a kind for informers.
+#[must_use]
+pub fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
+    ResourceId {
+        group: resource.group.clone(),
+        version: resource.version.clone(),
+        plural: resource.plural.clone(),
+        kind: resource.kind.clone(),
+    }
+}
+
+/// What of an object is kept. `kubectl apply` needs what it last applied, so that stays where writes go through; it may have
+/// in it what somebody has taken out of the object since.
+fn kept(writes: bool) -> Transform {
+    match writes {
+        true => Transform::DropManagedFields,
+        false => {
+            Transform::Custom { name: "drop-last-applied".into(), apply: Arc::new(without_last_applied) }
+        }
+    }
+}
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+fn without_last_applied(json: &[u8]) -> Bytes {
+    let json = skopos_wire::transform::drop_managed_fields(json);
+    // Most objects do not have it, and need not be taken apart.
+    if memchr::memmem::find(&json, LAST_APPLIED.as_bytes()).is_none() {
+        return json;
+    }
+    let Ok(mut object) = serde_json::from_slice::<serde_json::Value>(&json) else { return json };
+    let annotations = object.pointer_mut("/metadata/annotations").and_then(|value| value.as_object_mut());
+    match annotations.and_then(|annotations| annotations.remove(LAST_APPLIED)) {
+        Some(_) => serde_json::to_vec(&object).map_or(json, Bytes::from),
+        None => json,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_last_applied_is_not_kept_where_nobody_writes() {
+        let json = format!(
+            r#"{{"kind":"Pod","metadata":{{"name":"a","managedFields":[{{}}],"annotations":{{"{LAST_APPLIED}":"secret","b":"c"}}}}}}"#
+        );
+        let kept = String::from_utf8(without_last_applied(json.as_bytes()).to_vec()).unwrap();
+        assert!(
+            !kept.contains("secret") && !kept.contains("managedFields") && kept.contains(r#""b":"c""#),
+            "{kept}"
+        );
+        assert_eq!(without_last_applied(b"{\"a\":1}"), Bytes::from_static(b"{\"a\":1}"));
+    }
+}
