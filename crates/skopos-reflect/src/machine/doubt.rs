@@ -32,6 +32,9 @@ pub(super) struct Doubt {
     vain_lists: u32,
     /// When a probe last confirmed our RV.
     confirmed_at: Option<Time>,
+    /// It was told that the stream is held back, and nothing has come through since: a stream that is opened in its place
+    /// is no better before it has shown something.
+    held_back: bool,
 }
 
 #[derive(Debug)]
@@ -74,6 +77,16 @@ impl Doubt {
     pub(super) fn heard(&mut self) {
         self.vain_lists = 0;
         self.inconclusive = 0;
+        self.held_back = false;
+    }
+
+    /// Something came through.
+    pub(super) fn moved(&mut self) {
+        self.held_back = false;
+    }
+
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held_back
     }
 
     /// Another stream than the one that was doubted.
@@ -85,6 +98,7 @@ impl Doubt {
     /// A list has replaced everything.
     pub(super) fn listed(&mut self, cause: ReplaceCause) {
         self.inconclusive = 0;
+        self.held_back = false;
         if cause == ReplaceCause::Unproven {
             self.vain_lists = (self.vain_lists + 1).min(6);
         }
@@ -148,6 +162,7 @@ impl Machine {
         }
         if reached {
             self.doubt.confirmed_at = Some(self.now);
+            self.doubt.moved();
             return self.proven(sent_at, sink);
         }
         self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
@@ -325,6 +340,7 @@ impl Machine {
         } else if self.link.condition == Condition::Watching {
             // Two streams are silent and a probe is ahead of both: that is told before it is settled.
             self.link.reason = Some(reason);
+            self.doubt.held_back = true;
             self.set_condition(Condition::Degraded(Degradation::Stalled));
         }
     }
@@ -345,6 +361,7 @@ impl Machine {
         self.doubt.not_before = self.now;
         self.link.attempts = self.link.attempts.saturating_add(1);
         self.link.reason = Some(reason.into());
+        self.doubt.held_back = true;
         self.set_condition(Condition::Degraded(Degradation::Stalled));
         self.wait(self.now, Next::Watch { avoid, distrust: true });
     }

@@ -116,8 +116,9 @@ impl Machine {
 
     /// The condition of a link whose watch stands.
     pub(super) fn set_standing(&mut self) {
-        let condition = self.broken.degradation().map_or(Condition::Watching, Condition::Degraded);
-        self.set_condition(condition);
+        let stalled = self.doubt.is_held_back().then_some(Degradation::Stalled);
+        let degradation = self.broken.degradation().or(stalled);
+        self.set_condition(degradation.map_or(Condition::Watching, Condition::Degraded));
         self.plan_to_read_again();
     }
 
@@ -203,6 +204,7 @@ impl Machine {
             watching.settles_at = None;
         }
         self.too_large = 0;
+        self.doubt.moved();
         self.settle();
     }
 

@@ -239,3 +239,23 @@ fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
     assert!(desk.due() >= at(60), "{}", desk.due());
     assert!(desk.watches().second_look);
 }
+
+#[test]
+fn a_stream_in_the_place_of_a_silent_one_is_believed_when_it_has_brought_something() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.at(45);
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+    let stalled = Condition::Degraded(Degradation::Stalled);
+    assert_eq!(desk.machine.state().condition, stalled);
+    // The server ends it, and the next one says nothing either.
+    desk.give(Input::Closed { id: watch });
+    let again = desk.watches().id;
+    desk.give(Input::Opened { id: again });
+    assert_eq!(desk.machine.state().condition, stalled);
+    desk.change(again, 20);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
