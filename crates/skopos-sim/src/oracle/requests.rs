@@ -200,7 +200,9 @@ struct Load {
 struct Stream<'a> {
     cluster: ClusterId,
     target: TargetId,
-    /// How many list/watches are about that.
+    /// The list/watches that are about that...
+    stores: &'a [(InformerId, usize)],
+    /// ... and how many they count for.
     owners: usize,
     /// When they were made, and whether of lists.
     requests: &'a [(At, bool)],
@@ -213,6 +215,14 @@ impl Stream<'_> {
         let end = self.requests.partition_point(|(at, _)| *at < to);
         let within = &self.requests[first..end];
         (within.len(), within.iter().filter(|(_, list)| *list).count())
+    }
+
+    /// How far apart the audits of its stores are at least; none if they are not audited, or are several.
+    fn audits_apart(&self, case: &Case<'_>) -> Option<Duration> {
+        let [(informer, _)] = self.stores else { return None };
+        let interval = case.client_of(*informer).audit_interval?;
+        // A fifth of the interval is drawn, and a minute is as long as it is.
+        Some(interval.mul_f64(0.8).saturating_sub(MINUTE))
     }
 
     fn focus(&self) -> Focus {
@@ -285,8 +295,9 @@ impl Load {
     fn check(&self, case: &Case<'_>, verdict: &mut Verdict) {
         let owners = Owners::of(case);
         for ((cluster, target), requests) in &self.targets {
-            let owners = owners.all(case, *cluster, *target).len().max(1);
-            let stream = Stream { cluster: *cluster, target: *target, owners, requests };
+            let stores = owners.all(case, *cluster, *target);
+            let owners = stores.len().max(1);
+            let stream = Stream { cluster: *cluster, target: *target, stores, owners, requests };
             self.bursts(case, verdict, &stream);
             self.minutes(case, verdict, &stream);
         }
@@ -312,6 +323,8 @@ impl Load {
     /// In a fault that lasts, from its second minute on, while it is the only one.
     fn minutes(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
         let Stream { cluster, owners, .. } = *stream;
+        let apart = stream.audits_apart(case);
+        let mut audited: Option<At> = None;
         for span in case.weather.on(cluster) {
             let end = span.healed.unwrap_or(case.lives.end);
             let mut from = span.began.plus(MINUTE);
@@ -327,8 +340,16 @@ impl Load {
                 if alone && !began && !span.hits.is_empty() {
                     let (in_all, lists) = stream.between(from, to);
                     let calls = self.calls_within(cluster, to, MINUTE * 2, Duration::ZERO);
-                    let few = in_all <= REQUESTS_A_MINUTE * owners + calls
-                        && lists <= LISTS_A_MINUTE * owners + calls;
+                    let more = in_all.saturating_sub(REQUESTS_A_MINUTE * owners + calls);
+                    let more = more.max(lists.saturating_sub(LISTS_A_MINUTE * owners + calls));
+                    // An audit that nobody called for is a list of its own, now and then.
+                    let audit = more == 1
+                        && lists > 0
+                        && apart.is_some_and(|apart| audited.is_none_or(|last| last.plus(apart) <= to));
+                    if audit {
+                        audited = Some(to);
+                    }
+                    let few = more == 0 || audit;
                     verdict.exercise(Invariant::I15);
                     verdict.demand(Invariant::I15, few, to, stream.focus(), || {
                         let what = text(&case.history.names, stream.target);
