@@ -11,6 +11,7 @@ use skopos_wire::{ObjectKey, ResourceVersion, Status};
 use thiserror::Error;
 use tokio::time::Instant;
 
+use crate::checkpoint::Foreign;
 use crate::freshness::Freshness;
 use crate::options::ResourceId;
 use crate::store::Closed;
@@ -31,6 +32,9 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// The checkpoint to begin with is of something else. Without it, the informer can be built.
+    #[error(transparent)]
+    Restore(#[from] Foreign),
     /// Namespaces were given for a kind that has none.
     #[error("{resource} have no namespace; use InformerOptions::all()")]
     ClusterScoped {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::Resource;
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use skopos_reflect::{Clock, Form, InitialList, MachineOptions, Target};
+use skopos_reflect::{Clock, Form, InitialList, MachineOptions, Resume, Target};
 use skopos_transport::Transport;
 use skopos_wire::RawObject;
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::audit::audit_and_heal;
+use crate::checkpoint::Identity;
 use crate::error::{BuildError, NotSynced};
 use crate::freshness::{Basis, Common, FreshnessCell, SLEEP_WORTH_TELLING};
 use crate::informer::{Informer, Running, Shared};
@@ -250,6 +251,10 @@ impl FactoryCore {
         options: InformerOptions,
     ) -> Result<Informer<K>, BuildError> {
         options.check()?;
+        if let Some(checkpoint) = &options.restored {
+            let own = Identity::of(self.options.cluster.as_deref(), &resource, form, &options);
+            own.expect(checkpoint.identity())?;
+        }
         let key = options.sharing_key(&resource, form);
         let resync = options.resync;
         let mut registry = self.registry.lock();
@@ -277,12 +282,22 @@ impl FactoryCore {
         options: InformerOptions,
     ) -> Shared {
         let targets = targets(&resource, form, &options);
-        let freshness = FreshnessCell::new(Basis::new(self.common.clone(), targets.len()));
-        let nothing = match &options.scope {
-            Scope::All => Content::unsynced(),
-            Scope::Namespaces(namespaces) => Content::unsynced_set(namespaces.iter().map(String::as_str)),
+        let mut basis = Basis::new(self.common.clone(), targets.len());
+        let restored = options.restored.as_ref();
+        if let Some(checkpoint) = restored {
+            let now = self.options.wall_clock.now();
+            for (index, part) in basis.parts.iter_mut().enumerate() {
+                part.restore(&self.common, checkpoint.age_of(index, &now), checkpoint.written_at());
+            }
+        }
+        let content = match (restored, &options.scope) {
+            (Some(checkpoint), _) => checkpoint.content().clone(),
+            (None, Scope::All) => Content::unsynced(),
+            (None, Scope::Namespaces(namespaces)) => {
+                Content::unsynced_set(namespaces.iter().map(String::as_str))
+            }
         };
-        let store = StoreCore::new(nothing, freshness);
+        let store = StoreCore::new(content, FreshnessCell::new(basis));
         options.indexers.iter().for_each(|indexer| drop(store.add_indexer(indexer.clone())));
         options.journal.into_iter().for_each(|journal| store.keep_journal(journal));
         let stop = self.stop.child_token();
@@ -302,6 +317,10 @@ impl FactoryCore {
                     transform: options.transform.clone(),
                     stop: stop.clone(),
                     seed: registry.random.u64(..),
+                    resume: restored.map(|checkpoint| Resume {
+                        resource_version: checkpoint.content().rv_of(part).clone(),
+                        epoch: checkpoint.content().epoch_of(part),
+                    }),
                 })
             })
             .collect();
@@ -387,7 +406,7 @@ impl FactoryCore {
         let probes: Vec<(u64, u64)> = probers.iter().map(|prober| prober.counts()).collect();
         FactoryStats {
             informers: informers.len(),
-            synced: contents.iter().filter(|content| content.synced).count(),
+            synced: contents.iter().filter(|content| content.is_confirmed()).count(),
             objects: contents.iter().map(|content| content.objects.len()).sum(),
             bytes: contents.iter().map(|content| content.json_bytes).sum(),
             probers: probers.len(),

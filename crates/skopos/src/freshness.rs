@@ -16,7 +16,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use skopos_reflect::{Clock, Condition, Degradation, LinkState};
 use skopos_wire::ObjectKey;
@@ -152,6 +152,11 @@ pub enum StaleReason {
     /// The link looks healthy, but nothing has proven the age for longer than the bound
     /// ([`FactoryOptions::stale_after`](crate::FactoryOptions)).
     AgeBound,
+    /// The content is from a checkpoint, and the server has not confirmed it yet.
+    Restored {
+        /// When the checkpoint was taken, by the clock of that machine.
+        written_at: SystemTime,
+    },
     /// The machine slept: until the next probe nothing is known about what happened meanwhile.
     ClockSuspended {
         /// For about how long.
@@ -172,6 +177,7 @@ impl fmt::Display for StaleReason {
             Self::AuditMismatch { differences } => {
                 write!(f, "an audit found {differences} objects that differ from the server's; listing again")
             }
+            Self::Restored { .. } => write!(f, "from a checkpoint, and not confirmed by the server yet"),
             Self::AgeBound => write!(f, "nothing has proven the age of the content lately"),
             Self::ClockSuspended { slept } => write!(f, "the machine slept for about {slept:.0?}"),
         }
@@ -198,6 +204,8 @@ pub(crate) struct PartBasis {
     /// When an audit found how many differences that no relist has healed yet.
     pub(crate) audit: Option<(Instant, usize)>,
     proof: Option<Proof>,
+    /// When the checkpoint was taken that it is from, until the server has confirmed it.
+    restored: Option<SystemTime>,
 }
 
 /// What freshness needs to know of the factory.
@@ -225,6 +233,8 @@ struct Proof {
     at: Instant,
     /// The wall clock's lead at `at`, or less.
     lead: i128,
+    /// How old the content was then: it had been restored.
+    before: Duration,
 }
 
 /// A machine that slept longer than this is told of as such; shorter sleeps only add to the age.
@@ -236,15 +246,13 @@ const RENEWAL: Duration = Duration::from_secs(2);
 impl Basis {
     /// Nothing is known yet of so many lists and watches.
     pub(crate) fn new(common: Arc<Common>, parts: usize) -> Self {
-        let part =
-            PartBasis { synced: false, link: link(&common, Condition::Connecting), audit: None, proof: None };
+        let part = PartBasis::new(false, link(&common, Condition::Connecting));
         Self { common, started: Instant::now(), stopped: false, parts: vec![part; parts] }
     }
 
     /// Content that was read from the server once, by a consistent read sent at `sent_at`.
     pub(crate) fn of_one_read(common: Arc<Common>, sent_at: Instant) -> Self {
-        let mut part =
-            PartBasis { synced: true, link: link(&common, Condition::Watching), audit: None, proof: None };
+        let mut part = PartBasis::new(true, link(&common, Condition::Watching));
         part.prove(&common, sent_at);
         Self { common, started: sent_at, stopped: false, parts: vec![part] }
     }
@@ -258,9 +266,16 @@ impl Basis {
         parts.reduce(Freshness::worst).unwrap_or(Freshness::Stopped { age: None })
     }
 
+    /// How old each part is at most, where that is known.
+    pub(crate) fn ages(&self) -> Vec<Option<Duration>> {
+        let now = Instant::now();
+        let lead = self.common.sleep.clock.lead();
+        self.parts.iter().map(|part| Some(part.proof?.age(now, lead))).collect()
+    }
+
     fn freshness_at(&self, part: &PartBasis, now: Instant, lead: i128) -> Freshness {
         let slept = part.proof.map(|proof| proof.slept(lead)).unwrap_or_default();
-        let age = part.proof.map(|proof| now.saturating_duration_since(proof.at) + slept);
+        let age = part.proof.map(|proof| proof.age(now, lead));
         if self.stopped {
             return Freshness::Stopped { age };
         }
@@ -271,6 +286,10 @@ impl Basis {
         }
         if let Some((since, reason)) = trouble {
             return Freshness::Stale { since, age, reason };
+        }
+        if let Some(written_at) = part.restored {
+            let reason = StaleReason::Restored { written_at };
+            return Freshness::Stale { since: self.started, age, reason };
         }
         let stale_after = self.common.stale_after;
         let ago = |ago: Duration| now.checked_sub(ago).unwrap_or(now);
@@ -299,6 +318,24 @@ fn link(common: &Common, condition: Condition) -> Arc<LinkState> {
 }
 
 impl PartBasis {
+    fn new(synced: bool, link: Arc<LinkState>) -> Self {
+        Self { synced, link, audit: None, proof: None, restored: None }
+    }
+
+    /// Content that was so old when it was restored a moment ago, at most; `None` if that cannot be told.
+    pub(crate) fn restore(&mut self, common: &Common, age: Option<Duration>, written_at: SystemTime) {
+        // Both clocks are read after the age was: what passes in between is not lost, for the lead comes first.
+        let lead = common.sleep.clock.lead();
+        self.synced = true;
+        self.restored = Some(written_at);
+        self.proof = age.map(|before| Proof { at: Instant::now(), lead, before });
+    }
+
+    /// Whether a first complete list was applied, or what a checkpoint said was confirmed.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.synced && self.restored.is_none()
+    }
+
     /// What is wrong, and since when; the age bound aside.
     fn trouble(&self, common: &Common, now: Instant) -> Option<(Instant, StaleReason)> {
         let since = common.clock.instant(self.link.since);
@@ -327,13 +364,18 @@ impl PartBasis {
 
     /// Records that the content holds all that was committed before `at`.
     pub(crate) fn prove(&mut self, common: &Common, at: Instant) {
-        if self.proof.is_none_or(|proof| proof.at < at) {
-            self.proof = Some(Proof { at, lead: common.sleep.lead_at(at) });
+        if self.proof.is_none_or(|proof| proof.at < at || proof.before > Duration::ZERO) {
+            self.proof = Some(Proof { at, lead: common.sleep.lead_at(at), before: Duration::ZERO });
         }
+        self.restored = None;
     }
 }
 
 impl Proof {
+    fn age(self, now: Instant, lead: i128) -> Duration {
+        now.saturating_duration_since(self.at) + self.slept(lead) + self.before
+    }
+
     fn slept(self, lead: i128) -> Duration {
         let grown = lead.saturating_sub(self.lead).max(0);
         Duration::from_nanos(u64::try_from(grown).unwrap_or(u64::MAX))

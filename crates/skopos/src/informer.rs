@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use skopos_reflect::LinkState;
+use skopos_reflect::{Form, LinkState};
 use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::checkpoint::Identity;
 use crate::error::{NotSynced, Unsynced};
 use crate::factory::FactoryCore;
 use crate::freshness::{Freshness, FreshnessCell};
@@ -62,7 +63,8 @@ impl<K> Informer<K> {
         Self { shared, resync, kind: PhantomData }
     }
 
-    /// Waits until everything was listed once, for at most `limit`.
+    /// Waits until everything was listed once, for at most `limit`. Content from a checkpoint counts once the server has
+    /// confirmed it; see [`checkpoint`](crate::checkpoint).
     ///
     /// # Errors
     /// When the time is over, with what is missing and why; at once when the factory is shut down.
@@ -70,9 +72,10 @@ impl<K> Informer<K> {
         self.shared.wait_synced(limit).await
     }
 
-    /// Whether everything was listed once.
+    /// Whether everything was listed once. Content from a checkpoint counts once the server has confirmed it; whether there
+    /// is any says [`Snapshot::is_synced`].
     pub fn has_synced(&self) -> bool {
-        self.shared.store.peek().synced
+        self.shared.store.peek().is_confirmed()
     }
 
     /// How old the content is at most, or what is wrong.
@@ -229,7 +232,7 @@ impl Shared {
     pub(crate) async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
         let mut progress = self.store.progress();
         let waited = Instant::now();
-        let settled = progress.wait_for(|progress| progress.synced || progress.closed);
+        let settled = progress.wait_for(|progress| progress.confirmed || progress.closed);
         let in_time = timeout(limit, settled).await.is_ok();
         match (in_time, self.is_closed()) {
             (true, false) => Ok(()),
@@ -240,7 +243,7 @@ impl Shared {
     /// Which lists/watches have not synced, and why.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
         let basis = self.freshness().basis();
-        let parts = self.links.iter().zip(&basis.parts).filter(|(_, part)| !part.synced);
+        let parts = self.links.iter().zip(&basis.parts).filter(|(_, part)| !part.is_confirmed());
         let unsynced = parts.map(|(link, part)| Unsynced {
             resource: self.resource.clone(),
             namespace: link.target.namespace.clone(),
@@ -254,6 +257,20 @@ impl Shared {
                 .map_or_else(|| part.link.condition.to_string(), ToString::to_string),
         });
         unsynced.collect()
+    }
+
+    /// What its content is of.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity {
+            cluster: self.factory.options.cluster.clone(),
+            resource: self.resource.clone(),
+            // An informer has at least one link.
+            metadata_only: matches!(self.links[0].target.form, Form::MetadataOnly),
+            scope: self.scope.clone(),
+            labels: self.labels.to_string(),
+            fields: self.fields.to_string(),
+            transform: self.transform.name().to_owned(),
+        }
     }
 
     pub(crate) fn relist(&self) {

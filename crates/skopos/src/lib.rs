@@ -8,6 +8,7 @@
 #[cfg(feature = "kube-runtime")]
 mod adapters;
 mod audit;
+pub mod checkpoint;
 mod condition;
 mod error;
 mod factory;

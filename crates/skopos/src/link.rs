@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use skopos_reflect::{
-    Change, Clock, Commit, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Sink, Target, Time,
+    Change, Clock, Commit, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Resume, Sink,
+    Target, Time,
 };
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
@@ -34,19 +35,32 @@ pub(crate) struct LinkParts<'a> {
     pub(crate) transform: Transform,
     pub(crate) stop: CancellationToken,
     pub(crate) seed: u64,
+    /// Where the content stands that is there already, from a checkpoint.
+    pub(crate) resume: Option<Resume>,
 }
 
 /// Starts one list/watch in a task of the factory.
 pub(crate) fn start(parts: LinkParts<'_>) -> Link {
-    let LinkParts { factory, part, target, store, prober, machine, transform, stop, seed } = parts;
+    let LinkParts { factory, part, target, store, prober, mut machine, transform, stop, seed, resume } =
+        parts;
+    // What is restored is proven as soon as a watch stands, as after an outage.
+    let was_down = resume.is_some();
+    machine.resume = resume;
     let troubles = Arc::new(TroubleLog::default());
     let (cell, clock) = (store.freshness().clone(), factory.common.clock);
     let limits = factory.options.limits.clone();
     let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
     let driver = Driver::new(factory.transport.clone(), target.clone(), options);
     let handle = driver.handle();
-    let observer =
-        Observer { part, cell: cell.clone(), clock, troubles: troubles.clone(), prober, was_down: false };
+    let observer = Observer {
+        part,
+        store: store.clone(),
+        cell: cell.clone(),
+        clock,
+        troubles: troubles.clone(),
+        prober,
+        was_down,
+    };
     let writer = StoreWriter::new(store.clone(), part, observer);
     let intake = Intake { part, writer, cell, troubles: troubles.clone(), transform };
     factory.tasks.spawn(async move {
@@ -58,6 +72,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
 /// Publishes what the link says of itself as freshness.
 struct Observer {
     part: usize,
+    store: Arc<StoreCore>,
     cell: Arc<FreshnessCell>,
     clock: Clock,
     troubles: Arc<TroubleLog>,
@@ -69,6 +84,7 @@ struct Observer {
 impl LinkObserver for Observer {
     fn fresh_as_of(&mut self, at: Time) {
         self.cell.prove(self.part, self.clock.instant(at));
+        self.store.confirm(self.part);
     }
 
     fn state(&mut self, state: &LinkState) {

@@ -10,6 +10,7 @@ use kube::core::ApiResource;
 use skopos_reflect::{Form, MachineOptions};
 use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
+use crate::checkpoint::{Checkpoint, WallClock};
 use crate::error::BuildError;
 use crate::journal::JournalOptions;
 use crate::object::Object;
@@ -43,6 +44,12 @@ pub struct FactoryOptions {
     pub seed: Option<u64>,
     /// The clock that tells of a machine that slept; for tests.
     pub sleep_clock: SleepClock,
+    /// The clock that tells how old a checkpoint is; for tests.
+    pub wall_clock: WallClock,
+    /// What the cluster is, for checkpoints (none): it is written into them, and they are accepted only if it is the same. RVs
+    /// mean nothing in another cluster, so it should change when the cluster is made anew: the uid of its namespace
+    /// kube-system does.
+    pub cluster: Option<String>,
 }
 
 impl Default for FactoryOptions {
@@ -59,6 +66,8 @@ impl Default for FactoryOptions {
             keep_transport: false,
             seed: None,
             sleep_clock: SleepClock::system(),
+            wall_clock: WallClock::system(),
+            cluster: None,
         }
     }
 }
@@ -77,6 +86,7 @@ pub struct InformerOptions {
     pub(crate) transform: Transform,
     pub(crate) resync: Option<Duration>,
     pub(crate) journal: Option<JournalOptions>,
+    pub(crate) restored: Option<Checkpoint>,
 }
 
 impl InformerOptions {
@@ -110,6 +120,7 @@ impl InformerOptions {
             transform: Transform::Keep,
             resync: None,
             journal: None,
+            restored: None,
         }
     }
 
@@ -159,6 +170,14 @@ impl InformerOptions {
     /// that is shared keeps a journal already, that one is used, with its own bounds.
     pub fn journal(mut self, options: JournalOptions) -> Self {
         self.journal = Some(options);
+        self
+    }
+
+    /// Begins with what a checkpoint has, instead of a list; see [`checkpoint`](crate::checkpoint). It must be of the same
+    /// cluster, kind, scope, selectors, form and transform. If there is an informer of these options already, it is left as
+    /// it is.
+    pub fn restored(mut self, checkpoint: Checkpoint) -> Self {
+        self.restored = Some(checkpoint);
         self
     }
 
@@ -230,7 +249,7 @@ pub enum Transform {
 pub type TransformFn = Arc<dyn Fn(&[u8]) -> Bytes + Send + Sync>;
 
 impl Transform {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Keep => "keep",
             Self::DropManagedFields => "drop-managed-fields",

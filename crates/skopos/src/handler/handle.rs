@@ -127,7 +127,7 @@ impl HandlerHandle {
     }
 
     /// Whether the handler has handled every object of the first list: each addition, and each deletion of what the first
-    /// list had and the server no longer has.
+    /// list had and the server no longer has. Of content from a checkpoint: once the server has confirmed it.
     pub fn has_synced(&self) -> bool {
         *self.shared.synced.borrow()
     }

@@ -127,8 +127,8 @@ impl Queue {
     pub(crate) fn replaced(&self, before: &Arc<Content>, after: &Arc<Content>, gap: bool) {
         let mut waiting = self.waiting.lock();
         let initial = !waiting.has_initial;
-        let completes = initial && after.synced;
-        waiting.has_initial |= after.synced;
+        let completes = initial && after.is_confirmed();
+        waiting.has_initial |= after.is_confirmed();
         if waiting.differences > 0 {
             // Relist after relist, and the handler has not even begun with the first: they become one.
             waiting.merge_into_last_difference(after, gap, initial, completes);

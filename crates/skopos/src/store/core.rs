@@ -41,8 +41,11 @@ pub struct Progress {
     pub resource_version: ResourceVersion,
     /// The stretch of unbroken history that the RV belongs to.
     pub epoch: u64,
-    /// Whether there was a complete list yet.
+    /// Whether there was a complete list yet, or whole content from a checkpoint.
     pub synced: bool,
+    /// Whether the server has confirmed it: there was a list, or a consistent read whose revision a checkpoint's content
+    /// has reached.
+    pub confirmed: bool,
     /// Whether the store was closed: it will not go on.
     pub closed: bool,
 }
@@ -202,6 +205,23 @@ impl StoreCore {
         Ok(())
     }
 
+    /// The server has confirmed a part of what a checkpoint said.
+    pub(crate) fn confirm(&self, part: usize) {
+        if !self.peek().is_restored(part) {
+            return;
+        }
+        let feed = self.feed.lock();
+        let before = self.current.load_full();
+        let mut after = Content::clone(&before);
+        after.set_confirmed(part);
+        let after = Arc::new(after);
+        self.publish(&after, feed.closed);
+        if after.is_confirmed() {
+            // Nothing has changed, but now they have seen what there is.
+            feed.queues.iter().for_each(|queue| queue.replaced(&before, &after, false));
+        }
+    }
+
     /// Keeps a journal from now on, unless one is kept already.
     pub(crate) fn keep_journal(&self, options: JournalOptions) {
         let mut feed = self.feed.lock();
@@ -265,7 +285,13 @@ impl StoreCore {
 
 impl Progress {
     fn of(content: &Content, closed: bool) -> Self {
-        Self { resource_version: content.rv.clone(), epoch: content.epoch, synced: content.synced, closed }
+        Self {
+            resource_version: content.rv.clone(),
+            epoch: content.epoch,
+            synced: content.synced,
+            confirmed: content.is_confirmed(),
+            closed,
+        }
     }
 }
 

@@ -32,5 +32,5 @@ pub use snapshot::{Objects, Page, Snapshot};
 
 pub(crate) use self::core::StoreCore;
 pub use self::core::{Closed, DuplicateIndex, Progress, StoreStats};
-pub(crate) use snapshot::Content;
+pub(crate) use snapshot::{Content, RestoredPart};
 pub(crate) use writer::{LinkObserver, StoreWriter};

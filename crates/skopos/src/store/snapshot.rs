@@ -53,7 +53,8 @@ impl<K> Snapshot<K> {
         self.content.epoch
     }
 
-    /// Whether there was a complete list yet. Before, the content is empty and means nothing.
+    /// Whether there was a complete list yet, or whole content from a [checkpoint](crate::checkpoint). Before, the content is
+    /// empty and means nothing.
     pub fn is_synced(&self) -> bool {
         self.content.synced
     }
@@ -232,6 +233,8 @@ pub(crate) struct Content {
     pub(crate) epoch: u64,
     /// Whether there was a complete list of all of it.
     pub(crate) synced: bool,
+    /// Whether it is from a checkpoint, and the server has not confirmed it yet.
+    pub(crate) restored: bool,
     /// For a set of namespaces, how far each has come; empty otherwise.
     pub(crate) parts: Vec<Part>,
     pub(crate) objects: Tree<Entry>,
@@ -249,10 +252,31 @@ pub(crate) struct Part {
     pub(crate) rv: ResourceVersion,
     pub(crate) epoch: u64,
     pub(crate) synced: bool,
+    restored: bool,
     mark: Option<Mark>,
 }
 
+/// Where a part of the content of a checkpoint stands, or the whole if it has no namespace.
+pub(crate) struct RestoredPart {
+    pub(crate) namespace: Option<Arc<str>>,
+    pub(crate) rv: ResourceVersion,
+    pub(crate) epoch: u64,
+}
+
 impl Content {
+    /// What a checkpoint has.
+    pub(crate) fn restored(parts: Vec<RestoredPart>, objects: Tree<Entry>) -> Self {
+        let mut content = Self::unsynced_set(parts.iter().filter_map(|part| part.namespace.as_deref()));
+        for (index, part) in parts.iter().enumerate() {
+            content.set_listed(index, &part.rv, part.epoch);
+        }
+        content.restored = true;
+        content.parts.iter_mut().for_each(|part| part.restored = true);
+        objects.iter().for_each(|entry| content.account(None, Some(entry)));
+        content.objects = objects;
+        content
+    }
+
     /// Nothing yet of these namespaces, each of which is filled by a writer of its own.
     pub(crate) fn unsynced_set<'a>(namespaces: impl IntoIterator<Item = &'a str>) -> Self {
         let part = |namespace: &str| Part {
@@ -260,6 +284,7 @@ impl Content {
             rv: ResourceVersion::ZERO,
             epoch: 0,
             synced: false,
+            restored: false,
             mark: None,
         };
         Self { parts: namespaces.into_iter().map(part).collect(), ..Self::unsynced() }
@@ -318,6 +343,25 @@ impl Content {
             }
         }
         self.set_rv(part, rv);
+        self.set_confirmed(part);
+    }
+
+    /// Whether a part, or the whole if there are no parts, is what a checkpoint said, and the server has not confirmed it.
+    pub(crate) fn is_restored(&self, part: usize) -> bool {
+        self.parts.get(part).map_or(self.restored, |part| part.restored)
+    }
+
+    /// The server has confirmed a part, or the whole if there are no parts.
+    pub(crate) fn set_confirmed(&mut self, part: usize) {
+        if let Some(part) = self.parts.get_mut(part) {
+            part.restored = false;
+        }
+        self.restored = self.parts.iter().any(|part| part.restored);
+    }
+
+    /// Whether all of it is the server's, and not only what a checkpoint said.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        self.synced && !self.restored
     }
 
     /// Nothing yet.
@@ -326,6 +370,7 @@ impl Content {
             rv: ResourceVersion::ZERO,
             epoch: 0,
             synced: false,
+            restored: false,
             parts: Vec::new(),
             objects: Tree::new(),
             indexes: Vec::new(),

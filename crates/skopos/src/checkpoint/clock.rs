@@ -1,0 +1,147 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// Tells the time across restarts: by the wall clock, and by how long the machine has been up.
+///
+/// A wall clock may be set back, and would then make ages too small. While the machine stays up, its uptime tells the truth,
+/// and the greater of both counts. Across a reboot, or from one machine to another, there is the wall clock alone: it is
+/// believed to be right within 5 seconds, which are added to the age, and if it is behind the time at which a checkpoint was
+/// written, no age is told at all.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> WallTime + Send + Sync>);
+
+/// A moment, as a [`WallClock`] tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WallTime {
+    /// Milliseconds since 1970.
+    wall_ms: u64,
+    /// Which run of the machine, and for how many milliseconds it had been up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<(String, u64)>,
+}
+
+/// What a wall clock of another machine, or of before a reboot, may differ by.
+const DIFFERENCE: Duration = Duration::from_secs(5);
+/// How exactly the uptime is told.
+const GRAIN: Duration = Duration::from_millis(10);
+
+impl WallClock {
+    /// The machine's clocks: on Linux with the uptime, elsewhere the wall clock alone.
+    pub fn system() -> Self {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let boot = boot.ok().map(|id| id.trim().to_owned());
+        Self(Arc::new(move || {
+            // The uptime first: what passes in between makes ages greater.
+            let up = boot.clone().zip(uptime());
+            WallTime::new(SystemTime::now(), up)
+        }))
+    }
+
+    /// A clock made for a test.
+    pub fn from_fn(now: impl Fn() -> WallTime + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> WallTime {
+        (self.0)()
+    }
+}
+
+impl WallTime {
+    /// A moment: what the wall clock says, and, if known, the name of this run of the machine with the time that it has been up.
+    pub fn new(wall: SystemTime, up: Option<(String, Duration)>) -> Self {
+        let since_1970 = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall_ms: millis(since_1970), boot: up.map(|(id, up)| (id, millis(up))) }
+    }
+
+    /// What the wall clock said.
+    pub fn wall(&self) -> SystemTime {
+        UNIX_EPOCH.checked_add(Duration::from_millis(self.wall_ms)).unwrap_or(UNIX_EPOCH)
+    }
+
+    /// The moment that lies this long before. `None` if there was none.
+    pub(super) fn before(&self, span: Duration) -> Option<Self> {
+        // Cut-off parts of milliseconds must not make it later.
+        let span = millis(span).saturating_add(1);
+        let boot = self.boot.clone().and_then(|(id, up)| Some((id, up.checked_sub(span)?)));
+        Some(Self { wall_ms: self.wall_ms.checked_sub(span)?, boot })
+    }
+
+    /// How long ago `earlier` was at this moment, at most. `None` if that cannot be told.
+    pub(super) fn since(&self, earlier: &WallTime) -> Option<Duration> {
+        let wall = self.wall_ms.checked_sub(earlier.wall_ms).map(Duration::from_millis);
+        let up = match (&self.boot, &earlier.boot) {
+            (Some((now_in, now)), Some((then_in, then))) if now_in == then_in => {
+                now.checked_sub(*then).map(|span| Duration::from_millis(span) + GRAIN)
+            }
+            _ => None,
+        };
+        match (wall, up) {
+            (Some(wall), Some(up)) => Some(wall.max(up)),
+            (Some(wall), None) => Some(wall + DIFFERENCE),
+            (None, up) => up,
+        }
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// For how long the machine has been up, sleep included.
+fn uptime() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+impl Default for WallClock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WallClock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(wall: u64, boot: Option<(&str, u64)>) -> WallTime {
+        let boot = boot.map(|(id, up)| (id.to_owned(), Duration::from_secs(up)));
+        WallTime::new(UNIX_EPOCH + Duration::from_secs(wall), boot)
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_takes_nothing_from_an_age() {
+        let secs = Duration::from_secs;
+        let written = at(1000, Some(("a", 50)));
+        let since = |now: WallTime| now.since(&written);
+        assert_eq!(since(at(1100, Some(("a", 150)))), Some(secs(100) + GRAIN));
+        assert_eq!(since(at(900, Some(("a", 150)))), Some(secs(100) + GRAIN), "set back");
+        assert_eq!(since(at(1700, Some(("a", 150)))), Some(secs(700)), "set forward: perhaps");
+        assert_eq!(since(at(1100, Some(("b", 10)))), Some(secs(105)), "after a reboot");
+        assert_eq!(since(at(1100, None)), Some(secs(105)));
+        assert_eq!(since(at(900, Some(("b", 10)))), None);
+        assert_eq!(since(at(1100, Some(("a", 10)))), Some(secs(105)), "not the same uptime");
+        let proven = written.before(secs(7)).unwrap();
+        assert!(at(1100, None).since(&proven).is_some_and(|age| age >= secs(112)));
+        assert_eq!(at(3, None).before(secs(7)), None);
+    }
+
+    #[test]
+    fn the_machines_own_clock_goes_forward() {
+        let clock = WallClock::system();
+        let then = clock.now();
+        assert!(clock.now().since(&then).is_some_and(|span| span < Duration::from_secs(60)));
+    }
+}

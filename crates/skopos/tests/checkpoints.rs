@@ -1,0 +1,186 @@
+//! Restarts without a list.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
+
+mod support;
+
+use std::time::SystemTime;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use skopos::checkpoint::{Checkpoint, CheckpointLimits, NoCheckpoint, WallClock, WallTime};
+use skopos::journal::{ChangeKind, JournalOptions};
+use skopos::{
+    BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerFactory, InformerOptions,
+    StaleReason, sync_handler,
+};
+use skopos_testserver::RequestRecord;
+use support::*;
+
+/// A wall clock that was moved by so many seconds since the test began, in a machine that stays up.
+fn clock(moved: u64) -> WallClock {
+    let up = ("this run".to_owned(), secs(10_000 + moved));
+    let now = WallTime::new(SystemTime::UNIX_EPOCH + secs(1_000_000 + moved), Some(up));
+    WallClock::from_fn(move || now.clone())
+}
+
+fn options(moved: u64) -> FactoryOptions {
+    FactoryOptions { wall_clock: clock(moved), cluster: Some("c1".to_owned()), ..quiet() }
+}
+
+/// Through a file and back.
+fn written(informer: &Informer<ConfigMap>) -> Checkpoint {
+    let mut file = Vec::new();
+    informer.checkpoint().unwrap().write_to(&mut file).unwrap();
+    Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap()
+}
+
+/// How often everything was asked for: by lists that are no probes, and by watches that begin with a list.
+fn whole_lists(world: &World) -> usize {
+    let requests = world.server.requests();
+    let streamed = |r: &&RequestRecord| r.query_param("sendInitialEvents").as_deref() == Some("true");
+    world.lists("configmaps") + requests.iter().filter(streamed).count()
+}
+
+/// A world in which a first run has ended, the checkpoint that it left, and a factory of the next one, an hour later.
+async fn second_run() -> (World, Checkpoint, InformerFactory) {
+    let mut world = world().await;
+    let first = InformerFactory::new(transport_to(&world.server), options(0));
+    world.create("a", "one", "1");
+    world.create("a", "two", "2");
+    let maps: Informer<ConfigMap> = first.informer(InformerOptions::all()).unwrap();
+    assert_eq!(maps.checkpoint().unwrap_err(), NoCheckpoint::NotSynced);
+    maps.wait_synced(secs(5)).await.unwrap();
+    let checkpoint = written(&maps);
+    assert!(first.shutdown(secs(1)).await.complete);
+    world.server.clear_requests();
+    world.factory = InformerFactory::new(transport_to(&world.server), options(3600));
+    let factory = world.factory.clone();
+    (world, checkpoint, factory)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_goes_on_where_the_last_run_ended() {
+    let (world, checkpoint, factory) = second_run().await;
+    world.delete("a", "two");
+    let last = world.create("b", "three", "3");
+    let restored = InformerOptions::all().restored(checkpoint).journal(JournalOptions::default());
+    let maps: Informer<ConfigMap> = factory.informer(restored).unwrap();
+    // At once, and honest.
+    assert_eq!((maps.snapshot().len(), maps.snapshot().is_synced(), maps.has_synced()), (2, true, false));
+    match maps.freshness() {
+        Freshness::Stale { age: Some(age), reason: StaleReason::Restored { written_at }, .. } => {
+            assert!(age >= secs(3600) && age < secs(3700), "{age:?}");
+            assert_eq!(written_at, SystemTime::UNIX_EPOCH + secs(1_000_000));
+        }
+        other => panic!("{other}"),
+    }
+    let mut changes = maps.store().journal().unwrap().begin().1;
+    let seen = maps.add_handler(sync_handler(|_| ()), HandlerOptions::named("test")).unwrap();
+    assert!(!seen.has_synced());
+    maps.wait_synced(secs(5)).await.unwrap();
+    let snapshot = maps.wait_for(&last.into(), secs(5)).await.unwrap();
+    let names: Vec<String> = snapshot.iter().map(|object| object.key().to_string()).collect();
+    assert_eq!(names, ["a/one", "b/three"]);
+    assert!(maps.freshness().is_within(secs(1)), "{}", maps.freshness());
+    seen.synced().await.unwrap();
+    assert_eq!((whole_lists(&world), world.requests("watch", "configmaps")), (0, 1));
+    let told = changes.read(10).unwrap();
+    let kinds: Vec<(ChangeKind, bool)> =
+        told.changes.iter().map(|change| (change.kind, change.gap)).collect();
+    assert_eq!(kinds, [(ChangeKind::Deleted, false), (ChangeKind::Added, false)]);
+    assert_eq!(maps.stats().relists, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_that_is_gone_is_told_as_a_gap() {
+    let (world, checkpoint, factory) = second_run().await;
+    world.delete("a", "two");
+    world.create("b", "three", "3");
+    world.server.compact();
+    let restored = InformerOptions::all().restored(checkpoint).journal(JournalOptions::default());
+    let maps: Informer<ConfigMap> = factory.informer(restored).unwrap();
+    let mut changes = maps.store().journal().unwrap().begin().1;
+    let mut events = Box::pin(maps.events().unwrap());
+    maps.wait_synced(secs(20)).await.unwrap();
+    assert_eq!(whole_lists(&world), 1);
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let event = tokio::time::timeout(PLENTY, events.next()).await.unwrap().unwrap();
+        let kind = match event {
+            Event::Added { .. } => "added",
+            Event::Deleted { .. } => "deleted",
+            _ => "updated",
+        };
+        told.push(format!("{kind} {} gap={}", event.key(), event.flags().gap));
+    }
+    let expected = [
+        "added a/one gap=false",
+        "added a/two gap=false",
+        "deleted a/two gap=true",
+        "added b/three gap=true",
+    ];
+    assert_eq!(told, expected);
+    let told = changes.read(10).unwrap();
+    assert!(told.changes.len() == 2 && told.changes.iter().all(|change| change.gap), "{told:?}");
+    assert_eq!(told.reached.as_ref(), Some(maps.snapshot().resource_version()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
+    let (world, checkpoint, factory) = second_run().await;
+    world.server.pause().await;
+    let maps: Informer<ConfigMap> = factory.informer(InformerOptions::all().restored(checkpoint)).unwrap();
+    assert_eq!(maps.snapshot().len(), 2);
+    let error = maps.wait_synced(secs(10)).await.unwrap_err();
+    assert_eq!(error.who.len(), 1, "{error}");
+    match maps.freshness() {
+        Freshness::Stale { age: Some(age), reason: StaleReason::Link(_), .. } => {
+            assert!(age >= secs(3610), "{age:?}");
+        }
+        other => panic!("{other}"),
+    }
+    // What was not confirmed can be handed on, and is no younger for it.
+    let again = written(&maps);
+    assert!(again.age(&clock(3600)).is_some_and(|age| age >= secs(3610)));
+    world.server.resume().await.unwrap();
+    maps.wait_synced(PLENTY).await.unwrap();
+    assert!(maps.freshness().is_live(), "{}", maps.freshness());
+    assert_eq!(whole_lists(&world), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_something_else_is_refused() {
+    let (world, checkpoint, factory) = second_run().await;
+    let foreign = |result: Result<Informer<ConfigMap>, BuildError>| match result {
+        Err(BuildError::Restore(foreign)) => foreign.what,
+        other => panic!("{other:?}"),
+    };
+    let one = InformerOptions::namespace("a").restored(checkpoint.clone());
+    assert_eq!(foreign(factory.informer(one)), "scope");
+    let selected = InformerOptions::all().labels("value=1").unwrap().restored(checkpoint.clone());
+    assert_eq!(foreign(factory.informer(selected)), "label selector");
+    let other = FactoryOptions { cluster: Some("c2".to_owned()), ..options(3600) };
+    let elsewhere = InformerFactory::new(transport_to(&world.server), other);
+    assert_eq!(foreign(elsewhere.informer(InformerOptions::all().restored(checkpoint))), "cluster");
+    assert_eq!(factory.stats().informers, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_namespace_of_a_set_goes_on_at_its_own_rv() {
+    let (world, _, _) = second_run().await;
+    let set = || InformerOptions::namespaces(["a", "b"]);
+    let first = InformerFactory::new(transport_to(&world.server), options(0));
+    let maps: Informer<ConfigMap> = first.informer(set()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    let checkpoint = written(&maps);
+    first.shutdown(secs(1)).await;
+    world.server.clear_requests();
+    let last = world.create("b", "three", "3");
+    let second = InformerFactory::new(transport_to(&world.server), options(3600));
+    let maps: Informer<ConfigMap> = second.informer(set().restored(checkpoint)).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    eventually("the watch brings what is new", || maps.snapshot().len() == 3).await;
+    assert_eq!(*maps.snapshot().resource_version_in("b"), last.into());
+    assert_eq!(whole_lists(&world), 0);
+}
