@@ -73,8 +73,7 @@ impl WatchEvent {
     pub(crate) fn at_start_of(text: &[u8], limits: &Limits) -> Option<(Self, usize)> {
         let mut cursor = Cursor::new(text, limits.max_depth);
         let event = read(&mut cursor, limits).ok()?;
-        let frame = cursor.slice(0..cursor.position());
-        crate::object::check_text(frame, limits.max_frame_bytes).ok()?;
+        let frame = crate::object::check_read(&cursor, limits.max_frame_bytes).ok()?;
         memchr::memchr(b'\n', frame).is_none().then_some((event, frame.len()))
     }
 

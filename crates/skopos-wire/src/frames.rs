@@ -319,6 +319,20 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_frame_that_is_not_utf8_is_no_event() {
+        let frame = r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5"},"data":"x"}}"#;
+        let mut latin1 = frame.as_bytes().to_vec();
+        let at = frame.len() - 4;
+        assert_eq!(std::mem::replace(&mut latin1[at], 0xe9), b'x');
+        let mut splitter = FrameSplitter::new(Limits::default());
+        splitter.push(latin1.into());
+        splitter.push(frame.replace('x', "é").into_bytes().into());
+        let broken = splitter.next_event().unwrap().unwrap().unwrap_err();
+        assert_eq!(broken.reason, crate::ScanError::InvalidUtf8 { offset: at }.into());
+        assert!(splitter.next_event().unwrap().unwrap().is_ok());
+    }
+
+    #[test]
     fn tells_a_stream_that_ends_in_a_frame() {
         assert_eq!(split("{}\n{\"a\":", 3, Limits::default()), Err(FrameError::Truncated { bytes: 5 }));
     }

@@ -28,6 +28,7 @@ pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
     pos: usize,
     max_depth: usize,
+    specials: skip::Specials,
 }
 
 /// A string's content between the quotes, as it stands in the text.
@@ -40,7 +41,7 @@ pub(crate) struct RawStr<'a> {
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: &'a [u8], max_depth: usize) -> Self {
-        Self { bytes, pos: 0, max_depth: max_depth.min(DEPTH_CAP) }
+        Self { bytes, pos: 0, max_depth: max_depth.min(DEPTH_CAP), specials: skip::Specials::UNKNOWN }
     }
 
     pub(crate) fn position(&self) -> usize {
@@ -100,7 +101,8 @@ impl<'a> Cursor<'a> {
     pub(crate) fn string(&mut self) -> Result<RawStr<'a>, SyntaxError> {
         self.expect(b'"', "a string")?;
         let start = self.pos;
-        let (end, escaped) = self.reach(skip::string_end(self.bytes, start))?;
+        let found = skip::string_end(self.bytes, start, &mut self.specials);
+        let (end, escaped) = self.reach(found)?;
         self.pos = end;
         Ok(RawStr { bytes: self.slice(start..end - 1), start, escaped })
     }
@@ -109,7 +111,8 @@ impl<'a> Cursor<'a> {
     pub(crate) fn skip_value(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.peek();
         let start = self.pos;
-        self.pos = self.reach(skip::value(self.bytes, start, self.max_depth))?;
+        let found = skip::value(self.bytes, start, self.max_depth, &mut self.specials);
+        self.pos = self.reach(found)?;
         Ok(start..self.pos)
     }
 
@@ -119,6 +122,11 @@ impl<'a> Cursor<'a> {
             None => Ok(()),
             Some(_) => Err(self.error("the end")),
         }
+    }
+
+    /// Whether all that was read so far is ASCII: outside of its strings JSON is. False also if only what follows is not.
+    pub(crate) fn is_ascii(&self) -> bool {
+        self.specials.are_ascii()
     }
 
     pub(crate) fn error(&self, expected: &'static str) -> SyntaxError {

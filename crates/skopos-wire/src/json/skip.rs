@@ -3,22 +3,24 @@
 //! Positions go in and come out, so that they stay in registers, and what is rare is out of line: this runs over every
 //! byte that a cluster sends.
 
+use wide::u8x16;
+
 use super::{DEPTH_CAP, SyntaxError, TOO_DEEP};
 
 type Position = Result<usize, SyntaxError>;
 
 /// The end of the value at `pos`, or behind white space.
-pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize) -> Position {
+pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize, specials: &mut Specials) -> Position {
     let mut open = Nesting::default();
     loop {
         // A value is due.
         match peek(bytes, &mut pos) {
-            Some(b'"') => pos = string_end(bytes, pos + 1)?.0,
+            Some(b'"') => pos = string_end(bytes, pos + 1, specials)?.0,
             Some(b'{') => {
                 pos += 1;
                 if peek(bytes, &mut pos) != Some(b'}') {
                     open.enter(true, pos, max_depth)?;
-                    pos = key(bytes, pos)?;
+                    pos = key(bytes, pos, specials)?;
                     continue;
                 }
                 pos += 1;
@@ -31,11 +33,7 @@ pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize) -> Position 
                 }
                 pos += 1;
             }
-            Some(b'-' | b'0'..=b'9') => pos = number(bytes, pos)?,
-            Some(b't') => pos = literal(bytes, pos, b"true")?,
-            Some(b'f') => pos = literal(bytes, pos, b"false")?,
-            Some(b'n') => pos = literal(bytes, pos, b"null")?,
-            _ => return fail(pos, "a value"),
+            _ => pos = scalar(bytes, pos)?,
         }
         // A value has ended: go on with the next one, or close what it was the last of.
         loop {
@@ -46,7 +44,7 @@ pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize) -> Position 
                 Some(b',') => {
                     pos += 1;
                     if open.in_object {
-                        pos = key(bytes, pos)?;
+                        pos = key(bytes, pos, specials)?;
                     }
                     break;
                 }
@@ -56,6 +54,18 @@ pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize) -> Position 
             }
             open.leave();
         }
+    }
+}
+
+/// Out of line, so that what comes first is told apart by few comparisons and not by a jump that is hard to foresee.
+#[inline(never)]
+fn scalar(bytes: &[u8], pos: usize) -> Position {
+    match bytes.get(pos) {
+        Some(b'-' | b'0'..=b'9') => number(bytes, pos),
+        Some(b't') => literal(bytes, pos, b"true"),
+        Some(b'f') => literal(bytes, pos, b"false"),
+        Some(b'n') => literal(bytes, pos, b"null"),
+        _ => fail(pos, "a value"),
     }
 }
 
@@ -83,23 +93,27 @@ fn behind_white_space(bytes: &[u8], mut pos: usize) -> usize {
 
 /// The position behind the closing quote of the string whose content begins at `pos`, and whether it has escapes.
 #[inline(always)]
-pub(super) fn string_end(bytes: &[u8], pos: usize) -> Result<(usize, bool), SyntaxError> {
-    let end = plain_until(bytes, pos);
+pub(super) fn string_end(
+    bytes: &[u8],
+    pos: usize,
+    specials: &mut Specials,
+) -> Result<(usize, bool), SyntaxError> {
+    let end = specials.next(bytes, pos);
     match bytes.get(end) {
         Some(b'"') => Ok((end + 1, false)),
-        _ => Ok((escaped_string_end(bytes, end)?, true)),
+        _ => Ok((escaped_string_end(bytes, end, specials)?, true)),
     }
 }
 
 #[inline(never)]
-fn escaped_string_end(bytes: &[u8], mut pos: usize) -> Position {
+fn escaped_string_end(bytes: &[u8], mut pos: usize, specials: &mut Specials) -> Position {
     loop {
         match bytes.get(pos) {
             Some(b'"') => return Ok(pos + 1),
             Some(b'\\') => pos = escape(bytes, pos + 1)?,
             _ => return fail(pos, "the rest of a string"),
         }
-        pos = plain_until(bytes, pos);
+        pos = specials.next(bytes, pos);
     }
 }
 
@@ -115,45 +129,90 @@ fn escape(bytes: &[u8], pos: usize) -> Position {
     }
 }
 
-/// The first position from `pos` on that holds a quote, a backslash or a control character (or the end).
-///
-/// Eight bytes at a time: most strings of an object are shorter than what pays for a call of memchr.
-#[inline(always)]
-fn plain_until(bytes: &[u8], mut pos: usize) -> usize {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    while let Some(chunk) = bytes.get(pos..).and_then(|rest| rest.first_chunk::<8>()) {
-        let word = u64::from_le_bytes(*chunk);
-        // The high bit of a byte is set in a difference if the byte was too small for it, or was above 0x80 before. Borrows
-        // can raise false alarms only above the first true one, and the lowest is what counts.
-        let quote = (word ^ (ONES * b'"' as u64)).wrapping_sub(ONES);
-        let backslash = (word ^ (ONES * b'\\' as u64)).wrapping_sub(ONES);
-        let control = word.wrapping_sub(ONES * 0x20);
-        let found = (quote | backslash | control) & !word & HIGHS;
-        if found != 0 {
-            return pos + (found.trailing_zeros() / 8) as usize;
-        }
-        pos += 8;
-    }
-    plain_until_bytewise(bytes, pos)
+/// Where the bytes stand that strings end with or do not have as they are: quotes, backslashes and control characters.
+/// Known for one block at a time, so that going from one to the next is a step of a few cycles, while the processor
+/// works out the next block beside it: the block that is next does not depend on where in this one a string ends.
+#[derive(Clone, Copy)]
+pub(super) struct Specials {
+    start: usize,
+    mask: u64,
+    /// The bytes of all blocks so far, or-ed together.
+    seen: u8x16,
 }
 
-#[cold]
-#[inline(never)]
-fn plain_until_bytewise(bytes: &[u8], mut pos: usize) -> usize {
-    while bytes.get(pos).is_some_and(|byte| !matches!(byte, b'"' | b'\\' | 0..0x20)) {
-        pos += 1;
+const BLOCK: usize = 64;
+
+impl Specials {
+    /// Nothing is known yet.
+    pub(super) const UNKNOWN: Self = Self { start: usize::MAX - BLOCK + 1, mask: 0, seen: u8x16::ZERO };
+
+    /// Whether all strings so far are ASCII.
+    pub(super) fn are_ascii(&self) -> bool {
+        self.seen.to_bitmask() == 0
     }
-    pos
+
+    /// The first position from `pos` on that holds such a byte (or the end).
+    #[inline(always)]
+    fn next(&mut self, bytes: &[u8], mut pos: usize) -> usize {
+        loop {
+            let behind = pos.wrapping_sub(self.start);
+            if behind < BLOCK {
+                let rest = self.mask >> behind;
+                if rest != 0 {
+                    return pos + rest.trailing_zeros() as usize;
+                }
+                pos = self.start + BLOCK;
+            }
+            if pos >= bytes.len() {
+                return bytes.len();
+            }
+            self.go_on(bytes, pos);
+        }
+    }
+
+    /// Reads the block that `pos` lies in. Not at every place that looks for the end of a string: together they would be too
+    /// much code to stay at hand between two events.
+    #[inline(never)]
+    fn go_on(&mut self, bytes: &[u8], pos: usize) {
+        let next = self.start.wrapping_add(BLOCK);
+        self.start = if pos.wrapping_sub(next) < BLOCK { next } else { pos };
+        match bytes.get(self.start..).and_then(|rest| rest.first_chunk()) {
+            Some(block) => self.read(block),
+            None => self.read_last(&bytes[self.start..]),
+        }
+    }
+
+    #[inline(always)]
+    fn read(&mut self, block: &[u8; BLOCK]) {
+        let (lanes, _) = block.as_chunks();
+        self.mask = 0;
+        for lane in lanes.iter().rev() {
+            let lane = u8x16::new(*lane);
+            let ends = lane.simd_eq(u8x16::splat(b'"')) | lane.simd_eq(u8x16::splat(b'\\'));
+            let control = lane.min(u8x16::splat(0x1f)).simd_eq(lane);
+            // One bit for each byte, the lowest for the first.
+            self.mask = self.mask << 16 | u64::from((ends | control).to_bitmask());
+            self.seen |= lane;
+        }
+    }
+
+    /// As [`read`](Specials::read), for the last and shorter block. What lies behind the end counts as special.
+    #[cold]
+    #[inline(never)]
+    fn read_last(&mut self, bytes: &[u8]) {
+        let mut block = [0; BLOCK];
+        block[..bytes.len()].copy_from_slice(bytes);
+        self.read(&block);
+    }
 }
 
 /// Behind the key at `pos` and its colon.
 #[inline(always)]
-fn key(bytes: &[u8], mut pos: usize) -> Position {
+fn key(bytes: &[u8], mut pos: usize, specials: &mut Specials) -> Position {
     if peek(bytes, &mut pos) != Some(b'"') {
         return fail(pos, "a key");
     }
-    (pos, _) = string_end(bytes, pos + 1)?;
+    (pos, _) = string_end(bytes, pos + 1, specials)?;
     if peek(bytes, &mut pos) != Some(b':') {
         return fail(pos, "':'");
     }
@@ -233,12 +292,55 @@ mod tests {
     fn finds_the_first_special_byte_wherever_it_stands() {
         for special in [b'"', b'\\', 0, 0x1f] {
             for around in [b'a', 0x20, 0x21, 0x7f, 0x80, 0xa2, 0xdc, 0xff, b'#', b'[', b']'] {
-                for at in 0..20 {
-                    let mut bytes = [around; 24];
+                for at in 0..2 * BLOCK + 10 {
+                    let mut bytes = [around; 2 * BLOCK + 20];
                     bytes[at] = special;
-                    assert_eq!(plain_until(&bytes, 0), at, "{special:#x} among {around:#x}");
+                    for start in [0, 1, 30].into_iter().filter(|start| *start <= at) {
+                        let mut specials = Specials::UNKNOWN;
+                        let found = specials.next(&bytes, start);
+                        assert_eq!(found, at, "{special:#x} among {around:#x} from {start}");
+                    }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn goes_on_from_any_place_behind_the_last() {
+        // Quotes at distances of up to three blocks, looked for from behind the last one or from further on.
+        let mut rng = 7u64;
+        let mut random = |below: usize| {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (rng >> 33) as usize % below
+        };
+        for _ in 0..2_000 {
+            let mut bytes = vec![b'x'; random(6 * BLOCK)];
+            for _ in 0..random(8) {
+                let at = random(bytes.len().max(1));
+                bytes.get_mut(at).into_iter().for_each(|byte| *byte = b'"');
+            }
+            let (mut specials, mut pos) = (Specials::UNKNOWN, 0);
+            while pos <= bytes.len() {
+                let expected =
+                    bytes[pos..].iter().position(|b| *b == b'"').map_or(bytes.len(), |at| pos + at);
+                assert_eq!(specials.next(&bytes, pos), expected, "from {pos} of {bytes:?}");
+                pos = expected + 1 + random(3) * random(2 * BLOCK);
+            }
+        }
+    }
+
+    #[test]
+    fn sees_what_is_not_ascii_in_any_string() {
+        for at in 0..3 * BLOCK {
+            let mut text = [vec![b'"'], vec![b'x'; 3 * BLOCK], vec![b'"']].concat();
+            let skipped = |text: &[u8]| {
+                let mut specials = Specials::UNKNOWN;
+                assert_eq!(value(text, 0, 8, &mut specials), Ok(text.len()));
+                specials.are_ascii()
+            };
+            assert!(skipped(&text));
+            text[1 + at] = 0x80;
+            assert!(!skipped(&text), "{at}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{Limits, ObjectKey, ResourceVersion};
 
 pub use labels::Labels;
 pub use parts::{Identity, ScanError};
-pub(crate) use parts::{Parts, check_text};
+pub(crate) use parts::{Parts, check_read, check_text};
 
 /// A Kubernetes object: the JSON as the server sent it, and the metadata that was scanned from it.
 ///
@@ -103,8 +103,7 @@ impl RawObject {
         let mut cursor = Cursor::new(text, limits.max_depth);
         let mut parts = Parts::default();
         parts.read(&mut cursor, limits).ok()?;
-        let json = cursor.slice(0..cursor.position());
-        check_text(json, limits.max_object_bytes).ok()?;
+        let json = check_read(&cursor, limits.max_object_bytes).ok()?;
         Some((Self::from_parts(json, parts, 0).ok()?, json.len()))
     }
 

@@ -338,17 +338,33 @@ const MAX_GUESSES: usize = 64;
 /// How far it reads from each: metadata with the most annotations (256 KiB) and more. Together they bound the work.
 const MAX_GUESS_BYTES: usize = 512 << 10;
 
+/// Fails if the text that the cursor has gone through, from its start, is too long or not UTF-8.
+pub(crate) fn check_read<'a>(cursor: &Cursor<'a>, limit: usize) -> Result<&'a [u8], ScanError> {
+    let json = cursor.slice(0..cursor.position());
+    if cursor.is_ascii() {
+        check_len(json, limit)?
+    } else {
+        check_text(json, limit)?
+    }
+    Ok(json)
+}
+
 /// Fails if the text is too long or not UTF-8.
 pub(crate) fn check_text(json: &[u8], limit: usize) -> Result<(), ScanError> {
+    check_len(json, limit)?;
+    match std::str::from_utf8(json) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(ScanError::InvalidUtf8 { offset: error.valid_up_to() }),
+    }
+}
+
+fn check_len(json: &[u8], limit: usize) -> Result<(), ScanError> {
     // Positions are held in 32 bits.
     let limit = limit.min(u32::MAX as usize);
     if json.len() > limit {
         return Err(ScanError::TooLarge { bytes: json.len(), limit });
     }
-    match std::str::from_utf8(json) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(ScanError::InvalidUtf8 { offset: error.valid_up_to() }),
-    }
+    Ok(())
 }
 
 fn read_text<'a>(
