@@ -159,8 +159,9 @@ impl Entry {
         })
     }
 
+    /// Of whatever age: also what a checkpoint held.
     pub(crate) fn has_content(&self) -> bool {
-        self.informer.has_synced()
+        self.informer.snapshot().is_synced()
     }
 
     pub(crate) fn refusal(&self) -> Option<(u16, Arc<str>)> {
