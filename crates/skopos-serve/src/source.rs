@@ -112,7 +112,8 @@ pub trait Item: LabelSource + FieldSource + Send + Sync + 'static {
         }
     }
 
-    /// The buffer that the JSON is, or is made of, in one way as long as the source is the same.
+    /// The buffer that the JSON is, or is made of: with the same buffer and the same revision, the JSON is the same as long as
+    /// the source is.
     fn origin(&self) -> Bytes {
         self.json()
     }

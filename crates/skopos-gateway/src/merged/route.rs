@@ -8,7 +8,7 @@ use futures::{StreamExt as _, stream};
 use http::{HeaderMap, Method, StatusCode, header};
 use skopos::{LabelSelector, ResourceId};
 use skopos_fleet::{Cluster, ClusterId};
-use skopos_serve::{Registry, Request, ResourceType, ServeOptions, discovery};
+use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOptions, discovery};
 use skopos_wire::{GroupResource, Status};
 use tokio::time::timeout;
 
@@ -37,6 +37,8 @@ pub struct Merged {
     registry: Arc<Registry>,
     sights: Arc<Sights>,
     key: SealKey,
+    /// Of which compressed lists are made.
+    blocks: Blocks,
 }
 
 /// The clusters of a request, after authorization.
@@ -51,6 +53,9 @@ struct Scope {
     decision: Option<Decision>,
 }
 
+/// The most that is kept of compressed objects, with the objects that would be gone otherwise.
+const MAX_BLOCK_BYTES: usize = 256 << 20;
+
 /// How many clusters are asked at the same time whether a caller may read them.
 const REVIEWS: usize = 64;
 
@@ -62,7 +67,8 @@ impl Merged {
     pub fn new(services: Services, options: KindsOptions) -> Self {
         let kinds = Arc::new(Kinds::new(services.fleet.clone(), options));
         let registry = Arc::new(Registry::builtin());
-        Self { services, kinds, registry, sights: Arc::default(), key: SealKey::random() }
+        let blocks = BlockCache::new(MAX_BLOCK_BYTES).blocks();
+        Self { services, kinds, registry, sights: Arc::default(), key: SealKey::random(), blocks }
     }
 
     /// The same with other services: what runs goes on.
@@ -395,6 +401,7 @@ impl Read<'_> {
             paged,
             seal: Arc::new(seal),
             annotations: Arc::new(annotations),
+            blocks: self.merged.blocks.clone(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use skopos_fleet::ClusterId;
-use skopos_serve::{Compacted, Contents, LeadingColumn, ReadError, Source, Wanted, Window};
+use skopos_serve::{Blocks, Compacted, Contents, LeadingColumn, ReadError, Source, Wanted, Window};
 use skopos_wire::{ContinueToken, ObjectKey, Status};
 
 use super::guard::Sight;
@@ -28,6 +28,7 @@ pub(crate) struct MergedSource {
     pub(crate) seal: Arc<Seal>,
     /// What is said of the clusters, in the list's metadata.
     pub(crate) annotations: Arc<Vec<(String, String)>>,
+    pub(crate) blocks: Blocks,
 }
 
 /// The content at one mark, as one request sees it.
@@ -78,6 +79,10 @@ impl Source for MergedSource {
 
     fn columns(&self) -> &[LeadingColumn] {
         COLUMNS
+    }
+
+    fn blocks(&self) -> Option<&Blocks> {
+        Some(&self.blocks)
     }
 
     fn seal(&self, token: ContinueToken) -> String {

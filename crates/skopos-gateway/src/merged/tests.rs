@@ -107,9 +107,13 @@ impl Bed {
     }
 
     async fn answer(&self, path_and_query: &str, accept: &str) -> Response {
-        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
+        self.answer_with(path_and_query, headers).await
+    }
+
+    async fn answer_with(&self, path_and_query: &str, headers: HeaderMap) -> Response {
+        let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         self.merged
             .answer(Call {
                 method: Method::GET,
@@ -250,6 +254,30 @@ impl Watch {
 
 fn says(event: &(String, String, u64), kind: &str, name: &str) {
     assert_eq!((event.0.as_str(), event.1.as_str()), (kind, name));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_compressed_list_says_the_same() {
+    let bed = Bed::new(&["a", "b"]);
+    for (cluster, server) in &bed.servers {
+        let data = json!({"text": "x".repeat(100_000), "of": cluster});
+        server
+            .create(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"namespace": "default", "name": "large"}}))
+            .unwrap();
+    }
+    let path = "/api/v1/configmaps";
+    let plain = bed.until(path, |told| told.items().len() == 2).await;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT_ENCODING, "gzip".parse().unwrap());
+    for _ in 0..2 {
+        let answer = bed.answer_with(path, headers.clone()).await;
+        assert_eq!(answer.headers()[header::CONTENT_ENCODING], "gzip");
+        let packed = answer.into_body().collect().await.unwrap().to_bytes();
+        assert!(packed.len() < 10_000, "{}", packed.len());
+        let unpacked: Value = serde_json::from_reader(flate2::read::GzDecoder::new(&*packed)).unwrap();
+        assert_eq!(unpacked["items"], plain.json["items"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

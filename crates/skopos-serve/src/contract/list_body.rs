@@ -227,7 +227,8 @@ impl Sink for GzipSink {
     fn part(&mut self, item: &impl Item, part: Part, write: impl FnOnce(&mut Vec<u8>)) {
         self.store();
         let compressed = &mut self.compressed;
-        let block = self.blocks.get_or_make(BlockKey { origin: item.origin(), part }, |text| {
+        let key = BlockKey { origin: item.origin(), revision: item.revision(), part };
+        let block = self.blocks.get_or_make(key, |text| {
             write(text);
             *compressed += text.len();
         });

@@ -51,10 +51,11 @@ pub(crate) enum Part {
     Metadata,
 }
 
-/// Which text a block has: it is made of that buffer and nothing else.
+/// Which text a block has: it is made of that buffer, shows that revision, and depends on nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockKey {
     pub(crate) origin: Bytes,
+    pub(crate) revision: u64,
     pub(crate) part: Part,
 }
 
@@ -83,6 +84,7 @@ struct Place {
     space: u64,
     address: usize,
     len: usize,
+    revision: u64,
     part: Part,
 }
 
@@ -145,6 +147,7 @@ impl Blocks {
             space: self.space,
             address: key.origin.as_ptr() as usize,
             len: key.origin.len(),
+            revision: key.revision,
             part: key.part,
         };
         if let Some(block) = shared.kept.lock().find(&place) {
@@ -250,13 +253,13 @@ mod tests {
     /// Asks for the blocks of all, one after the other.
     fn ask(blocks: &Blocks, objects: &[Bytes]) {
         for object in objects {
-            let key = BlockKey { origin: object.clone(), part: Part::Whole };
+            let key = BlockKey { origin: object.clone(), revision: 1, part: Part::Whole };
             blocks.get_or_make(key, |text| text.extend_from_slice(object));
         }
     }
 
     #[test]
-    fn a_block_is_compressed_once_for_each_source_and_part() {
+    fn a_block_is_compressed_once_for_each_source_revision_and_part() {
         let cache = BlockCache::new(1 << 20);
         let (blocks, others) = (cache.blocks(), cache.blocks());
         let objects = objects(3);
@@ -265,8 +268,9 @@ mod tests {
         }
         assert_eq!((cache.stats().compressed, cache.stats().found), (3, 12));
         ask(&others, &objects);
-        blocks.get_or_make(BlockKey { origin: objects[0].clone(), part: Part::Tail }, |_| {});
-        assert_eq!((cache.stats().compressed, cache.stats().blocks), (7, 7));
+        blocks.get_or_make(BlockKey { origin: objects[0].clone(), revision: 1, part: Part::Tail }, |_| {});
+        blocks.get_or_make(BlockKey { origin: objects[0].clone(), revision: 2, part: Part::Tail }, |_| {});
+        assert_eq!((cache.stats().compressed, cache.stats().blocks), (8, 8));
     }
 
     #[test]
