@@ -60,6 +60,16 @@ pub(crate) enum Command {
     /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Everything may be
     /// broken off and begun again.
     Vc(VcArgs),
+    /// Serve the Kubernetes API of many clusters from memory, with the age of every answer
+    ///
+    /// kubectl and every other client of the Kubernetes API can use /clusters/NAME as their server. Reads come from memory
+    /// and say how old they are; a cluster that is paused, slow or gone delays nobody.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Show how a gateway and its clusters stand
+    Status(StatusArgs),
+    /// Show it again and again
+    Top(TopArgs),
     /// Run a Kubernetes API server in memory, for trying things out and for tests
     Testserver(TestserverArgs),
     /// Print the completion script of a shell
@@ -83,6 +93,60 @@ Examples:
   source <(skopos completion bash)
   skopos completion zsh > \"${fpath[1]}/_skopos\"
   skopos completion fish > ~/.config/fish/completions/skopos.fish";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  skopos serve --kubeconfig ~/.kube/config     all its contexts, on loopback, with your own rights
+  skopos serve --config gateway.yaml           docs/gateway.md says what can be configured
+  kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
+
+/// How to serve.
+#[derive(Debug, Clone, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["config", "kubeconfig"]))]
+pub(crate) struct ServeArgs {
+    /// The configuration, in YAML; it is followed while it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Quick start: all contexts of this kubeconfig, on 127.0.0.1:8001, for whoever is on this machine
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+}
+
+/// Which gateway.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Gateway")]
+pub(crate) struct GatewayArgs {
+    /// Where it listens
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001", env = "SKOPOS_SERVER")]
+    pub(crate) server: String,
+    /// File with a bearer token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with the CA of its certificate [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) certificate_authority: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// Also the kinds in memory of each cluster
+    #[arg(long)]
+    pub(crate) kinds: bool,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) gateway: GatewayArgs,
+    /// How often
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    pub(crate) every: Duration,
+}
 
 /// Which cluster.
 #[derive(Debug, Clone, Default, Args)]
@@ -274,6 +338,16 @@ mod tests {
         assert!(matches!(args.command, Some(DemoCommand::Fault { name: FaultName::Reset })));
         assert!(parse("skopos demo fault nonsense").is_err());
         assert!(parse("skopos demo --once fault reset").is_err());
+    }
+
+    #[test]
+    fn serve_needs_one_of_its_files() {
+        assert!(parse("skopos serve --config f").is_ok() && parse("skopos serve --kubeconfig f").is_ok());
+        assert_eq!(parse("skopos serve").unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
+        assert_eq!(
+            parse("skopos serve --config a --kubeconfig b").unwrap_err().kind(),
+            ErrorKind::ArgumentConflict
+        );
     }
 
     #[test]

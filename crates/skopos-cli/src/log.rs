@@ -24,8 +24,12 @@ pub(crate) fn init(args: &LogArgs) {
 fn directives(verbose: u8) -> &'static str {
     match verbose {
         0 => "off",
-        1 => "warn,skopos=info,skopos_reflect=info,skopos_transport=info,skopos_testserver=info",
-        2 => "info,skopos=debug,skopos_reflect=debug,skopos_transport=debug,skopos_testserver=debug",
+        1 => {
+            "warn,skopos=info,skopos_reflect=info,skopos_transport=info,skopos_testserver=info,skopos_fleet=info,skopos_gateway=info"
+        }
+        2 => {
+            "info,skopos=debug,skopos_reflect=debug,skopos_transport=debug,skopos_testserver=debug,skopos_fleet=debug,skopos_gateway=debug"
+        }
         3 => {
             "debug,h2=info,hyper=info,skopos=trace,skopos_reflect=trace,skopos_transport=trace,skopos_testserver=trace"
         }

@@ -12,7 +12,9 @@ mod log;
 mod output;
 mod reason;
 mod resource;
+mod serve;
 mod signals;
+mod status;
 mod style;
 mod testserver;
 mod vc;
@@ -21,6 +23,7 @@ mod world;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 use tokio::runtime::{Builder, Runtime};
@@ -36,6 +39,8 @@ fn main() -> ExitCode {
     // The libraries take the process' provider of cryptography; a second installation is refused, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut cli = Cli::parse();
+    // A daemon says what it does.
+    cli.log.verbose = cli.log.verbose.max(u8::from(matches!(cli.command, Command::Serve(_))));
     log::init(&cli.log);
     if let Command::Demo(args) = &mut cli.command {
         // Logs and the screen would overwrite each other.
@@ -56,6 +61,11 @@ fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
         Command::Vc(args) => until_done(|stop| vc::run(args, stop)),
+        Command::Serve(args) => {
+            until_done_within(serve::GRACE, |stop| serve::run(args, stop)).or_else(interruption_is_fine)
+        }
+        Command::Status(args) => until_done(|stop| status::run(args, stop)),
+        Command::Top(args) => until_done(|stop| status::top(args, stop)).or_else(interruption_is_fine),
         // Ctrl-C is how these are meant to end.
         Command::Testserver(args) => {
             until_done(|stop| testserver::run(args, stop)).or_else(interruption_is_fine)
@@ -79,8 +89,17 @@ where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
+    until_done_within(signals::GRACE, command)
+}
+
+/// The same with so much time to leave in order.
+fn until_done_within<F, Fut>(grace: Duration, command: F) -> Result<(), CliError>
+where
+    F: FnOnce(CancellationToken) -> Fut,
+    Fut: Future<Output = Result<(), CliError>> + Send + 'static,
+{
     let runtime = runtime()?;
-    let result = runtime.block_on(signals::until_interrupted(command));
+    let result = runtime.block_on(signals::until_interrupted(grace, command));
     // What still blocks then (a write that nobody reads) ends with the process.
     runtime.shutdown_background();
     result

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::CliError;
 
 /// How long a command may take to leave in order (close connections, give the terminal back) before it just ends.
-const GRACE: Duration = Duration::from_millis(700);
+pub(crate) const GRACE: Duration = Duration::from_millis(700);
 
 /// SIGINT's number, the same everywhere.
 const SIGINT: u8 = 2;
@@ -16,19 +16,23 @@ const SIGTERM: u8 = 15;
 
 /// Runs a command until it ends or a signal asks it to.
 ///
-/// The command sees the request through the token and leaves in its own order. One that does not within 700 ms (its
+/// The command sees the request through the token and leaves in its own order. One that does not within `grace` (its
 /// output may be blocked by a reader that stopped reading) or that gets a second signal is left behind. It runs in a task
 /// of its own, so that a blocked write does not hold up the waiting for signals.
-pub(crate) async fn until_interrupted<F, Fut>(command: F) -> Result<(), CliError>
+pub(crate) async fn until_interrupted<F, Fut>(grace: Duration, command: F) -> Result<(), CliError>
 where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
-    until(next_signal, command).await
+    until(grace, next_signal, command).await
 }
 
 /// The same with any source of signals.
-async fn until<S, F, Fut>(mut next_signal: impl FnMut() -> S, command: F) -> Result<(), CliError>
+async fn until<S, F, Fut>(
+    grace: Duration,
+    mut next_signal: impl FnMut() -> S,
+    command: F,
+) -> Result<(), CliError>
 where
     S: Future<Output = Result<u8, CliError>>,
     F: FnOnce(CancellationToken) -> Fut,
@@ -43,7 +47,7 @@ where
     };
     stop.cancel();
     tokio::select! {
-        result = tokio::time::timeout(GRACE, outcome(&mut tasks)) => match result {
+        result = tokio::time::timeout(grace, outcome(&mut tasks)) => match result {
             Ok(Ok(())) | Err(_) => Err(CliError::Interrupted(signal)),
             Ok(Err(error)) => Err(error),
         },
@@ -114,7 +118,7 @@ mod tests {
         let runtime = runtime();
         // After the runtime, so that also a failing test first lets the command go.
         let (release, released) = sync_channel::<()>(0);
-        let blocked = until(one_signal(signal), |_| async move {
+        let blocked = until(GRACE, one_signal(signal), |_| async move {
             let _ = begun.send(()).await;
             // As a write to a pipe that nobody reads.
             let _ = released.recv();
@@ -129,7 +133,7 @@ mod tests {
     fn a_command_may_leave_in_its_own_order() {
         let (begun, signal) = channel(1);
         let (left, leaving) = sync_channel(1);
-        let orderly = until(one_signal(signal), |stop| async move {
+        let orderly = until(GRACE, one_signal(signal), |stop| async move {
             let _ = begun.send(()).await;
             stop.cancelled().await;
             let _ = left.send(());
@@ -142,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_in_one_line() {
-        let result = runtime().block_on(until(std::future::pending, |_| async { panic!("on purpose") }));
+        let result =
+            runtime().block_on(until(GRACE, std::future::pending, |_| async { panic!("on purpose") }));
         assert!(result.unwrap_err().line().unwrap().starts_with("error: a bug in skopos: "));
     }
 }
