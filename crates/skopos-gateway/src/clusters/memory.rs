@@ -53,7 +53,7 @@ struct State {
 
 impl Clusters {
     /// The answer from memory; `None` if the member has to answer.
-    pub(super) async fn from_memory(
+    pub(super) async fn answer_from_memory(
         &self,
         allowed: &Allowed,
         target: &ResourceTarget,
@@ -353,7 +353,7 @@ impl State {
     }
 
     /// Objects in order, from `from` on.
-    fn from<'a>(
+    fn starting_at<'a>(
         &'a self,
         namespace: Option<&'a str>,
         from: Option<&str>,
@@ -387,13 +387,13 @@ impl Contents for State {
     }
 
     fn page(&self, namespace: Option<&str>, from: Option<&str>, max: usize) -> Result<Vec<Row>, Compacted> {
-        Ok(self.from(namespace, from, max).into_iter().filter_map(Row::of).collect())
+        Ok(self.starting_at(namespace, from, max).into_iter().filter_map(Row::of).collect())
     }
 
     fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
         Ok(match (namespace, from) {
             (None, None) => self.snapshot.len(),
-            _ => self.from(namespace, from, usize::MAX).len(),
+            _ => self.starting_at(namespace, from, usize::MAX).len(),
         })
     }
 }

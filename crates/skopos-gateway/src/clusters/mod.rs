@@ -112,7 +112,7 @@ impl Clusters {
                 self.pass(allowed, None).await
             }
             Target::Resource(target) => {
-                if let Some(answer) = self.from_memory(&allowed, &target).await {
+                if let Some(answer) = self.answer_from_memory(&allowed, &target).await {
                     audited.source = "memory";
                     return answer;
                 }
