@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use skopos::ResourceId;
-use skopos_fleet::{ClusterId, Paused, PausedBy};
+use skopos_fleet::{ClusterId, Condition, Paused, PausedBy};
 
 use super::metrics::Metrics;
 use super::status::Report;
@@ -23,6 +23,13 @@ fn listening(lab: &Lab) {
         limits: Limits::default(),
     };
     lab.state.listening(Listener::bind(&options).unwrap().stats());
+}
+
+/// Has the pods of a cluster kept, and waits until the cluster is known to answer.
+async fn live(lab: &Lab, name: &str) {
+    let cluster = lab.services.fleet.cluster(name).unwrap();
+    cluster.kind(&pods(), Duration::from_secs(5)).await.unwrap();
+    cluster.states().wait_for(|state| state.condition == Condition::Live).await.unwrap();
 }
 
 async fn names(lab: &Lab) -> BTreeSet<String> {
@@ -69,7 +76,7 @@ async fn state_is_for_observers() {
 #[tokio::test(start_paused = true)]
 async fn what_leaves_is_not_in_the_metrics_any_more() {
     let lab = Lab::trusting(&["a", "b"]);
-    lab.services.fleet.cluster("a").unwrap().kind(&pods(), Duration::from_secs(5)).await.unwrap();
+    live(&lab, "a").await;
     lab.get("/clusters/a/api/v1/namespaces/x/pods/none", &[]).await;
     let told = lab.get("/metrics", &[]).await;
     let text = String::from_utf8(told.body.to_vec()).unwrap();
@@ -120,7 +127,7 @@ async fn the_report_says_how_clusters_stand_and_why() {
 async fn alerts_are_about_metrics_that_exist() {
     let lab = Lab::trusting(&["a"]);
     listening(&lab);
-    lab.services.fleet.cluster("a").unwrap().kind(&pods(), Duration::from_secs(5)).await.unwrap();
+    live(&lab, "a").await;
     let mut exist = names(&lab).await;
     // Those of the configuration file are there when one is followed.
     exist.extend(["skopos_config_refused".to_owned(), "skopos_config_generation".to_owned()]);
