@@ -21,6 +21,7 @@ pub mod catalog;
 pub mod clusters;
 pub mod config;
 mod daemon;
+mod ending;
 pub mod fleet;
 pub mod gateway;
 pub mod headers;

@@ -14,8 +14,9 @@ use skopos_wire::Status;
 use tokio::time::sleep;
 
 use super::view::{Row, View};
-use super::{Allowed, Clusters, ending, status_of};
+use super::{Allowed, Clusters, status_of};
 use crate::catalog;
+use crate::ending::ending;
 use crate::fleet::resource_id;
 use crate::headers::{Stamp, stamp};
 use crate::query::Query;
@@ -173,6 +174,7 @@ impl Clusters {
                 _ = authorizer.revoked(cluster.as_str(), &identity, &what) => {}
                 _ = kind.ended() => {}
             }
+            None
         };
         let held = (permit, memory.view.clone());
         Ok(answer.map(|body| ending(body, end, held)))

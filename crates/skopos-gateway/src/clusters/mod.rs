@@ -7,7 +7,6 @@
 //! ```
 
 mod documents;
-mod ending;
 mod errors;
 mod memory;
 #[cfg(test)]
@@ -36,7 +35,6 @@ use crate::target::{ResourceTarget, Target};
 
 use self::view::Views;
 
-pub(crate) use self::ending::ending;
 pub use self::errors::status_of;
 
 /// The route of single clusters.

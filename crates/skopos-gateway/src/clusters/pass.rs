@@ -11,7 +11,8 @@ use skopos::transport::{RequestClass, RequestOptions};
 use skopos_wire::Status;
 use tokio::time::{sleep, timeout};
 
-use super::{Allowed, Clusters, ending, status_of};
+use super::{Allowed, Clusters, status_of};
+use crate::ending::ending;
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::{BodyError, Response};
@@ -58,6 +59,7 @@ impl Clusters {
                         () = draining.cancelled() => {}
                         _ = authorizer.revoked(name.as_str(), &identity, &target.attributes) => {}
                     }
+                    None
                 };
                 ending(body, end, permit)
             }

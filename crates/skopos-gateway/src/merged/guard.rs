@@ -1,17 +1,10 @@
 //! Watches that end before their time: because a right is gone, or because what follows cannot be told.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use http_body::{Body, Frame};
-use http_body_util::BodyExt as _;
-use serde_json::json;
 use skopos_fleet::{Cluster, ClusterId, Fleet, FleetChange};
 use skopos_wire::Status;
 use tokio::sync::broadcast::Receiver;
@@ -23,7 +16,6 @@ use super::sights::{Question, Sights};
 use super::standing::Wanted;
 use crate::auth::Identity;
 use crate::authz::{Attributes, Authorizer};
-use crate::response::{BodyError, ResponseBody};
 
 /// The clusters that a request sees. A watch may come to see more.
 #[derive(Clone, Debug, Default)]
@@ -157,61 +149,4 @@ enum Look {
 
 async fn revoked(authorizer: Authorizer, id: ClusterId, who: Arc<Identity>, what: Attributes) {
     authorizer.revoked(id.as_str(), &who, &what).await;
-}
-
-/// `body`, until `end`: then with an ERROR event, if there is something to tell. `held` is dropped with it.
-pub(crate) fn guarded<H: Send + Unpin + 'static>(
-    body: ResponseBody,
-    end: impl Future<Output = Option<Status>> + Send + 'static,
-    held: H,
-) -> ResponseBody {
-    Guarded { body, end: Some(Box::pin(end)), _held: held }.boxed_unsync()
-}
-
-struct Guarded<H> {
-    body: ResponseBody,
-    /// `None` once it has come.
-    end: Option<BoxFuture<'static, Option<Status>>>,
-    _held: H,
-}
-
-impl<H: Unpin> Body for Guarded<H> {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        if let Poll::Ready(told) = end.as_mut().poll(cx) {
-            self.end = None;
-            return Poll::Ready(told.map(|status| Ok(Frame::data(error_event(&status)))));
-        }
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-}
-
-/// A frame that ends a watch.
-pub(crate) fn error_event(status: &Status) -> Bytes {
-    (json!({"type": "ERROR", "object": status}).to_string() + "\n").into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::response;
-
-    #[tokio::test]
-    async fn a_watch_that_is_ended_says_why() {
-        let status = Status::expired("list anew");
-        let told = status.clone();
-        let body = guarded(response::whole("never".into()), async move { Some(told) }, ());
-        let bytes = body.collect().await.unwrap().to_bytes();
-        assert_eq!(bytes, error_event(&status));
-        let body = guarded(response::whole("never".into()), async { None }, ());
-        assert!(body.collect().await.unwrap().to_bytes().is_empty());
-        let body = guarded(response::whole("all".into()), std::future::pending(), ());
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
-    }
 }

@@ -12,7 +12,7 @@ use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOpt
 use skopos_wire::{GroupResource, Status};
 use tokio::time::timeout;
 
-use super::guard::{Guard, Sight, error_event, guarded};
+use super::guard::{Guard, Sight};
 use super::item::MergedItem;
 use super::kinds::{Kind, Kinds, KindsOptions};
 use super::mark::Mark;
@@ -22,6 +22,7 @@ use super::sights::{Question, Sights};
 use super::source::MergedSource;
 use super::standing::{Clusters, Wanted};
 use crate::authz::{Attributes, Decision};
+use crate::ending::{ending, error_event};
 use crate::headers::{Stamp, stamp};
 use crate::query::Query;
 use crate::response::{self, Response};
@@ -306,7 +307,7 @@ impl Read<'_> {
             draining: self.call.draining.clone(),
         };
         let held = (permit, self.kind.clone());
-        let mut answer = answer.map(|body| guarded(body, guard.end(), held));
+        let mut answer = answer.map(|body| ending(body, guard.end(), held));
         self.stamp(answer.headers_mut(), &standing);
         Ok(answer)
     }
