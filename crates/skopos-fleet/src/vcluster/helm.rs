@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -36,6 +36,9 @@ pub struct Chart {
     pub version: Option<String>,
     /// Files with values, the last one wins.
     pub values: Vec<PathBuf>,
+    /// Values as an object, which win over those of the files. helm reads them from its standard input, so that nobody
+    /// else sees them.
+    pub inline: Option<serde_json::Value>,
     /// Single values, as `key=value`.
     pub set: Vec<String>,
 }
@@ -63,7 +66,7 @@ impl Helm {
     pub(super) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
         let mut command = Command::new(&self.program);
         command.args(["version", "--template", "{{.Version}}"]);
-        let ended = match run(command, session.until()).await {
+        let ended = match run(command, String::new(), session.until()).await {
             Ok(Some(ended)) => ended,
             Ok(None) => return Err(session.late("asking helm for its version")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Presence::Missing),
@@ -88,7 +91,8 @@ impl Helm {
             let found = path.metadata().map(drop);
             found.map_err(|reason| Error::Chart { path: path.clone(), reason })?;
         }
-        self.run(session, "upgrade", self.upgrade_arguments(name, namespace, chart)).await
+        let inline = chart.inline.as_ref().map(ToString::to_string).unwrap_or_default();
+        self.run(session, "upgrade", self.upgrade_arguments(name, namespace, chart), inline).await
     }
 
     /// Deletes a release.
@@ -100,7 +104,7 @@ impl Helm {
     ) -> Result<(), Error> {
         let mut arguments: Vec<OsString> = ["delete", name, "--namespace", namespace].map(Into::into).into();
         arguments.extend(self.host());
-        match self.run(session, "delete", arguments).await {
+        match self.run(session, "delete", arguments, String::new()).await {
             // Done by an earlier attempt, or by somebody else at this moment.
             Err(Error::Helm { output, .. }) if output.contains("release: not found") => Ok(()),
             other => other,
@@ -122,6 +126,9 @@ impl Helm {
         arguments.extend(["--install", "--namespace", namespace].map(Into::into));
         arguments.extend(self.host());
         arguments.extend(chart.values.iter().flat_map(|file| ["--values".into(), file.clone().into()]));
+        if chart.inline.is_some() {
+            arguments.extend(["--values", "-"].map(Into::into));
+        }
         arguments.extend(chart.set.iter().flat_map(|value| ["--set".into(), value.into()]));
         arguments
     }
@@ -139,12 +146,13 @@ impl Helm {
         session: &Session<'_>,
         name: &'static str,
         arguments: Vec<OsString>,
+        input: String,
     ) -> Result<(), Error> {
         session.told(Step::Helm { command: shown(&arguments) });
         let mut command = Command::new(&self.program);
         command.args(&arguments);
         let missing = |_| Error::NoHelm { program: self.program.clone() };
-        match run(command, session.until()).await.map_err(missing)? {
+        match run(command, input, session.until()).await.map_err(missing)? {
             None => Err(session.late(format!("running helm {name}"))),
             Some(ended) if ended.status.success() => Ok(()),
             Some(ended) => {
@@ -191,12 +199,19 @@ struct Ended {
 
 /// Runs a program; `None` if it did not end in time. If nobody waits for it any longer, it is asked to end, which helm
 /// does in order: it writes down that the release failed.
-async fn run(mut command: Command, until: Instant) -> io::Result<Option<Ended>> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+async fn run(mut command: Command, input: String, until: Instant) -> io::Result<Option<Ended>> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running { child: command.spawn()? };
     let (stdout, stderr) = (running.child.stdout.take(), running.child.stderr.take());
+    let stdin = running.child.stdin.take();
+    let give = async move {
+        if let Some(mut stdin) = stdin {
+            // Who does not read it does not want it, and says so by how it ends.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+    };
     let all = async {
-        let (stdout, stderr) = tokio::join!(last_of(stdout), last_of(stderr));
+        let (stdout, stderr, ()) = tokio::join!(last_of(stdout), last_of(stderr), give);
         let status = running.child.wait().await?;
         let output = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         Ok(Ended { status, output: output.join("\n").trim().to_owned() })

@@ -118,12 +118,15 @@ async fn without_helm_and_manifests_it_says_what_is_missing() {
 
 #[tokio::test]
 async fn helm_is_called_as_the_cli_does() {
-    let helm = FakeHelm::new("touch \"$here/called\"; while [ ! -e \"$here/go\" ]; do sleep 0.02; done");
+    let helm = FakeHelm::new(
+        "cat > \"$here/values\"; touch \"$here/called\"; while [ ! -e \"$here/go\" ]; do sleep 0.02; done",
+    );
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
     let chart = Chart {
         version: Some("0.30.0".into()),
         values: vec!["values.yaml".into()],
+        inline: Some(json!({"sync": {"a": "inner secret"}})),
         set: vec!["token=secret".into()],
         ..Chart::default()
     };
@@ -140,10 +143,11 @@ async fn helm_is_called_as_the_cli_does() {
         helm.calls(),
         [
             "upgrade shop vcluster --repo https://charts.loft.sh --version 0.30.0 --install --namespace vcluster-shop \
-          --repository-config='' --kubeconfig /k --kube-context here --values values.yaml --set token=secret"
+          --repository-config='' --kubeconfig /k --kube-context here --values values.yaml --values - --set token=secret"
         ]
     );
     assert!(!steps.texts().join(" ").contains("secret"), "{:?}", steps.texts());
+    assert_eq!(std::fs::read_to_string(helm.path("values")).unwrap(), r#"{"sync":{"a":"inner secret"}}"#);
     assert_eq!(created(virtuals.host(), NS), "true");
 }
 
