@@ -75,6 +75,7 @@ async fn create(args: CreateArgs) -> Result<(), CliError> {
             version: args.chart_version,
             values: args.values,
             set: args.set,
+            ..Chart::default()
         }),
     };
     let (host, context_namespace) = connect(&on.cluster).await?;
