@@ -66,4 +66,6 @@ pub use skopos_serve::resources::{
     InvalidCrd, PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, UnknownResource, Verb,
 };
 pub use skopos_wire::Status;
-pub use virtual_clusters::{VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState};
+pub use virtual_clusters::{
+    SampleError, VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState,
+};

@@ -9,6 +9,7 @@
 mod chart;
 mod control;
 mod registry;
+mod sample;
 mod syncer;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use self::chart::VirtualCluster;
+pub use self::sample::SampleError;
 
 use self::control::Control;
 use self::registry::{Options, Registry};

@@ -196,3 +196,15 @@ async fn the_certificate_has_the_syncers_names_and_clients_need_one() {
     assert!(handshake(address, &secret, "localhost", false).await.is_err());
     virtuals.stop().await;
 }
+
+#[tokio::test]
+async fn a_sample_is_up_and_something_runs_in_it() {
+    let virtuals = VirtualClusters::sample(["shop", "blog"]).await.unwrap();
+    for name in ["shop", "blog"] {
+        let server = virtuals.server(&format!("vcluster-{name}"), name).unwrap();
+        server.wait_for(|server| server.count("pods") >= 4).await.unwrap();
+    }
+    let twice = VirtualClusters::sample(["shop", "shop"]).await.unwrap_err();
+    assert!(matches!(twice, SampleError::Refused(_)), "{twice}");
+    virtuals.stop().await;
+}
