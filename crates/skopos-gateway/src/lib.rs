@@ -25,6 +25,7 @@ mod ending;
 pub mod fleet;
 pub mod gateway;
 pub mod headers;
+pub mod lifecycle;
 pub mod listen;
 pub mod merged;
 pub mod path;

@@ -1,0 +1,256 @@
+//! `/virtualclusters`: virtual clusters made, listed, paused, resumed and deleted, as plain REST.
+//!
+//! ```text
+//!  GET    /virtualclusters[?namespace=N]                 those that there are
+//!  POST   /virtualclusters                               make one                     ┐
+//!  GET    /virtualclusters/NAMESPACE/NAME                one                          │ 202 and an operation,
+//!  POST   /virtualclusters/NAMESPACE/NAME/pause|resume                                │ which tells its steps
+//!  DELETE /virtualclusters/NAMESPACE/NAME                                             ┘
+//!  GET    /virtualclusters/-/operations/ID[?wait=30s]    how far an operation is
+//!         all with ?host=NAME where there are several hosts
+//! ```
+//!
+//! What takes long runs on when the caller goes away, and may be asked for again: whoever asks for what is being done
+//! already gets the same operation. Everything is authorized on the host.
+
+mod operations;
+mod request;
+mod rights;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{HeaderValue, Method, StatusCode, header};
+use parking_lot::Mutex;
+use serde_json::json;
+use skopos_fleet::vcluster::{Error, Fault, Host, names};
+use skopos_wire::{GroupResource, Status};
+
+use self::operations::{Operations, Started, Target, Task};
+use self::request::{Creation, Deletion, wait};
+use crate::auth::Identity;
+use crate::authz::{Attributes, Authorizer};
+use crate::headers::{self, Stamp};
+use crate::path::Path;
+use crate::query::Query;
+use crate::response::{self, Response};
+use crate::route::{Audited, Call, Route};
+
+/// The lifecycle of virtual clusters in some hosts. Cheap to clone.
+#[derive(Clone)]
+pub struct Lifecycle {
+    authorizer: Authorizer,
+    hosts: Arc<BTreeMap<String, Host>>,
+    operations: Operations,
+}
+
+/// A request whose body is read.
+struct Asked {
+    method: Method,
+    path: Path,
+    query: Query,
+    body: Bytes,
+    identity: Arc<Identity>,
+    /// What the audit log is told.
+    audited: Mutex<Audited>,
+}
+
+/// For what is read while the caller waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+// === impl Lifecycle ===
+
+impl Lifecycle {
+    /// The virtual clusters in these hosts. A host's name is the one that `authorizer` knows it by.
+    #[must_use]
+    pub fn new(authorizer: Authorizer, hosts: BTreeMap<String, Host>) -> Self {
+        Self { authorizer, hosts: Arc::new(hosts), operations: Operations::default() }
+    }
+
+    /// Breaks off what runs (it can be asked for again, and goes on where it was) and waits until nothing is left, but at
+    /// most so long. Returns whether nothing is left.
+    pub async fn shutdown(&self, limit: Duration) -> bool {
+        self.operations.shutdown(limit).await
+    }
+
+    async fn routed(&self, call: &Asked) -> Result<Response, Status> {
+        let segments: Vec<&str> = call.path.segments().collect();
+        match (call.method.as_str(), segments.as_slice()) {
+            ("GET", []) => self.list(call).await,
+            ("POST", []) => self.create(call).await,
+            ("GET", ["-", "operations", id]) => self.operation(call, id).await,
+            ("GET", [namespace, name]) => self.get(call, namespace, name).await,
+            ("DELETE", [namespace, name]) => self.delete(call, namespace, name).await,
+            ("POST", [namespace, name, "pause"]) => self.begin(call, namespace, name, Task::Pause).await,
+            ("POST", [namespace, name, "resume"]) => self.begin(call, namespace, name, Task::Resume).await,
+            (_, [] | ["-", "operations", _] | [_, _] | [_, _, "pause" | "resume"]) => {
+                Err(Status::method_not_allowed(RESOURCE, call.method.as_str()))
+            }
+            _ => Err(Status::failure(404, "NotFound", "the server could not find the requested resource")),
+        }
+    }
+
+    async fn list(&self, call: &Asked) -> Result<Response, Status> {
+        let (name, host) = self.host(call)?;
+        let namespace = call.query.single("namespace")?.filter(|namespace| !namespace.is_empty());
+        self.require(name, call, &rights::reading(namespace)).await?;
+        let items = host.list(namespace, PATIENCE).await.map_err(|error| status_of(&error))?;
+        Ok(answer(StatusCode::OK, &json!({"host": name, "items": items})))
+    }
+
+    async fn get(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
+        let (host_name, host) = self.host(call)?;
+        self.require(host_name, call, &rights::reading(Some(namespace))).await?;
+        let found = host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
+        Ok(answer(StatusCode::OK, &found))
+    }
+
+    async fn create(&self, call: &Asked) -> Result<Response, Status> {
+        let (host, _) = self.host(call)?;
+        self.require(host, call, &rights::creating()).await?;
+        let Creation { name, options } = Creation::parse(&call.body)?;
+        let namespace = options.namespace.clone().unwrap_or_else(|| names::default_namespace(&name));
+        let target = Target { host: host.to_owned(), namespace, name };
+        self.start(call, target, Task::Create(Box::new(options)))
+    }
+
+    async fn delete(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
+        let (host, _) = self.host(call)?;
+        let Deletion { mut options } = Deletion::parse(&call.query)?;
+        self.require(host, call, &rights::deleting(namespace)).await?;
+        // Who may not delete namespaces deletes what is in it.
+        let namespaces = self.authorizer.decide(host, &call.identity, &rights::namespace(namespace)).await;
+        options.removal.own_namespace &= namespaces.allowed;
+        self.begin(call, namespace, name, Task::Delete(options)).await
+    }
+
+    /// Begins something with what has to be there.
+    async fn begin(&self, call: &Asked, namespace: &str, name: &str, task: Task) -> Result<Response, Status> {
+        let (host_name, host) = self.host(call)?;
+        self.require(host_name, call, &rights::of_task(&task, namespace)).await?;
+        let target =
+            Target { host: host_name.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+        // An unfinished deletion goes on also when the rest is gone.
+        if !matches!(task, Task::Delete(_)) {
+            host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
+        }
+        self.start(call, target, task)
+    }
+
+    fn start(&self, call: &Asked, target: Target, task: Task) -> Result<Response, Status> {
+        let (_, host) = self.host(call)?;
+        match self.operations.start(host.clone(), target, task) {
+            Started::Running(operation) => {
+                let mut response = answer(StatusCode::ACCEPTED, &operation.shown());
+                let location = format!("/virtualclusters/-/operations/{}", operation.id());
+                // An id is hexadecimal.
+                if let Ok(location) = HeaderValue::from_str(&location) {
+                    response.headers_mut().insert(header::LOCATION, location);
+                }
+                Ok(response)
+            }
+            Started::Busy { target, verb } => {
+                let problem = format!("{verb} is under way: wait until it is done");
+                Err(Status::conflict(RESOURCE, &target.name, problem))
+            }
+            Started::Full => Err(Status::too_many_requests("too many operations are under way", 5)),
+        }
+    }
+
+    async fn operation(&self, call: &Asked, id: &str) -> Result<Response, Status> {
+        let missing = || Status::not_found(GroupResource::new(GROUP, "operations"), id);
+        let operation = self.operations.find(id).ok_or_else(missing)?;
+        let Target { host, namespace, .. } = operation.target();
+        self.require(host, call, &rights::reading(Some(namespace))).await?;
+        if let Some(limit) = wait(&call.query)? {
+            // Whether it was done in time is told by what is shown.
+            let _ = tokio::time::timeout(limit, operation.done()).await;
+        }
+        Ok(answer(StatusCode::OK, &operation.shown()))
+    }
+
+    /// The host that is meant: the one that is named, or the only one.
+    fn host(&self, call: &Asked) -> Result<(&str, &Host), Status> {
+        let wanted = call.query.single("host")?;
+        let found = match wanted {
+            Some(name) => self.hosts.get_key_value(name),
+            None if self.hosts.len() > 1 => {
+                return Err(Status::bad_request("there are several hosts: say which with ?host=NAME"));
+            }
+            None => self.hosts.iter().next(),
+        };
+        let missing = || Status::not_found(GroupResource::new(GROUP, "hosts"), wanted.unwrap_or_default());
+        found.map(|(name, host)| (name.as_str(), host)).ok_or_else(missing)
+    }
+
+    /// Whether the caller has all these rights on the host.
+    async fn require(&self, host: &str, call: &Asked, rights: &[Attributes]) -> Result<(), Status> {
+        for right in rights {
+            let decision = self.authorizer.decide(host, &call.identity, right).await;
+            let audited = Audited { cluster: Some(host.into()), ..call.audited.lock().clone() };
+            *call.audited.lock() = audited.decided(&decision);
+            if !decision.allowed {
+                return Err(right.forbidden(&call.identity, &decision));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Route for Lifecycle {
+    fn answer(&self, call: Call) -> BoxFuture<'static, Response> {
+        let lifecycle = self.clone();
+        Box::pin(async move {
+            let Call { method, path, query, body, identity, .. } = call;
+            let body = match body.collect_all().await {
+                Ok(body) => body,
+                Err(status) => return response::status(&status),
+            };
+            let words: Vec<&str> = path.segments().collect();
+            let what = format!("{method} virtualclusters {}", words.join("/"));
+            let audited = Audited { what: what.into(), source: "gateway", ..Audited::default() };
+            let asked = Asked { method, path, query, body, identity, audited: Mutex::new(audited) };
+            let answered = lifecycle.routed(&asked).await;
+            let mut response = answered.unwrap_or_else(|status| response::status(&status));
+            headers::stamp(response.headers_mut(), &Stamp { source: "gateway", ..Stamp::default() });
+            response.extensions_mut().insert(asked.audited.into_inner());
+            response
+        })
+    }
+}
+
+impl std::fmt::Debug for Lifecycle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lifecycle").field("hosts", &self.hosts.keys()).finish_non_exhaustive()
+    }
+}
+
+const GROUP: &str = "skopos.dev";
+
+const RESOURCE: GroupResource<'static> = GroupResource { group: GROUP, resource: "virtualclusters" };
+
+fn answer(code: StatusCode, body: &impl serde::Serialize) -> Response {
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    response::bytes(code, "application/json", body.into())
+}
+
+/// As the API server would say it.
+fn status_of(error: &Error) -> Status {
+    match error {
+        Error::NotFound { name, .. } => Status::not_found(RESOURCE, name),
+        Error::InvalidName { .. } => Status::bad_request(error.to_string()),
+        Error::Deadline { .. } => Status::timeout(error, 1),
+        // What the host says to the gateway is not for the caller.
+        Error::Refused { .. }
+        | Error::Malformed { .. }
+        | Error::Connection { .. }
+        | Error::HostUnreachable { .. } => Status::service_unavailable("the host cannot be asked"),
+        other if other.fault() == Fault::State => Status::failure(409, "Conflict", other.to_string()),
+        other => Status::failure(422, "Invalid", other.to_string()),
+    }
+}

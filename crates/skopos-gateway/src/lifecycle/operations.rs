@@ -1,0 +1,257 @@
+//! What runs on when its caller has gone away.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Value, json};
+use skopos_fleet::vcluster::{
+    CreateOptions, DeleteOptions, Error, Host, PauseOptions, Progress, ResumeOptions, Step,
+};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::status_of;
+
+/// The operations that run, and the last ones that did. Clones are handles to the same.
+#[derive(Clone, Default)]
+pub(super) struct Operations {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    known: Mutex<Known>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Known {
+    running: HashMap<Target, Arc<Operation>>,
+    /// All that may be asked about, oldest first.
+    all: VecDeque<Arc<Operation>>,
+}
+
+/// Of what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Target {
+    pub(super) host: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub(super) enum Task {
+    Create(Box<CreateOptions>),
+    Pause,
+    Resume,
+    Delete(DeleteOptions),
+}
+
+/// What became of a wish.
+pub(super) enum Started {
+    /// It runs, perhaps since somebody else wished it.
+    Running(Arc<Operation>),
+    /// Something else is being done with it.
+    Busy { target: Target, verb: &'static str },
+    /// Too much runs.
+    Full,
+}
+
+/// One that runs, or has run.
+pub(super) struct Operation {
+    id: String,
+    target: Target,
+    verb: &'static str,
+    began: Timestamp,
+    state: Mutex<State>,
+    done: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    steps: VecDeque<Told>,
+    ended: Option<Ended>,
+}
+
+/// A step, and when.
+#[derive(Clone, Serialize)]
+struct Told {
+    at: Timestamp,
+    text: String,
+    #[serde(flatten)]
+    step: Step,
+}
+
+#[derive(Clone)]
+struct Ended {
+    at: Timestamp,
+    result: Result<Value, Value>,
+}
+
+/// Operations that run at the same time.
+const MOST_RUNNING: usize = 100;
+
+/// Operations that can be asked about.
+const MOST_KNOWN: usize = 1000;
+
+/// Steps of one operation that are kept, the last ones.
+const MOST_STEPS: usize = 200;
+
+// === impl Operations ===
+
+impl Operations {
+    /// Begins it, unless it is begun.
+    pub(super) fn start(&self, host: Host, target: Target, task: Task) -> Started {
+        let mut known = self.shared.known.lock();
+        if let Some(running) = known.running.get(&target) {
+            return match running.verb == task.verb() {
+                true => Started::Running(running.clone()),
+                false => Started::Busy { verb: running.verb, target },
+            };
+        }
+        if known.running.len() >= MOST_RUNNING || self.shared.stop.is_cancelled() {
+            return Started::Full;
+        }
+        let operation = Arc::new(Operation::new(target.clone(), task.verb()));
+        known.running.insert(target, operation.clone());
+        known.all.push_back(operation.clone());
+        while known.all.len() > MOST_KNOWN {
+            known.all.pop_front();
+        }
+        let (shared, running) = (Arc::downgrade(&self.shared), operation.clone());
+        let stop = self.shared.stop.clone();
+        self.shared.tasks.spawn(async move {
+            let result = stop.run_until_cancelled(task.run(&host, &running)).await;
+            running.end(result.unwrap_or_else(|| Err(interrupted())));
+            if let Some(shared) = shared.upgrade() {
+                shared.known.lock().running.remove(&running.target);
+            }
+            running.done.send_replace(true);
+        });
+        Started::Running(operation)
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<Arc<Operation>> {
+        self.shared.known.lock().all.iter().find(|operation| operation.id == id).cloned()
+    }
+
+    pub(super) async fn shutdown(&self, limit: Duration) -> bool {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        tokio::time::timeout(limit, self.shared.tasks.wait()).await.is_ok()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+// === impl Task ===
+
+impl Task {
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Delete(_) => "delete",
+        }
+    }
+
+    async fn run(self, host: &Host, operation: &Operation) -> Result<Value, Value> {
+        let Target { name, namespace, .. } = &operation.target;
+        let inside = Some(namespace.as_str());
+        let done = match self {
+            Self::Create(mut options) => {
+                options.namespace = Some(namespace.clone());
+                host.create(name, &options, operation).await.map(Some)
+            }
+            Self::Pause => host.pause(name, inside, PauseOptions::default(), operation).await.map(Some),
+            Self::Resume => {
+                let options = ResumeOptions { wait: true, ..ResumeOptions::default() };
+                host.resume(name, inside, options, operation).await.map(Some)
+            }
+            Self::Delete(options) => host.delete(name, inside, options, operation).await.map(|()| None),
+        };
+        done.map(|cluster| json!(cluster)).map_err(|error| failure(&error))
+    }
+}
+
+// === impl Operation ===
+
+impl Operation {
+    fn new(target: Target, verb: &'static str) -> Self {
+        let id = format!("{:032x}", fastrand::u128(..));
+        let began = Timestamp::now();
+        Self { id, target, verb, began, state: Mutex::default(), done: watch::channel(false).0 }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Ends when it has.
+    pub(super) async fn done(&self) {
+        // The sender is in `self`.
+        let _ = self.done.subscribe().wait_for(|done| *done).await;
+    }
+
+    /// What a caller is told of it.
+    pub(super) fn shown(&self) -> Value {
+        let Target { host, namespace, name } = &self.target;
+        let state = self.state.lock();
+        let mut shown = json!({
+            "id": self.id, "operation": self.verb, "host": host, "namespace": namespace, "name": name,
+            "began": self.began, "steps": state.steps, "state": "Running",
+        });
+        if let Some(Ended { at, result }) = &state.ended {
+            let (word, field, value) = match result {
+                Ok(result) => ("Succeeded", "result", result),
+                Err(error) => ("Failed", "error", error),
+            };
+            shown["state"] = word.into();
+            shown["ended"] = json!(at);
+            shown[field] = value.clone();
+        }
+        shown
+    }
+
+    fn end(&self, result: Result<Value, Value>) {
+        self.state.lock().ended = Some(Ended { at: Timestamp::now(), result });
+    }
+}
+
+impl Progress for Operation {
+    fn step(&self, step: Step) {
+        let told = Told { at: Timestamp::now(), text: step.to_string(), step };
+        let mut state = self.state.lock();
+        state.steps.push_back(told);
+        while state.steps.len() > MOST_STEPS {
+            state.steps.pop_front();
+        }
+    }
+}
+
+/// What failed, as the API server would say it.
+fn failure(error: &Error) -> Value {
+    json!(status_of(error))
+}
+
+fn interrupted() -> Value {
+    json!(skopos_wire::Status::service_unavailable(
+        "the gateway stopped meanwhile; the same again goes on from here"
+    ))
+}

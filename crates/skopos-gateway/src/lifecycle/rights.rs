@@ -1,0 +1,44 @@
+//! What a caller has to be allowed on the host, so that nobody does by way of the gateway what they may not do themselves.
+
+use super::operations::Task;
+use crate::authz::Attributes;
+
+/// Seeing virtual clusters of a namespace, or of all: their workloads and pods.
+pub(super) fn reading(namespace: Option<&str>) -> Vec<Attributes> {
+    [("apps", "statefulsets"), ("apps", "deployments"), ("", "pods")]
+        .map(|(group, resource)| in_namespace("list", group, resource, namespace.unwrap_or_default()))
+        .into()
+}
+
+/// Making one: its chart makes roles and takes values that may ask for anything, so only those may who may do everything.
+pub(super) fn creating() -> Vec<Attributes> {
+    vec![Attributes::resource("*", "*", "*", "*")]
+}
+
+/// Deleting one: objects of all kinds of a namespace go.
+pub(super) fn deleting(namespace: &str) -> Vec<Attributes> {
+    vec![Attributes::resource("*", "*", "*", "*").in_namespace(namespace)]
+}
+
+/// Deleting its namespace.
+pub(super) fn namespace(namespace: &str) -> Attributes {
+    Attributes::resource("delete", "", "v1", "namespaces").in_namespace(namespace).named(namespace)
+}
+
+pub(super) fn of_task(task: &Task, namespace: &str) -> Vec<Attributes> {
+    let patch =
+        ["statefulsets", "deployments"].map(|resource| in_namespace("patch", "apps", resource, namespace));
+    match task {
+        Task::Create(_) => creating(),
+        Task::Delete(_) => deleting(namespace),
+        Task::Resume => reading(Some(namespace)).into_iter().chain(patch).collect(),
+        Task::Pause => {
+            let pods = in_namespace("delete", "", "pods", namespace);
+            reading(Some(namespace)).into_iter().chain(patch).chain([pods]).collect()
+        }
+    }
+}
+
+fn in_namespace(verb: &str, group: &str, resource: &str, namespace: &str) -> Attributes {
+    Attributes::resource(verb, group, "v1", resource).in_namespace(namespace)
+}

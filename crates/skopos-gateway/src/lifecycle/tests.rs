@@ -1,0 +1,224 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use skopos::transport::{Death, Dialed, Protocol, WallClock, dialer_fn};
+use skopos::{Transport, TransportOptions};
+use skopos_fleet::vcluster::{Helm, HostOptions};
+use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::body::LimitedBody;
+use crate::config::Config;
+use crate::testing::Script;
+
+const NS: &str = "vcluster-shop";
+
+struct Gateway {
+    lifecycle: Lifecycle,
+    virtuals: VirtualClusters,
+    script: Script,
+}
+
+fn host(server: &TestServer) -> Host {
+    let server = server.clone();
+    let dialer = dialer_fn(move |_| {
+        let connected = server.connect();
+        async move {
+            let refused = |_| Death::Refused { to: "memory".into(), reason: "paused".into() };
+            connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
+        }
+    });
+    let config = kube::Config::new("http://host.test".parse().unwrap());
+    let options = TransportOptions { wall_clock: WallClock::None, ..TransportOptions::default() };
+    let client = Transport::with_dialer(config, options, dialer).unwrap().client("default");
+    let helm = Helm { program: "/nonexistent/helm".into(), ..Helm::default() };
+    Host::new(client, HostOptions { helm, ..HostOptions::default() })
+}
+
+impl Gateway {
+    async fn with(clusters: &[VirtualCluster], script: Script) -> Self {
+        let server = TestServer::builder().workloads(true).start_in_memory().unwrap();
+        let virtuals = VirtualClusters::on(server).in_memory().start();
+        for cluster in clusters {
+            virtuals.create(cluster).unwrap();
+            virtuals.wait_up(cluster.namespace(), cluster.name()).await.unwrap();
+        }
+        let authorizer = Authorizer::new(&Config::default(), script.arc());
+        let hosts = BTreeMap::from([("host".to_owned(), host(virtuals.host()))]);
+        Self { lifecycle: Lifecycle::new(authorizer, hosts), virtuals, script }
+    }
+
+    async fn shop() -> Self {
+        Self::with(&[VirtualCluster::new("shop")], Script::reviewing(|_, _| json!({"allowed": true}))).await
+    }
+
+    async fn ask(&self, method: &str, path: &str, query: &[(&str, &str)], body: Value) -> (u16, Value) {
+        let call = Call {
+            method: method.parse().unwrap(),
+            path: Path::parse(path).unwrap(),
+            query: query.iter().fold(Query::default(), |query, (name, value)| query.with(*name, *value)),
+            headers: http::HeaderMap::new(),
+            body: LimitedBody::whole(body.to_string()),
+            identity: Arc::new(Identity::authenticated("jane", [])),
+            draining: CancellationToken::new(),
+        };
+        let response = self.lifecycle.answer(call).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap())
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        self.ask("GET", path, &[], Value::Null).await
+    }
+
+    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+        self.ask("POST", path, &[], body).await
+    }
+
+    /// What an operation that was accepted ends as.
+    async fn ended(&self, (code, operation): (u16, Value)) -> Value {
+        assert_eq!(code, 202, "{operation}");
+        let path = format!("/-/operations/{}", operation["id"].as_str().unwrap());
+        loop {
+            let (_, now) = self.ask("GET", &path, &[("wait", "30s")], Value::Null).await;
+            if now["state"] != "Running" {
+                return now;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_by_rest() {
+    let gateway = Gateway::with(&[], Script::reviewing(|_, _| json!({"allowed": true}))).await;
+    let manifests = VirtualCluster::new("shop").manifests();
+    let made = gateway.post("/", json!({"name": "shop", "manifests": manifests})).await;
+    let made = gateway.ended(made).await;
+    assert_eq!(
+        (&made["state"], &made["result"]["status"]),
+        (&"Succeeded".into(), &"Running".into()),
+        "{made}"
+    );
+    assert!(made["steps"].as_array().unwrap().iter().any(|step| step["text"] == "it is up"), "{made}");
+
+    let paused = gateway.ended(gateway.post("/vcluster-shop/shop/pause", Value::Null).await).await;
+    assert_eq!(paused["result"]["status"], "Paused");
+    assert_eq!(paused["steps"][1]["step"], "scaledDown");
+    gateway.virtuals.wait_down(NS, "shop").await.unwrap();
+    let (code, list) = gateway.get("/").await;
+    assert_eq!((code, &list["items"][0]["status"]), (200, &"Paused".into()), "{list}");
+
+    let resumed = gateway.ended(gateway.post("/vcluster-shop/shop/resume", Value::Null).await).await;
+    assert_eq!(resumed["result"]["status"], "Running");
+    assert_eq!(gateway.get("/vcluster-shop/shop").await.1["readyReplicas"], 1);
+
+    let deleted = gateway.ended(gateway.ask("DELETE", "/vcluster-shop/shop", &[], Value::Null).await).await;
+    assert_eq!(deleted["state"], "Succeeded", "{deleted}");
+    assert_eq!(gateway.get("/vcluster-shop/shop").await.0, 404);
+    assert!(gateway.virtuals.host().get("namespaces", None, NS).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_again_is_the_same_operation_and_another_has_to_wait() {
+    let gateway = Gateway::shop().await;
+    let (_, first) = gateway.post("/vcluster-shop/shop/pause", Value::Null).await;
+    let (code, second) = gateway.post("/vcluster-shop/shop/pause", Value::Null).await;
+    assert_eq!((code, &second["id"]), (202, &first["id"]));
+    let (code, other) = gateway.post("/vcluster-shop/shop/resume", Value::Null).await;
+    assert_eq!(code, 409, "{other}");
+    assert!(other["message"].as_str().unwrap().contains("pause is under way"), "{other}");
+    gateway.ended((202, first)).await;
+    let resumed = gateway.post("/vcluster-shop/shop/resume", Value::Null).await;
+    assert_eq!(gateway.ended(resumed).await["state"], "Succeeded");
+    let again = gateway.post("/vcluster-shop/shop/resume", Value::Null).await;
+    assert_eq!(gateway.ended(again).await["state"], "Succeeded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_does_here_what_they_may_not_do_on_the_host() {
+    // Each right that is asked for is the one that is refused, in turn.
+    let wishes: [(&str, &str); 6] = [
+        ("GET", "/"),
+        ("GET", "/vcluster-shop/shop"),
+        ("POST", "/vcluster-shop/shop/pause"),
+        ("POST", "/vcluster-shop/shop/resume"),
+        ("POST", "/"),
+        ("DELETE", "/vcluster-shop/shop"),
+    ];
+    for (method, path) in wishes {
+        let mut refused = 0;
+        loop {
+            let asked = AtomicUsize::new(0);
+            let script = Script::reviewing(
+                move |_, _| json!({"allowed": asked.fetch_add(1, Ordering::SeqCst) != refused}),
+            );
+            let gateway = Gateway::with(&[VirtualCluster::new("shop")], script).await;
+            let (code, _) = gateway.ask(method, path, &[], json!({"name": "new"})).await;
+            if code != 403 {
+                break;
+            }
+            assert!(gateway.virtuals.host().requests().is_empty(), "{method} {path}");
+            refused += 1;
+        }
+        assert!(refused > 0, "{method} {path} is authorized");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_right_to_delete_namespaces_its_namespace_stays() {
+    let script = Script::reviewing(
+        |_, spec| json!({"allowed": spec["resourceAttributes"]["resource"] != "namespaces"}),
+    );
+    let gateway = Gateway::with(&[VirtualCluster::new("shop")], script).await;
+    let deleted = gateway.ended(gateway.ask("DELETE", "/vcluster-shop/shop", &[], Value::Null).await).await;
+    assert_eq!(deleted["state"], "Succeeded", "{deleted}");
+    assert!(gateway.virtuals.host().get("namespaces", None, NS).is_ok());
+    assert!(gateway.virtuals.host().get("statefulsets", Some(NS), "shop").is_err());
+    let (cluster, question) = gateway.script.asked().remove(0);
+    assert_eq!((cluster.as_str(), &question["spec"]["user"]), ("host", &"jane".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_is_said_in_the_api_servers_words() {
+    let gateway = Gateway::shop().await;
+    for (method, path, query, code) in [
+        ("GET", "/vcluster-shop/nobody", None, 404),
+        ("POST", "/vcluster-shop/nobody/pause", None, 404),
+        ("GET", "/vcluster-shop/No.Name", None, 400),
+        ("GET", "/-/operations/0", None, 404),
+        ("GET", "/a/b/c/d", None, 404),
+        ("PUT", "/", None, 405),
+        ("DELETE", "/vcluster-shop/shop", Some(("keepClaims", "perhaps")), 400),
+        ("GET", "/", Some(("host", "other")), 404),
+        ("POST", "/", None, 400),
+    ] {
+        let query: Vec<(&str, &str)> = query.into_iter().collect();
+        let (found, body) = gateway.ask(method, path, &query, json!({"names": 1})).await;
+        assert_eq!((found, &body["kind"]), (code, &"Status".into()), "{method} {path}: {body}");
+    }
+    gateway.virtuals.scale(NS, "shop", 0).unwrap();
+    gateway.virtuals.wait_down(NS, "shop").await.unwrap();
+    let resumed = gateway.post("/vcluster-shop/shop/resume", Value::Null).await;
+    let failed = gateway.ended(resumed).await;
+    assert_eq!((&failed["state"], &failed["error"]["code"]), (&"Failed".into(), &409.into()), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_gateway_leaves_nothing_running_and_the_next_goes_on() {
+    let gateway = Gateway::shop().await;
+    let (_, begun) = gateway.post("/vcluster-shop/shop/pause", Value::Null).await;
+    assert!(gateway.lifecycle.shutdown(Duration::from_secs(5)).await);
+    let path = format!("/-/operations/{}", begun["id"].as_str().unwrap());
+    assert_eq!(gateway.get(&path).await.1["state"], "Failed");
+    assert_eq!(gateway.post("/vcluster-shop/shop/pause", Value::Null).await.0, 429);
+    let authorizer = Authorizer::new(&Config::default(), gateway.script.arc());
+    let hosts = BTreeMap::from([("host".to_owned(), host(gateway.virtuals.host()))]);
+    let next = Gateway { lifecycle: Lifecycle::new(authorizer, hosts), ..gateway };
+    assert_eq!(
+        next.ended(next.post("/vcluster-shop/shop/pause", Value::Null).await).await["state"],
+        "Succeeded"
+    );
+}
