@@ -261,8 +261,19 @@ impl Machine {
         }
         sink.passed_over(&key, resource_version);
         self.broken.keys.insert(key);
+        self.say_what_is_missing(sink);
         self.flush(before, sink);
         self.start_watch(None, false);
+    }
+
+    /// The condition of a link that goes on past a change. Whoever looks as soon as the RV has moved, and before the next
+    /// watch stands, must not take the content for whole: so this is told before the RV moves.
+    fn say_what_is_missing(&mut self, sink: &mut dyn Sink) {
+        if self.link.condition.is_watching() {
+            self.set_standing();
+            self.link_changed = false;
+            sink.state(&self.link);
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub const CATALOGUE: [Entry; 52] = [
     at(
         40,
         "one member of a federated read down",
-        NotHere("reads over several clusters are the fleet's, which is not there yet"),
+        NotHere("reads over several clusters are the gateway's: its own tests inflict it, and the fleet's"),
     ),
     at(41, "informer stopped by one of its users", Users),
     at(42, "out of file descriptors", Machine),
@@ -179,6 +179,7 @@ impl Entry {
                 on_watches(Rule::NoName, Some(1)),
                 on_watches(Rule::NoMetadata, Some(1)),
                 on_watches(Rule::BrokenLabels, None),
+                everywhere(Rule::BrokenLabels),
             ]),
             16 => one_of(vec![on_new_watches(Rule::EndlessLine), on_new_watches(Rule::GiantObject(2 << 20))]),
             17 => one_of(vec![on_new_watches(Rule::GzipBomb(2 << 20)), on_new_watches(Rule::TruncatedGzip)]),

@@ -151,6 +151,7 @@ impl Conversation {
             sink.rv = resume.resource_version.as_u64();
             sink.epoch = resume.epoch;
         }
+        sink.changes_only = options.content == Content::Changes;
         Conversation {
             machine: Machine::new(options, u64::from(words.byte()), Time::ORIGIN),
             sink,

@@ -24,6 +24,8 @@ pub(super) struct Recorder {
     pub(super) deliveries: Vec<Delivery>,
     /// What could not be decoded, and was not good since.
     pub(super) set_aside: BTreeSet<String>,
+    /// Whether it is given changes without content, which can be healed of nothing.
+    pub(super) changes_only: bool,
     staged: Option<(Content, BTreeSet<String>)>,
     stopped: bool,
     /// Everything that was delivered in this epoch: (key, rv, deletion).
@@ -46,6 +48,13 @@ impl Recorder {
         self.came_from = self.came_from.or(self.rv);
         self.rv = Some(rv);
         self.stepped = true;
+        self.says_what_it_lacks();
+    }
+
+    /// Content that lacks something is never visible beside a condition that says that all is well.
+    fn says_what_it_lacks(&self) {
+        let well = self.conditions.last() == Some(&Condition::Watching) && !self.changes_only;
+        assert!(!well || self.set_aside.is_empty(), "{:?} is missing, and nothing says so", self.set_aside);
     }
 }
 
@@ -152,5 +161,6 @@ impl Sink for Recorder {
         if self.conditions.last() != Some(&state.condition) {
             self.conditions.push(state.condition.clone());
         }
+        self.says_what_it_lacks();
     }
 }

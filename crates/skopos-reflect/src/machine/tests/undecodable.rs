@@ -168,6 +168,9 @@ fn an_object_that_is_broken_in_a_read_too_is_set_aside() {
     assert_eq!(desk.sink.rv, Some(12));
     assert!(desk.sink.set_aside.contains("a"));
     assert_eq!(desk.sink.content["a"], (1, 9), "as it was");
+    // At once, and not only when the next watch stands: the RV has moved already.
+    let degraded = Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", "a")), count: 1 };
+    assert_eq!(desk.sink.conditions.last(), Some(&Condition::Degraded(degraded)));
 }
 
 #[test]
@@ -384,6 +387,7 @@ fn a_hint_that_the_server_is_well_has_it_read_at_once() {
 fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
     let options = MachineOptions { content: Content::Changes, ..MachineOptions::default() };
     let mut desk = Desk::with(options, 1);
+    desk.sink.changes_only = true;
     let list = desk.asks().id();
     desk.give(Input::Opened { id: list });
     desk.give(Input::ListEnd { id: list, resource_version: Some(10.into()), continue_token: None });
