@@ -37,6 +37,8 @@ pub mod state;
 pub mod target;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod unchanged_clients;
 pub mod watches;
 
 pub use daemon::{Daemon, DaemonError};

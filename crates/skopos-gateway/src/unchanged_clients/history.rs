@@ -1,0 +1,176 @@
+//! What was done to objects, and what a client was told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+
+/// `NAMESPACE/NAME`.
+pub(super) type Key = String;
+
+/// One version of an object, or its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Put { uid: String, version: String },
+    Deleted { uid: String },
+}
+
+/// The history of all keys, one after the other, and what it leads to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct History {
+    steps: BTreeMap<Key, Vec<Step>>,
+    state: BTreeMap<Key, (String, String)>,
+}
+
+/// What a client was told, as far as it got.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    shared: Arc<Mutex<Told>>,
+}
+
+#[derive(Default)]
+struct Told {
+    history: History,
+    /// Lists that were told as a whole.
+    lists: usize,
+    /// Keys of the list that is being told.
+    listing: BTreeSet<Key>,
+}
+
+// === impl History ===
+
+impl History {
+    /// A version of an object. One that is known already is no step.
+    pub(super) fn put(&mut self, key: Key, uid: String, version: String) {
+        if let Some((old, _)) = self.state.get(&key)
+            && *old != uid
+        {
+            self.delete(&key);
+        }
+        let now = (uid.clone(), version.clone());
+        if self.state.insert(key.clone(), now.clone()) != Some(now) {
+            self.steps.entry(key).or_default().push(Step::Put { uid, version });
+        }
+    }
+
+    pub(super) fn put_object(&mut self, object: &Value) {
+        let metadata = &object["metadata"];
+        let text = |name: &str| metadata[name].as_str().unwrap_or_default().to_owned();
+        self.put(format!("{}/{}", text("namespace"), text("name")), text("uid"), text("resourceVersion"));
+    }
+
+    pub(super) fn delete(&mut self, key: &str) {
+        if let Some((uid, _)) = self.state.remove(key) {
+            self.steps.entry(key.to_owned()).or_default().push(Step::Deleted { uid });
+        }
+    }
+
+    pub(super) fn state(&self) -> &BTreeMap<Key, (String, String)> {
+        &self.state
+    }
+
+    /// How many steps there are.
+    pub(super) fn len(&self) -> usize {
+        self.steps.values().map(Vec::len).sum()
+    }
+
+    /// The first key of which `self` has something that `truth` does not have, or has it in another order. What lies
+    /// between two steps may be missing: clients that listed again know the outcome alone.
+    pub(super) fn invents(&self, truth: &History) -> Option<String> {
+        let mut keys = self.steps.iter();
+        keys.find_map(|(key, steps)| {
+            let none = Vec::new();
+            let all = truth.steps.get(key).unwrap_or(&none);
+            let mut rest = all.iter();
+            let is_within = steps.iter().all(|step| rest.any(|other| other == step));
+            (!is_within).then(|| format!("{key}: {steps:?} is not within {all:?}"))
+        })
+    }
+
+    /// The first key of which the two say different things.
+    pub(super) fn differs(&self, truth: &History) -> Option<String> {
+        let keys: BTreeSet<&Key> = self.steps.keys().chain(truth.steps.keys()).collect();
+        keys.into_iter().find_map(|key| {
+            let (ours, theirs) = (self.steps.get(key), truth.steps.get(key));
+            (ours != theirs).then(|| format!("{key}: {ours:?} instead of {theirs:?}"))
+        })
+    }
+}
+
+// === impl Seen ===
+
+impl Seen {
+    pub(super) fn put(&self, key: Key, uid: String, version: String) {
+        self.shared.lock().history.put(key, uid, version);
+    }
+
+    pub(super) fn delete(&self, key: &str) {
+        self.shared.lock().history.delete(key);
+    }
+
+    /// Everything that is there is told from here on.
+    pub(super) fn list_begins(&self) {
+        self.shared.lock().listing.clear();
+    }
+
+    pub(super) fn listed(&self, key: Key, uid: String, version: String) {
+        let mut told = self.shared.lock();
+        told.listing.insert(key.clone());
+        told.history.put(key, uid, version);
+    }
+
+    /// Everything that is there was told: what was not is gone.
+    pub(super) fn list_ends(&self) {
+        let mut told = self.shared.lock();
+        let gone: Vec<Key> =
+            told.history.state.keys().filter(|key| !told.listing.contains(*key)).cloned().collect();
+        gone.iter().for_each(|key| told.history.delete(key));
+        told.lists += 1;
+    }
+
+    pub(super) fn lists(&self) -> usize {
+        self.shared.lock().lists
+    }
+
+    pub(super) fn history(&self) -> History {
+        self.shared.lock().history.clone()
+    }
+
+    /// Whether the client knows exactly this.
+    pub(super) fn is_at(&self, truth: &History) -> bool {
+        self.shared.lock().history.state() == truth.state()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(steps: &[(&str, &str, &str)]) -> History {
+        let mut history = History::default();
+        for (key, uid, version) in steps {
+            match *version {
+                "gone" => history.delete(key),
+                version => history.put((*key).into(), (*uid).into(), version.into()),
+            }
+        }
+        history
+    }
+
+    #[test]
+    fn lost_invented_and_reordered_changes_are_told_apart() {
+        let truth = history(&[("a", "1", "1"), ("a", "1", "2"), ("a", "1", "3"), ("b", "2", "4")]);
+        let coalesced = history(&[("a", "1", "1"), ("a", "1", "3"), ("b", "2", "4")]);
+        assert!(coalesced.invents(&truth).is_none() && coalesced.differs(&truth).is_some());
+        assert!(truth.differs(&truth).is_none());
+        for wrong in [
+            history(&[("a", "1", "2"), ("a", "1", "1"), ("a", "1", "3")]),
+            history(&[("a", "1", "1"), ("a", "9", "3")]),
+            history(&[("a", "1", "1"), ("a", "1", "gone"), ("a", "1", "3")]),
+            history(&[("c", "1", "1")]),
+        ] {
+            assert!(wrong.invents(&truth).is_some(), "{wrong:?}");
+        }
+    }
+}
