@@ -26,6 +26,7 @@ use crate::clusters::Clusters;
 use crate::config::{Authentication, Config, LoopbackTrust, TokenReview};
 use crate::gateway::Gateway;
 use crate::listen::Peer;
+use crate::merged::{KindsOptions, Merged};
 use crate::response::ResponseBody;
 use crate::services::{FleetAsk, Services};
 use crate::state::State;
@@ -175,7 +176,8 @@ impl Lab {
         let services = Services::new(fleet, Arc::new(config));
         let route = Arc::new(Clusters::new(services.clone()));
         let state = State::new(services.clone(), None);
-        let builder = Gateway::builder(authenticator, most).route("clusters", route);
+        let merged = Arc::new(Merged::new(services.clone(), KindsOptions::default()));
+        let builder = Gateway::builder(authenticator, most).route("clusters", route).route("fleet", merged);
         let gateway = state.plug_into(builder).build();
         Self { gateway, services, state, members, reached, draining: CancellationToken::new() }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use skopos_wire::{GroupResource, Status};
 
-use super::Decision;
+use super::{Decision, DecisionSource};
 use crate::auth::Identity;
 
 /// What a request wants to do: with a resource, or with a path that is none (then `resource` is empty).
@@ -81,12 +81,18 @@ impl Attributes {
                 Status::forbidden(GroupResource::new("", ""), "", problem)
             }
         };
-        if !decision.reason.is_empty() {
-            status.message = format!("{}: {}", status.message, decision.reason);
-        }
+        let why = match decision.source {
+            DecisionSource::Policy => &decision.reason,
+            // The same for a cluster that says no, that does not answer, and that is not there: the log tells them apart.
+            _ => NOT_ALLOWED,
+        };
+        status.message = format!("{}: {why}", status.message);
         status
     }
 }
+
+/// What callers are told of a decision that is not the configuration's.
+const NOT_ALLOWED: &str = "the cluster does not allow it, or cannot be asked";
 
 /// `list apps/v1/deployments in shop`: for the audit log.
 impl fmt::Display for Attributes {

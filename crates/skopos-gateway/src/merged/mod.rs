@@ -57,6 +57,8 @@ mod item;
 mod kinds;
 mod mark;
 mod merger;
+#[cfg(test)]
+mod noninterference_tests;
 mod render;
 mod restart;
 mod route;

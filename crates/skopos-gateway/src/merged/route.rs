@@ -142,7 +142,7 @@ impl Merged {
         let scope = self.scope(call, what).await?;
         if let Some(decision) = &scope.decision {
             *audited = std::mem::take(audited).decided(decision);
-            if scope.seen.is_empty() && !scope.denied.is_empty() {
+            if scope.seen.is_empty() && !decision.allowed {
                 return Err(what.forbidden(&call.identity, decision));
             }
         }
@@ -195,9 +195,16 @@ impl Merged {
                 true => seen.push(cluster),
                 false => denied.push(cluster.id().to_string()),
             }
-            decision = Some(decided);
+            // An answer that shows something is allowed, whatever else was not.
+            decision = decision.filter(|decision: &Decision| decision.allowed).or(Some(decided));
         }
         denied.sort();
+        // Clusters that are not there are refused as those that one may not read.
+        if decision.is_none()
+            && let Some(name) = denied.first()
+        {
+            decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
+        }
         Ok(Scope { wanted, seen, considered, denied, decision })
     }
 }
