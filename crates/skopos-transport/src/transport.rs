@@ -12,6 +12,7 @@ use http::{Method, Request, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
 use kube::client::Body;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     body::TransportBody,
@@ -39,6 +40,8 @@ use crate::{
 #[derive(Clone)]
 pub struct Transport {
     owner: Arc<Owner>,
+    /// Requests of this handle wait for it.
+    gate: Option<CancellationToken>,
 }
 
 /// Ends everything when dropped.
@@ -82,7 +85,15 @@ impl Transport {
         }
         let credentials = Credentials::from_config(&config, options.credential_refresh_interval)?;
         let hub = Hub::new(config.cluster_url, options, dialer);
-        Ok(Self { owner: Arc::new(Owner { hub, credentials }) })
+        Ok(Self { owner: Arc::new(Owner { hub, credentials }), gate: None })
+    }
+
+    /// A handle on the same connections whose requests are sent only when `gate` is cancelled, and wait for that within
+    /// their own deadlines ([`RequestOptions::deadline`]; the deadlines of their class begin afterwards). For requests that
+    /// must not be made before something is known of the server, which other handles find out meanwhile.
+    #[must_use]
+    pub fn behind(&self, gate: CancellationToken) -> Self {
+        Self { owner: self.owner.clone(), gate: Some(gate) }
     }
 
     /// A [`kube::Client`] on these connections. It lives in a task of its own, so this needs a runtime.
@@ -97,7 +108,7 @@ impl Transport {
     /// When no response came, for the reason inside. Any HTTP status but a redirect is a response.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
         let hub = &self.owner.hub;
-        match hub.stop.run_until_cancelled(Call::send(&self.owner, request)).await {
+        match hub.stop.run_until_cancelled(Call::send(&self.owner, self.gate.as_ref(), request)).await {
             Some(result) => result,
             None => Err(Death::Closed.into()),
         }
@@ -183,6 +194,7 @@ impl tower::Service<Request<Body>> for Transport {
 struct Call<'a> {
     owner: &'a Arc<Owner>,
     hub: &'a Arc<Hub>,
+    gate: Option<&'a CancellationToken>,
     class: RequestClass,
     options: RequestOptions,
     /// The caller asked for compression, so it can cope with it.
@@ -206,6 +218,7 @@ const REFRESH_WAIT: Duration = Duration::from_secs(5);
 impl<'a> Call<'a> {
     async fn send(
         owner: &'a Arc<Owner>,
+        gate: Option<&'a CancellationToken>,
         mut request: Request<Body>,
     ) -> Result<Response<TransportBody>, TransportError> {
         let hub = &owner.hub;
@@ -215,7 +228,7 @@ impl<'a> Call<'a> {
         let class = class.unwrap_or_else(|| RequestClass::infer(request.method(), request.uri()));
         let encoding_asked = prepare(&mut request, class)?;
         let until = options.deadline.map(|after| (Instant::now() + after, after));
-        let call = Call { owner, hub, class, options, encoding_asked, until };
+        let call = Call { owner, hub, gate, class, options, encoding_asked, until };
         let Some((at, after)) = until else { return call.run(request).await };
         match tokio::time::timeout_at(at, call.run(request)).await {
             Ok(result) => result,
@@ -224,6 +237,9 @@ impl<'a> Call<'a> {
     }
 
     async fn run(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
+        if let Some(gate) = self.gate {
+            gate.cancelled().await;
+        }
         let completing = self.owner.credentials.complete(request);
         let limit = self.hub.options.connect_timeout;
         let mut request = match self.hub.patience.timeout(Some(limit), completing).await {

@@ -9,6 +9,7 @@ use bench::{Bench, Mode, READ, WATCH, ask, get, next, text};
 use futures::future::join_all;
 use skopos_transport::{ConnectionId, Death, Protocol, RequestOptions, TransportOptions};
 use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_limit_leads_to_more_connections_and_no_request_waits() {
@@ -456,6 +457,30 @@ async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
     transport.wake();
     let answered = waiting.join_next().await.unwrap().unwrap().unwrap();
     assert!(answered - woken < Duration::from_millis(100), "{:?}", answered - woken);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_behind_a_gate_wait_for_it_and_others_do_not() {
+    let bench = Bench::new();
+    let (transport, gate) = (bench.transport(), CancellationToken::new());
+    let behind = transport.behind(gate.clone());
+    let mut waiting = JoinSet::new();
+    waiting.spawn(async move { behind.send(get(WATCH)).await.map(|_| Instant::now()) });
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(bench.dials().is_empty(), "nobody is dialed");
+    ask(&transport, READ).await.unwrap();
+    assert!(waiting.try_join_next().is_none());
+    let opened = Instant::now();
+    gate.cancel();
+    let answered = waiting.join_next().await.unwrap().unwrap().unwrap();
+    assert!(answered - opened < Duration::from_millis(100), "{:?}", answered - opened);
+    // Its own deadline counts meanwhile, and no connection is blamed.
+    let options = RequestOptions { deadline: Some(Duration::from_secs(1)), ..RequestOptions::default() };
+    let mut request = get(READ);
+    request.extensions_mut().insert(options);
+    let failed = transport.behind(CancellationToken::new()).send(request).await.unwrap_err();
+    assert!(matches!(failed.death(), Death::CallerDeadline { .. }), "{failed}");
+    ask(&transport, READ).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
