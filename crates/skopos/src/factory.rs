@@ -56,6 +56,8 @@ pub(crate) struct FactoryCore {
     pub(crate) stop: CancellationToken,
     audits: Semaphore,
     registry: Mutex<Registry>,
+    /// What the cluster is, once that is known.
+    cluster: Mutex<Option<Arc<str>>>,
 }
 
 struct Registry {
@@ -96,6 +98,7 @@ impl InformerFactory {
             stop: CancellationToken::new(),
             audits: Semaphore::new(AUDITS_AT_ONCE),
             registry: Mutex::new(Registry { informers: BTreeMap::new(), probers: BTreeMap::new(), random }),
+            cluster: Mutex::new(options.cluster.as_deref().map(Into::into)),
             options,
         });
         spawn(&core.tasks, keep_house(Arc::downgrade(&core), core.stop.clone()));
@@ -205,6 +208,17 @@ impl InformerFactory {
         self.core.probers().iter().for_each(|prober| prober.nudge());
     }
 
+    /// What the cluster is, where [`FactoryOptions::cluster`] could not say it yet: it is known once the server has
+    /// answered. Returns what counts: what was said first.
+    pub fn identify(&self, cluster: impl Into<Arc<str>>) -> Arc<str> {
+        self.core.cluster.lock().get_or_insert(cluster.into()).clone()
+    }
+
+    /// What the cluster is, as far as anybody has said.
+    pub fn cluster(&self) -> Option<Arc<str>> {
+        self.core.cluster()
+    }
+
     /// Figures.
     pub fn stats(&self) -> FactoryStats {
         self.core.stats()
@@ -218,6 +232,13 @@ impl InformerFactory {
     /// Whether it was shut down.
     pub fn is_closed(&self) -> bool {
         self.core.stop.is_cancelled()
+    }
+
+    /// Ends all informers, handlers and probes, so that nothing changes any more, and leaves the connections to others. Waits
+    /// until that is so, at most for `limit`; returns whether it is. There are no new informers afterwards.
+    pub async fn freeze(&self, limit: Duration) -> bool {
+        self.core.close();
+        timeout_at(Instant::now() + limit, self.core.tasks.wait()).await.is_ok()
     }
 
     /// Ends all informers, handlers, probes and connections, and waits until nothing is left of them, but at most for
@@ -243,6 +264,10 @@ impl InformerFactory {
 }
 
 impl FactoryCore {
+    pub(crate) fn cluster(&self) -> Option<Arc<str>> {
+        self.cluster.lock().clone()
+    }
+
     /// The informer of these options: a new one, or one more handle of the one that runs.
     fn informer<K>(
         self: &Arc<Self>,
@@ -252,7 +277,7 @@ impl FactoryCore {
     ) -> Result<Informer<K>, BuildError> {
         options.check()?;
         if let Some(checkpoint) = &options.restored {
-            let own = Identity::of(self.options.cluster.as_deref(), &resource, form, &options);
+            let own = Identity::of(self.cluster().as_deref(), &resource, form, &options);
             own.expect(checkpoint.identity())?;
         }
         let key = options.sharing_key(&resource, form);

@@ -262,7 +262,7 @@ impl Shared {
     /// What its content is of.
     pub(crate) fn identity(&self) -> Identity {
         Identity {
-            cluster: self.factory.options.cluster.clone(),
+            cluster: self.factory.cluster().as_deref().map(str::to_owned),
             resource: self.resource.clone(),
             // An informer has at least one link.
             metadata_only: matches!(self.links[0].target.form, Form::MetadataOnly),

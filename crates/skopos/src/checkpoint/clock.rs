@@ -65,7 +65,7 @@ impl WallTime {
     }
 
     /// The moment that lies this long before. `None` if there was none.
-    pub(super) fn before(&self, span: Duration) -> Option<Self> {
+    pub fn before(&self, span: Duration) -> Option<Self> {
         // Cut-off parts of milliseconds must not make it later.
         let span = millis(span).saturating_add(1);
         let boot = self.boot.clone().and_then(|(id, up)| Some((id, up.checked_sub(span)?)));
@@ -73,7 +73,7 @@ impl WallTime {
     }
 
     /// How long ago `earlier` was at this moment, at most. `None` if that cannot be told.
-    pub(super) fn since(&self, earlier: &WallTime) -> Option<Duration> {
+    pub fn since(&self, earlier: &WallTime) -> Option<Duration> {
         let wall = self.wall_ms.checked_sub(earlier.wall_ms).map(Duration::from_millis);
         let up = match (&self.boot, &earlier.boot) {
             (Some((now_in, now)), Some((then_in, then))) if now_in == then_in => {
