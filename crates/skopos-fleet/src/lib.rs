@@ -7,6 +7,7 @@
 //! ```
 
 pub mod address;
+pub mod checkpoint;
 mod cluster;
 mod error;
 mod fleet;
@@ -26,6 +27,6 @@ pub use cluster::{
 pub use error::FleetError;
 pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Members, SourceProblem};
 pub use id::{ClusterId, InvalidClusterId};
-pub use keeper::{Keeper, Remembered};
+pub use keeper::{Keeper, KeptStats, Remembered};
 pub use source::Source;
 pub use spec::{ClusterSpec, Endpoint, SpecError};

@@ -34,8 +34,8 @@ pub struct Document {
     pub body: Bytes,
     /// When the server last said that this is it, by the wall clock.
     pub fetched_at: SystemTime,
-    /// The same, by a clock that nobody sets.
-    proven: Option<Instant>,
+    /// How old it was at most at a moment of a clock that nobody sets.
+    known: (Instant, Duration),
 }
 
 pub(crate) type Fetching = Shared<BoxFuture<'static, Result<Document, FleetError>>>;
@@ -121,15 +121,17 @@ fn is_document(path: &str) -> bool {
 }
 
 impl Document {
-    /// One that is remembered from an earlier run.
+    /// One that is remembered from an earlier run, and is at most so old now.
     pub fn remembered(
         content_type: impl Into<String>,
         etag: Option<String>,
         body: Bytes,
-        fetched_at: SystemTime,
+        age: Duration,
     ) -> Self {
-        let content_type = content_type.into();
-        Self { status: StatusCode::OK, content_type, etag, body, fetched_at, proven: None }
+        let now = SystemTime::now();
+        let fetched_at = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let (content_type, known) = (content_type.into(), (Instant::now(), age));
+        Self { status: StatusCode::OK, content_type, etag, body, fetched_at, known }
     }
 
     pub(crate) fn fetched(
@@ -141,7 +143,7 @@ impl Document {
     ) -> Self {
         let now = SystemTime::now();
         let fetched_at = now.checked_sub(asked_at.elapsed()).unwrap_or(now);
-        Self { status, content_type, etag, body, fetched_at, proven: Some(asked_at) }
+        Self { status, content_type, etag, body, fetched_at, known: (asked_at, Duration::ZERO) }
     }
 
     /// The server said that this is it still.
@@ -151,10 +153,8 @@ impl Document {
 
     /// How long ago the server last said that this is it, at most.
     pub fn age(&self) -> Duration {
-        match self.proven {
-            Some(at) => at.elapsed(),
-            None => self.fetched_at.elapsed().unwrap_or_default(),
-        }
+        let (at, age) = self.known;
+        age.saturating_add(at.elapsed())
     }
 
     fn bytes(&self) -> usize {
@@ -181,6 +181,11 @@ impl Documents {
         let slots = self.slots.lock();
         let filled = slots.iter().filter_map(|(request, slot)| Some((request, slot.document.as_ref()?)));
         filled.map(|(request, document)| (request.clone(), document.clone())).collect()
+    }
+
+    /// Lets go of all.
+    pub(crate) fn clear(&self) {
+        self.slots.lock().values_mut().for_each(|slot| slot.document = None);
     }
 
     /// How many there are, and their bytes.

@@ -33,6 +33,8 @@ pub enum Ended {
     Evicted,
     /// The cluster is reached another way now, and another copy is there.
     Reconnected,
+    /// Another cluster has taken the place of the one that this is of.
+    Replaced,
     /// The cluster left the fleet.
     Removed,
     /// The fleet was shut down.
@@ -340,6 +342,12 @@ impl Kinds {
     /// Forgets what has not started yet.
     pub(crate) fn forget_starting(&self) {
         self.slots.lock().running.retain(|_, slot| slot.entry().is_some());
+    }
+
+    /// Lets go of everything, and of what is being started.
+    pub(crate) fn discard(&self, reason: Ended) {
+        let gone = std::mem::take(&mut self.slots.lock().running);
+        gone.values().filter_map(Slot::entry).for_each(|entry| entry.end(reason));
     }
 
     /// Tells all holders that it is over, and keeps what there is for reading.

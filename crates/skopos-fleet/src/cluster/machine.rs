@@ -72,8 +72,8 @@ pub(crate) enum Input {
     Resumed { ready: bool },
     /// It left the fleet.
     Removed(Arc<str>),
-    /// It is reached another way from now on: what was observed says nothing any more.
-    Redirected,
+    /// It is reached another way from now on, for this reason: what was observed says nothing any more.
+    Redirected(&'static str),
 }
 
 /// What a look found.
@@ -143,14 +143,10 @@ impl Machine {
                 self.to(now, Condition::Connecting, Some(READY.into()))
             }
             Input::Resumed { .. } => false,
-            Input::Redirected if self.state.condition == Condition::Paused => false,
-            Input::Redirected => {
+            Input::Redirected(_) if self.state.condition == Condition::Paused => false,
+            Input::Redirected(why) => {
                 self.begin_anew();
-                self.to(
-                    now,
-                    Condition::Connecting,
-                    Some("its address or credentials changed; connecting".into()),
-                )
+                self.to(now, Condition::Connecting, Some(format!("{why}; connecting").into()))
             }
             Input::Observed(_) if self.state.condition == Condition::Paused => false,
             Input::Observed(observation) => self.observe(now, observation),
@@ -363,7 +359,7 @@ mod tests {
         assert_eq!(bench.after(1, paused()), Condition::Paused);
         assert!(!bench.machine.step(bench.now, paused()), "the same news are none");
         assert_eq!(bench.after(10, bench.failing(3)), Condition::Paused, "not an error");
-        assert_eq!(bench.after(1, Input::Redirected), Condition::Paused);
+        assert_eq!(bench.after(1, Input::Redirected("moved")), Condition::Paused);
         assert_eq!(bench.after(1, Input::Resumed { ready: false }), Condition::Connecting);
         assert!(bench.machine.state().paused.is_none());
         let connected = Observation { connected: true, ..Observation::default() };
@@ -395,7 +391,9 @@ mod tests {
     fn removed_is_the_end() {
         let mut bench = Bench::new();
         bench.after(1, Input::Removed("its Secret was deleted".into()));
-        for input in [bench.well(), paused(), Input::Resumed { ready: true }, Input::Redirected, idle()] {
+        for input in
+            [bench.well(), paused(), Input::Resumed { ready: true }, Input::Redirected("moved"), idle()]
+        {
             assert_eq!(bench.after(1, input), Condition::Removed);
         }
     }

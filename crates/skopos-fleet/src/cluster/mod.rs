@@ -4,6 +4,7 @@
 //!  Cluster (handle) ──▶ Unit ─┬─ Link      connections and informer factory; made once, when somebody needs them
 //!                             ├─ Kinds     what is kept in memory: started on first use, stopped when idle, within a budget
 //!                             ├─ Documents discovery and OpenAPI, for when the server is down
+//!                             ├─ introduction: asks who it is before what was kept of an earlier run is gone on with
 //!                             ├─ Breaker   leaves a server alone that takes connections and answers nothing
 //!                             ├─ Machine   how it stands: pure, from what is observed to what is said
 //!                             └─ one task  that looks at all this once a second (tend)
@@ -11,6 +12,7 @@
 
 mod breaker;
 mod documents;
+mod introduction;
 mod kinds;
 mod machine;
 mod observe;
@@ -27,6 +29,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use kube::client::Body;
+use skopos::checkpoint::{Checkpoint, NoCheckpoint};
 use skopos::transport::TransportBody;
 use skopos::{InformerFactory, LabelSelector, ResourceId, Transport};
 use tokio::sync::watch;
@@ -123,6 +126,13 @@ impl Cluster {
     /// All kinds that are kept now.
     pub fn kinds(&self) -> Vec<CachedKind> {
         self.unit.kinds.all().into_iter().map(CachedKind::new).collect()
+    }
+
+    /// The content of all kinds that are kept now, to be written. That is no use of them: it does not keep them from being
+    /// stopped when nobody else uses them.
+    pub fn checkpoints(&self) -> Vec<(ResourceId, Result<Checkpoint, NoCheckpoint>)> {
+        let kinds = self.unit.kinds.all();
+        kinds.iter().map(|kind| (kind.informer.resource().clone(), kind.informer.checkpoint())).collect()
     }
 
     /// A kind with its content, within `limit`.

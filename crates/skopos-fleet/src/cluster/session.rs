@@ -1,7 +1,6 @@
 //! The way to a cluster: a transport and what lives on it, made once, when somebody needs it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -13,8 +12,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::options::{ClusterOptions, Connector};
+use super::unit::KEEPER_PATIENCE;
 use crate::error::FleetError;
 use crate::id::ClusterId;
+use crate::keeper::Keeper;
 use crate::spec::{ClusterSpec, SpecError};
 
 /// Connections, and the informers on them.
@@ -28,10 +29,14 @@ pub(crate) struct Session {
 pub(crate) struct Link {
     pub(crate) spec: Result<ClusterSpec, SpecError>,
     session: Shared<BoxFuture<'static, Result<Session, FleetError>>>,
-    begun: AtomicBool,
+    /// Cancelled when somebody has asked for the session.
+    begun: CancellationToken,
     /// Told when somebody has asked for the session first.
     begins: Arc<Notify>,
     parked: Mutex<Option<Arc<str>>>,
+    /// Cancelled when the server may be listed and watched: it is not another cluster than the one whose content is there.
+    pub(crate) admitted: CancellationToken,
+    woken: Notify,
     /// Cancelled: there is another way now.
     pub(crate) superseded: CancellationToken,
 }
@@ -43,22 +48,34 @@ impl Link {
         spec: Result<ClusterSpec, SpecError>,
         options: &Arc<ClusterOptions>,
         connector: &Connector,
+        keeper: Option<&Arc<dyn Keeper>>,
         begins: Arc<Notify>,
     ) -> Arc<Self> {
-        let making = make(id.clone(), spec.clone(), options.clone(), connector.clone());
+        let admitted = CancellationToken::new();
+        let making = make(Making {
+            id: id.clone(),
+            spec: spec.clone(),
+            options: options.clone(),
+            connector: connector.clone(),
+            keeper: keeper.cloned(),
+            admitted: admitted.clone(),
+        });
         Arc::new(Self {
             spec,
             session: making.boxed().shared(),
-            begun: AtomicBool::new(false),
+            begun: CancellationToken::new(),
             begins,
             parked: Mutex::default(),
+            admitted,
+            woken: Notify::new(),
             superseded: CancellationToken::new(),
         })
     }
 
     /// The session; made by the first who asks, for all who ask meanwhile. No connection is made for it.
     pub(crate) async fn session(&self) -> Result<Session, FleetError> {
-        if !self.begun.swap(true, Ordering::Relaxed) {
+        if !self.begun.is_cancelled() {
+            self.begun.cancel();
             self.begins.notify_one();
         }
         let session = self.session.clone().await?;
@@ -77,7 +94,12 @@ impl Link {
 
     /// Whether anybody has asked for the session.
     pub(crate) fn is_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+        self.begun.is_cancelled()
+    }
+
+    /// Waits until somebody asks for the session.
+    pub(crate) async fn begins(&self) {
+        self.begun.cancelled().await;
     }
 
     /// Why no session can be made, if that was found.
@@ -108,12 +130,18 @@ impl Link {
             session.transport.wake();
             session.factory.retry_now();
         }
+        self.woken.notify_waiters();
+    }
+
+    /// Waits for the next [`Link::wake`].
+    pub(crate) async fn woken(&self) {
+        self.woken.notified().await;
     }
 
     /// Ends it, if there is anything to end; `false` if something was left after `limit`.
     pub(crate) async fn close(&self, limit: Duration) -> bool {
         self.superseded.cancel();
-        if !self.begun.load(Ordering::Relaxed) {
+        if !self.is_begun() {
             return true;
         }
         let deadline = Instant::now() + limit;
@@ -127,12 +155,18 @@ impl Link {
     }
 }
 
-async fn make(
+/// What a session is made of.
+struct Making {
     id: ClusterId,
     spec: Result<ClusterSpec, SpecError>,
     options: Arc<ClusterOptions>,
     connector: Connector,
-) -> Result<Session, FleetError> {
+    keeper: Option<Arc<dyn Keeper>>,
+    admitted: CancellationToken,
+}
+
+async fn make(making: Making) -> Result<Session, FleetError> {
+    let Making { id, spec, options, connector, keeper, admitted } = making;
     let unusable = |reason: String| FleetError::Config { cluster: id.clone(), reason: reason.into() };
     let spec = spec.map_err(|error| unusable(error.to_string()))?;
     let transport = {
@@ -142,6 +176,15 @@ async fn make(
     };
     let transport = transport.map_err(|panic| unusable(panic.to_string()))?;
     let transport = transport.map_err(|error| unusable(error.to_string()))?;
-    let factory = InformerFactory::new(transport.clone(), options.factory.clone());
+    let mut of_factory = options.factory.clone();
+    if let Some(keeper) = keeper {
+        let identity = tokio::time::timeout(KEEPER_PATIENCE, keeper.identity(&id)).await;
+        of_factory.cluster = identity.ok().flatten();
+    }
+    if of_factory.cluster.is_none() {
+        // Nothing is there that could be of another.
+        admitted.cancel();
+    }
+    let factory = InformerFactory::new(transport.behind(admitted), of_factory);
     Ok(Session { transport, factory })
 }

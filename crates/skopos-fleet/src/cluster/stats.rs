@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::machine::ClusterState;
 use super::unit::Unit;
 use crate::id::ClusterId;
+use crate::keeper::KeptStats;
 
 /// A look at a cluster.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct ClusterStats {
     pub requests: u64,
     /// Those of them that were not answered.
     pub request_failures: u64,
+    /// How it stands with what is kept of it over restarts, if anything is.
+    pub kept: Option<KeptStats>,
 }
 
 /// A look at one kind of a cluster.
@@ -72,6 +75,7 @@ impl Unit {
             document_bytes,
             requests,
             request_failures,
+            kept: self.keeper.as_ref().and_then(|keeper| keeper.stats(&self.id)),
         }
     }
 }

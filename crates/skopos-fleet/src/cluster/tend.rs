@@ -60,16 +60,22 @@ async fn run(unit: &Arc<Unit>) {
 /// Begins with what was kept of an earlier run.
 async fn remember(unit: &Arc<Unit>) {
     let Some(keeper) = unit.keeper.clone() else { return };
+    // However it ends: nothing more is to be waited for.
+    let _recalled = unit.recalled.clone().drop_guard();
     let Ok(remembered) = timeout(KEEPER_PATIENCE, keeper.remembered(&unit.id)).await else {
         tracing::warn!(cluster = %unit.id, "what was kept of the cluster was not to be had in time");
         return;
     };
     unit.documents.remember(remembered.documents, &unit.options);
+    let mut starts = Vec::new();
     for resource in remembered.kinds {
-        if let Err(error) = unit.start_kind(&resource, unit.options.kinds.contains(&resource)) {
-            tracing::warn!(%error, "a kind of an earlier run is not started");
+        match unit.start_kind(&resource, unit.options.kinds.contains(&resource)) {
+            Ok(starting) => starts.push(starting),
+            Err(error) => tracing::warn!(%error, "a kind of an earlier run is not started"),
         }
     }
+    // Each is bounded by itself.
+    futures::future::join_all(starts).await;
 }
 
 struct Tender<'a> {

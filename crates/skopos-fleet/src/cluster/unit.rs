@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::documents::{Document, DocumentRequest, Documents, Fetch, Fetching};
+use super::introduction::introduce;
 use super::kinds::{CachedKind, Ended, Entry, Kinds, Starting};
 use super::machine::{ClusterState, Condition, Input, Machine, Paused};
 use super::options::{ClusterOptions, Connector};
@@ -42,6 +43,8 @@ pub(crate) struct Unit {
     /// There is something for the task that tends it.
     pub(crate) stirred: Arc<Notify>,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    /// Cancelled when all that was kept of an earlier run is there.
+    pub(crate) recalled: CancellationToken,
     pub(crate) stop: CancellationToken,
     /// Cancelled when it left the fleet.
     pub(crate) left: CancellationToken,
@@ -70,8 +73,8 @@ pub(crate) struct UnitParts {
     pub(crate) stop: CancellationToken,
 }
 
-/// How long a keeper may take for one answer.
-pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a keeper may take for one answer. After a restart there are many to give.
+pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often a kind that somebody waits for is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -88,7 +91,13 @@ impl Unit {
         let machine = Machine::new(Instant::now(), parts.options.unreachable_after);
         let state = Arc::new(machine.state().clone());
         let stirred = Arc::new(Notify::new());
-        let link = Link::new(&parts.id, parts.spec, &parts.options, &parts.connector, stirred.clone());
+        let keeper = parts.keeper.as_ref();
+        let link =
+            Link::new(&parts.id, parts.spec, &parts.options, &parts.connector, keeper, stirred.clone());
+        let recalled = CancellationToken::new();
+        if keeper.is_none() {
+            recalled.cancel();
+        }
         let unit = Arc::new(Self {
             link: ArcSwap::new(link),
             id: parts.id,
@@ -99,6 +108,7 @@ impl Unit {
             states: watch::Sender::new(state.clone()),
             stirred,
             keeper: parts.keeper,
+            recalled,
             stop: parts.stop,
             left: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -111,6 +121,7 @@ impl Unit {
             request_failures: AtomicU64::new(0),
         });
         unit.tasks.spawn(super::tend::tend(unit.clone()));
+        unit.introduce(&unit.link());
         unit
     }
 
@@ -205,18 +216,53 @@ impl Unit {
         if self.left.is_cancelled() {
             return;
         }
-        let new = Link::new(&self.id, spec, &self.options, &self.connector, self.stirred.clone());
+        let new = self.renew(spec);
+        self.kinds.forget_starting();
+        let kinds = self.kinds.all();
+        old.superseded.cancel();
+        self.step(Input::Redirected("its address or credentials changed"));
+        self.stirred.notify_one();
+        let (unit, old) = (self.clone(), old.clone());
+        self.tasks.spawn(async move { unit.move_over(kinds, &old, &new).await });
+    }
+
+    /// Where the link leads is another cluster than the one that all content is of: everything begins anew.
+    pub(crate) fn begin_anew(self: &Arc<Self>, old: &Arc<Link>) {
+        if self.left.is_cancelled() || !Arc::ptr_eq(old, &self.link()) {
+            return;
+        }
+        self.renew(old.spec.clone());
+        self.kinds.discard(Ended::Replaced);
+        self.documents.clear();
+        self.step(Input::Redirected("another cluster is in its place"));
+        self.stirred.notify_one();
+        let (old, limit) = (old.clone(), self.options.shutdown_limit);
+        self.tasks.spawn(async move {
+            old.close(limit).await;
+        });
+    }
+
+    /// Another link in the place of the one that there is.
+    fn renew(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) -> Arc<Link> {
+        let keeper = self.keeper.as_ref();
+        let new = Link::new(&self.id, spec, &self.options, &self.connector, keeper, self.stirred.clone());
         if let Some(paused) = &self.state().paused {
             new.park(paused.to_string().into());
         }
         self.link.store(new.clone());
-        self.kinds.forget_starting();
-        let kinds = self.kinds.all();
-        old.superseded.cancel();
-        self.step(Input::Redirected);
-        self.stirred.notify_one();
-        let (unit, old) = (self.clone(), old.clone());
-        self.tasks.spawn(async move { unit.move_over(kinds, &old, &new).await });
+        self.introduce(&new);
+        new
+    }
+
+    /// Has the server asked who it is, if anybody wants to know.
+    fn introduce(self: &Arc<Self>, link: &Arc<Link>) {
+        if let Some(keeper) = self.keeper.clone() {
+            let introduction = introduce(self.clone(), link.clone(), keeper);
+            let (stop, superseded) = (self.stop.clone(), link.superseded.clone());
+            self.tasks.spawn(async move {
+                stop.run_until_cancelled(superseded.run_until_cancelled(introduction)).await;
+            });
+        }
     }
 
     /// Moves every kind to the new way, each when it has content there; then ends the old one.
@@ -253,6 +299,14 @@ impl Unit {
         self.link().close(self.options.shutdown_limit).await
     }
 
+    /// Ends lists and watches alone.
+    pub(crate) async fn freeze(&self, limit: Duration) -> bool {
+        match self.link().made() {
+            Some(session) => session.factory.freeze(limit).await,
+            None => true,
+        }
+    }
+
     /// Ends it, and waits until nothing is left.
     pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
         self.stop.cancel();
@@ -277,10 +331,17 @@ impl Unit {
         limit: Duration,
     ) -> Result<CachedKind, FleetError> {
         let begun = Instant::now();
-        if let Some(kind) = self.kinds.get(resource).map(CachedKind::new).filter(CachedKind::has_content) {
+        let with_content = || self.kinds.get(resource).map(CachedKind::new).filter(CachedKind::has_content);
+        if let Some(kind) = with_content() {
             return Ok(kind);
         }
-        let waiting = self.stop.run_until_cancelled(self.await_kind(resource));
+        let waiting = self.stop.run_until_cancelled(async {
+            self.recalled.cancelled().await;
+            match with_content() {
+                Some(kind) => Ok(kind),
+                None => self.await_kind(resource).await,
+            }
+        });
         match timeout_at(begun + limit, waiting).await {
             Ok(Some(result)) => result,
             Ok(None) => Err(FleetError::Closed),
@@ -374,24 +435,22 @@ impl Unit {
 
     /// Starts a kind over a link. Holds nothing of the unit, which holds it.
     fn starting(&self, link: Arc<Link>, resource: ResourceId, pinned: bool) -> Starting {
-        let (id, options, keeper) = (self.id.clone(), self.options.clone(), self.keeper.clone());
+        let (id, options) = (self.id.clone(), self.options.clone());
+        // Later there was something newer in memory, and readers are not to see what was before that.
+        let keeper = self.keeper.clone().filter(|_| !self.recalled.is_cancelled());
         let starting = async move {
             let session = link.session().await?;
             let mut chosen = options.informer.options(&id, &resource);
-            if let Some(keeper) = &keeper {
-                let prepared = timeout(KEEPER_PATIENCE, keeper.prepare(&id, &resource, chosen.clone())).await;
-                chosen = prepared.unwrap_or(chosen);
+            if let Some((keeper, identity)) = keeper.zip(session.factory.cluster()) {
+                let preparing = keeper.prepare(&id, &identity, &resource, chosen.clone());
+                chosen = timeout(KEEPER_PATIENCE, preparing).await.unwrap_or(chosen);
             }
             let informer = session.factory.raw(&api_resource(&resource), chosen);
             let informer = informer.map_err(|error| match session.factory.is_closed() {
                 true => FleetError::Closed,
                 false => FleetError::Config { cluster: id.clone(), reason: error.to_string().into() },
             })?;
-            let entry = Entry::new(informer, pinned);
-            if let Some(keeper) = &keeper {
-                keeper.started(&id, &CachedKind::new(entry.clone()));
-            }
-            Ok(entry)
+            Ok(Entry::new(informer, pinned))
         };
         starting.boxed().shared()
     }
@@ -405,7 +464,7 @@ impl Unit {
         match ended {
             Ended::Removed => FleetError::Removed { cluster, since: self.state().since },
             Ended::Closed => FleetError::Closed,
-            Ended::Idle | Ended::Evicted | Ended::Reconnected => {
+            Ended::Idle | Ended::Evicted | Ended::Reconnected | Ended::Replaced => {
                 let reason = "it was let go before it was complete; ask again".into();
                 FleetError::Budget { cluster, resource, reason }
             }
@@ -479,6 +538,8 @@ impl Unit {
         if let Some(document) = self.documents.young(request, self.options.document_age) {
             return Ok(document);
         }
+        // What is kept of an earlier run is better than nothing.
+        let _ = timeout_at(begun + limit, self.recalled.cancelled()).await;
         let refusal = self.is_over().map_or_else(|| self.check_answers(false), Err);
         if let Err(refusal) = refusal {
             return self.documents.get(request).ok_or(refusal);

@@ -215,7 +215,16 @@ impl Fleet {
         self.core.stop.is_cancelled()
     }
 
-    /// Ends everything: sources, then what the keeper has left to do (at most 10 s), then all clusters at once. Returns
+    /// Ends all lists and watches, so that nothing in memory changes any more: what is told from now on is the last that this
+    /// process tells. Requests are passed on as before. To be called before [`Fleet::shutdown`] by whoever has watchers that
+    /// are to go on where they were. Returns whether that was done within `limit`.
+    pub async fn freeze(&self, limit: Duration) -> bool {
+        let members = self.members();
+        let freezes = members.values().map(|cluster| cluster.unit.freeze(limit));
+        futures::future::join_all(freezes).await.into_iter().all(|frozen| frozen)
+    }
+
+    /// Ends everything: sources, then all clusters at once, then what the keeper has left to do (at most 10 s). Returns
     /// whether nothing was left after `limit`. What was in memory stays readable for whoever holds it.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
@@ -223,9 +232,6 @@ impl Fleet {
         core.sources_stop.cancel();
         core.sources.close();
         let mut complete = timeout_at(deadline, core.sources.wait()).await.is_ok();
-        core.keeper_stop.cancel();
-        core.keepers.close();
-        complete &= timeout_at(deadline.min(Instant::now() + KEEPER_END), core.keepers.wait()).await.is_ok();
         core.stop.cancel();
         core.tasks.close();
         let members = self.members();
@@ -233,6 +239,10 @@ impl Fleet {
         let ends = members.values().map(|cluster| cluster.unit.shutdown(left));
         complete &= futures::future::join_all(ends).await.into_iter().all(|complete| complete);
         complete &= timeout_at(deadline, core.tasks.wait()).await.is_ok();
+        // Now nothing changes any more: what it keeps is the last that anybody was told.
+        core.keeper_stop.cancel();
+        core.keepers.close();
+        complete &= timeout_at(deadline.min(Instant::now() + KEEPER_END), core.keepers.wait()).await.is_ok();
         core.news.tell();
         complete
     }

@@ -1,5 +1,6 @@
 //! Fleets of test servers in memory, in virtual time.
 
+mod checkpoints;
 mod documents;
 mod isolation;
 mod kinds;

@@ -1,0 +1,515 @@
+//! What is kept of which cluster, and when.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use skopos::checkpoint::{Checkpoint, CheckpointLimits, Foreign, WallClock};
+use skopos::{Form, InformerOptions, ResourceId};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::documents;
+use super::folder::Folder;
+use super::index::Index;
+use super::names::{self, REFUSED};
+use super::refusal::{Refusal, RefusalReason};
+use super::store::{Content, FileName, Store};
+use crate::cluster::{Cluster, Condition};
+use crate::fleet::{Fleet, Members};
+use crate::id::ClusterId;
+use crate::keeper::{Keeper, KeptStats, Remembered};
+
+/// How a [`CheckpointKeeper`] keeps.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct KeeperOptions {
+    /// How often what has changed is written. Default 30 s.
+    pub every: Duration,
+    /// What is written to and accepted of the file of one kind. Default: 1,000,000 objects of 4 GiB of JSON.
+    pub limits: CheckpointLimits,
+    /// What the documents of one cluster may take, in bytes. Default 64 MiB.
+    pub document_bytes: usize,
+    /// What all files may take, in bytes. Above it no further kinds are kept. Default 16 GiB.
+    pub total_bytes: u64,
+    /// The most kinds of one cluster that are started because there are files of them. Default 256.
+    pub kinds: usize,
+    /// Which kinds may be kept; files of others are removed. Default: all.
+    pub admits: Admits,
+    /// How long files stay of clusters that nobody has named since they were written, and since the process began. Default
+    /// 24 h.
+    pub orphans: Duration,
+    /// How long the last writing may take, when the fleet is shut down. Default 5 s.
+    pub end: Duration,
+    /// The clock by which ages go on over a restart.
+    pub clock: WallClock,
+}
+
+/// Chooses the kinds that may be kept.
+#[derive(Clone)]
+pub struct Admits(Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>);
+
+/// Keeps the clusters of a fleet in a [`Store`]. To be given to [`FleetOptions::keeper`](crate::FleetOptions).
+pub struct CheckpointKeeper {
+    store: Arc<dyn Store>,
+    options: KeeperOptions,
+    folders: Mutex<BTreeMap<ClusterId, Arc<Folder>>>,
+    sizes: Mutex<BTreeMap<FileName, u64>>,
+    refusals: Mutex<VecDeque<Refusal>>,
+    refused: AtomicU64,
+    /// Files are taken apart by a few at a time.
+    reading: Semaphore,
+    began: Instant,
+}
+
+/// So many refusals are remembered one by one.
+const MOST_REFUSALS: usize = 100;
+
+/// So many files are read at a time, and so many clusters written.
+const AT_ONCE: usize = 4;
+
+/// How often it is looked for files that belong to nobody.
+const TIDY: Duration = Duration::from_secs(600);
+
+/// What is younger may just be being written.
+const SETTLED: Duration = Duration::from_secs(60);
+
+// === impl KeeperOptions ===
+
+impl Default for KeeperOptions {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(30),
+            limits: CheckpointLimits::default(),
+            document_bytes: 64 << 20,
+            total_bytes: 16 << 30,
+            kinds: 256,
+            admits: Admits::new(|_| true),
+            orphans: Duration::from_secs(24 * 3600),
+            end: Duration::from_secs(5),
+            clock: WallClock::system(),
+        }
+    }
+}
+
+impl Admits {
+    /// Those that this function says.
+    pub fn new(admits: impl Fn(&ResourceId) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(admits))
+    }
+
+    fn admits(&self, resource: &ResourceId) -> bool {
+        (self.0)(resource)
+    }
+}
+
+impl fmt::Debug for Admits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admits")
+    }
+}
+
+// === impl CheckpointKeeper ===
+
+impl CheckpointKeeper {
+    /// Keeps in this store.
+    pub fn new(store: impl Store, options: KeeperOptions) -> Self {
+        Self {
+            store: Arc::new(store),
+            options,
+            folders: Mutex::default(),
+            sizes: Mutex::default(),
+            refusals: Mutex::default(),
+            refused: AtomicU64::new(0),
+            reading: Semaphore::new(AT_ONCE),
+            began: Instant::now(),
+        }
+    }
+
+    /// The latest files that were refused, at most 100.
+    pub fn refusals(&self) -> Vec<Refusal> {
+        self.refusals.lock().iter().cloned().collect()
+    }
+
+    /// How many files were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Writes what has changed of all clusters, and with it what has only moved on. Returns when all is on the disk.
+    pub async fn save_now(&self, fleet: &Fleet) {
+        self.save_all(fleet, true, &CancellationToken::new()).await;
+    }
+
+    async fn save_all(&self, fleet: &Fleet, all: bool, stop: &CancellationToken) {
+        let members: Vec<Cluster> = fleet.members().values().cloned().collect();
+        let saves = futures::stream::iter(members);
+        saves
+            .for_each_concurrent(AT_ONCE, |cluster| async move { self.save(&cluster, all, stop).await })
+            .await;
+    }
+
+    /// Writes what has changed of one cluster. A file that is begun is ended before it gives way to `stop`.
+    async fn save(&self, cluster: &Cluster, all: bool, stop: &CancellationToken) {
+        if cluster.state().condition == Condition::Removed || stop.is_cancelled() {
+            return;
+        }
+        let folder = self.folder(cluster.id()).await;
+        let _writing = folder.writing.lock().await;
+        let Some(identity) = folder.identity() else { return };
+        let taken = Instant::now();
+        let (mut running, mut problem) = (BTreeSet::new(), None);
+        for (resource, checkpoint) in cluster.checkpoints() {
+            running.insert(resource.clone());
+            if stop.is_cancelled() {
+                return;
+            }
+            let whole = checkpoint.ok().filter(|whole| whole.cluster() == Some(&*identity));
+            let Some(checkpoint) = whole.filter(|_| self.options.admits.admits(&resource)) else { continue };
+            if let Err(error) = self.save_kind(&folder, &resource, checkpoint, taken, all).await {
+                problem = Some(format!("{resource} is not kept: {error}"));
+            }
+        }
+        if cluster.unit.recalled.is_cancelled() {
+            for gone in folder.others(&running) {
+                self.drop_kind(&folder, &gone).await;
+            }
+        }
+        let index = self.save_index(&folder).await;
+        let documents = self.save_documents(&folder, &identity, cluster, all).await;
+        if let Err(error) = index.and(documents) {
+            problem = Some(error.to_string());
+        }
+        // What was refused stays told.
+        let silent = problem.is_none() && folder.stats().refused > 0;
+        if !silent
+            && folder.trouble(problem.clone())
+            && let Some(problem) = problem
+        {
+            tracing::warn!(cluster = %folder.cluster, problem, "checkpoints");
+        }
+    }
+
+    async fn save_kind(
+        &self,
+        folder: &Folder,
+        resource: &ResourceId,
+        checkpoint: Checkpoint,
+        taken: Instant,
+        all: bool,
+    ) -> io::Result<()> {
+        let mark = checkpoint.mark();
+        let Some(file) = names::kind(&folder.name, resource) else { return Ok(()) };
+        if !folder.is_due(resource, &mark, taken, all) {
+            return Ok(());
+        }
+        let limits = &self.options.limits;
+        if checkpoint.json_bytes() > limits.bytes || checkpoint.objects() > limits.objects {
+            // An older one would be of no use for long.
+            self.drop_kind(folder, resource).await;
+            return Err(io::Error::other("it has more objects or bytes than one file may have"));
+        }
+        let full = || {
+            let most = self.options.total_bytes;
+            io::Error::other(format!("all files together would have more than {most} bytes"))
+        };
+        if !self.sizes.lock().contains_key(&file) && self.total() >= self.options.total_bytes {
+            return Err(full());
+        }
+        let bytes = self.write(&file, Content::Checkpoint(checkpoint)).await?;
+        folder.saved(resource, mark, bytes, taken);
+        if self.total() > self.options.total_bytes {
+            self.drop_kind(folder, resource).await;
+            return Err(full());
+        }
+        Ok(())
+    }
+
+    async fn drop_kind(&self, folder: &Folder, resource: &ResourceId) {
+        folder.removed(resource);
+        if let Some(file) = names::kind(&folder.name, resource) {
+            self.remove(&file).await;
+        }
+    }
+
+    async fn save_index(&self, folder: &Folder) -> io::Result<()> {
+        let Some(index) = folder.index() else { return Ok(()) };
+        let bytes = index.encode(&folder.cluster);
+        self.write(&names::index(&folder.name), Content::Bytes(bytes.into())).await?;
+        folder.index_saved(index);
+        Ok(())
+    }
+
+    async fn save_documents(
+        &self,
+        folder: &Folder,
+        identity: &str,
+        cluster: &Cluster,
+        all: bool,
+    ) -> io::Result<()> {
+        let documents = cluster.documents();
+        let bytes: usize = documents.iter().map(|(_, document)| document.body.len()).sum();
+        // With room for what is said of them.
+        if bytes > self.options.document_bytes / 2 || !folder.are_documents_due(&documents, all) {
+            return Ok(());
+        }
+        let (identity, clock, copy) = (identity.to_owned(), self.options.clock.clone(), documents.clone());
+        let encoded = blocking(move || documents::encode(&identity, &copy, &clock)).await?;
+        let bytes = self.write(&names::documents(&folder.name), Content::Bytes(encoded.into())).await?;
+        folder.documents_saved(documents, bytes);
+        Ok(())
+    }
+
+    /// What is known of the files of a cluster; what its index says is read first.
+    async fn folder(&self, cluster: &ClusterId) -> Arc<Folder> {
+        let folder = {
+            let mut folders = self.folders.lock();
+            let folder = folders.entry(cluster.clone()).or_insert_with(|| Arc::new(Folder::new(cluster)));
+            folder.clone()
+        };
+        let open = async {
+            let (file, id) = (names::index(&folder.name), cluster.clone());
+            if let Some(index) = self.read(&folder, &file, move |reader| Index::decode(reader, &id)).await {
+                folder.open(index);
+            }
+        };
+        folder.opened.get_or_init(|| open).await;
+        folder
+    }
+
+    /// Reads a file and takes it apart. `None` if there is none, or it is refused.
+    async fn read<T: Send + 'static>(
+        &self,
+        folder: &Folder,
+        file: &FileName,
+        decode: impl FnOnce(&mut (dyn Read + Send)) -> Result<T, RefusalReason> + Send + 'static,
+    ) -> Option<T> {
+        // Never closed.
+        let _one_of_few = self.reading.acquire().await.ok()?;
+        let decoded = match self.store.read(file).await {
+            Ok(mut reader) => {
+                let decoded = spawn_blocking(move || decode(&mut *reader)).await;
+                decoded.unwrap_or_else(|error| Err(RefusalReason::Unreadable(error.to_string())))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Err(RefusalReason::Unreadable(error.to_string())),
+        };
+        match decoded {
+            Ok(decoded) => Some(decoded),
+            Err(reason) => {
+                self.refuse(folder, file, reason).await;
+                None
+            }
+        }
+    }
+
+    async fn refuse(&self, folder: &Folder, file: &FileName, reason: RefusalReason) {
+        tracing::warn!(cluster = %folder.cluster, %file, %reason, "a checkpoint is refused");
+        folder.refused(format!("{file} was refused: {reason}"));
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        match reason {
+            RefusalReason::Damaged(_) => {
+                if let Err(error) = self.store.rename(file, &file.with(REFUSED)).await {
+                    tracing::warn!(%file, %error, "it cannot be moved aside");
+                }
+            }
+            RefusalReason::Foreign(_) => self.remove(file).await,
+            RefusalReason::Unreadable(_) | RefusalReason::Ageless => {}
+        }
+        let mut refusals = self.refusals.lock();
+        if refusals.len() == MOST_REFUSALS {
+            refusals.pop_front();
+        }
+        refusals.push_back(Refusal { file: file.clone(), reason, at: SystemTime::now() });
+    }
+
+    async fn write(&self, file: &FileName, content: Content) -> io::Result<u64> {
+        let bytes = self.store.write(file, content).await?;
+        self.sizes.lock().insert(file.clone(), bytes);
+        Ok(bytes)
+    }
+
+    async fn remove(&self, file: &FileName) {
+        self.sizes.lock().remove(file);
+        if let Err(error) = self.store.remove(file).await {
+            tracing::warn!(%file, %error, "a file that is not needed any more cannot be removed");
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.sizes.lock().values().sum()
+    }
+
+    /// Looks what is there; removes what belongs to nobody.
+    async fn tidy(&self, members: &Members) {
+        let files = match self.store.list().await {
+            Ok(files) => files,
+            Err(error) => return tracing::warn!(%error, "the checkpoints cannot be listed"),
+        };
+        let folders: BTreeMap<String, Option<Arc<Folder>>> = {
+            let known = self.folders.lock();
+            let of = |id: &ClusterId| (names::folder(id), known.get(id).cloned());
+            members.keys().map(of).collect()
+        };
+        let age = |modified: SystemTime| modified.elapsed().unwrap_or_default();
+        let mut youngest: BTreeMap<String, Duration> = BTreeMap::new();
+        for file in &files {
+            let age = age(file.modified);
+            let of_folder = youngest.entry(file.name.folder().to_owned()).or_insert(age);
+            *of_folder = age.min(*of_folder);
+        }
+        let mut sizes = BTreeMap::new();
+        for file in files {
+            let settled = age(file.modified) >= SETTLED;
+            let superfluous = match folders.get(file.name.folder()) {
+                // Nothing was read of it yet.
+                Some(None) => false,
+                Some(Some(folder)) => {
+                    let refused = file.name.file().ends_with(REFUSED);
+                    settled && !refused && folder.opened.initialized() && !folder.files().contains(&file.name)
+                }
+                // However old they are: first everybody has to have had the time to name them.
+                None if self.began.elapsed() < self.options.orphans => false,
+                None => youngest.get(file.name.folder()).is_some_and(|age| *age >= self.options.orphans),
+            };
+            match superfluous {
+                true => self.remove(&file.name).await,
+                false => drop(sizes.insert(file.name, file.bytes)),
+            }
+        }
+        *self.sizes.lock() = sizes;
+    }
+
+    async fn forget(&self, folder: &Folder, identity: Option<&str>) {
+        let kinds = folder.begin_anew(identity);
+        // Last: without it the others are nobody's.
+        let files = kinds.iter().filter_map(|resource| names::kind(&folder.name, resource));
+        let files: Vec<FileName> =
+            files.chain([names::documents(&folder.name), names::index(&folder.name)]).collect();
+        for file in files {
+            self.remove(&file.with(REFUSED)).await;
+            self.remove(&file).await;
+        }
+    }
+}
+
+impl Keeper for CheckpointKeeper {
+    fn identity<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Option<String>> {
+        Box::pin(async move { self.folder(cluster).await.identity().as_deref().map(str::to_owned) })
+    }
+
+    fn remembered<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Remembered> {
+        Box::pin(async move {
+            let folder = self.folder(cluster).await;
+            let Some(identity) = folder.identity() else { return Remembered::default() };
+            let (mut kinds, barred): (Vec<_>, Vec<_>) =
+                folder.indexed().into_iter().partition(|resource| self.options.admits.admits(resource));
+            for resource in barred {
+                self.drop_kind(&folder, &resource).await;
+            }
+            kinds.truncate(self.options.kinds);
+            let (most, clock) = (self.options.document_bytes, self.options.clock.clone());
+            let decode =
+                move |reader: &mut (dyn Read + Send)| documents::decode(&identity, reader, most, &clock);
+            let documents = self.read(&folder, &names::documents(&folder.name), decode).await;
+            Remembered { kinds, documents: documents.unwrap_or_default() }
+        })
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        cluster: &'a ClusterId,
+        identity: &'a str,
+        resource: &'a ResourceId,
+        options: InformerOptions,
+    ) -> BoxFuture<'a, InformerOptions> {
+        Box::pin(async move {
+            let folder = self.folder(cluster).await;
+            let file = names::kind(&folder.name, resource).filter(|_| self.options.admits.admits(resource));
+            let Some(file) = file.filter(|_| folder.identity().as_deref() == Some(identity)) else {
+                return options;
+            };
+            let limits = self.options.limits.clone();
+            let (whose, which, wanted) = (identity.to_owned(), resource.clone(), options.clone());
+            let decode = move |reader: &mut (dyn Read + Send)| {
+                let checkpoint = Checkpoint::read_from(reader, &limits).map_err(RefusalReason::of)?;
+                if checkpoint.cluster() != Some(&whose) {
+                    let found = checkpoint.cluster().unwrap_or("no name").to_owned();
+                    return Err(Foreign { what: "cluster", expected: whose, found }.into());
+                }
+                checkpoint.fits(&which, Form::Full, &wanted)?;
+                Ok(checkpoint)
+            };
+            let Some(checkpoint) = self.read(&folder, &file, decode).await else { return options };
+            let bytes = self.sizes.lock().get(&file).copied().unwrap_or_default();
+            let age = checkpoint.written_at().elapsed().unwrap_or_default();
+            folder.restored(resource, checkpoint.mark(), bytes, age);
+            options.restored(checkpoint)
+        })
+    }
+
+    fn identified<'a>(&'a self, cluster: &'a ClusterId, identity: Option<&'a str>) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let folder = self.folder(cluster).await;
+            let _writing = folder.writing.lock().await;
+            if identity.is_none() {
+                let problem = "the server does not let its namespace kube-system be read, by which it is known again: \
+                               nothing of it is kept";
+                folder.trouble(Some(problem.to_owned()));
+            }
+            if folder.identity().as_deref() != identity {
+                self.forget(&folder, identity).await;
+            }
+        })
+    }
+
+    fn forgotten<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let folder = self.folder(cluster).await;
+            let _writing = folder.writing.lock().await;
+            self.forget(&folder, None).await;
+            self.folders.lock().remove(cluster);
+        })
+    }
+
+    fn run(self: Arc<Self>, fleet: Fleet, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let mut tidy_at = Instant::now();
+            loop {
+                if Instant::now() >= tidy_at {
+                    tidy_at = Instant::now() + TIDY;
+                    self.tidy(&fleet.members()).await;
+                }
+                if stop.run_until_cancelled(tokio::time::sleep(self.options.every)).await.is_none() {
+                    break;
+                }
+                self.save_all(&fleet, false, &stop).await;
+            }
+            if timeout(self.options.end, self.save_now(&fleet)).await.is_err() {
+                tracing::warn!("not all checkpoints could be written in time: older ones are left");
+            }
+        })
+    }
+
+    fn stats(&self, cluster: &ClusterId) -> Option<KeptStats> {
+        self.folders.lock().get(cluster).map(|folder| folder.stats())
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+impl fmt::Debug for CheckpointKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckpointKeeper").field("options", &self.options).finish_non_exhaustive()
+    }
+}

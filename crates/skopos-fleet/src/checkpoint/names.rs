@@ -1,0 +1,112 @@
+//! Names of files for whatever a cluster and a kind are called.
+
+use sha2::{Digest as _, Sha256};
+use skopos::ResourceId;
+
+use super::store::FileName;
+use crate::id::ClusterId;
+
+/// The file that says whose files these are.
+const INDEX: &str = "index";
+
+/// The file with the documents.
+const DOCUMENTS: &str = "documents";
+
+/// What the name of a kind's file ends in.
+const KIND: &str = ".skopos";
+
+/// What is behind the name of a file that was refused.
+pub(super) const REFUSED: &str = ".refused";
+
+/// The longest name of a folder that is written out. No file system allows less than 255.
+const MOST: usize = 180;
+
+pub(super) fn index(folder: &str) -> FileName {
+    FileName::new(folder, INDEX)
+}
+
+pub(super) fn documents(folder: &str) -> FileName {
+    FileName::new(folder, DOCUMENTS)
+}
+
+/// `None` for a kind whose names no server could serve.
+pub(super) fn kind(folder: &str, resource: &ResourceId) -> Option<FileName> {
+    let group = if resource.group.is_empty() { "core" } else { &resource.group };
+    let part = |text: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        !text.is_empty() && text.bytes().all(plain) && !text.starts_with('.')
+    };
+    let ResourceId { version, plural, .. } = resource;
+    let fits =
+        [group, version, plural].into_iter().all(part) && !version.contains('.') && !plural.contains('.');
+    let name = format!("{group}.{version}.{plural}{KIND}");
+    (fits && name.len() <= MOST).then(|| FileName::new(folder, name))
+}
+
+/// The folder of a cluster: its name where that is in lower case, and otherwise one that no file system takes for another's.
+pub(super) fn folder(cluster: &ClusterId) -> String {
+    let mut name = String::new();
+    for (at, byte) in cluster.as_str().bytes().enumerate() {
+        match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => name.push(byte.into()),
+            // Neither hidden, nor cut off where a name may not end in one.
+            b'.' if at > 0 && at + 1 < cluster.as_str().len() => name.push('.'),
+            other => name.push_str(&format!("={other:02x}")),
+        }
+    }
+    if name.len() <= MOST {
+        return name;
+    }
+    let hash: String = Sha256::digest(cluster.as_str()).iter().map(|byte| format!("{byte:02x}")).collect();
+    // No encoded byte begins with an `h`.
+    format!("=h{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_cluster_has_the_folder_of_another_or_none() {
+        let long = ["x".repeat(253), "X".repeat(253), format!("{}y", "x".repeat(252))];
+        let names =
+            ["a", "A", "=41", "a.b", ".a", "a.", "...", "con", "arn:aws:eks:eu:1:x", "admin@prod", "a_b"];
+        let ids = names.iter().copied().chain(long.iter().map(String::as_str));
+        let ids: Vec<ClusterId> = ids.filter_map(|name| ClusterId::new(name).ok()).collect();
+        let folders: BTreeSet<String> = ids.iter().map(|id| folder(id).to_lowercase()).collect();
+        assert_eq!(folders.len(), ids.len());
+        for name in folders {
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=".contains(&byte);
+            assert!(name.bytes().all(plain) && !name.starts_with('.') && !name.ends_with('.'), "{name}");
+            assert!(name.len() <= MOST, "{name}");
+        }
+        assert_eq!(folder(&ClusterId::new("shop.team-a").unwrap()), "shop.team-a");
+    }
+
+    #[test]
+    fn kinds_have_names_of_their_own() {
+        let of = |group: &str, version: &str, plural: &str| ResourceId {
+            group: group.into(),
+            version: version.into(),
+            plural: plural.into(),
+            kind: "Kind".into(),
+        };
+        let name = |resource: &ResourceId| kind("c", resource).map(|name| name.to_string());
+        assert_eq!(name(&of("", "v1", "pods")).as_deref(), Some("c/core.v1.pods.skopos"));
+        assert_eq!(
+            name(&of("a.example.com", "v1", "cats")).as_deref(),
+            Some("c/a.example.com.v1.cats.skopos")
+        );
+        for bad in [
+            of("../x", "v1", "pods"),
+            of("", "v1", "a/b"),
+            of("", "", "x"),
+            of("A", "v1", "x"),
+            of("", "v.1", "x"),
+        ] {
+            assert_eq!(name(&bad), None, "{bad}");
+        }
+    }
+}

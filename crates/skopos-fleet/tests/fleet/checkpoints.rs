@@ -1,0 +1,315 @@
+//! Fleets that are started again with what they had.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions, RefusalReason};
+use skopos_fleet::{
+    Cluster, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused, PausedBy,
+};
+use skopos_testserver::{Fault, Match, TestServer};
+
+use crate::support::*;
+
+/// A fleet over a directory, which is free again when it has ended.
+struct Kept {
+    fleet: Fleet,
+    keeper: Arc<CheckpointKeeper>,
+}
+
+impl Kept {
+    fn start(world: &World, directory: &Path) -> Self {
+        Self::start_with(world, directory, KeeperOptions::default())
+    }
+
+    fn start_with(world: &World, directory: &Path, options: KeeperOptions) -> Self {
+        let directory = Directory::open(directory).expect("nobody else uses it");
+        let keeper = Arc::new(CheckpointKeeper::new(directory, options));
+        let cluster = ClusterOptions { prefetch_documents: true, ..self::options() };
+        let fleet =
+            world.fleet_of(FleetOptions { cluster, keeper: Some(keeper.clone()), ..FleetOptions::default() });
+        Self { fleet, keeper }
+    }
+
+    async fn end(self) {
+        assert!(self.fleet.shutdown(PLENTY).await);
+    }
+}
+
+fn version() -> DocumentRequest {
+    DocumentRequest::new("/version", "application/json").expect("a document")
+}
+
+/// How often all of a kind was asked for.
+fn lists(server: &TestServer) -> usize {
+    let requests = server.requests();
+    let whole = |r: &&skopos_testserver::RequestRecord| match r.verb {
+        "list" => r.query_param("limit").as_deref() != Some("1"),
+        _ => r.query_param("sendInitialEvents").as_deref() == Some("true"),
+    };
+    let of = |r: &&skopos_testserver::RequestRecord| r.resource.as_deref() == Some("configmaps");
+    requests.iter().filter(of).filter(whole).count()
+}
+
+fn file(directory: &Path, cluster: &str) -> PathBuf {
+    directory.join(cluster).join("core.v1.configmaps.skopos")
+}
+
+async fn confirmed(cluster: &Cluster) {
+    eventually("the server has confirmed it", || {
+        cluster.cached(&config_maps()).is_some_and(|kind| kind.informer().has_synced())
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_starts_again_has_everything_at_once_and_lists_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let (up, down, paused) = (world.server("up"), world.server("down"), world.server("paused"));
+    let kept = Kept::start(&world, directory.path());
+    for name in ["up", "down", "paused"] {
+        let cluster = join(&kept.fleet, name);
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        cluster.document(&version(), PLENTY).await.unwrap();
+    }
+    up.create(config_map("second")).unwrap();
+    eventually("the watch brings it", || names(&kept.fleet.get("up").unwrap(), &config_maps()).len() == 2)
+        .await;
+    kept.end().await;
+    up.create(config_map("third")).unwrap();
+    tokio::time::sleep(secs(3)).await;
+    [&up, &down, &paused].into_iter().for_each(TestServer::clear_requests);
+    down.pause().await;
+
+    let kept = Kept::start(&world, directory.path());
+    let [up_again, down_again, paused_again] = ["up", "down", "paused"].map(|name| join(&kept.fleet, name));
+    paused_again.pause(Paused { by: PausedBy::Operator, since: None });
+    for cluster in [&up_again, &down_again, &paused_again] {
+        let kind = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        assert!(kind.has_content());
+        cluster.document(&version(), PLENTY).await.unwrap();
+    }
+    eventually("the watch brings what was missed", || names(&up_again, &config_maps()).len() == 3).await;
+    confirmed(&up_again).await;
+    until_condition(&down_again, Condition::Unreachable).await;
+    for (cluster, name) in [(&down_again, "down"), (&paused_again, "paused")] {
+        let kind = cluster.kind(&config_maps(), Duration::ZERO).await.unwrap();
+        assert!(!kind.informer().has_synced());
+        assert_eq!(names(cluster, &config_maps()), [name]);
+        // The wall clock does not know of virtual time.
+        assert!(kind.informer().freshness().age().is_some(), "{}", kind.informer().freshness());
+        assert!(cluster.document(&version(), Duration::ZERO).await.is_ok());
+    }
+    down.resume().await.unwrap();
+    paused_again.resume();
+    for cluster in [&down_again, &paused_again] {
+        confirmed(cluster).await;
+    }
+    assert_eq!([&up, &down, &paused].map(lists), [0, 0, 0]);
+    assert_eq!(kept.keeper.refused(), 0);
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_has_changed_is_written_and_what_is_not_kept_any_more_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let server = world.server("a");
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    let written = || std::fs::metadata(file(directory.path(), "a")).and_then(|meta| meta.modified()).ok();
+    eventually("it is written", || written().is_some()).await;
+    let first = written();
+    let stats = cluster.stats().kept.unwrap();
+    assert!(stats.files >= 1 && stats.bytes > 0 && stats.problem.is_none(), "{stats:?}");
+    tokio::time::sleep(secs(120)).await;
+    assert_eq!(written(), first, "nothing has changed");
+    assert!(cluster.stats().kept.unwrap().age.unwrap() <= secs(31), "{:?}", cluster.stats().kept);
+    server.create(config_map("new")).unwrap();
+    eventually("it is written again", || written() != first).await;
+    tokio::time::sleep(secs(700)).await;
+    assert!(cluster.cached(&config_maps()).is_none(), "idle");
+    eventually("its file goes too", || written().is_none()).await;
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_damaged_is_refused_told_of_and_moved_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let server = world.server("a");
+    let kept = Kept::start(&world, directory.path());
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    kept.end().await;
+    let whole = std::fs::read(file(directory.path(), "a")).unwrap();
+    let mut changed = whole.clone();
+    changed[whole.len() / 2] ^= 4;
+    for damaged in [&changed[..], &whole[..whole.len() - 1], b"", b"nonsense"] {
+        std::fs::write(file(directory.path(), "a"), damaged).unwrap();
+        server.clear_requests();
+        let kept = Kept::start(&world, directory.path());
+        let cluster = join(&kept.fleet, "a");
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        confirmed(&cluster).await;
+        assert_eq!((kept.keeper.refused(), lists(&server)), (1, 1));
+        assert!(matches!(kept.keeper.refusals()[0].reason, RefusalReason::Damaged(_)));
+        let stats = cluster.stats().kept.unwrap();
+        assert!(stats.refused == 1 && stats.problem.unwrap().contains("refused"));
+        let aside = directory.path().join("a").join("core.v1.configmaps.skopos.refused");
+        assert_eq!(std::fs::read(aside).unwrap(), damaged);
+        kept.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    let kept = Kept::start(&world, directory.path());
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    kept.end().await;
+    // Its resource versions begin at the same number, and it is further on.
+    let other = world.server("a");
+    other.delete("configmaps", Some("default"), "a").unwrap();
+    for n in 0..20 {
+        other.create(config_map(&format!("other-{n}"))).unwrap();
+    }
+    other.pause().await;
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["a"], "nobody knows yet");
+    other.resume().await.unwrap();
+    assert_eq!(before.ended().await, Ended::Replaced);
+    let now = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    assert_eq!(now.informer().snapshot().len(), 20);
+    assert_eq!(lists(&other), 1);
+    let watches = other.requests().into_iter().filter(|r| r.verb == "watch");
+    let resumed = watches
+        .filter(|r| r.query_param("sendInitialEvents").is_none())
+        .filter_map(|r| r.query_param("resourceVersion").and_then(|version| version.parse::<u64>().ok()));
+    assert!(resumed.into_iter().all(|version| version > 20), "no watch goes on where the other cluster was");
+    drop((cluster, before, now));
+    kept.end().await;
+    // What is kept now is of this one.
+    other.clear_requests();
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    confirmed(&cluster).await;
+    assert_eq!((names(&cluster, &config_maps()).len(), lists(&other)), (20, 0));
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_uid_may_not_be_read_nothing_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let server = world.server("a");
+    let forbidden = server.faults().inject(Fault::status(403, 0)).on(Match::get().resource("namespaces"));
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    kept.keeper.save_now(&kept.fleet).await;
+    let stats = cluster.stats().kept.unwrap();
+    assert!(stats.files == 0 && stats.problem.unwrap().contains("kube-system"));
+    drop(cluster);
+    kept.end().await;
+    forbidden.heal();
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    eventually("it is kept", || cluster.stats().kept.is_some_and(|kept| kept.files > 0)).await;
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    let there = || file(directory.path(), "a").exists();
+    let kept = Kept::start(&world, directory.path());
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    kept.end().await;
+    assert!(there());
+    // Barred by now.
+    let mut options = KeeperOptions::default();
+    options.admits = Admits::new(|_| false);
+    let kept = Kept::start_with(&world, directory.path(), options);
+    let cluster = join(&kept.fleet, "a");
+    eventually("it is removed", || !there()).await;
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    kept.keeper.save_now(&kept.fleet).await;
+    assert!(!there());
+    drop(cluster);
+    kept.end().await;
+    // Too large.
+    let mut options = KeeperOptions::default();
+    options.total_bytes = 10;
+    let kept = Kept::start_with(&world, directory.path(), options);
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    eventually("it is told", || cluster.stats().kept.is_some_and(|kept| kept.problem.is_some())).await;
+    assert!(cluster.stats().kept.unwrap().problem.unwrap().contains("more than 10 bytes"));
+    assert!(!there());
+    drop(cluster);
+    kept.end().await;
+    // Left the fleet for good.
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    eventually("it is written", there).await;
+    kept.fleet.leave(&id("a"), "sold");
+    tokio::time::sleep(secs(570)).await;
+    assert!(there(), "as long as the fleet retains it");
+    eventually("nothing is left", || !directory.path().join("a").exists()).await;
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_crash_left_unfinished_is_no_harm() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let server = world.server("a");
+    let kept = Kept::start(&world, directory.path());
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    kept.keeper.save_now(&kept.fleet).await;
+    let unfinished = file(directory.path(), "a").with_extension("skopos.new");
+    std::fs::write(&unfinished, b"half of it").unwrap();
+    kept.end().await;
+    server.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "default", "name": "b"}})).unwrap();
+    server.clear_requests();
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    confirmed(&cluster).await;
+    kept.keeper.save_now(&kept.fleet).await;
+    assert!(!unfinished.exists(), "the next one took its place");
+    assert_eq!((names(&cluster, &config_maps()).len(), lists(&server), kept.keeper.refused()), (2, 0, 0));
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_the_time_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    let kept = Kept::start(&world, directory.path());
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    kept.end().await;
+    // Nothing ran for two days.
+    for entry in std::fs::read_dir(directory.path().join("a")).unwrap() {
+        let file = std::fs::File::options().append(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(std::time::SystemTime::now() - secs(2 * 24 * 3600)).unwrap();
+    }
+    let kept = Kept::start(&world, directory.path());
+    tokio::time::sleep(secs(23 * 3600)).await;
+    assert!(file(directory.path(), "a").exists());
+    tokio::time::sleep(secs(2 * 3600)).await;
+    assert!(!directory.path().join("a").exists());
+    kept.end().await;
+}
