@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
-use skopos_fleet::Fleet;
+use skopos_fleet::{Fleet, FleetOptions, Keeper};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -52,6 +52,14 @@ pub enum DaemonError {
     /// A source of clusters cannot be followed.
     #[error(transparent)]
     Source(#[from] SourceError),
+    /// The folder of the checkpoints cannot be used.
+    #[error("checkpoints.folder {}: {error}", folder.display())]
+    Checkpoints {
+        /// The folder.
+        folder: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
     /// The OpenID provider cannot be used.
     #[error(transparent)]
     Oidc(#[from] OidcError),
@@ -66,8 +74,14 @@ struct Current {
     services: Services,
 }
 
-/// How long the watches, the fleet and the merged views may take to end, each.
+/// How long the watches and the merged views may take to end, each.
 const END: Duration = Duration::from_secs(5);
+
+/// How long it may take until nothing changes any more, and until that is told, each.
+const FREEZE: Duration = Duration::from_secs(1);
+
+/// How long the fleet may take, which writes its checkpoints at the end.
+const FLEET_END: Duration = Duration::from_secs(15);
 
 // === impl Daemon ===
 
@@ -100,7 +114,7 @@ impl Daemon {
 
     async fn start(config: Arc<Config>, follower: Option<ConfigFollower>) -> Result<Self, DaemonError> {
         let listener = Listener::bind(&listen_options(&config))?;
-        let fleet = Fleet::new(fleet::options(&config));
+        let fleet = Fleet::new(FleetOptions { keeper: keeper(&config).await?, ..fleet::options(&config) });
         fleet::follow(&fleet, &config).await?;
         let services = Services::new(fleet.clone(), config);
         let changes = follower.as_ref().map(ConfigFollower::subscribe);
@@ -108,7 +122,11 @@ impl Daemon {
             clusters: Clusters::new(services.clone()),
             merged: Merged::new(
                 services.clone(),
-                KindsOptions { idle_stop: services.config.cache.idle_stop.0, ..KindsOptions::default() },
+                KindsOptions {
+                    folder: fleet::merged_folder(&services.config),
+                    idle_stop: services.config.cache.idle_stop.0,
+                    ..KindsOptions::default()
+                },
             ),
             state: State::new(services.clone(), changes),
             services,
@@ -136,7 +154,7 @@ impl Daemon {
         &self.fleet
     }
 
-    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest fifteen
+    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 27
     /// seconds after the configured time for draining nothing is left.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let Self { listener, fleet, current, gateway, follower } = self;
@@ -157,17 +175,23 @@ impl Daemon {
             });
         }
         tasks.close();
-        let state = current.state.clone();
+        let closing = CancellationToken::new();
         let unready = async {
             stop.cancelled().await;
-            state.stopping();
+            current.state.stopping();
+            if current.services.config.checkpoints.is_some() {
+                // What watches are told before they end is what is written, so that they can go on from there.
+                fleet.freeze(FREEZE).await;
+                current.merged.settle(FREEZE).await;
+            }
+            closing.cancel();
         };
-        let (drained, ()) = tokio::join!(listener.run(Answering { gateway }, stop.clone()), unready);
+        let (drained, ()) = tokio::join!(listener.run(Answering { gateway }, closing.clone()), unready);
         ending.cancel();
         tasks.wait().await;
         let ended = [
             current.clusters.shutdown(END).await,
-            fleet.shutdown(END).await,
+            fleet.shutdown(FLEET_END).await,
             // What it writes must not be older than what the fleet wrote.
             current.merged.shutdown(END).await,
         ];
@@ -182,6 +206,16 @@ impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon").field("address", &self.address()).finish_non_exhaustive()
     }
+}
+
+/// What keeps the clusters over restarts.
+async fn keeper(config: &Arc<Config>) -> Result<Option<Arc<dyn Keeper>>, DaemonError> {
+    let of = config.clone();
+    let keeper = tokio::task::spawn_blocking(move || fleet::keeper(&of)).await;
+    keeper.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
+        let folder = config.checkpoints.as_ref().map(|checkpoints| checkpoints.folder.clone());
+        DaemonError::Checkpoints { folder: folder.unwrap_or_default(), error }
+    })
 }
 
 fn listen_options(config: &Config) -> ListenOptions {

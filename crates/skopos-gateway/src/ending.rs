@@ -13,20 +13,25 @@ use skopos_wire::Status;
 
 use crate::response::{BodyError, ResponseBody};
 
-/// `body`, until `end`: then with an ERROR event, if there is something to tell, or as if it were complete, as watches do.
-/// `held` is dropped with it.
+/// `body`, until `end`: then with an ERROR event, if there is something to tell, or as if it were complete, as watches do; in
+/// the latter case behind what there is to be told already. `held` is dropped with it.
 pub(crate) fn ending<H: Send + Unpin + 'static>(
     body: ResponseBody,
     end: impl Future<Output = Option<Status>> + Send + 'static,
     held: H,
 ) -> ResponseBody {
-    Ending { body, end: Some(Box::pin(end)), _held: held }.boxed_unsync()
+    Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
 }
+
+/// What is there to be told at the end is bounded, for more may come as fast as it is told.
+const LAST_FRAMES: usize = 1024;
 
 struct Ending<H> {
     body: ResponseBody,
     /// `None` once it has come.
     end: Option<BoxFuture<'static, Option<Status>>>,
+    /// So many frames may still follow.
+    last: usize,
     _held: H,
 }
 
@@ -38,16 +43,32 @@ impl<H: Unpin> Body for Ending<H> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
-        if let Poll::Ready(told) = end.as_mut().poll(cx) {
-            self.end = None;
-            return Poll::Ready(told.map(|status| Ok(Frame::data(error_event(&status)))));
+        if let Some(end) = &mut self.end {
+            match end.as_mut().poll(cx) {
+                Poll::Pending => return Pin::new(&mut self.body).poll_frame(cx),
+                Poll::Ready(Some(status)) => {
+                    self.end = None;
+                    return Poll::Ready(Some(Ok(Frame::data(error_event(&status)))));
+                }
+                Poll::Ready(None) => (self.end, self.last) = (None, LAST_FRAMES),
+            }
         }
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.last == 0 {
+            return Poll::Ready(None);
+        }
+        self.last -= 1;
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            // Nothing more that was there when the end came.
+            Poll::Pending => {
+                self.last = 0;
+                Poll::Ready(None)
+            }
+            ready => ready,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.end.is_none() || self.body.is_end_stream()
+        self.end.is_none() && self.last == 0 || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -73,8 +94,8 @@ mod tests {
         let body = ending(response::whole("never".into()), async move { Some(told) }, ());
         let bytes = body.collect().await.unwrap().to_bytes();
         assert_eq!(bytes, error_event(&status));
-        let body = ending(response::whole("never".into()), async { None }, ());
-        assert!(body.collect().await.unwrap().to_bytes().is_empty());
+        let body = ending(response::whole("what is there".into()), async { None }, ());
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "what is there");
         let body = ending(response::whole("all".into()), std::future::pending(), ());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
     }

@@ -1,14 +1,18 @@
 //! The fleet that a configuration describes.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
+use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions};
 use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use skopos_fleet::source::{KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterSource};
 use skopos_fleet::{
     AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerChoice,
+    Keeper,
 };
 use skopos_serve::Registry;
 
@@ -42,6 +46,33 @@ pub fn options(config: &Config) -> FleetOptions {
     FleetOptions { cluster, retain_removed: config.clusters.retain_removed.0, ..FleetOptions::default() }
 }
 
+/// What keeps the clusters over restarts, if `config` says so.
+///
+/// # Errors
+/// When the folder cannot be used, or another gateway uses it.
+pub fn keeper(config: &Config) -> io::Result<Option<Arc<dyn Keeper>>> {
+    let Some(checkpoints) = &config.checkpoints else { return Ok(None) };
+    let directory = Directory::open(checkpoints.folder.join("clusters"))?;
+    let mut options = KeeperOptions::default();
+    options.every = checkpoints.every.0;
+    options.limits.bytes = checkpoints.kind_bytes.0;
+    options.total_bytes = checkpoints.total_bytes.0;
+    options.orphans = checkpoints.retain.0;
+    let cache = config.cache.clone();
+    options.admits = Admits::new(move |kind| {
+        let secret = kind.group.is_empty() && kind.plural == "secrets";
+        let never =
+            cache.never.iter().any(|never| never.group == kind.group && never.resource == kind.plural);
+        (!secret || cache.secrets) && !never
+    });
+    Ok(Some(Arc::new(CheckpointKeeper::new(directory, options))))
+}
+
+/// Where merged views write what their watches need to go on.
+pub(crate) fn merged_folder(config: &Config) -> Option<PathBuf> {
+    config.checkpoints.as_ref().map(|checkpoints| checkpoints.folder.join("merged"))
+}
+
 /// Why a source of clusters cannot be followed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -69,13 +100,8 @@ pub enum SourceError {
 /// problem of the fleet, and no error.
 pub async fn follow(fleet: &Fleet, config: &Config) -> Result<(), SourceError> {
     let clusters = &config.clusters;
-    for (field, asked) in [
-        ("clusters.vclusters", !clusters.vclusters.is_empty()),
-        ("checkpoints", config.checkpoints.is_some()),
-    ] {
-        if asked {
-            return Err(SourceError::Unsupported(field));
-        }
+    if !clusters.vclusters.is_empty() {
+        return Err(SourceError::Unsupported("clusters.vclusters"));
     }
     let addresses = addresses(&clusters.addresses)?;
     for source in &clusters.kubeconfigs {

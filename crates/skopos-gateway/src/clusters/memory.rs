@@ -189,6 +189,11 @@ fn serve_options() -> ServeOptions {
     options
 }
 
+/// Whether a cluster that stands so is worth being waited for.
+fn is_asked(condition: Condition) -> bool {
+    matches!(condition, Condition::Connecting | Condition::Live | Condition::Degraded)
+}
+
 /// Whether it is the cluster itself that does not answer.
 fn is_away(cluster: &Cluster, error: &FleetError) -> bool {
     match error {
@@ -226,19 +231,23 @@ impl Memory {
     async fn newest(&self) -> Snapshot<RawObject> {
         let informer = self.kind.informer();
         let snapshot = informer.snapshot();
-        let asked = matches!(
-            self.cluster.state().condition,
-            Condition::Connecting | Condition::Live | Condition::Degraded
-        );
+        let asked = is_asked(self.cluster.state().condition);
         if snapshot.freshness().is_within(self.max_age) || !asked {
             return self.say(snapshot, false);
         }
-        match informer.read(self.max_age, self.member_deadline).await {
-            Ok(read) => {
+        let mut states = self.cluster.states();
+        let away = states.wait_for(|state| !is_asked(state.condition));
+        let read = tokio::select! {
+            read = informer.read(self.max_age, self.member_deadline) => read.ok(),
+            // Found while it was being asked.
+            _ = away => None,
+        };
+        match read {
+            Some(read) => {
                 let live = read.source == skopos::Source::Live;
                 self.say(read.snapshot, live)
             }
-            Err(_) => self.say(informer.snapshot(), false),
+            None => self.say(informer.snapshot(), false),
         }
     }
 

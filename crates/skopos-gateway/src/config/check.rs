@@ -24,6 +24,9 @@ pub(super) fn check(config: &Config) -> Vec<Fault> {
 /// A decision that is kept for longer would outlive a right that was taken away.
 const MOST_CACHE: Duration = Duration::from_secs(10);
 
+/// More often would be nothing but writing.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 struct Faults(Vec<Fault>);
 
 // === impl Fault ===
@@ -129,6 +132,9 @@ impl Faults {
             if span.0.is_zero() {
                 self.add(field, "must be more than nothing");
             }
+        }
+        if config.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.every.0 < SHORTEST) {
+            self.add("checkpoints.every", format!("must be at least {}", Span(SHORTEST)));
         }
         if limits.header_bytes.0 < 8 * 1024 || limits.header_bytes.0 > 1024 * 1024 {
             self.add("listen.limits.headerBytes", "must be between 8Ki and 1Mi");

@@ -399,12 +399,21 @@ pub enum ConnectPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Checkpoints {
-    /// The folder.
+    /// The folder: of this gateway alone, and readable by nobody else, for it holds what the clusters hold.
     #[schemars(with = "String")]
     pub folder: PathBuf,
-    /// How often.
+    /// How often what has changed is written.
     #[serde(default = "Checkpoints::every")]
-    pub interval: Span,
+    pub every: Span,
+    /// Most JSON of one kind of one cluster: what has more is not written.
+    #[serde(default = "Checkpoints::kind_bytes")]
+    pub kind_bytes: ByteSize,
+    /// Most bytes of all files together: above it no further kinds are written.
+    #[serde(default = "Checkpoints::total_bytes")]
+    pub total_bytes: ByteSize,
+    /// How long files stay of clusters that no source has named since.
+    #[serde(default = "Checkpoints::retain")]
+    pub retain: Span,
 }
 
 /// The metrics.
@@ -526,6 +535,18 @@ impl Kind {
 
 impl Checkpoints {
     fn every() -> Span {
-        Span::seconds(60)
+        Span::seconds(30)
+    }
+
+    fn kind_bytes() -> ByteSize {
+        ByteSize::mebibytes(1024)
+    }
+
+    fn total_bytes() -> ByteSize {
+        ByteSize::mebibytes(16 * 1024)
+    }
+
+    fn retain() -> Span {
+        Span::seconds(24 * 3600)
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos::ResourceId;
-use skopos_fleet::Fleet;
+use skopos_fleet::{CachedKind, Fleet};
 use skopos_serve::WindowOptions;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,6 +45,9 @@ pub(crate) struct Kinds {
     stop: CancellationToken,
     tasks: TaskTracker,
 }
+
+/// How often it is looked whether everything was told.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How often restart files are written, if there is something new.
 const WRITE: Duration = Duration::from_secs(1);
@@ -107,6 +110,33 @@ impl Kinds {
         });
         running.insert(resource.clone(), kind.clone());
         kind
+    }
+
+    /// Waits, at most for `limit`, until all is told that the members hold, which must not change any more.
+    pub(crate) async fn settle(&self, limit: Duration) {
+        let settling = async {
+            while !self.is_settled() {
+                sleep(LOOK).await;
+            }
+        };
+        if timeout(limit, settling).await.is_err() {
+            tracing::warn!(
+                "not everything was told in time: watches may have to begin anew after the restart"
+            );
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let members = self.fleet.members();
+        let running = self.running.lock();
+        running.iter().all(|(resource, kind)| {
+            let standing = kind.history.standing();
+            members.values().all(|cluster| {
+                let held = cluster.cached(resource).filter(CachedKind::has_content);
+                let held = held.map(|held| held.informer().snapshot().resource_version().clone());
+                held.is_none_or(|held| standing.members.get(cluster.id()).is_some_and(|told| told.to == held))
+            })
+        })
     }
 
     pub(crate) async fn shutdown(&self, limit: Duration) -> bool {

@@ -78,6 +78,11 @@ impl Merged {
         Self { services, ..self.clone() }
     }
 
+    /// Waits, at most for `limit`, until watches can be told all that the members hold, which must not change any more.
+    pub async fn settle(&self, limit: Duration) {
+        self.kinds.settle(limit).await;
+    }
+
     /// Ends what runs, writes what the next process needs, and waits for it; at most for `limit`. Returns whether nothing
     /// is left.
     pub async fn shutdown(&self, limit: Duration) -> bool {

@@ -31,7 +31,7 @@ type OfKind = (&'static str, &'static str, MetricType, fn(&KindStats) -> Option<
 const GAUGE: MetricType = MetricType::Gauge;
 const COUNTER: MetricType = MetricType::Counter;
 
-const CLUSTER: [OfCluster; 11] = [
+const CLUSTER: [OfCluster; 14] = [
     ("cluster_up", "1 if the cluster answers", GAUGE, |c| {
         let up = matches!(c.state.condition, Condition::Live | Condition::Degraded);
         Some(f64::from(u8::from(up)))
@@ -57,6 +57,15 @@ const CLUSTER: [OfCluster; 11] = [
     ("cluster_dials", "Connections begun", COUNTER, |c| c.transport.as_ref().map(|t| t.dials as f64)),
     ("cluster_dial_failures", "Those of them that failed", COUNTER, |c| {
         c.transport.as_ref().map(|t| t.dial_failures as f64)
+    }),
+    ("cluster_checkpoint_age_seconds", "Time since the checkpoints had what the memory had", GAUGE, |c| {
+        c.kept.as_ref().and_then(|kept| kept.age).map(|age| age.as_secs_f64())
+    }),
+    ("cluster_checkpoint_bytes", "Bytes of the checkpoints", GAUGE, |c| {
+        c.kept.as_ref().map(|kept| kept.bytes as f64)
+    }),
+    ("cluster_checkpoints_refused", "Checkpoints refused: damaged, or of something else", COUNTER, |c| {
+        c.kept.as_ref().map(|kept| kept.refused as f64)
     }),
 ];
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use skopos::Freshness;
-use skopos_fleet::{Cluster, KindStats};
+use skopos_fleet::{Cluster, KeptStats, KindStats};
 
 use super::Shared;
 
@@ -55,8 +55,29 @@ pub struct ClusterReport {
     pub budget_bytes: Option<u64>,
     /// Requests passed through.
     pub requests: u64,
+    /// What is kept of it over restarts, if anything is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<CheckpointsReport>,
     /// The kinds in memory.
     pub kinds: Vec<KindReport>,
+}
+
+/// What is kept of a cluster over restarts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointsReport {
+    /// How many seconds ago the files had what the memory had; absent while there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+    /// Files.
+    pub files: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were refused since the start.
+    pub refused: u64,
+    /// What stands in the way, or why a file was refused: the latest, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// How a kind in memory stands.
@@ -121,7 +142,22 @@ impl ClusterReport {
             bytes: stats.bytes,
             budget_bytes: stats.memory_budget,
             requests: stats.requests,
+            checkpoints: stats.kept.as_ref().map(CheckpointsReport::of),
             kinds: stats.kinds.iter().map(KindReport::of).collect(),
+        }
+    }
+}
+
+// === impl CheckpointsReport ===
+
+impl CheckpointsReport {
+    fn of(kept: &KeptStats) -> Self {
+        Self {
+            age_seconds: kept.age.map(seconds),
+            files: kept.files,
+            bytes: kept.bytes,
+            refused: kept.refused,
+            problem: kept.problem.as_deref().map(str::to_owned),
         }
     }
 }

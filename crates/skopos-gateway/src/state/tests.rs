@@ -99,7 +99,7 @@ async fn series_are_capped_and_what_is_left_out_is_told() {
     let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
     let series = text.lines().filter(|line| line.contains("{cluster=")).count();
     assert!(series <= 100 && series > 50, "{series}");
-    assert!(text.contains("skopos_left_out 3"), "{text}");
+    assert!(text.contains("skopos_left_out 5"), "{text}");
     // Paths that nobody serves make no series of their own.
     for n in 0..50 {
         lab.get(&format!("/made-up-{n}"), &[]).await;
@@ -131,6 +131,8 @@ async fn alerts_are_about_metrics_that_exist() {
     let mut exist = names(&lab).await;
     // Those of the configuration file are there when one is followed.
     exist.extend(["skopos_config_refused".to_owned(), "skopos_config_generation".to_owned()]);
+    // And those of checkpoints where they are configured.
+    exist.extend(["_age_seconds", "s_refused_total"].map(|of| format!("skopos_cluster_checkpoint{of}")));
 
     let rules: Value = serde_saphyr::from_str(include_str!("../../alerts.yaml")).unwrap();
     let rules = rules["groups"][0]["rules"].as_array().unwrap().clone();
