@@ -1,5 +1,6 @@
 //! The command as people and scripts run it.
 mod demo;
+mod killed;
 mod support;
 mod surface;
 mod vc;
