@@ -71,6 +71,14 @@ async fn measure(server: &mut Server, peer: Peer, pods: usize, events: usize) ->
     let done = next_report(&mut lines).await.context("the client did not see the last event")?;
     client.wait().await?;
     server.ask("unlast").await?;
+    // And the creation of the last one. Whoever falls behind sees several changes of an object as one, and had less to do.
+    ensure!(
+        done.events == events as u64 + 1,
+        "{} saw {} of {} events: such a round compares nothing",
+        name(peer),
+        done.events,
+        events + 1
+    );
     Ok(figures(peer, pods, &synced, &done))
 }
 

@@ -20,9 +20,10 @@ pub(crate) async fn serve(pods: usize, kubeconfig_out: &Path) -> Result<()> {
     std::fs::write(kubeconfig_out, server.kubeconfig()).context("writing the kubeconfig")?;
     println!("ready");
     let mut lines = BufReader::new(stdin()).lines();
+    let mut changed = 0;
     while let Some(line) = lines.next_line().await? {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
-            ["churn", events] => churn(&server, events.parse()?).await?,
+            ["churn", events] => churn(&server, &mut changed, events.parse()?).await?,
             ["unlast"] => drop(server.delete("pods", Some(LAST_NAMESPACE), LAST)?),
             _ => bail!("unknown command {line:?}"),
         }
@@ -35,11 +36,13 @@ pub(crate) async fn serve(pods: usize, kubeconfig_out: &Path) -> Result<()> {
 /// Batches between which the server's own tasks get a turn.
 const BATCH: usize = 64;
 
-async fn churn(server: &TestServer, events: usize) -> Result<()> {
+/// `changed` counts what was changed so far: an update that changes nothing is no event.
+async fn churn(server: &TestServer, changed: &mut usize, events: usize) -> Result<()> {
     let (pods, _) = server.list("pods", None)?;
     for round in 0..events {
+        *changed += 1;
         let mut pod: Value = pods[round % pods.len()].clone();
-        pod["metadata"]["annotations"]["bench.skopos.dev/round"] = json!(round.to_string());
+        pod["metadata"]["annotations"]["bench.skopos.dev/round"] = json!(changed.to_string());
         if let Some(metadata) = pod["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
