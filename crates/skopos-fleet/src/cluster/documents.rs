@@ -67,10 +67,12 @@ const MOST: usize = 2048;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
+const JSON: &str = "application/json";
+
 impl DocumentRequest {
     /// A question for `path_and_query`, in one of the content types of `accept`. `None` if that is not the path of a document
     /// in which a server describes itself: `/version`, `/api`, `/api/v1`, `/apis`, `/apis/GROUP`, `/apis/GROUP/VERSION`,
-    /// `/openapi/v2`, `/openapi/v3` and what is below.
+    /// `/openapi/v2`, `/openapi/v3` and what is below. What asks for the same in other words is the same question.
     pub fn new(path_and_query: &str, accept: &str) -> Option<Self> {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
@@ -79,14 +81,13 @@ impl DocumentRequest {
         let short = path_and_query.len() <= MOST && accept.len() <= MOST;
         let header = accept.chars().all(|c| c.is_ascii_graphic() || c == ' ');
         let known = spelled && short && header && is_document(path);
-        known.then(|| Self { path: path_and_query.into(), accept: accept.into() })
+        known.then(|| Self { path: without_timeout(path, query).into(), accept: plainly(accept).into() })
     }
 
     /// The documents without which kubectl can do nothing.
     pub fn essential() -> Vec<Self> {
         let of = |path, accept| Self::new(path, accept);
-        let json = "application/json";
-        [of("/version", json), of("/api", AGGREGATED), of("/apis", AGGREGATED), of("/openapi/v3", json)]
+        [of("/version", JSON), of("/api", AGGREGATED), of("/apis", AGGREGATED), of("/openapi/v3", JSON)]
             .into_iter()
             .flatten()
             .collect()
@@ -101,6 +102,30 @@ impl DocumentRequest {
     pub fn accept(&self) -> &str {
         &self.accept
     }
+}
+
+/// How long the client waits changes nothing in what it is told.
+fn without_timeout(path: &str, query: &str) -> String {
+    let others = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("timeout="));
+    match others.collect::<Vec<_>>().join("&") {
+        none if none.is_empty() => path.to_owned(),
+        others => format!("{path}?{others}"),
+    }
+}
+
+/// The same wish in the words of [`DocumentRequest::essential`]. Every server has JSON, so who asks for that first gets it;
+/// and kubectl's versions list the same forms of discovery in different orders, the newest first.
+fn plainly(accept: &str) -> String {
+    let forms =
+        |accept: &str| -> Vec<String> { accept.split(',').map(|form| form.trim().to_owned()).collect() };
+    let (asked, aggregated) = (forms(accept), forms(AGGREGATED));
+    if asked.first().is_some_and(|first| first == JSON) {
+        return JSON.to_owned();
+    }
+    let same_first = asked.first() == aggregated.first();
+    let same = aggregated.iter().all(|form| asked.contains(form))
+        && asked.iter().all(|form| aggregated.contains(form));
+    if same_first && same { AGGREGATED.to_owned() } else { accept.to_owned() }
 }
 
 fn is_document(path: &str) -> bool {
@@ -304,6 +329,34 @@ mod tests {
         }
         assert!(DocumentRequest::new("/api", "a/b\r\nx: y").is_none());
         assert_eq!(DocumentRequest::essential().len(), 4);
+    }
+
+    #[test]
+    fn what_is_fetched_beforehand_is_what_kubectl_asks_for() {
+        // kubectl 1.32 as it asks.
+        const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;\
+                                 g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+        const REORDERED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json,\
+                                 application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+        let essential = DocumentRequest::essential();
+        for (path, accept) in [
+            ("/version?timeout=5s", "application/json, */*"),
+            ("/api?timeout=32s", DISCOVERY),
+            ("/apis?timeout=32s", REORDERED),
+            ("/openapi/v3?timeout=32s", "application/json, */*"),
+        ] {
+            assert!(essential.contains(&DocumentRequest::new(path, accept).unwrap()), "{path}");
+        }
+        let others = [
+            ("/api", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+            ("/api", "application/vnd.kubernetes.protobuf, application/json"),
+            ("/openapi/v3?hash=a&timeout=3s", "application/json"),
+        ];
+        for (path, accept) in others {
+            assert!(!essential.contains(&DocumentRequest::new(path, accept).unwrap()), "{path} {accept}");
+        }
+        let hashed = DocumentRequest::new("/openapi/v3?hash=a&timeout=3s", "x/y").unwrap();
+        assert_eq!((hashed.path(), hashed.accept()), ("/openapi/v3?hash=a", "x/y"));
     }
 
     #[tokio::test(start_paused = true)]

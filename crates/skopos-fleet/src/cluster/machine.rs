@@ -251,10 +251,10 @@ impl fmt::Display for ClusterState {
 impl fmt::Display for Paused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.by {
-            PausedBy::Annotation => "paused with the vcluster CLI",
+            PausedBy::Annotation => "by the vcluster CLI's annotation",
             PausedBy::Sleep => "put to sleep by its platform",
             PausedBy::ScaledDown => "scaled to zero",
-            PausedBy::Operator => "paused by an operator",
+            PausedBy::Operator => "by an operator",
         })?;
         let since = self.since.and_then(|since| jiff::Timestamp::try_from(since).ok());
         match since {

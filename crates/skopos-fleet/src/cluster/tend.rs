@@ -147,6 +147,8 @@ impl<'a> Tender<'a> {
         if unit.told.swap(false, Ordering::Relaxed) {
             self.breaker.forget();
             self.eyes.forgive(now);
+            // There is reason to think that it is back, and of what nobody asks for nothing would be heard.
+            self.ask_at = now;
         }
         if unit.state().condition == Condition::Paused {
             return;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use skopos_fleet::kubeconfig::KubeconfigPolicy;
 use skopos_fleet::source::VclusterSource;
-use skopos_fleet::{Cluster, Condition, Fleet, PausedBy};
+use skopos_fleet::{Cluster, ClusterOptions, Condition, Fleet, PausedBy};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use tokio::time::Instant;
 
@@ -20,13 +20,17 @@ struct Bed {
 
 /// A host with a virtual cluster that runs, and a fleet that follows it.
 async fn bed() -> Bed {
+    bed_with(options()).await
+}
+
+async fn bed_with(options: ClusterOptions) -> Bed {
     let world = World::default();
     let host = world.server_with("host", TestServer::builder().workloads(true));
     let virtuals = VirtualClusters::on(host.clone()).in_memory().start();
     *world.virtuals.lock() = Some(virtuals.clone());
     virtuals.create(&VirtualCluster::new("shop")).expect("created");
     virtuals.wait_up(NS, "shop").await.expect("up");
-    let fleet = world.fleet();
+    let fleet = world.fleet_with(options);
     let host_cluster = join(&fleet, "host");
     fleet.follow(VclusterSource::new(host_cluster, KubeconfigPolicy::hostile()));
     Bed { host, virtuals, fleet }
@@ -114,6 +118,25 @@ async fn whoever_pauses_it_by_whatever_means_it_is_paused() {
     });
     bed.live_again(&shop).await;
     assert!(bed.fleet.problems().is_empty(), "{:?}", bed.fleet.problems());
+    assert!(bed.fleet.shutdown(secs(9)).await);
+    bed.virtuals.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_which_no_kind_is_kept_is_live_again_as_soon() {
+    let bed = bed_with(ClusterOptions { prefetch_documents: true, ..options() }).await;
+    let shop = bed.shop().await;
+    until_condition(&shop, Condition::Live).await;
+    for _ in 0..3 {
+        bed.virtuals.scale(NS, "shop", 0).expect("scaled");
+        until_condition(&shop, Condition::Paused).await;
+        bed.virtuals.wait_down(NS, "shop").await.expect("down");
+        bed.virtuals.scale(NS, "shop", 1).expect("scaled");
+        bed.virtuals.wait_up(NS, "shop").await.expect("up");
+        let ready = Instant::now();
+        until_condition(&shop, Condition::Live).await;
+        assert!(ready.elapsed() <= secs(2), "{:?}", ready.elapsed());
+    }
     assert!(bed.fleet.shutdown(secs(9)).await);
     bed.virtuals.stop().await;
 }
