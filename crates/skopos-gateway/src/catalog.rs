@@ -20,9 +20,10 @@ pub struct Catalog {
     age: Duration,
 }
 
-/// The content type in which the API server describes all groups at once.
-const AGGREGATED: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+/// The content types in which the API server describes all groups at once: as in [`DocumentRequest::essential`], so that what
+/// is fetched beforehand is what is asked for here.
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 /// What `cluster` serves, within `within`: from its discovery documents, which are there while it is down, too. Columns of
 /// custom kinds are not in them: see [`resolve`].

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
+use skopos_fleet::source::VclusterDial;
 use skopos_fleet::{Fleet, FleetOptions, Keeper};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ use crate::clusters::Clusters;
 use crate::config::{self, Config, ConfigError, ConfigFollower, ConfigState};
 use crate::fleet::{self, SourceError};
 use crate::gateway::Gateway;
+use crate::lifecycle::{FleetHosts, Lifecycle};
 use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles};
 use crate::merged::{KindsOptions, Merged};
 use crate::response::Response;
@@ -70,11 +72,21 @@ pub enum DaemonError {
 struct Current {
     clusters: Clusters,
     merged: Merged,
+    lifecycle: Lifecycle,
     state: State,
     services: Services,
 }
 
-/// How long the watches and the merged views may take to end, each.
+/// What whoever runs a gateway in their own process decides beyond its configuration.
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    /// How the clusters are connected to and kept.
+    pub fleet: FleetOptions,
+    /// Where virtual clusters are connected to.
+    pub dial: VclusterDial,
+}
+
+/// How long operations, the watches and the merged views may take to end, each.
 const END: Duration = Duration::from_secs(5);
 
 /// How long it may take until nothing changes any more, and until that is told, each.
@@ -93,7 +105,8 @@ impl Daemon {
     pub async fn of_file(path: PathBuf) -> Result<Self, DaemonError> {
         let follower = ConfigFollower::open(path)?;
         let config = follower.subscribe().borrow().config.clone();
-        Self::start(config, Some(follower)).await
+        let embedding = Embedding::of(&config);
+        Self::start(config, embedding, Some(follower)).await
     }
 
     /// All contexts of a kubeconfig, on loopback, in the name of whoever runs this.
@@ -109,13 +122,31 @@ impl Daemon {
     /// # Errors
     /// When the address or the certificates cannot be had.
     pub async fn of_config(config: Config) -> Result<Self, DaemonError> {
-        Self::start(Arc::new(config), None).await
+        let embedding = Embedding::of(&config);
+        Self::embedded(config, embedding).await
     }
 
-    async fn start(config: Arc<Config>, follower: Option<ConfigFollower>) -> Result<Self, DaemonError> {
+    /// As a configuration says, which does not change, in a process that has more to say.
+    ///
+    /// # Errors
+    /// When the address or the certificates cannot be had.
+    pub async fn embedded(config: Config, embedding: Embedding) -> Result<Self, DaemonError> {
+        Self::start(Arc::new(config), embedding, None).await
+    }
+
+    async fn start(
+        config: Arc<Config>,
+        embedding: Embedding,
+        follower: Option<ConfigFollower>,
+    ) -> Result<Self, DaemonError> {
         let listener = Listener::bind(&listen_options(&config))?;
-        let fleet = Fleet::new(FleetOptions { keeper: keeper(&config).await?, ..fleet::options(&config) });
-        fleet::follow(&fleet, &config).await?;
+        let keeper = keeper(&config).await?.or_else(|| embedding.fleet.keeper.clone());
+        let fleet = Fleet::new(FleetOptions { keeper, ..embedding.fleet });
+        let hosts = FleetHosts {
+            named: fleet::follow(&fleet, &config, &embedding.dial).await?,
+            files: config.clusters.kubeconfigs.clone(),
+            fleet: fleet.clone(),
+        };
         let services = Services::new(fleet.clone(), config);
         let changes = follower.as_ref().map(ConfigFollower::subscribe);
         let current = Current {
@@ -128,6 +159,7 @@ impl Daemon {
                     ..KindsOptions::default()
                 },
             ),
+            lifecycle: Lifecycle::new(services.authorizer.clone(), Arc::new(hosts)),
             state: State::new(services.clone(), changes),
             services,
         };
@@ -154,7 +186,7 @@ impl Daemon {
         &self.fleet
     }
 
-    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 27
+    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 32
     /// seconds after the configured time for draining nothing is left.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let Self { listener, fleet, current, gateway, follower } = self;
@@ -190,6 +222,8 @@ impl Daemon {
         ending.cancel();
         tasks.wait().await;
         let ended = [
+            // What it does with hosts, it does by way of the fleet.
+            current.lifecycle.shutdown(END).await,
             current.clusters.shutdown(END).await,
             fleet.shutdown(FLEET_END).await,
             // What it writes must not be older than what the fleet wrote.
@@ -218,6 +252,16 @@ async fn keeper(config: &Arc<Config>) -> Result<Option<Arc<dyn Keeper>>, DaemonE
     })
 }
 
+// === impl Embedding ===
+
+impl Embedding {
+    /// What a gateway of its own process decides.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self { fleet: fleet::options(config), dial: VclusterDial::default() }
+    }
+}
+
 fn listen_options(config: &Config) -> ListenOptions {
     let client_ca = config.authentication.client_certificates.as_ref().map(|ways| ways.ca.clone());
     ListenOptions {
@@ -241,7 +285,8 @@ impl Current {
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap_or(usize::MAX);
         let routes = Gateway::builder(authenticator, most)
             .route("clusters", Arc::new(self.clusters.clone()))
-            .route("fleet", Arc::new(self.merged.clone()));
+            .route("fleet", Arc::new(self.merged.clone()))
+            .route("virtualclusters", Arc::new(self.lifecycle.clone()));
         Ok(self.state.plug_into(routes).build())
     }
 }
@@ -298,6 +343,7 @@ impl Reload {
         let next = Current {
             clusters: self.current.clusters.renewed(services.clone()),
             merged: self.current.merged.renewed(services.clone()),
+            lifecycle: self.current.lifecycle.renewed(services.authorizer.clone()),
             state: self.current.state.renewed(services.clone()),
             services,
         };

@@ -1,6 +1,9 @@
 use std::time::Duration;
 
-use skopos_testserver::TestServer;
+use serde_json::{Value, json};
+use skopos_fleet::vcluster::{Host, HostOptions, PauseOptions, ResumeOptions};
+use skopos_fleet::{Condition, Endpoint};
+use skopos_testserver::{TestServer, VirtualClusters};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -13,6 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Running {
     address: SocketAddr,
+    fleet: Fleet,
     stop: CancellationToken,
     tasks: JoinSet<Drained>,
     member: TestServer,
@@ -29,12 +33,38 @@ impl Running {
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         let daemon = Daemon::of_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
-        let address = daemon.address();
-        let stop = CancellationToken::new();
+        let running = Self::of(daemon, member, folder);
+        tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+        running
+    }
+
+    /// In front of a host and the virtual clusters that are found in it.
+    async fn in_front_of(virtuals: &VirtualClusters) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = Some(folder.path().join("kubeconfig"));
+        std::fs::write(kubeconfig.as_ref().unwrap(), virtuals.host().kubeconfig()).unwrap();
+        let host = config::HostCluster { kubeconfig, context: None };
+        let mut config = Config::default();
+        config.listen.address = "127.0.0.1:0".parse().unwrap();
+        config.authorization.loopback = config::LoopbackTrust::Trusted;
+        config.clusters.vclusters = vec![config::VclusterSource { host, namespaces: Vec::new() }];
+        config.clusters.addresses.allow = vec!["127.0.0.0/8".into()];
+        let known = virtuals.clone();
+        let dial = move |name: &str, namespace: &str| {
+            let service = format!("{name}.{namespace}");
+            let url = format!("https://{}", known.address(&service)?).parse().ok()?;
+            Some(Endpoint { url, tls_server_name: Some(service) })
+        };
+        let embedding = Embedding { dial: VclusterDial::Custom(Arc::new(dial)), ..Embedding::of(&config) };
+        let daemon = Daemon::embedded(config, embedding).await.unwrap();
+        Self::of(daemon, virtuals.host().clone(), folder)
+    }
+
+    fn of(daemon: Daemon, member: TestServer, folder: tempfile::TempDir) -> Self {
+        let (address, fleet, stop) = (daemon.address(), daemon.fleet().clone(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn(daemon.run(stop.clone()));
-        tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
-        Self { address, stop, tasks, member, _folder: folder }
+        Self { address, fleet, stop, tasks, member, _folder: folder }
     }
 
     /// Sends bytes, and reads until the other end closes.
@@ -57,6 +87,48 @@ impl Running {
         .await
     }
 
+    /// Sends a request with a body, and reads the code and the JSON of the answer.
+    async fn ask(&self, method: &str, path: &str, kind: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = self.exchange((head + &body).as_bytes()).await;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
+        // Of a chunked answer the lengths are left out.
+        let json = answer.find('{').zip(answer.rfind('}')).map(|(first, last)| &answer[first..=last]);
+        (code, json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default())
+    }
+
+    /// Waits until a cluster stands so, and checks that this is what is shown of it.
+    async fn shows(&self, name: &str, wanted: Condition, reason: Option<&str>) {
+        let mut changes = self.fleet.changes();
+        let reached = async {
+            loop {
+                if self.fleet.get(name).is_some_and(|cluster| {
+                    let state = cluster.state();
+                    state.condition == wanted && (reason.is_none() || state.reason.as_deref() == reason)
+                }) {
+                    return;
+                }
+                changes.next().await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, reached).await;
+        assert!(
+            found.is_ok(),
+            "{name}: not {wanted} {reason:?}: {:?}",
+            self.fleet.get(name).map(|c| c.state())
+        );
+        let (code, report) = self.ask("GET", "/api/v1/status", "application/json", &Value::Null).await;
+        let clusters = report["clusters"].as_array().cloned().unwrap_or_default();
+        let shown = clusters.iter().find(|cluster| cluster["name"] == name).cloned().unwrap_or_default();
+        assert_eq!((code, &shown["state"]), (200, &wanted.word().into()), "{report}");
+        assert!(reason.is_none() || shown["reason"].as_str() == reason, "{shown}");
+    }
+
     async fn end(mut self) -> Drained {
         self.stop.cancel();
         let ended = tokio::time::timeout(PATIENCE, self.tasks.join_next()).await;
@@ -76,6 +148,12 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     let list = running.get(&format!("/clusters/{name}/api/v1/namespaces")).await;
     assert!(list.starts_with("HTTP/1.1 200") && list.contains("skopos-source: memory"), "{list}");
     assert!(list.contains("NamespaceList"), "{list}");
+    let inside = running.get("/virtualclusters").await;
+    assert!(
+        inside.starts_with("HTTP/1.1 200") && inside.contains(&format!("\"host\":\"{name}\"")),
+        "{inside}"
+    );
+    assert!(running.get("/virtualclusters?host=other").await.starts_with("HTTP/1.1 404"));
     let merged = running.get("/fleet/api/v1/namespaces").await;
     assert!(merged.starts_with("HTTP/1.1 200"), "{merged}");
     let address = running.address;
@@ -140,4 +218,70 @@ async fn a_changed_configuration_takes_effect_and_a_wrong_one_does_not() {
     tokio::time::timeout(PATIENCE, taken).await.unwrap();
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn whoever_pauses_a_virtual_cluster_the_state_that_is_shown_is_right() {
+    const SHOP: &str = "shop.vcluster-shop";
+    const NS: &str = "vcluster-shop";
+    let virtuals = VirtualClusters::sample(["shop"]).await.unwrap();
+    let running = Running::in_front_of(&virtuals).await;
+    let host = "skopos-test";
+    running.shows(SHOP, Condition::Live, None).await;
+
+    // By REST.
+    let rest = |verb: &'static str| {
+        let running = &running;
+        async move {
+            let path = format!("/virtualclusters/{NS}/shop/{verb}");
+            let (code, begun) = running.ask("POST", &path, "application/json", &Value::Null).await;
+            assert_eq!((code, &begun["host"]), (202, &host.into()), "{begun}");
+            let path = format!("/virtualclusters/-/operations/{}?wait=60", begun["id"].as_str().unwrap());
+            let (_, ended) = running.ask("GET", &path, "application/json", &Value::Null).await;
+            assert_eq!(ended["state"], "Succeeded", "{ended}");
+        }
+    };
+    rest("pause").await;
+    running.shows(SHOP, Condition::Paused, Some("by the vcluster CLI's annotation")).await;
+    virtuals.wait_down(NS, "shop").await.unwrap();
+    rest("resume").await;
+    running.shows(SHOP, Condition::Live, None).await;
+
+    // As `skopos vc` does, which here has the gateway for its host.
+    let url = format!("http://{}/clusters/{host}", running.address).parse().unwrap();
+    let way =
+        skopos::Transport::from_config(kube::Config::new(url), skopos::TransportOptions::default()).unwrap();
+    let by_hand = Host::new(way.client("default"), HostOptions::default());
+    by_hand.pause("shop", None, PauseOptions::default(), &|_| {}).await.unwrap();
+    running.shows(SHOP, Condition::Paused, Some("by the vcluster CLI's annotation")).await;
+    by_hand
+        .resume("shop", None, ResumeOptions { wait: true, ..ResumeOptions::default() }, &|_| {})
+        .await
+        .unwrap();
+    running.shows(SHOP, Condition::Live, None).await;
+
+    // As the vcluster CLI writes it, by hand.
+    let set = format!("/clusters/{host}/apis/apps/v1/namespaces/{NS}/statefulsets/shop");
+    let patch = |patch: Value| {
+        let (running, set) = (&running, &set);
+        async move {
+            let (code, set) = running.ask("PATCH", set, "application/merge-patch+json", &patch).await;
+            assert_eq!(code, 200, "{set}");
+        }
+    };
+    let annotations = json!({"loft.sh/paused": "true", "loft.sh/paused-replicas": "1"});
+    patch(json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 0}})).await;
+    running.shows(SHOP, Condition::Paused, Some("by the vcluster CLI's annotation")).await;
+    let annotations = json!({"loft.sh/paused": null, "loft.sh/paused-replicas": null});
+    patch(json!({"metadata": {"annotations": annotations}, "spec": {"replicas": 1}})).await;
+    running.shows(SHOP, Condition::Live, None).await;
+
+    // By a plain scale to zero.
+    patch(json!({"spec": {"replicas": 0}})).await;
+    running.shows(SHOP, Condition::Paused, Some("scaled to zero")).await;
+    patch(json!({"spec": {"replicas": 1}})).await;
+    running.shows(SHOP, Condition::Live, None).await;
+    way.shutdown(PATIENCE).await;
+    running.end().await;
+    virtuals.stop().await;
 }

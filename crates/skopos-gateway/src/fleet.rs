@@ -1,5 +1,6 @@
 //! The fleet that a configuration describes.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,10 @@ use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
 use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions};
 use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use skopos_fleet::source::{KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterSource};
+use skopos_fleet::source::{
+    KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterDial, VclusterSource,
+};
+use skopos_fleet::vcluster::Helm;
 use skopos_fleet::{
     AddressPolicy, Cluster, ClusterId, ClusterOptions, ClusterSpec, Fleet, FleetOptions, InformerChoice,
     Keeper,
@@ -85,24 +89,23 @@ pub enum SourceError {
         /// Why not.
         problem: String,
     },
-    /// Something is asked for that this version does not do.
-    #[error("{0} is not supported yet: leave it out")]
-    Unsupported(&'static str),
     /// A network is not written as one.
     #[error("clusters.addresses: {0:?} is no network, such as 10.0.0.0/8")]
     Network(String),
 }
 
-/// Follows all sources of clusters that `config` names.
+/// Follows all sources of clusters that `config` names; virtual clusters are connected to as `dial` says. Returns the
+/// clusters in which virtual clusters are looked for, with how helm reaches them.
 ///
 /// # Errors
 /// When a host cluster's kubeconfig cannot be read, or a network not parsed. Whatever is wrong with single clusters is a
 /// problem of the fleet, and no error.
-pub async fn follow(fleet: &Fleet, config: &Config) -> Result<(), SourceError> {
+pub async fn follow(
+    fleet: &Fleet,
+    config: &Config,
+    dial: &VclusterDial,
+) -> Result<BTreeMap<String, Helm>, SourceError> {
     let clusters = &config.clusters;
-    if !clusters.vclusters.is_empty() {
-        return Err(SourceError::Unsupported("clusters.vclusters"));
-    }
     let addresses = addresses(&clusters.addresses)?;
     for source in &clusters.kubeconfigs {
         let file = KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted());
@@ -123,12 +126,16 @@ pub async fn follow(fleet: &Fleet, config: &Config) -> Result<(), SourceError> {
             SecretSource::new(host(fleet, &source.host).await?, flavour, policy(source.allow, &addresses));
         fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));
     }
+    let mut hosts = BTreeMap::new();
     for source in &clusters.vclusters {
         let policy = policy(config::KubeconfigSwitches::default(), &addresses);
-        let vclusters = VclusterSource::new(host(fleet, &source.host).await?, policy);
+        let host = host(fleet, &source.host).await?;
+        let config::HostCluster { kubeconfig, context } = source.host.clone();
+        hosts.insert(host.id().to_string(), Helm { kubeconfig, context, ..Helm::default() });
+        let vclusters = VclusterSource::new(host, policy).dial(dial.clone());
         fleet.follow(vclusters.namespaces(source.namespaces.iter().cloned()));
     }
-    Ok(())
+    Ok(hosts)
 }
 
 /// A host cluster: a member of the fleet of its own name, so that it can be asked who may do what in it.

@@ -41,7 +41,7 @@ mod testing;
 mod unchanged_clients;
 pub mod watches;
 
-pub use daemon::{Daemon, DaemonError};
+pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::{Gateway, GatewayBuilder};
 pub use route::{Call, Route};
 pub use services::{FleetAsk, Services};

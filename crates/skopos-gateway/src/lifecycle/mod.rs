@@ -7,19 +7,19 @@
 //!  POST   /virtualclusters/NAMESPACE/NAME/pause|resume                                │ which tells its steps
 //!  DELETE /virtualclusters/NAMESPACE/NAME                                             ┘
 //!  GET    /virtualclusters/-/operations/ID[?wait=30s]    how far an operation is
-//!         all with ?host=NAME where there are several hosts
+//!         all with ?host=NAME where there are several hosts (clusters of the fleet)
 //! ```
 //!
 //! What takes long runs on when the caller goes away, and may be asked for again: whoever asks for what is being done
 //! already gets the same operation. Everything is authorized on the host.
 
+mod hosts;
 mod operations;
 mod request;
 mod rights;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ use serde_json::json;
 use skopos_fleet::vcluster::{Error, Fault, Host, names};
 use skopos_wire::{GroupResource, Status};
 
+pub(crate) use self::hosts::FleetHosts;
+pub use self::hosts::{Hosts, NoHost};
 use self::operations::{Operations, Started, Target, Task};
 use self::request::{Creation, Deletion, wait};
 use crate::auth::Identity;
@@ -45,7 +47,7 @@ use crate::route::{Audited, Call, Route};
 #[derive(Clone)]
 pub struct Lifecycle {
     authorizer: Authorizer,
-    hosts: Arc<BTreeMap<String, Host>>,
+    hosts: Arc<dyn Hosts>,
     operations: Operations,
 }
 
@@ -66,10 +68,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 // === impl Lifecycle ===
 
 impl Lifecycle {
-    /// The virtual clusters in these hosts. A host's name is the one that `authorizer` knows it by.
+    /// The virtual clusters in these hosts.
     #[must_use]
-    pub fn new(authorizer: Authorizer, hosts: BTreeMap<String, Host>) -> Self {
-        Self { authorizer, hosts: Arc::new(hosts), operations: Operations::default() }
+    pub fn new(authorizer: Authorizer, hosts: Arc<dyn Hosts>) -> Self {
+        Self { authorizer, hosts, operations: Operations::default() }
+    }
+
+    /// The same under other rights. What runs goes on, and can be asked about.
+    #[must_use]
+    pub fn renewed(&self, authorizer: Authorizer) -> Self {
+        Self { authorizer, ..self.clone() }
     }
 
     /// Breaks off what runs (it can be asked for again, and goes on where it was) and waits until nothing is left, but at
@@ -96,55 +104,56 @@ impl Lifecycle {
     }
 
     async fn list(&self, call: &Asked) -> Result<Response, Status> {
-        let (name, host) = self.host(call)?;
+        let name = self.host_name(call).await?;
         let namespace = call.query.single("namespace")?.filter(|namespace| !namespace.is_empty());
-        self.require(name, call, &rights::reading(namespace)).await?;
+        self.require(&name, call, &rights::reading(namespace)).await?;
+        let host = self.host(&name).await?;
         let items = host.list(namespace, PATIENCE).await.map_err(|error| status_of(&error))?;
         Ok(answer(StatusCode::OK, &json!({"host": name, "items": items})))
     }
 
     async fn get(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
-        let (host_name, host) = self.host(call)?;
-        self.require(host_name, call, &rights::reading(Some(namespace))).await?;
+        let host_name = self.host_name(call).await?;
+        self.require(&host_name, call, &rights::reading(Some(namespace))).await?;
+        let host = self.host(&host_name).await?;
         let found = host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
         Ok(answer(StatusCode::OK, &found))
     }
 
     async fn create(&self, call: &Asked) -> Result<Response, Status> {
-        let (host, _) = self.host(call)?;
-        self.require(host, call, &rights::creating()).await?;
+        let host_name = self.host_name(call).await?;
+        self.require(&host_name, call, &rights::creating()).await?;
         let Creation { name, options } = Creation::parse(&call.body)?;
         let namespace = options.namespace.clone().unwrap_or_else(|| names::default_namespace(&name));
-        let target = Target { host: host.to_owned(), namespace, name };
-        self.start(call, target, Task::Create(Box::new(options)))
+        let host = self.host(&host_name).await?;
+        self.start(host, Target { host: host_name, namespace, name }, Task::Create(Box::new(options)))
     }
 
     async fn delete(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
-        let (host, _) = self.host(call)?;
+        let host = self.host_name(call).await?;
         let Deletion { mut options } = Deletion::parse(&call.query)?;
-        self.require(host, call, &rights::deleting(namespace)).await?;
+        self.require(&host, call, &rights::deleting(namespace)).await?;
         // Who may not delete namespaces deletes what is in it.
-        let namespaces = self.authorizer.decide(host, &call.identity, &rights::namespace(namespace)).await;
+        let namespaces = self.authorizer.decide(&host, &call.identity, &rights::namespace(namespace)).await;
         options.removal.own_namespace &= namespaces.allowed;
         self.begin(call, namespace, name, Task::Delete(options)).await
     }
 
     /// Begins something with what has to be there.
     async fn begin(&self, call: &Asked, namespace: &str, name: &str, task: Task) -> Result<Response, Status> {
-        let (host_name, host) = self.host(call)?;
-        self.require(host_name, call, &rights::of_task(&task, namespace)).await?;
-        let target =
-            Target { host: host_name.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+        let host_name = self.host_name(call).await?;
+        self.require(&host_name, call, &rights::of_task(&task, namespace)).await?;
+        let host = self.host(&host_name).await?;
+        let target = Target { host: host_name, namespace: namespace.to_owned(), name: name.to_owned() };
         // An unfinished deletion goes on also when the rest is gone.
         if !matches!(task, Task::Delete(_)) {
             host.find(name, Some(namespace), PATIENCE).await.map_err(|error| status_of(&error))?;
         }
-        self.start(call, target, task)
+        self.start(host, target, task)
     }
 
-    fn start(&self, call: &Asked, target: Target, task: Task) -> Result<Response, Status> {
-        let (_, host) = self.host(call)?;
-        match self.operations.start(host.clone(), target, task) {
+    fn start(&self, host: Host, target: Target, task: Task) -> Result<Response, Status> {
+        match self.operations.start(host, target, task) {
             Started::Running(operation) => {
                 let mut response = answer(StatusCode::ACCEPTED, &operation.shown());
                 let location = format!("/virtualclusters/-/operations/{}", operation.id());
@@ -175,17 +184,24 @@ impl Lifecycle {
     }
 
     /// The host that is meant: the one that is named, or the only one.
-    fn host(&self, call: &Asked) -> Result<(&str, &Host), Status> {
-        let wanted = call.query.single("host")?;
-        let found = match wanted {
-            Some(name) => self.hosts.get_key_value(name),
-            None if self.hosts.len() > 1 => {
-                return Err(Status::bad_request("there are several hosts: say which with ?host=NAME"));
-            }
-            None => self.hosts.iter().next(),
-        };
-        let missing = || Status::not_found(GroupResource::new(GROUP, "hosts"), wanted.unwrap_or_default());
-        found.map(|(name, host)| (name.as_str(), host)).ok_or_else(missing)
+    async fn host_name(&self, call: &Asked) -> Result<String, Status> {
+        if let Some(name) = call.query.single("host")? {
+            return Ok(name.to_owned());
+        }
+        let mut names = self.hosts.names().await;
+        match names.pop() {
+            Some(only) if names.is_empty() => Ok(only),
+            Some(_) => Err(Status::bad_request("there are several hosts: say which with ?host=NAME")),
+            None => Err(missing_host("")),
+        }
+    }
+
+    /// Only for callers who may do something there: whether there is such a host is not for others.
+    async fn host(&self, name: &str) -> Result<Host, Status> {
+        self.hosts.find(name, PATIENCE).await.map_err(|none| match none {
+            NoHost::Unknown => missing_host(name),
+            NoHost::Down => Status::service_unavailable(HOST_DOWN),
+        })
     }
 
     /// Whether the caller has all these rights on the host.
@@ -226,13 +242,19 @@ impl Route for Lifecycle {
 
 impl std::fmt::Debug for Lifecycle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lifecycle").field("hosts", &self.hosts.keys()).finish_non_exhaustive()
+        f.debug_struct("Lifecycle").finish_non_exhaustive()
     }
 }
 
 const GROUP: &str = "skopos.dev";
 
 const RESOURCE: GroupResource<'static> = GroupResource { group: GROUP, resource: "virtualclusters" };
+
+const HOST_DOWN: &str = "the host cannot be asked";
+
+fn missing_host(name: &str) -> Status {
+    Status::not_found(GroupResource::new(GROUP, "hosts"), name)
+}
 
 fn answer(code: StatusCode, body: &impl serde::Serialize) -> Response {
     let body = serde_json::to_vec(body).unwrap_or_default();
@@ -249,7 +271,7 @@ fn status_of(error: &Error) -> Status {
         Error::Refused { .. }
         | Error::Malformed { .. }
         | Error::Connection { .. }
-        | Error::HostUnreachable { .. } => Status::service_unavailable("the host cannot be asked"),
+        | Error::HostUnreachable { .. } => Status::service_unavailable(HOST_DOWN),
         other if other.fault() == Fault::State => Status::failure(409, "Conflict", other.to_string()),
         other => Status::failure(422, "Invalid", other.to_string()),
     }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
@@ -37,6 +38,16 @@ fn host(server: &TestServer) -> Host {
     Host::new(client, HostOptions { helm, ..HostOptions::default() })
 }
 
+impl Hosts for BTreeMap<String, Host> {
+    fn names(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async { self.keys().cloned().collect() })
+    }
+
+    fn find<'a>(&'a self, name: &'a str, _: Duration) -> BoxFuture<'a, Result<Host, NoHost>> {
+        Box::pin(async move { self.get(name).cloned().ok_or(NoHost::Unknown) })
+    }
+}
+
 impl Gateway {
     async fn with(clusters: &[VirtualCluster], script: Script) -> Self {
         let server = TestServer::builder().workloads(true).start_in_memory().unwrap();
@@ -47,7 +58,7 @@ impl Gateway {
         }
         let authorizer = Authorizer::new(&Config::default(), script.arc());
         let hosts = BTreeMap::from([("host".to_owned(), host(virtuals.host()))]);
-        Self { lifecycle: Lifecycle::new(authorizer, hosts), virtuals, script }
+        Self { lifecycle: Lifecycle::new(authorizer, Arc::new(hosts)), virtuals, script }
     }
 
     async fn shop() -> Self {
@@ -216,7 +227,7 @@ async fn a_stopped_gateway_leaves_nothing_running_and_the_next_goes_on() {
     assert_eq!(gateway.post("/vcluster-shop/shop/pause", Value::Null).await.0, 429);
     let authorizer = Authorizer::new(&Config::default(), gateway.script.arc());
     let hosts = BTreeMap::from([("host".to_owned(), host(gateway.virtuals.host()))]);
-    let next = Gateway { lifecycle: Lifecycle::new(authorizer, hosts), ..gateway };
+    let next = Gateway { lifecycle: Lifecycle::new(authorizer, Arc::new(hosts)), ..gateway };
     assert_eq!(
         next.ended(next.post("/vcluster-shop/shop/pause", Value::Null).await).await["state"],
         "Succeeded"
