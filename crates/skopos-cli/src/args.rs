@@ -43,11 +43,11 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show live state kept, aged and recovered, against a cluster of its own
+    /// Show many clusters behind one gateway, some of them paused or broken: no cluster needed
     ///
-    /// Starts a Kubernetes API server in this process, keeps its objects changing, watches them, and shows what
-    /// the watchers know. Nothing outside is needed or touched. Keys, or `skopos demo fault NAME` in another
-    /// terminal, break the connection in the ways that clusters break it.
+    /// Starts a host cluster with virtual clusters in it and the gateway in front, all in this process, and says which
+    /// kubectl commands to try. Nothing outside is needed or touched. Keys, or `skopos demo fault NAME` in another terminal,
+    /// pause a cluster or break it in the ways that clusters break.
     Demo(DemoArgs),
     /// Print the objects of a resource, then every change, whatever happens to the connection
     ///
@@ -134,9 +134,18 @@ pub(crate) struct StatusArgs {
     /// Also the kinds in memory of each cluster
     #[arg(long)]
     pub(crate) kinds: bool,
-    /// As JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    /// Output form
+    #[arg(short, long, value_enum, default_value_t = Form::Table, value_name = "FORMAT")]
+    pub(crate) output: Form,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// Lines for people
+    Table,
+    /// JSON
+    Json,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -232,33 +241,35 @@ pub(crate) struct TestserverArgs {
 pub(crate) struct DemoArgs {
     #[command(subcommand)]
     pub(crate) command: Option<DemoCommand>,
-    /// Print one report, with one fault inflicted and healed, and exit 0 if everything synced
+    /// Go through the whole story, check it, and exit 0 if all of it is true
     #[arg(long)]
     pub(crate) once: bool,
     /// Print lines even on a terminal, as -v does
     #[arg(long, conflicts_with = "once")]
     pub(crate) lines: bool,
-    /// Talk HTTPS to the server
+    /// Port of the gateway on 127.0.0.1; 0 takes a free one [default: 8001, or a free one if that is taken]
     #[arg(long)]
-    pub(crate) tls: bool,
-    /// Pods to start with
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) objects: u32,
-    /// Changes per second that keep happening
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) port: Option<u16>,
+    /// Virtual clusters
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
+    pub(crate) clusters: u32,
+    /// Changes per second that keep happening in them
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1_000))]
     pub(crate) churn: u32,
-    /// How long the first complete view may take
+    /// How long each thing that is waited for may take
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
-    pub(crate) sync_timeout: Duration,
+    pub(crate) patience: Duration,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum DemoCommand {
-    /// Inflict a fault on the demo that runs in another terminal
+    /// Pause a cluster of the demo that runs in another terminal, or break it
     Fault {
         /// What shall happen
         #[arg(value_enum)]
         name: FaultName,
+        /// To which cluster [default: the first virtual one]
+        cluster: Option<String>,
     },
 }
 
@@ -334,8 +345,9 @@ mod tests {
 
     #[test]
     fn a_fault_is_a_command_of_the_demo() {
-        let Command::Demo(args) = parse("skopos demo fault reset").unwrap().command else { panic!() };
-        assert!(matches!(args.command, Some(DemoCommand::Fault { name: FaultName::Reset })));
+        let Command::Demo(args) = parse("skopos demo fault reset lima").unwrap().command else { panic!() };
+        let Some(DemoCommand::Fault { name: FaultName::Reset, cluster }) = args.command else { panic!() };
+        assert_eq!(cluster.as_deref(), Some("lima"));
         assert!(parse("skopos demo fault nonsense").is_err());
         assert!(parse("skopos demo --once fault reset").is_err());
     }

@@ -7,6 +7,7 @@ mod demo;
 mod diff;
 mod discovery;
 mod error;
+mod gateway;
 mod human;
 mod log;
 mod output;
@@ -71,7 +72,8 @@ fn run(command: Command) -> Result<(), CliError> {
             until_done(|stop| testserver::run(args, stop)).or_else(interruption_is_fine)
         }
         Command::Demo(args) => {
-            let result = until_done(|stop| demo::run(args, stop)).or_else(interruption_is_fine);
+            let result = until_done_within(demo::GRACE, |stop| demo::run(args, stop));
+            let result = result.or_else(interruption_is_fine);
             demo::leave_terminal();
             result
         }

@@ -3,6 +3,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use skopos_gateway::config::ConfigError;
+use skopos_gateway::listen::ListenError;
 use skopos_gateway::{Daemon, DaemonError};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,13 @@ fn start_error(error: DaemonError) -> CliError {
             let what =
                 if count == 1 { "the configuration has a problem" } else { "the configuration has problems" };
             CliError::new(what).hint("see the lines above")
+        }
+        DaemonError::Listen(ListenError::Bind { address, error })
+            if error.kind() == io::ErrorKind::AddrInUse =>
+        {
+            CliError::new(format!("{address} is in use")).hint(
+                "another gateway may run there; listen.address of a configuration (--config) names another",
+            )
         }
         error => CliError::new(error),
     }

@@ -1,33 +1,23 @@
 //! `skopos status` and `skopos top`: how a gateway and its clusters stand.
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
-use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Limited};
-use kube::client::Body;
-use skopos::Transport;
-use skopos::transport::{RequestOptions, TransportOptions};
 use skopos_gateway::state::status::{ClusterReport, Report};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{GatewayArgs, StatusArgs, TopArgs};
-use crate::error::{CliError, chain};
-
-/// How long a gateway may take to answer.
-const LIMIT: Duration = Duration::from_secs(10);
-
-/// Most bytes of its answer: a thousand clusters stay far below.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+use crate::args::{Form, StatusArgs, TopArgs};
+use crate::error::CliError;
+use crate::gateway::Gateway;
 
 /// Prints once.
 pub(crate) async fn run(args: StatusArgs, stop: CancellationToken) -> Result<(), CliError> {
     let gateway = Gateway::new(&args.gateway)?;
     let Some(report) = stop.run_until_cancelled(gateway.report()).await else { return Ok(()) };
     let report = report?;
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&report).map_err(CliError::new)? + "\n",
-        false => table(&report, args.kinds),
+    let text = match args.output {
+        Form::Json => serde_json::to_string_pretty(&report).map_err(CliError::new)? + "\n",
+        Form::Table => table(&report, args.kinds),
     };
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
@@ -54,51 +44,6 @@ pub(crate) async fn top(args: TopArgs, stop: CancellationToken) -> Result<(), Cl
         out.write_all(text.as_bytes()).and_then(|()| out.flush())?;
     }
     Ok(())
-}
-
-/// The gateway that is asked.
-struct Gateway {
-    transport: Transport,
-    url: String,
-}
-
-// === impl Gateway ===
-
-impl Gateway {
-    fn new(args: &GatewayArgs) -> Result<Self, CliError> {
-        let url: http::Uri = args.server.parse().map_err(|_| {
-            CliError::Usage(format!("{:?} is no URL: write it as http://127.0.0.1:8001", args.server))
-        })?;
-        let mut config = kube::Config::new(url);
-        if let Some(path) = &args.certificate_authority {
-            config.root_cert_file = Some(path.clone());
-        }
-        if let Some(path) = &args.token_file {
-            config.auth_info.token_file = Some(path.display().to_string());
-        }
-        let transport = Transport::from_config(config, TransportOptions::default())
-            .map_err(|error| CliError::new(chain(&error)))?;
-        Ok(Self { transport, url: args.server.clone() })
-    }
-
-    async fn report(&self) -> Result<Report, CliError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            CliError::new(format!("the gateway at {} does not answer: {error}", self.url))
-                .hint("is `skopos serve` running there? name another with --server")
-        };
-        let options = RequestOptions { deadline: Some(LIMIT), ..RequestOptions::default() };
-        let request = http::Request::get("/api/v1/status").extension(options).body(Body::empty());
-        let request = request.map_err(|error| failed(&error))?;
-        let answer = self.transport.send(request).await.map_err(|error| failed(&error))?;
-        let code = answer.status();
-        let body = Limited::new(answer.into_body(), MOST_BYTES).collect().await;
-        let body = body.map_err(|error| failed(&error))?.to_bytes();
-        if !code.is_success() {
-            let said = skopos::Status::from_slice(&body).map(|status| status.message);
-            return Err(CliError::new(said.unwrap_or_else(|| format!("the gateway answers {code}"))));
-        }
-        serde_json::from_slice(&body).map_err(|error| failed(&error))
-    }
 }
 
 /// As kubectl shows things.

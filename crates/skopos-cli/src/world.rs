@@ -1,4 +1,4 @@
-//! Objects for the test server, and the changes that keep happening to them.
+//! Pods for the test server, and the changes that keep happening to them.
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -6,28 +6,26 @@ use skopos_testserver::{PodGenerator, TestServer};
 
 use crate::error::CliError;
 
-/// Some objects of a test server that keep changing.
+/// Some pods of a test server that keep changing.
 #[derive(Debug)]
 pub(crate) struct World {
-    things: Vec<Thing>,
+    pods: Vec<Name>,
     rng: fastrand::Rng,
     serial: u64,
 }
 
-/// One object that may change.
+/// A pod that may change.
 #[derive(Debug, Clone)]
-struct Thing {
-    resource: &'static str,
+struct Name {
     namespace: Option<String>,
     name: String,
 }
 
-const DEMO_NAMESPACE: &str = "demo";
 /// Pods whose names are remembered at most; more do not make the changes more varied.
 const REMEMBERED: usize = 5000;
 
 impl World {
-    /// Realistic pods, in several namespaces.
+    /// Realistic ones, in several namespaces.
     pub(crate) fn of_pods(server: &TestServer, pods: u32) -> Result<Self, CliError> {
         let pods = pods as usize;
         server.load_pods(pods);
@@ -36,87 +34,44 @@ impl World {
             false => None,
         };
         let (listed, _) = server.list("pods", namespace.as_deref()).map_err(CliError::new)?;
-        let things = listed.iter().take(REMEMBERED).map(|pod| Thing::of("pods", pod)).collect();
-        Ok(Self { things, rng: fastrand::Rng::new(), serial: 0 })
+        let pods = listed.iter().take(REMEMBERED).map(Name::of).collect();
+        Ok(Self { pods, rng: fastrand::Rng::new(), serial: 0 })
     }
 
-    /// A small cluster: nodes and their leases, deployments with pods of their own, configuration, and many pods.
-    pub(crate) fn of_cluster(server: &TestServer, pods: u32) -> Result<Self, CliError> {
-        const NODES: usize = 6;
-        const DEPLOYMENTS: [&str; 8] =
-            ["cart", "catalog", "checkout", "gateway", "mailer", "orders", "search", "web"];
-        const CONFIGMAPS: usize = 24;
-        ensure(server, namespace(DEMO_NAMESPACE))?;
-        ensure(server, namespace("kube-node-lease"))?;
-        let mut world = Self::of_pods(server, pods)?;
-        for i in 0..NODES {
-            let name = format!("node-{i}");
-            world.create(server, "nodes", node(&name))?;
-            world.create(server, "leases", lease(&name))?;
-        }
-        for name in DEPLOYMENTS {
-            world.create(server, "deployments", deployment(name))?;
-        }
-        for i in 0..CONFIGMAPS {
-            world.create(server, "configmaps", configmap(&format!("settings-{i:02}")))?;
-        }
-        Ok(world)
-    }
-
-    /// Lets one thing happen to one object. Objects that somebody else deleted are forgotten.
+    /// Lets one thing happen to one pod. Pods that somebody else deleted are forgotten.
     pub(crate) fn change(&mut self, server: &TestServer) {
         self.serial += 1;
-        let Some(index) = self.pick() else { return };
-        let thing = self.things[index].clone();
-        let (namespace, name) = (thing.namespace.as_deref(), thing.name.as_str());
-        let Ok(mut object) = server.get(thing.resource, namespace, name) else {
-            self.things.swap_remove(index);
+        if self.pods.is_empty() {
+            return;
+        }
+        let index = self.rng.usize(..self.pods.len());
+        let Name { namespace, name } = self.pods[index].clone();
+        let namespace = namespace.as_deref();
+        let Ok(mut pod) = server.get("pods", namespace, &name) else {
+            self.pods.swap_remove(index);
             return;
         };
-        let replaced = thing.resource == "pods" && self.rng.u8(..100) < 10;
-        if replaced {
-            self.things.swap_remove(index);
-            let successor = successor(&object, self.serial);
-            if server.delete("pods", namespace, name).is_ok() {
-                // A name that is taken is no harm: one pod less.
-                let _ = self.create(server, "pods", successor);
-            }
+        if self.rng.u8(..100) >= 10 {
+            pod["metadata"]["annotations"]["demo.skopos.dev/revision"] = json!(self.serial.to_string());
+            // Somebody with kubectl may have been faster.
+            let _ = server.update(pod);
             return;
         }
-        touch(thing.resource, &mut object, self.serial, &mut self.rng);
-        // Somebody with kubectl may have been faster.
-        let _ = server.update(object);
-    }
-
-    /// An object to change: any kind as likely as a third of the pods, so that every kind shows life.
-    fn pick(&mut self) -> Option<usize> {
-        const TRIES: usize = 8;
-        if self.things.is_empty() {
-            return None;
+        self.pods.swap_remove(index);
+        let successor = successor(&pod, self.serial);
+        if server.delete("pods", namespace, &name).is_ok()
+            // A name that is taken is no harm: one pod less.
+            && let Ok(created) = server.create(successor)
+        {
+            self.pods.push(Name::of(&created));
         }
-        let mut index = self.rng.usize(..self.things.len());
-        if self.rng.bool() {
-            for _ in 0..TRIES {
-                if self.things[index].resource != "pods" {
-                    break;
-                }
-                index = self.things.len() - 1 - self.rng.usize(..self.things.len().min(64));
-            }
-        }
-        Some(index)
-    }
-
-    fn create(&mut self, server: &TestServer, resource: &'static str, object: Value) -> Result<(), CliError> {
-        let created = server.create(object).map_err(CliError::new)?;
-        self.things.push(Thing::of(resource, &created));
-        Ok(())
     }
 }
 
-impl Thing {
-    fn of(resource: &'static str, object: &Value) -> Self {
-        let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
-        Self { resource, namespace: text("namespace"), name: text("name").unwrap_or_default() }
+impl Name {
+    fn of(pod: &Value) -> Self {
+        let text = |field: &str| pod["metadata"][field].as_str().map(str::to_owned);
+        Self { namespace: text("namespace"), name: text("name").unwrap_or_default() }
     }
 }
 
@@ -143,17 +98,6 @@ impl Pace {
     }
 }
 
-/// Changes what changes in such an object in real life.
-fn touch(resource: &str, object: &mut Value, serial: u64, rng: &mut fastrand::Rng) {
-    match resource {
-        "configmaps" => object["data"]["revision"] = json!(serial.to_string()),
-        "leases" => object["spec"]["renewTime"] = json!(micro_time()),
-        "deployments" => object["spec"]["replicas"] = json!(rng.u8(1..6)),
-        "nodes" => object["metadata"]["labels"]["demo.skopos.dev/load"] = json!(rng.u8(..100).to_string()),
-        _ => object["metadata"]["annotations"]["demo.skopos.dev/revision"] = json!(serial.to_string()),
-    }
-}
-
 /// The pod that takes another's place: the same, under a new name.
 fn successor(pod: &Value, serial: u64) -> Value {
     let name = pod["metadata"]["name"].as_str().unwrap_or("pod");
@@ -172,67 +116,6 @@ fn successor(pod: &Value, serial: u64) -> Value {
     next
 }
 
-/// Creates an object unless it is there.
-fn ensure(server: &TestServer, object: Value) -> Result<(), CliError> {
-    match server.create(object) {
-        Err(status) if status.code != 409 => Err(CliError::new(status)),
-        _ => Ok(()),
-    }
-}
-
-fn namespace(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-}
-
-fn node(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-            "capacity": {"cpu": "8", "memory": "32Gi", "pods": "110"},
-            "nodeInfo": {"kubeletVersion": "v1.36.0", "operatingSystem": "linux", "architecture": "amd64"}
-        }
-    })
-}
-
-fn lease(name: &str) -> Value {
-    json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": name, "namespace": "kube-node-lease"},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": micro_time()}
-    })
-}
-
-fn configmap(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": DEMO_NAMESPACE},
-        "data": {"revision": "0", "log-level": "info"}
-    })
-}
-
-fn deployment(name: &str) -> Value {
-    let labels = json!({"app": name});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": name, "namespace": DEMO_NAMESPACE, "labels": labels},
-        "spec": {
-            "replicas": 3,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": name, "image": format!("registry.example/{name}:1.0")}]}
-            }
-        }
-    })
-}
-
-/// The present as a MicroTime: `2026-01-02T03:04:05.678901Z`.
-fn micro_time() -> String {
-    format!("{:.6}", jiff::Timestamp::now())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,26 +129,18 @@ mod tests {
         assert_eq!(Pace::new(0).due(Duration::from_secs(1)), 0);
     }
 
-    #[test]
-    fn times_are_micro_times() {
-        let time = micro_time();
-        assert_eq!(time.len(), "2026-01-02T03:04:05.678901Z".len(), "{time}");
-    }
-
     #[tokio::test]
-    async fn the_cluster_keeps_changing_and_does_not_drain() {
+    async fn the_pods_keep_changing_and_do_not_drain() {
         let server = TestServer::builder().start().await.unwrap();
-        let mut world = World::of_cluster(&server, 50).unwrap();
-        let kinds = ["pods", "nodes", "leases", "deployments", "configmaps"];
-        let before = kinds.map(|kind| server.count(kind));
-        assert!(before.iter().all(|count| *count > 0), "{before:?}");
+        let mut world = World::of_pods(&server, 50).unwrap();
+        let before = server.count("pods");
+        assert!(before > 0);
         let version = server.resource_version();
         for _ in 0..500 {
             world.change(&server);
         }
-        // Some changes set what is set already, and make no version.
-        assert!(server.resource_version() >= version + 400, "{}", server.resource_version() - version);
-        assert_eq!(kinds.map(|kind| server.count(kind)), before);
+        assert!(server.resource_version() >= version + 500, "{}", server.resource_version() - version);
+        assert_eq!(server.count("pods"), before);
         server.stop().await;
     }
 }

@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Order {
     /// What shall happen
     pub(crate) fault: FaultName,
+    /// To which cluster; the first virtual one if none is named
+    pub(crate) cluster: Option<String>,
     /// What came of it, for the person who asked
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
@@ -50,9 +52,14 @@ impl DemoDir {
         Ok(Self { path })
     }
 
+    /// A file of it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
     /// Writes a file into it.
     pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<PathBuf> {
-        let path = self.path.join(name);
+        let path = self.file(name);
         fs::write(&path, text)?;
         Ok(path)
     }
@@ -76,6 +83,7 @@ struct Control {
 struct Request {
     token: String,
     fault: String,
+    cluster: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -117,7 +125,7 @@ impl ControlServer {
 
     async fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
         let answer = match serde_json::from_str::<Request>(&read_line(&mut stream).await?) {
-            Ok(request) if request.token == self.token => self.order(&request.fault).await,
+            Ok(request) if request.token == self.token => self.order(request).await,
             Ok(_) => Err("wrong token".into()),
             Err(_) => Err("not understood".into()),
         };
@@ -129,20 +137,23 @@ impl ControlServer {
         stream.write_all(line.as_bytes()).await
     }
 
-    async fn order(&self, fault: &str) -> Result<String, String> {
-        let fault = <FaultName as clap::ValueEnum>::from_str(fault, false)?;
+    async fn order(&self, Request { fault, cluster, .. }: Request) -> Result<String, String> {
+        let fault = <FaultName as clap::ValueEnum>::from_str(&fault, false)?;
         let (answer, result) = oneshot::channel();
         let closed = |_| "the demo is ending".to_owned();
-        self.orders.send(Order { fault, answer }).await.map_err(|_| "the demo is ending".to_owned())?;
+        self.orders
+            .send(Order { fault, cluster, answer })
+            .await
+            .map_err(|_| "the demo is ending".to_owned())?;
         result.await.map_err(closed)?
     }
 }
 
 /// The other command's end: asks the newest running demo for a fault, and returns what it answered.
-pub(crate) async fn ask(fault: FaultName) -> Result<String, CliError> {
+pub(crate) async fn ask(fault: FaultName, cluster: Option<String>) -> Result<String, CliError> {
     for dir in demo_dirs(&std::env::temp_dir()) {
         if let Some((control, stream)) = connect(&dir).await {
-            return timeout(PATIENCE, exchange(control, stream, fault))
+            return timeout(PATIENCE, exchange(control, stream, fault, cluster))
                 .await
                 .map_err(|_| CliError::new("the demo did not answer"))?;
         }
@@ -166,9 +177,14 @@ async fn connect(dir: &Path) -> Option<(Control, TcpStream)> {
     Some((control, stream))
 }
 
-async fn exchange(control: Control, mut stream: TcpStream, fault: FaultName) -> Result<String, CliError> {
+async fn exchange(
+    control: Control,
+    mut stream: TcpStream,
+    fault: FaultName,
+    cluster: Option<String>,
+) -> Result<String, CliError> {
     let name = clap::ValueEnum::to_possible_value(&fault).map(|value| value.get_name().to_owned());
-    let request = Request { token: control.token, fault: name.unwrap_or_default() };
+    let request = Request { token: control.token, fault: name.unwrap_or_default(), cluster };
     let line = serde_json::to_string(&request).map_err(CliError::new)? + "\n";
     stream.write_all(line.as_bytes()).await?;
     let line = read_line(&mut stream).await?;
@@ -200,11 +216,11 @@ mod tests {
         let (control, stream) = connect(&dir.path).await.unwrap();
         let demo = async {
             let order = orders.recv().await.unwrap();
-            assert_eq!(order.fault, FaultName::BlackHole);
+            assert_eq!((order.fault, order.cluster.as_deref()), (FaultName::BlackHole, Some("lima")));
             order.answer.send(Ok("done".into())).unwrap();
         };
         let (answer, ()) = tokio::select! {
-            both = async { tokio::join!(exchange(control, stream, FaultName::BlackHole), demo) } => both,
+            both = async { tokio::join!(exchange(control, stream, FaultName::BlackHole, Some("lima".into())), demo) } => both,
             () = server.run() => unreachable!(),
         };
         assert_eq!(answer.unwrap(), "done");
@@ -216,7 +232,7 @@ mod tests {
         let (control, stream) = connect(&dir.path).await.unwrap();
         let guess = Control { token: "guess".into(), ..control };
         let answer = tokio::select! {
-            answer = exchange(guess, stream, FaultName::Reset) => answer,
+            answer = exchange(guess, stream, FaultName::Reset, None) => answer,
             () = server.run() => unreachable!(),
         };
         assert_eq!(answer.unwrap_err().line().unwrap(), "error: wrong token");

@@ -18,7 +18,7 @@ pub(crate) enum FaultName {
     Compact,
     /// The server goes away without a word and comes back on the same port
     Restart,
-    /// The server stops listening (as a paused virtual cluster does), until resumed
+    /// The gateway pauses the virtual cluster: its API server is gone until it is resumed the same way
     Pause,
     /// The server answers with an older view, as a second API server that lags behind would
     Lag,
@@ -28,7 +28,7 @@ pub(crate) enum FaultName {
     Undecodable,
     /// Every request is answered with 503 Service Unavailable
     Unavailable,
-    /// The paused server listens again, and whatever is broken is mended
+    /// Whatever is broken is mended
     Heal,
 }
 
@@ -99,7 +99,7 @@ impl FaultName {
             Self::Stall => "stall: the watches fall silent, their connections stay alive",
             Self::Compact => "compaction: the server is away for a second and loses its history",
             Self::Restart => "restart: the server is away for two seconds",
-            Self::Pause => "pause: the server stops listening",
+            Self::Pause => "pause: the gateway is asked to pause it, as `skopos vc pause` does",
             Self::Lag => "lag: the server answers from an older view; see the ages grow",
             Self::Rollback => "rollback: the server's history goes back, as after a restore",
             Self::Undecodable => "undecodable: a watch delivers a broken object",

@@ -1,19 +1,24 @@
-//! `skopos demo`: live state kept, aged and recovered before one's eyes.
+//! `skopos demo`: many clusters behind one gateway, paused and broken before one's eyes.
 //!
 //! ```text
-//!  keys, `skopos demo fault` ──▶ run ──▶ stage ── test server, its world, its faults; informers
+//!  keys, `skopos demo fault` ──▶ run ──▶ stage ── a host, virtual clusters, life in them, faults; the gateway in front
 //!                                 │        │
 //!                                 │        └─ sample: plain numbers
 //!                                 ▼
 //!                               model ──▶ view (terminal) or text (lines)
+//!
+//!  --once: story, which does all of it by itself and checks what comes of it
 //! ```
+mod commands;
 mod control;
 mod faults;
+mod life;
 mod model;
 mod run;
 mod stage;
+mod story;
 mod text;
 mod view;
 
 pub(crate) use faults::FaultName;
-pub(crate) use run::{leave_terminal, run};
+pub(crate) use run::{GRACE, leave_terminal, run};

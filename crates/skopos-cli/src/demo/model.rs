@@ -2,6 +2,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use skopos_fleet::Condition;
+
 use super::FaultName;
 use crate::human;
 use crate::reason;
@@ -11,40 +13,35 @@ use crate::reason;
 pub(crate) struct Sample {
     /// When
     pub(crate) at: Duration,
-    /// The informers
-    pub(crate) kinds: Vec<KindSample>,
-    /// The server they watch
-    pub(crate) server: ServerSample,
+    /// The clusters, in order of their names
+    pub(crate) clusters: Vec<ClusterSample>,
+    /// How many there are to be found
+    pub(crate) expected: usize,
 }
 
-/// What one informer knows of itself.
-#[derive(Debug, Clone)]
-pub(crate) struct KindSample {
-    /// Its resource
-    pub(crate) kind: String,
-    /// Objects held
+/// What the gateway knows of one cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterSample {
+    /// Its name
+    pub(crate) name: String,
+    /// What is the case
+    pub(crate) condition: Condition,
+    /// Since when
+    pub(crate) since: Duration,
+    /// Why
+    pub(crate) reason: Option<String>,
+    /// Everything that is kept of it is complete
+    pub(crate) synced: bool,
+    /// Objects in memory
     pub(crate) objects: u64,
-    /// The resourceVersion that the content belongs to
-    pub(crate) rv: String,
+    /// How old they are at most
+    pub(crate) age: Option<Duration>,
     /// Changes received since the start
     pub(crate) events: u64,
-    /// How current it is
-    pub(crate) health: Health,
-    /// The last thing that went wrong
-    pub(crate) trouble: Option<Trouble>,
-}
-
-/// How current an informer's content is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// It follows the server; the content is at most this old
-    Live { age: Duration },
-    /// It may be behind
-    Stale { reason: String, age: Option<Duration> },
-    /// It never had a complete view
-    Syncing { reason: String },
-    /// It was told to stop
-    Stopped,
+    /// The last thing that went wrong with each kind of object
+    pub(crate) troubles: Vec<Trouble>,
+    /// What somebody has broken about it
+    pub(crate) broken: Option<String>,
 }
 
 /// Something that went wrong.
@@ -58,26 +55,13 @@ pub(crate) struct Trouble {
     pub(crate) healed: Option<(Duration, String)>,
 }
 
-/// What the server knows of itself.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ServerSample {
-    /// Connections that are open
-    pub(crate) connections: usize,
-    /// The newest resourceVersion
-    pub(crate) rv: String,
-    /// It does not listen
-    pub(crate) paused: bool,
-    /// What is broken about it at the moment
-    pub(crate) broken: Option<String>,
-}
-
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// KIND OBJECTS RV AGE STATE EVENTS/S
+    /// As [`TITLES`], but for the last one
     pub(crate) cells: [String; 6],
-    /// The last trouble and how it healed
-    pub(crate) trouble: String,
+    /// What is worth knowing besides
+    pub(crate) note: String,
     /// How the state is to be seen
     pub(crate) mood: Mood,
 }
@@ -87,7 +71,7 @@ pub(crate) struct Row {
 pub(crate) enum Mood {
     /// All is well
     Good,
-    /// Under way
+    /// Under way, or meant to be so
     Waiting,
     /// Something is broken
     Bad,
@@ -106,15 +90,13 @@ pub(crate) struct Entry {
     pub(crate) mood: Mood,
 }
 
-/// The titles of a row's cells and its trouble.
-pub(crate) const TITLES: [&str; 7] = ["KIND", "OBJECTS", "RV", "AGE ≤", "STATE", "EVENTS/S", "LAST TROUBLE"];
+/// The titles of a row's cells and its note.
+pub(crate) const TITLES: [&str; 7] = ["CLUSTER", "STATE", "FOR", "AGE ≤", "OBJECTS", "EVENTS/S", "NOTE"];
 
 /// Over how long events per second are measured.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
-/// How long the same trouble of several kinds is gathered into one line.
+/// How long the same trouble of several clusters is gathered into one line.
 const GATHERING: Duration = Duration::from_millis(300);
-/// How long those that are well again wait for the others, to be told in one line.
-const CONVALESCENCE: Duration = Duration::from_secs(2);
 /// Lines of the log that are kept.
 const LOG_LENGTH: usize = 500;
 
@@ -122,8 +104,7 @@ const LOG_LENGTH: usize = 500;
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     now: Sample,
-    history: BTreeMap<String, VecDeque<(Duration, u64)>>,
-    seen: BTreeMap<String, Seen>,
+    known: BTreeMap<String, Known>,
     /// Troubles that are not told yet, by what they have in common
     troubles: BTreeMap<String, Group>,
     /// Healings that are not told yet, by how they came about
@@ -134,19 +115,27 @@ pub(crate) struct Model {
     synced: bool,
 }
 
-/// What was already told of an informer.
-#[derive(Debug, Default)]
-struct Seen {
-    /// The beginning of the last trouble that was told
-    trouble: Option<(Duration, String)>,
-    /// Its end was told too
-    healed: bool,
+/// What was seen of a cluster so far.
+#[derive(Debug)]
+struct Known {
+    condition: Condition,
+    history: VecDeque<(Duration, u64)>,
+    /// Switched off, or on again and not live yet
+    away: bool,
+    /// When it was switched on again
+    switched_on: Option<Duration>,
+    /// What is wrong with it
+    trouble: Option<Trouble>,
+    /// The last thing that was
+    over: Option<Trouble>,
+    /// Troubles that were over by then do not count any more
+    well_since: Duration,
 }
 
-/// Kinds to which the same happened at about the same time.
+/// Clusters to which the same happened at about the same time.
 #[derive(Debug)]
 struct Group {
-    /// When the first was noticed
+    /// When the first was seen
     since: Duration,
     /// What happened, in the words of the first
     what: String,
@@ -154,30 +143,10 @@ struct Group {
     members: Vec<(String, Duration)>,
 }
 
-impl Group {
-    fn new(since: Duration) -> Self {
-        Self { since, what: String::new(), members: Vec::new() }
-    }
-
-    fn add(&mut self, kind: &KindSample, what: &str, at: Duration) {
-        if self.members.is_empty() {
-            self.what = what.into();
-        }
-        self.members.push((kind.kind.clone(), at));
-    }
-
-    fn first(&self) -> Duration {
-        self.members.iter().map(|(_, at)| *at).min().unwrap_or(self.since)
-    }
-
-    fn last(&self) -> Duration {
-        self.members.iter().map(|(_, at)| *at).max().unwrap_or(self.since)
-    }
-}
-
 #[derive(Debug)]
 struct Inflicted {
     fault: FaultName,
+    cluster: String,
     at: Duration,
     over: Option<Duration>,
 }
@@ -185,37 +154,35 @@ struct Inflicted {
 impl Model {
     /// Takes what is known now, and writes down what is new in it.
     pub(crate) fn observe(&mut self, sample: Sample) {
-        for kind in &sample.kinds {
-            let history = self.history.entry(kind.kind.clone()).or_default();
-            history.push_back((sample.at, kind.events));
-            while history.len() > 2 && history[1].0 + RATE_WINDOW <= sample.at {
-                history.pop_front();
-            }
+        self.known.retain(|name, _| sample.clusters.iter().any(|cluster| cluster.name == *name));
+        for cluster in &sample.clusters {
+            self.note_condition(cluster, sample.at);
+            self.note_troubles(cluster, sample.at);
         }
-        self.note_troubles(&sample);
         self.now = sample;
         self.tell_troubles();
         self.tell_healings();
         if !self.synced && self.all_live() {
             self.synced = true;
-            let objects: u64 = self.now.kinds.iter().map(|kind| kind.objects).sum();
-            let text = format!("everything synced: {}", human::count(objects, "object"));
+            let count = human::count(self.now.clusters.len() as u64, "cluster");
+            let text =
+                format!("everything is in memory: {count}, {}", human::count(self.objects(), "object"));
             self.write(Entry { at: self.now.at, text, mood: Mood::Good });
         }
     }
 
-    /// Notes that a person inflicted a fault.
-    pub(crate) fn inflict(&mut self, at: Duration, fault: FaultName) {
-        self.inflicted = Some(Inflicted { fault, at, over: None });
-        self.write(Entry { at, text: fault.tale().into(), mood: Mood::Deed });
+    /// Notes that a person did something to a cluster.
+    pub(crate) fn inflict(&mut self, at: Duration, fault: FaultName, cluster: &str) {
+        self.inflicted = Some(Inflicted { fault, cluster: cluster.into(), at, over: None });
+        self.write(Entry { at, text: format!("{cluster}: {}", fault.tale()), mood: Mood::Deed });
     }
 
-    /// Notes that the inflicted fault is over, so that recovery counts from here.
-    pub(crate) fn fault_over(&mut self, at: Duration, text: impl Into<String>) {
-        if let Some(inflicted) = &mut self.inflicted {
+    /// Notes that what was done to a cluster is over, so that recovery counts from here.
+    pub(crate) fn fault_over(&mut self, at: Duration, cluster: &str, text: &str) {
+        if let Some(inflicted) = self.inflicted.as_mut().filter(|inflicted| inflicted.cluster == cluster) {
             inflicted.over = Some(at);
         }
-        self.write(Entry { at, text: text.into(), mood: Mood::Deed });
+        self.write(Entry { at, text: format!("{cluster}: {text}"), mood: Mood::Deed });
     }
 
     /// Notes something else.
@@ -225,7 +192,7 @@ impl Model {
 
     /// The table's lines.
     pub(crate) fn rows(&self) -> Vec<Row> {
-        self.now.kinds.iter().map(|kind| self.row(kind)).collect()
+        self.now.clusters.iter().map(|cluster| self.row(cluster)).collect()
     }
 
     /// The newest `n` lines of the log, oldest first.
@@ -244,108 +211,142 @@ impl Model {
         &self.now
     }
 
-    /// Whether every informer follows the server.
+    /// Whether all clusters are found, answer and are in memory.
     pub(crate) fn all_live(&self) -> bool {
-        !self.now.kinds.is_empty()
-            && self.now.kinds.iter().all(|kind| matches!(kind.health, Health::Live { .. }))
+        self.now.clusters.len() >= self.now.expected && self.now.clusters.iter().all(is_well)
     }
 
-    /// Whether every informer has noticed a trouble since this moment and has got over it, and all of it is told.
-    pub(crate) fn all_healed_since(&self, moment: Duration) -> bool {
-        self.all_live()
-            && self.troubles.is_empty()
-            && self.healings.is_empty()
-            && self.now.kinds.iter().all(|kind| {
-                kind.trouble.as_ref().is_some_and(|trouble| trouble.at >= moment && trouble.healed.is_some())
-            })
+    /// Who is not in memory, and why, in one line.
+    pub(crate) fn missing(&self) -> String {
+        let missing = self.now.clusters.iter().filter(|cluster| !is_well(cluster));
+        let tell = |cluster: &ClusterSample| {
+            let why = cluster.reason.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            format!("{} is {}{why}", cluster.name, cluster.condition)
+        };
+        let unfound = self.now.expected.saturating_sub(self.now.clusters.len()) as u64;
+        let unfound = (unfound > 0).then(|| format!("{} not found yet", human::count(unfound, "cluster")));
+        missing.map(tell).chain(unfound).collect::<Vec<_>>().join("; ")
     }
 
     /// One line that sums it all up.
     pub(crate) fn summary(&self) -> String {
-        let live = self.now.kinds.iter().filter(|kind| matches!(kind.health, Health::Live { .. })).count();
-        let objects: u64 = self.now.kinds.iter().map(|kind| kind.objects).sum();
-        let rate: f64 = self.now.kinds.iter().map(|kind| self.rate(&kind.kind)).sum();
-        let ages = self.now.kinds.iter().map(|kind| match &kind.health {
-            Health::Live { age } => Some(*age),
-            Health::Stale { age, .. } => *age,
-            _ => None,
-        });
-        let oldest = ages.collect::<Option<Vec<_>>>().and_then(|ages| ages.into_iter().max());
-        let age = oldest.map_or("unknown age".into(), |age| format!("at most {} old", human::seconds(age)));
+        let of = |condition| self.now.clusters.iter().filter(|c| c.condition == condition).count() as u64;
+        let live = self.now.clusters.iter().filter(|cluster| cluster.condition == Condition::Live);
+        let oldest = live.filter_map(|cluster| cluster.age).max();
+        let age =
+            oldest.map_or(String::new(), |age| format!(", live ones at most {} old", human::seconds(age)));
+        let paused = match of(Condition::Paused) {
+            0 => String::new(),
+            paused => format!(", {paused} paused"),
+        };
+        let rate: f64 = self.known.values().map(Known::rate).sum();
         format!(
-            "{live} of {} live, {}, {age}, {rate:.0} events/s, server at RV {}{}",
-            human::count(self.now.kinds.len() as u64, "kind"),
-            human::count(objects, "object"),
-            self.now.server.rv,
-            if self.now.server.paused { ", paused" } else { "" }
+            "{} of {} live{paused}, {}{age}, {rate:.0} events/s",
+            of(Condition::Live),
+            human::count(self.now.clusters.len() as u64, "cluster"),
+            human::count(self.objects(), "object"),
         )
     }
 
-    fn row(&self, kind: &KindSample) -> Row {
-        let (age, state, mood) = match &kind.health {
-            Health::Live { age } => (human::seconds(*age), "live".to_owned(), Mood::Good),
-            Health::Stale { reason, age } => {
-                let age = age.map_or("unknown".into(), human::seconds);
-                (age, format!("stale: {}", human::one_line(reason::brief(reason), 24)), Mood::Bad)
-            }
-            Health::Syncing { reason } if reason.is_empty() => ("-".into(), "syncing".into(), Mood::Waiting),
-            Health::Syncing { reason } => (
-                "-".into(),
-                format!("syncing: {}", human::one_line(reason::brief(reason), 24)),
-                Mood::Waiting,
-            ),
-            Health::Stopped => ("-".into(), "stopped".into(), Mood::Waiting),
-        };
-        let trouble = match &kind.trouble {
-            None => String::new(),
-            Some(Trouble { at, what, healed: Some((end, how)) }) => {
-                let took = human::seconds(end.saturating_sub(*at));
-                let ago = human::age(self.now.at.saturating_sub(*end));
-                let (what, how) = (reason::brief(what), reason::brief(how));
-                format!("{ago} ago: {what}; after {took} {how}")
-            }
-            Some(Trouble { at, what, healed: None }) => {
-                format!("for {}: {what}", human::seconds(self.now.at.saturating_sub(*at)))
-            }
-        };
-        let rate = format!("{:.1}", self.rate(&kind.kind));
-        let cells = [kind.kind.clone(), kind.objects.to_string(), kind.rv.clone(), age, state, rate];
-        Row { cells, trouble, mood }
+    fn objects(&self) -> u64 {
+        self.now.clusters.iter().map(|cluster| cluster.objects).sum()
     }
 
-    fn rate(&self, kind: &str) -> f64 {
-        let Some(history) = self.history.get(kind) else { return 0.0 };
-        let (Some((first, from)), Some((last, to))) = (history.front(), history.back()) else { return 0.0 };
-        let seconds = last.saturating_sub(*first).as_secs_f64();
-        if seconds == 0.0 { 0.0 } else { to.saturating_sub(*from) as f64 / seconds }
+    fn row(&self, cluster: &ClusterSample) -> Row {
+        let mood = match cluster.condition {
+            Condition::Live if cluster.synced => Mood::Good,
+            Condition::Live | Condition::Connecting | Condition::Paused => Mood::Waiting,
+            Condition::Degraded | Condition::Unreachable | Condition::Removed => Mood::Bad,
+        };
+        let known = self.known.get(&cluster.name);
+        let cells = [
+            cluster.name.clone(),
+            cluster.condition.to_string(),
+            human::age(self.now.at.saturating_sub(cluster.since)),
+            cluster.age.map_or("-".into(), human::seconds),
+            cluster.objects.to_string(),
+            format!("{:.1}", known.map_or(0.0, Known::rate)),
+        ];
+        Row { cells, note: self.remark(cluster, known), mood }
     }
 
-    /// Notes troubles and healings that are new, so that those of several kinds can be told in one line.
-    fn note_troubles(&mut self, sample: &Sample) {
-        for kind in &sample.kinds {
-            let Some(trouble) = &kind.trouble else { continue };
-            let seen = self.seen.entry(kind.kind.clone()).or_default();
-            let common = reason::brief(&trouble.what).to_owned();
-            let identity = (trouble.at, common.clone());
-            let is_new = seen.trouble.as_ref() != Some(&identity);
-            if is_new {
-                let same = seen.trouble.as_ref().is_some_and(|(at, _)| *at == trouble.at);
-                // A trouble that turned into another one (closed, then refused) began when it turned.
-                let at = if same { sample.at } else { trouble.at };
-                *seen = Seen { trouble: Some(identity), healed: false };
-                self.troubles.entry(common).or_insert_with(|| Group::new(sample.at)).add(
-                    kind,
-                    &trouble.what,
-                    at,
-                );
+    /// What is done to it, or why it is as it is, or what the last trouble was.
+    fn remark(&self, cluster: &ClusterSample, known: Option<&Known>) -> String {
+        if let Some(broken) = &cluster.broken {
+            return broken.clone();
+        }
+        if let Some(why) = cluster.reason.as_ref().filter(|_| cluster.condition != Condition::Live) {
+            return reason::plain(why);
+        }
+        let Some(Trouble { at, what, healed: Some((end, how)) }) =
+            known.and_then(|known| known.over.as_ref())
+        else {
+            return String::new();
+        };
+        let took = human::seconds(end.saturating_sub(*at));
+        let ago = human::age(self.now.at.saturating_sub(*end));
+        format!("{ago} ago: {}; after {took} {}", reason::brief(what), reason::brief(how))
+    }
+
+    fn note_condition(&mut self, cluster: &ClusterSample, now: Duration) {
+        let ClusterSample { name, condition, since, .. } = cluster;
+        let is_new = !self.known.contains_key(name);
+        let known = self.known.entry(name.clone()).or_insert_with(|| Known::new(cluster));
+        known.count(now, cluster.events);
+        let before = std::mem::replace(&mut known.condition, *condition);
+        let off = matches!(condition, Condition::Paused | Condition::Removed);
+        let back =
+            *condition == Condition::Live && cluster.troubles.iter().all(|trouble| trouble.healed.is_some());
+        let still = known.away && !back;
+        let away = std::mem::replace(&mut known.away, off || still);
+        let mut told = None;
+        if is_new && self.synced {
+            told = Some(("found".to_owned(), Mood::Good));
+        }
+        match condition {
+            Condition::Paused if before != Condition::Paused || is_new => {
+                let why = cluster.reason.as_deref().unwrap_or_default();
+                told = Some((format!("paused: {why}"), Mood::Waiting));
+                known.trouble = None;
             }
-            if let (Some((end, how)), false) = (&trouble.healed, seen.healed) {
-                seen.healed = true;
-                self.healings
-                    .entry(how.clone())
-                    .or_insert_with(|| Group::new(sample.at))
-                    .add(kind, how, *end);
+            Condition::Removed if before != Condition::Removed => {
+                told = Some((
+                    "it is gone; what was in memory can be read for a while".to_owned(),
+                    Mood::Waiting,
+                ));
             }
+            Condition::Connecting if before == Condition::Paused => known.switched_on = Some(*since),
+            Condition::Live if away && back => {
+                let took = known.switched_on.take().map(|from| human::seconds(since.saturating_sub(from)));
+                let after = took.map_or(String::new(), |took| format!(" {took} after it was switched on"));
+                told = Some((format!("live again{after}"), Mood::Good));
+                known.well_since = now;
+            }
+            _ => {}
+        }
+        if let Some((text, mood)) = told {
+            self.write(Entry { at: (*since).min(now), text: format!("{name}: {text}"), mood });
+        }
+    }
+
+    /// Notes troubles and healings that are new, so that those of several clusters can be told in one line. What is wrong
+    /// with a cluster that is switched off is no trouble.
+    fn note_troubles(&mut self, cluster: &ClusterSample, now: Duration) {
+        let Some(known) = self.known.get_mut(&cluster.name) else { return };
+        if known.away {
+            for groups in [&mut self.troubles, &mut self.healings] {
+                groups.values_mut().for_each(|group| group.members.retain(|(name, _)| *name != cluster.name));
+                groups.retain(|_, group| !group.members.is_empty());
+            }
+            return;
+        }
+        let (began, ended) = known.follow(&cluster.troubles, now);
+        if let Some(Trouble { at, what, .. }) = began {
+            let common = reason::brief(&what).to_owned();
+            self.troubles.entry(common).or_insert_with(|| Group::new(now, &what)).add(cluster, at);
+        }
+        if let Some((at, how)) = ended {
+            self.healings.entry(how.clone()).or_insert_with(|| Group::new(now, &how)).add(cluster, at);
         }
     }
 
@@ -353,7 +354,7 @@ impl Model {
     fn tell_troubles(&mut self) {
         for (common, group) in self.ripe(|model| &mut model.troubles, GATHERING) {
             let after = self
-                .since_fault(group.first(), |inflicted| inflicted.at)
+                .since_fault(&group, group.first(), |inflicted| inflicted.at)
                 .map_or(String::new(), |took| format!("detected {} after the fault: ", human::seconds(took)));
             let what = if group.members.len() == 1 { &group.what } else { &common };
             let text = format!("{}: {after}{what}", self.names(&group.members));
@@ -361,29 +362,22 @@ impl Model {
         }
     }
 
-    /// Tells of healings, once all are well or those who are have waited long enough for the others.
+    /// Tells of healings, after what is healed was told.
     fn tell_healings(&mut self) {
-        let patience = if self.all_live() { Duration::ZERO } else { CONVALESCENCE };
         if !self.troubles.is_empty() {
-            // What is healed already must have been told first.
             return;
         }
-        for (how, group) in self.ripe(|model| &mut model.healings, patience) {
+        for (how, group) in self.ripe(|model| &mut model.healings, Duration::ZERO) {
             let end = group.last();
             let over =
                 self.inflicted.as_ref().and_then(|inflicted| inflicted.over).filter(|over| *over <= end);
-            let took = self.since_fault(end, |inflicted| over.unwrap_or(inflicted.at));
-            let text = match took {
-                Some(took) => {
-                    let since = if over.is_some() { "after the fault was over" } else { "after the fault" };
-                    format!(
-                        "{}: live again {} {since}: {how}",
-                        self.names(&group.members),
-                        human::seconds(took)
-                    )
-                }
-                None => format!("{}: live again: {how}", self.names(&group.members)),
+            let took = self.since_fault(&group, end, |inflicted| over.unwrap_or(inflicted.at));
+            let since = match (took, over) {
+                (None, _) => String::new(),
+                (Some(took), None) => format!(" {} after the fault", human::seconds(took)),
+                (Some(took), Some(_)) => format!(" {} after the fault was over", human::seconds(took)),
             };
+            let text = format!("{}: well again{since}: {how}", self.names(&group.members));
             self.write(Entry { at: end, text, mood: Mood::Good });
         }
     }
@@ -401,18 +395,26 @@ impl Model {
         names.iter().filter_map(|name| groups.remove_entry(name)).collect()
     }
 
-    /// How long after the last inflicted fault something happened, if it may be due to it.
-    fn since_fault(&self, at: Duration, from: impl Fn(&Inflicted) -> Duration) -> Option<Duration> {
+    /// How long after the last fault something happened, if it may be due to it.
+    fn since_fault(
+        &self,
+        group: &Group,
+        at: Duration,
+        from: impl Fn(&Inflicted) -> Duration,
+    ) -> Option<Duration> {
         const RELATED: Duration = Duration::from_secs(180);
         let inflicted = self.inflicted.as_ref().filter(|inflicted| inflicted.fault != FaultName::Heal)?;
-        let took = at.checked_sub(from(inflicted))?;
+        let met = group.members.iter().any(|(name, _)| *name == inflicted.cluster);
+        let took = at.checked_sub(from(inflicted)).filter(|_| met)?;
         (took <= RELATED).then_some(took)
     }
 
     fn names(&self, members: &[(String, Duration)]) -> String {
-        let kinds: Vec<&str> = members.iter().map(|(kind, _)| kind.as_str()).collect();
-        match kinds.as_slice() {
-            all if all.len() == self.now.kinds.len() && all.len() > 1 => format!("all {} kinds", all.len()),
+        let names: Vec<&str> = members.iter().map(|(name, _)| name.as_str()).collect();
+        match names.as_slice() {
+            all if all.len() == self.now.clusters.len() && all.len() > 1 => {
+                format!("all {} clusters", all.len())
+            }
             [first, second, rest @ ..] if rest.len() > 1 => {
                 format!("{first}, {second} and {} more", rest.len())
             }
@@ -429,6 +431,82 @@ impl Model {
     }
 }
 
+impl Known {
+    fn new(cluster: &ClusterSample) -> Self {
+        Self {
+            condition: cluster.condition,
+            history: VecDeque::new(),
+            away: false,
+            switched_on: None,
+            trouble: None,
+            over: None,
+            well_since: Duration::ZERO,
+        }
+    }
+
+    fn count(&mut self, now: Duration, events: u64) {
+        self.history.push_back((now, events));
+        while self.history.len() > 2 && self.history[1].0 + RATE_WINDOW <= now {
+            self.history.pop_front();
+        }
+    }
+
+    /// Events per second.
+    fn rate(&self) -> f64 {
+        let (Some((first, from)), Some((last, to))) = (self.history.front(), self.history.back()) else {
+            return 0.0;
+        };
+        let seconds = last.saturating_sub(*first).as_secs_f64();
+        if seconds == 0.0 { 0.0 } else { to.saturating_sub(*from) as f64 / seconds }
+    }
+
+    /// What of a trouble is new: that it began, that it is over. The kinds of a cluster have it together: it begins with
+    /// the first and ends with the last.
+    fn follow(&mut self, kinds: &[Trouble], now: Duration) -> (Option<Trouble>, Option<(Duration, String)>) {
+        let counts = |trouble: &&Trouble| trouble.healed.is_none() || trouble.at > self.well_since;
+        let mut began = None;
+        if self.trouble.is_none() {
+            self.trouble = kinds.iter().filter(counts).min_by_key(|trouble| trouble.at).cloned();
+            began = self.trouble.clone();
+        }
+        let Some(trouble) = self.trouble.clone() else { return (None, None) };
+        if kinds.iter().any(|kind| kind.healed.is_none()) {
+            return (began, None);
+        }
+        let last = kinds.iter().filter_map(|kind| kind.healed.clone()).max_by_key(|(at, _)| *at);
+        // A kind that nobody keeps any more took its end with it.
+        let end = last
+            .filter(|(at, _)| *at >= trouble.at)
+            .unwrap_or_else(|| (now, String::from("no trouble left")));
+        self.well_since = end.0;
+        self.trouble = None;
+        self.over = Some(Trouble { healed: Some(end.clone()), ..trouble });
+        (began, Some(end))
+    }
+}
+
+impl Group {
+    fn new(since: Duration, what: &str) -> Self {
+        Self { since, what: what.into(), members: Vec::new() }
+    }
+
+    fn add(&mut self, cluster: &ClusterSample, at: Duration) {
+        self.members.push((cluster.name.clone(), at));
+    }
+
+    fn first(&self) -> Duration {
+        self.members.iter().map(|(_, at)| *at).min().unwrap_or(self.since)
+    }
+
+    fn last(&self) -> Duration {
+        self.members.iter().map(|(_, at)| *at).max().unwrap_or(self.since)
+    }
+}
+
+fn is_well(cluster: &ClusterSample) -> bool {
+    cluster.condition == Condition::Live && cluster.synced
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,28 +515,29 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn kind(name: &str, events: u64, trouble: Option<Trouble>) -> KindSample {
-        KindSample {
-            kind: name.into(),
+    fn cluster(name: &str, events: u64, trouble: Option<Trouble>) -> ClusterSample {
+        let lasts = trouble.as_ref().is_some_and(|trouble| trouble.healed.is_none());
+        ClusterSample {
+            name: name.into(),
+            condition: if lasts { Condition::Degraded } else { Condition::Live },
+            since: at(0),
+            reason: trouble.as_ref().filter(|_| lasts).map(|trouble| trouble.what.clone()),
+            synced: true,
             objects: 3,
-            rv: "42".into(),
+            age: Some(at(1200)),
             events,
-            health: match &trouble {
-                Some(Trouble { healed: None, what, .. }) => {
-                    Health::Stale { reason: what.clone(), age: Some(at(2000)) }
-                }
-                _ => Health::Live { age: at(1200) },
-            },
-            trouble,
+            troubles: trouble.into_iter().collect(),
+            broken: None,
         }
     }
 
-    fn sample(millis: u64, kinds: Vec<KindSample>) -> Sample {
-        Sample {
-            at: at(millis),
-            kinds,
-            server: ServerSample { connections: 2, rv: "43".into(), ..ServerSample::default() },
-        }
+    fn sample(millis: u64, clusters: Vec<ClusterSample>) -> Sample {
+        Sample { at: at(millis), expected: clusters.len(), clusters }
+    }
+
+    fn stands(name: &str, condition: Condition, since: u64, reason: &str) -> ClusterSample {
+        let reason = Some(reason.to_owned()).filter(|reason| !reason.is_empty());
+        ClusterSample { condition, since: at(since), reason, ..cluster(name, 0, None) }
     }
 
     fn texts(model: &Model) -> Vec<String> {
@@ -468,103 +547,129 @@ mod tests {
     #[test]
     fn a_fault_is_followed_from_infliction_to_recovery() {
         let mut model = Model::default();
-        model.observe(sample(0, vec![kind("pods", 0, None), kind("nodes", 0, None)]));
-        model.inflict(at(1000), FaultName::Reset);
+        let healthy = || cluster("lima", 0, None);
+        model.observe(sample(0, vec![cluster("oslo", 0, None), healthy()]));
+        model.inflict(at(1000), FaultName::Reset, "oslo");
         let trouble = Trouble { at: at(1100), what: "connection reset".into(), healed: None };
-        let both = |trouble: &Trouble| {
-            vec![kind("pods", 0, Some(trouble.clone())), kind("nodes", 0, Some(trouble.clone()))]
-        };
-        model.observe(sample(1200, both(&trouble)));
-        model.observe(sample(1500, both(&trouble)));
+        model.observe(sample(1200, vec![cluster("oslo", 0, Some(trouble.clone())), healthy()]));
+        model.observe(sample(1500, vec![cluster("oslo", 0, Some(trouble.clone())), healthy()]));
         assert!(!model.all_live());
         let healed = Trouble { healed: Some((at(1550), "watch resumed".into())), ..trouble };
-        model.observe(sample(1600, both(&healed)));
-        model.observe(sample(1700, both(&healed)));
-        assert!(model.all_healed_since(at(1000)));
-        assert!(!model.all_healed_since(at(1200)));
+        for moment in [1600, 1700] {
+            model.observe(sample(moment, vec![cluster("oslo", 0, Some(healed.clone())), healthy()]));
+        }
+        assert!(model.all_live());
         assert_eq!(
             texts(&model),
             [
-                "everything synced: 6 objects",
-                "RST: every connection is reset",
-                "all 2 kinds: detected 100ms after the fault: connection reset",
-                "all 2 kinds: live again 550ms after the fault: watch resumed",
+                "everything is in memory: 2 clusters, 6 objects",
+                "oslo: RST: every connection is reset",
+                "oslo: detected 100ms after the fault: connection reset",
+                "oslo: well again 550ms after the fault: watch resumed",
             ]
         );
+        assert_eq!(model.rows()[0].note, "0s ago: connection reset; after 450ms watch resumed");
     }
 
     #[test]
     fn recovery_from_a_lasting_fault_counts_from_its_end() {
         let mut model = Model::default();
-        model.inflict(at(0), FaultName::Pause);
-        model.fault_over(at(9000), "resumed");
+        model.inflict(at(0), FaultName::Unavailable, "oslo");
+        model.fault_over(at(9000), "oslo", "it answers again");
         let healed =
             Trouble { at: at(10), what: "refused".into(), healed: Some((at(9400), "watch resumed".into())) };
-        let kinds = vec![kind("pods", 0, Some(healed)), kind("nodes", 0, None)];
-        model.observe(sample(9500, kinds.clone()));
-        model.observe(sample(9900, kinds));
-        let told = "pods: live again 400ms after the fault was over: watch resumed".to_owned();
+        let clusters = vec![cluster("oslo", 0, Some(healed)), cluster("lima", 0, None)];
+        model.observe(sample(9500, clusters.clone()));
+        model.observe(sample(9900, clusters));
+        let told = "oslo: well again 400ms after the fault was over: watch resumed".to_owned();
         assert!(texts(&model).contains(&told), "{:?}", texts(&model));
     }
 
     #[test]
-    fn the_same_trouble_of_several_kinds_is_one_line() {
+    fn a_pause_is_no_trouble_and_its_end_is_told_with_its_length() {
         let mut model = Model::default();
-        let healthy = || kind("nodes", 0, None);
-        model.observe(sample(0, vec![kind("pods", 0, None), kind("leases", 0, None), healthy()]));
+        model.observe(sample(0, vec![cluster("oslo", 0, None)]));
+        // The connection dies before the pause is known.
+        let lost = Trouble { at: at(1000), what: "closed".into(), healed: None };
+        model.observe(sample(1100, vec![cluster("oslo", 0, Some(lost.clone()))]));
+        let off = |condition, since, reason| ClusterSample {
+            troubles: vec![lost.clone()],
+            ..stands("oslo", condition, since, reason)
+        };
+        model.observe(sample(1200, vec![off(Condition::Paused, 1150, "scaled to zero")]));
+        assert_eq!(model.rows()[0].note, "scaled to zero");
+        model.observe(sample(60_000, vec![off(Condition::Paused, 1150, "scaled to zero")]));
+        model.observe(sample(61_000, vec![off(Condition::Connecting, 60_500, "starting")]));
+        let healed = Trouble { healed: Some((at(61_700), "watch resumed".into())), ..lost };
+        let back = || ClusterSample {
+            troubles: vec![healed.clone()],
+            ..stands("oslo", Condition::Live, 61_700, "")
+        };
+        model.observe(sample(62_000, vec![back()]));
+        model.observe(sample(63_000, vec![back()]));
+        assert_eq!(
+            texts(&model)[1..],
+            ["oslo: paused: scaled to zero", "oslo: live again 1.2s after it was switched on"]
+        );
+    }
+
+    #[test]
+    fn the_same_trouble_of_several_clusters_is_one_line() {
+        let mut model = Model::default();
+        let healthy = || cluster("tokyo", 0, None);
+        model.observe(sample(0, vec![cluster("oslo", 0, None), cluster("lima", 0, None), healthy()]));
         let stalled = |millis: u64, rv: u64| Trouble {
             at: at(millis),
             what: format!("stalled: it never brought {rv}"),
             healed: None,
         };
-        model.observe(sample(
-            100,
-            vec![kind("pods", 0, Some(stalled(90, 7))), kind("leases", 0, None), healthy()],
-        ));
-        let both = || {
-            vec![kind("pods", 0, Some(stalled(90, 7))), kind("leases", 0, Some(stalled(190, 9))), healthy()]
-        };
-        model.observe(sample(200, both()));
-        model.observe(sample(400, both()));
-        model.observe(sample(500, both()));
-        assert_eq!(texts(&model)[1..], ["pods, leases: stalled".to_owned()]);
+        let one = || cluster("oslo", 0, Some(stalled(90, 7)));
+        model.observe(sample(100, vec![one(), cluster("lima", 0, None), healthy()]));
+        for moment in [200, 400, 500] {
+            model.observe(sample(moment, vec![one(), cluster("lima", 0, Some(stalled(190, 9))), healthy()]));
+        }
+        assert_eq!(texts(&model)[1..], ["oslo, lima: stalled".to_owned()]);
     }
 
     #[test]
-    fn a_trouble_that_changes_is_told_anew() {
+    fn the_kinds_of_a_cluster_have_a_trouble_together() {
         let mut model = Model::default();
-        let trouble = |what: &str| Some(Trouble { at: at(50), what: what.into(), healed: None });
-        model.observe(sample(100, vec![kind("pods", 0, trouble("closed"))]));
-        model.observe(sample(500, vec![kind("pods", 0, trouble("refused: again"))]));
-        model.observe(sample(900, vec![kind("pods", 0, trouble("refused: and again"))]));
-        model.observe(sample(1300, vec![kind("pods", 0, trouble("refused: and again"))]));
-        assert_eq!(texts(&model), ["pods: closed", "pods: refused: again"]);
+        model.observe(sample(0, vec![cluster("oslo", 0, None)]));
+        let kind = |began: u64, healed: Option<u64>| Trouble {
+            at: at(began),
+            what: "closed".into(),
+            healed: healed.map(|moment| (at(moment), "watch resumed".into())),
+        };
+        let with = |troubles| vec![ClusterSample { troubles, ..cluster("oslo", 0, None) }];
+        model.observe(sample(100, with(vec![kind(90, None), kind(95, None)])));
+        model.observe(sample(500, with(vec![kind(90, Some(400)), kind(95, None)])));
+        model.observe(sample(900, with(vec![kind(90, Some(400)), kind(95, Some(800))])));
+        model.observe(sample(1300, with(vec![kind(90, Some(400)), kind(95, Some(800))])));
+        assert_eq!(texts(&model)[1..], ["oslo: closed", "oslo: well again: watch resumed"]);
     }
 
     #[test]
     fn trouble_between_two_samples_is_not_missed() {
         let mut model = Model::default();
-        model.observe(sample(0, vec![kind("pods", 0, None)]));
+        model.observe(sample(0, vec![cluster("oslo", 0, None)]));
         let over =
             Trouble { at: at(100), what: "closed".into(), healed: Some((at(140), "watch resumed".into())) };
-        model.observe(sample(250, vec![kind("pods", 0, Some(over.clone()))]));
-        model.observe(sample(650, vec![kind("pods", 0, Some(over))]));
-        assert_eq!(
-            texts(&model)[1..],
-            ["pods: closed".to_owned(), "pods: live again: watch resumed".to_owned()]
-        );
+        model.observe(sample(250, vec![cluster("oslo", 0, Some(over.clone()))]));
+        model.observe(sample(650, vec![cluster("oslo", 0, Some(over))]));
+        assert_eq!(texts(&model)[1..], ["oslo: closed", "oslo: well again: watch resumed"]);
     }
 
     #[test]
-    fn rows_tell_state_rate_and_trouble() {
+    fn rows_tell_state_rate_and_why() {
         let mut model = Model::default();
-        model.observe(sample(0, vec![kind("pods", 0, None)]));
+        model.observe(sample(0, vec![cluster("oslo", 0, None)]));
         let trouble = Trouble { at: at(1000), what: "refused".into(), healed: None };
-        model.observe(sample(4000, vec![kind("pods", 100, Some(trouble))]));
+        model.observe(sample(4000, vec![cluster("oslo", 100, Some(trouble))]));
         let rows = model.rows();
-        assert_eq!(rows[0].cells, ["pods", "3", "42", "2.0s", "stale: refused", "25.0"].map(String::from));
-        assert_eq!(rows[0].trouble, "for 3.0s: refused");
-        assert_eq!(rows[0].mood, Mood::Bad);
+        assert_eq!(rows[0].cells, ["oslo", "degraded", "4s", "1.2s", "3", "25.0"].map(String::from));
+        assert_eq!((rows[0].note.as_str(), rows[0].mood), ("refused", Mood::Bad));
+        assert_eq!(model.summary(), "0 of 1 cluster live, 3 objects, 25 events/s");
+        assert_eq!(model.missing(), "oslo is degraded (refused)");
     }
 
     #[test]
@@ -572,9 +677,26 @@ mod tests {
         let mut model = Model::default();
         for second in 0..60 {
             let events = if second < 30 { second * 100 } else { 3000 };
-            model.observe(sample(second * 1000, vec![kind("pods", events, None)]));
+            model.observe(sample(second * 1000, vec![cluster("oslo", events, None)]));
         }
         assert_eq!(model.rows()[0].cells[5], "0.0");
+    }
+
+    #[test]
+    fn a_cluster_that_comes_later_is_told() {
+        let mut model = Model::default();
+        model.observe(sample(0, vec![cluster("oslo", 0, None)]));
+        let late = stands("lima", Condition::Connecting, 900, "");
+        model.observe(sample(1000, vec![cluster("oslo", 0, None), late]));
+        assert_eq!(texts(&model)[1..], ["lima: found"]);
+    }
+
+    #[test]
+    fn clusters_that_are_not_found_yet_are_missing() {
+        let mut model = Model::default();
+        model.observe(Sample { expected: 2, ..sample(0, vec![cluster("oslo", 0, None)]) });
+        assert!(!model.all_live() && texts(&model).is_empty());
+        assert_eq!(model.missing(), "1 cluster not found yet");
     }
 
     #[test]

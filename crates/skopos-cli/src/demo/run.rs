@@ -14,11 +14,15 @@ use super::FaultName;
 use super::control::{self, ControlServer, DemoDir, Order};
 use super::model::{Model, Mood};
 use super::stage::{Stage, StageOptions};
+use super::story::Story;
 use super::text;
-use super::view::{self, Screen};
+use super::view;
 use crate::args::{DemoArgs, DemoCommand};
 use crate::error::CliError;
 use crate::human;
+
+/// How long the end may take, when somebody holds on to connections.
+pub(crate) const GRACE: Duration = Duration::from_secs(8);
 
 /// How often the numbers are read and the screen is drawn.
 const TICK: Duration = Duration::from_millis(100);
@@ -27,25 +31,27 @@ const SUMMARY: Duration = Duration::from_secs(5);
 
 /// Runs the demo, or asks a running one for a fault.
 pub(crate) async fn run(args: DemoArgs, stop: CancellationToken) -> Result<(), CliError> {
-    if let Some(DemoCommand::Fault { name }) = args.command {
-        let answer = control::ask(name).await?;
+    if let Some(DemoCommand::Fault { name, cluster }) = args.command {
+        let answer = control::ask(name, cluster).await?;
         return Ok(writeln!(io::stdout(), "{answer}")?);
     }
     let dir = DemoDir::create().map_err(|error| {
         CliError::new(format!("no directory can be made in {}: {error}", std::env::temp_dir().display()))
             .hint("set TMPDIR to one that can be written")
     })?;
-    let options = StageOptions { tls: args.tls, pods: args.objects, churn: args.churn };
-    let stage = Stage::set(options).await?;
-    let kubeconfig = dir.write("kubeconfig", &stage.kubeconfig())?;
+    let begun = Instant::now();
+    let DemoArgs { clusters, churn, port, .. } = args;
+    // The story counts pods: they shall come and go by its own deeds only.
+    let options = StageOptions { clusters, churn, scales: !args.once, port };
+    let Some(stage) = stop.run_until_cancelled(Stage::set(options, &dir)).await else { return Ok(()) };
+    let stage = stage?;
     let (sender, orders) = mpsc::channel(4);
     let control = ControlServer::start(&dir, sender).await?;
     let mut tasks = JoinSet::new();
     tasks.spawn(control.run());
-    let screen = Screen { url: stage.url(), kubeconfig: kubeconfig.display().to_string() };
-    let mut demo = Demo { stage, model: Model::default(), screen, orders, begun: Instant::now(), stop };
+    let mut demo = Demo { stage, model: Model::default(), selected: 0, orders, begun, stop };
     let result = if args.once {
-        demo.once(args.sync_timeout).await
+        demo.once(args.patience).await
     } else if args.lines || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         demo.lines().await
     } else {
@@ -65,7 +71,8 @@ pub(crate) fn leave_terminal() {
 struct Demo {
     stage: Stage,
     model: Model,
-    screen: Screen,
+    /// The number of the cluster that keys are for
+    selected: usize,
     orders: mpsc::Receiver<Order>,
     begun: Instant,
     stop: CancellationToken,
@@ -91,7 +98,12 @@ impl Demo {
                 event = keys.next() => match event {
                     Some(Ok(TerminalEvent::Key(key))) if key.kind == KeyEventKind::Press => match meaning(key) {
                         Meaning::Quit => return Ok(()),
-                        Meaning::Fault(fault) => drop(self.inflict(fault).await),
+                        Meaning::Fault(fault) => {
+                            let cluster = self.selected_cluster();
+                            drop(self.inflict(fault, &cluster).await);
+                        }
+                        Meaning::Up => self.selected = self.selected.saturating_sub(1),
+                        Meaning::Down => self.selected += 1,
                         Meaning::Nothing => continue,
                     },
                     Some(Ok(_)) => {}
@@ -99,17 +111,15 @@ impl Demo {
                     None => return Ok(()),
                 },
             }
-            terminal.draw(|frame| view::draw(frame, &self.model, &self.screen))?;
+            self.selected = self.selected.min(self.model.sample().clusters.len().saturating_sub(1));
+            terminal.draw(|frame| view::draw(frame, &self.model, &self.stage.scene, self.selected))?;
         }
     }
 
     /// Lines: one for each entry of the log, and a summary every few seconds.
     async fn lines(&mut self) -> Result<(), CliError> {
         let mut out = io::stdout();
-        for line in self.introduction() {
-            writeln!(out, "{line}")?;
-        }
-        writeln!(out, "inflict faults with: skopos demo fault NAME (see skopos demo fault --help)")?;
+        self.introduce(&mut out)?;
         let mut ticks = ticks();
         let mut logged = 0;
         let mut next_summary = SUMMARY;
@@ -131,58 +141,55 @@ impl Demo {
         }
     }
 
-    /// One report: synced, one fault inflicted and healed, the table.
-    async fn once(&mut self, limit: Duration) -> Result<(), CliError> {
-        const HEALING: Duration = Duration::from_secs(20);
-        /// Enough for a rate to show, and for a first age to be proven.
-        const LOOK: Duration = Duration::from_secs(2);
-        let synced = self.until(limit, Model::all_live).await;
-        let mut healed = false;
-        if synced {
-            let look = self.now() + LOOK;
-            self.until(LOOK * 2, |model| model.sample().at >= look).await;
-            let fault_at = self.now();
-            self.inflict(FaultName::Reset).await.map_err(CliError::new)?;
-            healed = self.until(HEALING, |model| model.all_healed_since(fault_at)).await;
-        }
-        if self.stop.is_cancelled() {
-            return Ok(());
-        }
-        self.report(&mut io::stdout())?;
-        match (synced, healed) {
-            (false, _) => {
-                let waited = human::seconds(limit);
-                Err(CliError::new(format!("not everything synced within {waited}: {}", self.stage.missing())))
-            }
-            (true, false) => {
-                Err(CliError::new(format!("not everything recovered within {}", human::seconds(HEALING))))
-            }
-            (true, true) => Ok(()),
-        }
-    }
-
-    fn report(&self, out: &mut impl Write) -> Result<(), CliError> {
-        for line in self.introduction() {
-            writeln!(out, "{line}")?;
-        }
-        writeln!(out)?;
+    /// The whole story, checked, and how everything stands in the end.
+    async fn once(&mut self, patience: Duration) -> Result<(), CliError> {
+        let mut out = io::stdout();
+        self.introduce(&mut out)?;
+        self.until_all_live(patience).await?;
         for entry in self.model.log(usize::MAX) {
             writeln!(out, "{}", text::entry(entry))?;
         }
+        let mut story = std::pin::pin!(Story::new(&self.stage, self.begun, patience).tell());
+        let stop = self.stop.clone();
+        let mut ticks = ticks();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                _ = ticks.tick() => self.tick().await,
+                told = &mut story => break told?,
+            }
+        }
+        self.until_all_live(patience).await?;
         writeln!(out)?;
         for line in text::table(&self.model) {
             writeln!(out, "{line}")?;
         }
-        writeln!(out)?;
-        writeln!(out, "{}", self.model.summary())?;
         Ok(out.flush()?)
     }
 
-    fn introduction(&self) -> [String; 2] {
-        [
-            format!("a Kubernetes API server runs in this process at {}", self.screen.url),
-            format!("beside it: kubectl --kubeconfig {} get pods -A", self.screen.kubeconfig),
-        ]
+    async fn until_all_live(&mut self, patience: Duration) -> Result<(), CliError> {
+        if self.until(patience, Model::all_live).await || self.stop.is_cancelled() {
+            return Ok(());
+        }
+        let (waited, missing) = (human::seconds(patience), self.model.missing());
+        Err(CliError::new(format!("not everything is live within {waited}: {missing}")))
+    }
+
+    /// What runs, and what to try.
+    fn introduce(&self, out: &mut impl Write) -> Result<(), CliError> {
+        let scene = &self.stage.scene;
+        let clusters = human::count(scene.names.len() as u64, "virtual cluster");
+        writeln!(
+            out,
+            "a host cluster with {clusters} runs in this process; the gateway in front: {}",
+            scene.url
+        )?;
+        writeln!(out, "\ntry, in another terminal:")?;
+        for line in scene.lines() {
+            writeln!(out, "  {line}")?;
+        }
+        writeln!(out)?;
+        Ok(out.flush()?)
     }
 
     /// Ticks until the condition holds (true), the time is over or the demo shall end (false).
@@ -200,36 +207,43 @@ impl Demo {
     }
 
     async fn tick(&mut self) {
-        for over in self.stage.due().await {
-            self.model.fault_over(self.now(), over);
+        for (cluster, over) in self.stage.due().await {
+            self.model.fault_over(self.now(), &cluster, over);
         }
         let sample = self.stage.sample(self.begun);
         self.model.observe(sample);
     }
 
     async fn obey(&mut self, order: Order) {
-        let answer = self.inflict(order.fault).await;
+        let answer = match self.stage.meant(order.cluster.as_deref()) {
+            Ok(cluster) => self.inflict(order.fault, &cluster).await,
+            Err(problem) => Err(problem),
+        };
         // Whoever asked may have gone.
         let _ = order.answer.send(answer);
     }
 
-    /// Inflicts a fault, writes it down, and returns what to tell whoever asked.
-    async fn inflict(&mut self, fault: FaultName) -> Result<String, String> {
+    /// Does something to a cluster, writes it down, and returns what to tell whoever asked.
+    async fn inflict(&mut self, fault: FaultName, cluster: &str) -> Result<String, String> {
         let at = self.now();
-        match self.stage.inflict(fault).await {
-            Ok(tale) if fault == FaultName::Heal || tale.over => {
-                self.model.fault_over(at, tale.text);
-                Ok(tale.text.into())
-            }
-            Ok(tale) => {
-                self.model.inflict(at, fault);
-                Ok(tale.text.into())
+        match self.stage.inflict(fault, cluster).await {
+            Ok(deed) => {
+                match deed.over {
+                    true => self.model.fault_over(at, cluster, deed.text),
+                    false => self.model.inflict(at, fault, cluster),
+                }
+                Ok(format!("{cluster}: {}", deed.text))
             }
             Err(reason) => {
                 self.model.note(at, reason.clone(), Mood::Waiting);
                 Err(reason)
             }
         }
+    }
+
+    fn selected_cluster(&self) -> String {
+        let clusters = &self.model.sample().clusters;
+        clusters.get(self.selected).map_or_else(String::new, |cluster| cluster.name.clone())
     }
 
     fn now(&self) -> Duration {
@@ -239,6 +253,8 @@ impl Demo {
 
 enum Meaning {
     Quit,
+    Up,
+    Down,
     Fault(FaultName),
     Nothing,
 }
@@ -247,6 +263,8 @@ fn meaning(key: KeyEvent) -> Meaning {
     match key.code {
         KeyCode::Char('c' | 'd') if key.modifiers.contains(KeyModifiers::CONTROL) => Meaning::Quit,
         KeyCode::Char('q') | KeyCode::Esc => Meaning::Quit,
+        KeyCode::Up => Meaning::Up,
+        KeyCode::Down => Meaning::Down,
         KeyCode::Char(c) => FaultName::of_key(c).map_or(Meaning::Nothing, Meaning::Fault),
         _ => Meaning::Nothing,
     }

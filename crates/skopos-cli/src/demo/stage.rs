@@ -1,55 +1,76 @@
-//! Where the demo plays: a test server with its world and its faults, and informers that watch it.
+//! Where the demo plays: a host cluster with virtual clusters, in which things happen and break, and the gateway in front.
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::ApiResource;
-use skopos::{
-    FactoryOptions, Freshness, Informer, InformerFactory, InformerOptions, InformerStats, MachineOptions,
-    RawObject, Transform,
+use http::Method;
+use serde_json::json;
+use skopos::MachineOptions;
+use skopos_fleet::source::VclusterDial;
+use skopos_fleet::{Cluster, ClusterStats, Endpoint, Fleet, PausedBy};
+use skopos_gateway::config::{
+    Authorization, Cache, CidrList, Clusters, Config, HostCluster, Kind, Limits, Listen, LoopbackTrust, Span,
+    VclusterSource,
 };
-use skopos_testserver::{Connections, Damage, Direction, Fault, FaultGuard, How, Lag, Match, TestServer};
-use tokio::time::Instant;
+use skopos_gateway::listen::{Drained, ListenError};
+use skopos_gateway::{Daemon, DaemonError, Embedding};
+use skopos_testserver::{
+    Connections, Damage, Direction, Fault, FaultGuard, How, Lag, Match, SampleError, TestServer,
+    VirtualClusters, VirtualState,
+};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::FaultName;
-use super::model::{Health, KindSample, Sample, ServerSample, Trouble};
-use crate::connect::Cluster;
+use super::commands::{Scene, kubeconfig};
+use super::control::DemoDir;
+use super::life::Life;
+use super::model::{ClusterSample, Sample, Trouble};
 use crate::error::CliError;
+use crate::gateway::{Answer, Gateway};
 use crate::reason;
-use crate::testserver::start_error;
-use crate::world::{Pace, World};
 
 /// What the stage looks like.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StageOptions {
-    /// Serve HTTPS
-    pub(crate) tls: bool,
-    /// Pods to start with
-    pub(crate) pods: u32,
-    /// Changes per second
+    /// Virtual clusters
+    pub(crate) clusters: u32,
+    /// Changes per second in them
     pub(crate) churn: u32,
+    /// Whether pods come and go by themselves
+    pub(crate) scales: bool,
+    /// The gateway's port; `None`: the usual one, or any
+    pub(crate) port: Option<u16>,
 }
 
-/// The server, its world and the informers.
+/// Everything that runs.
 pub(crate) struct Stage {
-    server: TestServer,
-    world: World,
-    pace: Pace,
-    changed_at: Instant,
-    factory: InformerFactory,
-    informers: Vec<Informer<RawObject>>,
-    paused: bool,
+    pub(crate) virtuals: VirtualClusters,
+    pub(crate) fleet: Fleet,
+    pub(crate) gateway: Gateway,
+    pub(crate) scene: Scene,
+    daemon: JoinSet<Drained>,
+    stop: CancellationToken,
+    life: Life,
+    lived_at: Instant,
     broken: Vec<Broken>,
-    /// Where a rollback leads to: a resourceVersion of a moment ago.
-    checkpoints: Checkpoints,
+    /// What the gateway was asked to do with each cluster last, by the operation's path
+    operations: BTreeMap<String, String>,
+    /// Where a rollback of each cluster leads to: a resourceVersion of a moment ago
+    revisions: BTreeMap<String, Revisions>,
 }
 
 /// Something that is broken, until when, and what mends it.
 struct Broken {
+    cluster: String,
     fault: FaultName,
     until: Option<Instant>,
+    /// Its API server does not listen
+    away: bool,
     _guards: Vec<FaultGuard>,
 }
 
@@ -58,95 +79,147 @@ struct Broken {
 pub(crate) struct Deed {
     /// For the log, and for whoever asked
     pub(crate) text: &'static str,
-    /// The fault that was under way is over by it
+    /// What was under way is over by it
     pub(crate) over: bool,
 }
 
+/// The host's name in the fleet.
+pub(crate) const HOST: &str = "host";
+
+/// Names of virtual clusters; further ones are numbered.
+const NAMES: [&str; 8] = ["berlin", "lima", "oslo", "tokyo", "quito", "cairo", "delhi", "perth"];
+
+/// Where a gateway is by default.
+const USUAL_PORT: u16 = 8001;
+
+/// What is kept in memory from the start.
+const KINDS: [(&str, &str); 8] = [
+    ("", "namespaces"),
+    ("", "nodes"),
+    ("", "pods"),
+    ("", "services"),
+    ("", "configmaps"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+];
+
 /// How long the guards of faults without an end of their own are kept, so that they do not pile up.
 const KEEP: Duration = Duration::from_secs(120);
-/// How long the informers, and then the server, may take to end.
-const SHUTDOWN: Duration = Duration::from_millis(250);
+
+/// How long each thing may take to end.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
+/// The namespace of a virtual cluster.
+pub(crate) fn namespace(name: &str) -> String {
+    format!("vcluster-{name}")
+}
+
+/// What the fleet calls a virtual cluster.
+pub(crate) fn id(name: &str) -> String {
+    format!("{name}.{}", namespace(name))
+}
 
 impl Stage {
-    /// Sets it up: the server runs and the informers have begun when this returns.
-    pub(crate) async fn set(options: StageOptions) -> Result<Self, CliError> {
-        let server =
-            TestServer::builder().tls(options.tls).workloads(true).start().await.map_err(start_error)?;
-        let world = World::of_cluster(&server, options.pods)?;
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).map_err(CliError::new)?;
-        let options_of_kube = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options_of_kube).await;
-        let cluster = Cluster::new(config.map_err(CliError::new)?)?;
-        let factory = InformerFactory::new(cluster.transport, factory_options());
-        let informers = kinds().map(|kind| {
-            let options = InformerOptions::all().transform(Transform::DropManagedFields);
-            factory.raw(&kind, options).map_err(CliError::new)
-        });
-        let informers = informers.into_iter().collect::<Result<_, _>>()?;
+    /// Sets it up: everything runs when this returns.
+    pub(crate) async fn set(options: StageOptions, dir: &DemoDir) -> Result<Self, CliError> {
+        let names: Vec<String> = (0..options.clusters as usize).map(name).collect();
+        let virtuals = VirtualClusters::sample(names.iter().cloned()).await.map_err(|error| match error {
+            SampleError::Start(error) => crate::testserver::start_error(error),
+            error => CliError::new(error),
+        })?;
+        let daemon = match gateway(options.port, &virtuals, dir).await {
+            Ok(daemon) => daemon,
+            Err(error) => {
+                virtuals.stop().await;
+                return Err(error);
+            }
+        };
+        let (url, fleet, stop) = (daemon.url(), daemon.fleet().clone(), CancellationToken::new());
+        let mut running = JoinSet::new();
+        running.spawn(daemon.run(stop.clone()));
+        let contexts: Vec<_> = std::iter::once((HOST.to_owned(), HOST.to_owned()))
+            .chain(names.iter().map(|name| (name.clone(), id(name))))
+            .collect();
+        let path = dir.write("kubeconfig", &kubeconfig(&url, &contexts))?;
         Ok(Self {
-            checkpoints: Checkpoints::new(&server),
-            server,
-            world,
-            pace: Pace::new(options.churn),
-            changed_at: Instant::now(),
-            factory,
-            informers,
-            paused: false,
+            gateway: Gateway::at(&url)?,
+            scene: Scene { url, kubeconfig: path.display().to_string(), names },
+            virtuals,
+            fleet,
+            daemon: running,
+            stop,
+            life: Life::new(options.churn, options.scales),
+            lived_at: Instant::now(),
             broken: Vec::new(),
+            operations: BTreeMap::new(),
+            revisions: BTreeMap::new(),
         })
-    }
-
-    /// The server's address.
-    pub(crate) fn url(&self) -> String {
-        self.server.url()
-    }
-
-    /// For kubectl.
-    pub(crate) fn kubeconfig(&self) -> String {
-        self.server.kubeconfig()
     }
 
     /// What is known now, with times counted from `origin`.
     pub(crate) fn sample(&self, origin: Instant) -> Sample {
+        let members = self.fleet.members();
         Sample {
             at: origin.elapsed(),
-            kinds: self.informers.iter().map(|informer| kind_sample(&informer.stats(), origin)).collect(),
-            server: ServerSample {
-                connections: self.server.connections(),
-                rv: self.server.resource_version().to_string(),
-                paused: self.paused,
-                broken: self.broken_line(),
-            },
+            // The virtual ones and their host.
+            expected: self.scene.names.len() + 1,
+            clusters: members.values().map(|cluster| self.cluster_sample(cluster, origin)).collect(),
         }
     }
 
-    /// Does what is due: the world's changes, and the end of faults. Returns what to write down about those.
-    pub(crate) async fn due(&mut self) -> Vec<&'static str> {
-        let passed = self.changed_at.elapsed();
-        self.changed_at = Instant::now();
-        for _ in 0..self.pace.due(passed) {
-            self.world.change(&self.server);
+    /// Does what is due: what happens in the clusters by itself, and the end of faults. Returns what to write down about
+    /// those, by cluster.
+    pub(crate) async fn due(&mut self) -> Vec<(String, &'static str)> {
+        let passed = self.lived_at.elapsed();
+        self.lived_at = Instant::now();
+        self.life.go_on(&self.virtuals, passed);
+        for (namespace, name) in self.virtuals.names() {
+            if let Some(server) = self.virtuals.server(&namespace, &name) {
+                self.revisions.entry(id(&name)).or_default().note(&server);
+            }
         }
-        self.checkpoints.note(&self.server);
         let now = Instant::now();
         let due = |broken: &mut Broken| broken.until.is_some_and(|until| until <= now);
         let mended: Vec<Broken> = self.broken.extract_if(.., due).collect();
         let mut told = Vec::new();
         for broken in mended {
-            told.extend(self.mend(&broken).await);
+            told.extend(self.mend(&broken).await.map(|text| (broken.cluster, text)));
         }
         told
     }
 
-    /// Inflicts a fault, or undoes one where its name says so.
-    pub(crate) async fn inflict(&mut self, fault: FaultName) -> Result<Deed, String> {
-        let faults = self.server.faults().clone();
-        let mut guards = Vec::new();
-        let mut until = Some(Instant::now() + fault.lasts().unwrap_or(KEEP));
+    /// The cluster that somebody means: by the fleet's name or the virtual cluster's, or the first virtual one.
+    pub(crate) fn meant(&self, named: Option<&str>) -> Result<String, String> {
+        let first = || self.scene.names.first().map(|name| id(name)).unwrap_or_default();
+        let Some(named) = named else { return Ok(first()) };
+        let members = self.fleet.members();
+        let is_meant = |known: &str| known == named || known.split('.').next() == Some(named);
+        let mut found = members.keys().map(ToString::to_string).filter(|known| is_meant(known));
+        found.next().ok_or_else(|| {
+            let all: Vec<String> = members.keys().map(ToString::to_string).collect();
+            format!("there is no cluster {named:?}: there are {}", all.join(", "))
+        })
+    }
+
+    /// Does something to a cluster, or undoes it where its name says so.
+    pub(crate) async fn inflict(&mut self, fault: FaultName, cluster: &str) -> Result<Deed, String> {
+        if fault == FaultName::Pause {
+            return self.pause_or_resume(cluster).await;
+        }
+        let server = self.server(cluster)?;
+        if fault == FaultName::Heal {
+            return self.heal(cluster).await;
+        }
+        if !self.is_up(cluster) {
+            return Err(format!("{cluster} is paused: p resumes it"));
+        }
+        if self.broken.iter().any(|broken| broken.cluster == cluster && broken.away) {
+            return Err(format!("{cluster} is away: h brings it back"));
+        }
+        let faults = server.faults().clone();
+        let (mut guards, mut away) = (Vec::new(), false);
         match fault {
-            FaultName::Heal => return self.heal().await,
-            FaultName::Pause if self.paused => return self.heal().await,
-            _ if self.paused => return Err("the server is paused: p resumes it".into()),
             FaultName::BlackHole => guards.push(faults.black_hole(Connections::Existing, Direction::Both)),
             FaultName::Reset => drop(faults.kill_connections(How::Rst)),
             FaultName::Close => drop(faults.kill_connections(How::Fin)),
@@ -155,122 +228,179 @@ impl Stage {
                     guards.push(faults.inject(Fault::Stall).on(Match::watch().connection(connection)));
                 }
             }
-            FaultName::Pause => {
-                self.server.pause().await;
-                self.paused = true;
-                until = None;
-            }
             FaultName::Restart | FaultName::Compact => {
-                self.server.pause_with(How::Rst).await;
-                self.paused = true;
+                server.pause_with(How::Rst).await;
+                away = true;
             }
             FaultName::Lag => {
-                let at = self.server.resource_version();
+                let at = server.resource_version();
                 guards.push(faults.inject(Fault::Lag(Lag::Frozen { at })).everywhere());
                 faults.kill_connections(How::Fin);
             }
             FaultName::Rollback => {
-                let version = self.checkpoints.oldest();
-                self.server.roll_back(version).map_err(|error| error.to_string())?;
-                self.checkpoints = Checkpoints::new(&self.server);
+                let revision = self.revisions.entry(cluster.to_owned()).or_default().oldest(&server);
+                server.roll_back(revision).map_err(|error| error.to_string())?;
+                self.revisions.remove(cluster);
             }
             FaultName::Undecodable => {
                 let damage = Fault::Undecodable(Damage::Labels);
-                guards.push(faults.inject(damage).on(Match::watch().resource("pods")).times(1));
+                guards.push(faults.inject(damage).on(Match::watch()).times(1));
             }
             FaultName::Unavailable => {
                 guards.push(faults.inject(Fault::status(503, 1)).everywhere());
                 faults.kill_connections(How::Fin);
             }
+            FaultName::Pause | FaultName::Heal => {}
         }
-        if self.paused || !guards.is_empty() {
-            self.broken.retain(|broken| broken.fault != fault);
-            self.broken.push(Broken { fault, until, _guards: guards });
+        if away || !guards.is_empty() {
+            self.broken.retain(|broken| broken.cluster != cluster || broken.fault != fault);
+            let until = Some(Instant::now() + fault.lasts().unwrap_or(KEEP));
+            self.broken.push(Broken { cluster: cluster.into(), fault, until, away, _guards: guards });
         }
         Ok(Deed { text: fault.tale(), over: false })
-    }
-
-    /// What is not synced and why, in one line.
-    pub(crate) fn missing(&self) -> String {
-        let missing = self.informers.iter().filter(|informer| !informer.has_synced());
-        missing
-            .map(|informer| format!("{}: {}", informer.resource(), informer.state()))
-            .collect::<Vec<_>>()
-            .join("; ")
     }
 
     /// Ends everything.
     pub(crate) async fn strike_down(&mut self) {
         self.broken.clear();
-        self.factory.shutdown(SHUTDOWN).await;
-        // The process ends anyway; a client that holds on to its connection must not hold it up.
-        let _ = tokio::time::timeout(SHUTDOWN, self.server.stop()).await;
+        self.gateway.close(SHUTDOWN).await;
+        self.stop.cancel();
+        // The process ends anyway: whoever holds on to a connection must not hold it up.
+        let _ = timeout(3 * SHUTDOWN, self.daemon.join_next()).await;
+        let _ = timeout(SHUTDOWN, self.virtuals.stop()).await;
+        let _ = timeout(SHUTDOWN, self.virtuals.host().stop()).await;
     }
 
-    async fn heal(&mut self) -> Result<Deed, String> {
-        let text = if self.paused { "the server listens again" } else { "whatever was broken is mended" };
-        self.broken.clear();
-        self.resume().await?;
-        Ok(Deed { text, over: true })
+    /// Asks the gateway, as anybody would.
+    async fn pause_or_resume(&mut self, cluster: &str) -> Result<Deed, String> {
+        let (name, namespace) = split(cluster)?;
+        self.broken.retain(|broken| broken.cluster != cluster);
+        if let Some(before) = self.operations.remove(cluster) {
+            // Until one is done, the other is refused.
+            let _ = self.gateway.ask(Method::GET, &format!("{before}?wait=5s"), None).await;
+        }
+        let paused = self.fleet.get(cluster).and_then(|cluster| cluster.state().paused.clone());
+        let (text, method, path, patch) = match paused.as_ref().map(|paused| paused.by) {
+            // Who scaled it to zero did not ask for a pause that could be ended.
+            Some(PausedBy::ScaledDown) => (
+                "it is scaled up again",
+                Method::PATCH,
+                format!("/clusters/{HOST}/apis/apps/v1/namespaces/{namespace}/statefulsets/{name}"),
+                Some(json!({"spec": {"replicas": 1}})),
+            ),
+            Some(_) => (
+                "the gateway is asked to resume it",
+                Method::POST,
+                format!("/virtualclusters/{namespace}/{name}/resume"),
+                None,
+            ),
+            None => (
+                FaultName::Pause.tale(),
+                Method::POST,
+                format!("/virtualclusters/{namespace}/{name}/pause"),
+                None,
+            ),
+        };
+        let asked = self.gateway.ask(method, &path, patch).await.and_then(Answer::good);
+        let answer = asked.map_err(|error| error.line().unwrap_or_default())?;
+        if let Some(operation) = answer.header("location") {
+            self.operations.insert(cluster.to_owned(), operation.to_owned());
+        }
+        Ok(Deed { text, over: paused.is_some() })
+    }
+
+    async fn heal(&mut self, cluster: &str) -> Result<Deed, String> {
+        let of_it = |broken: &mut Broken| broken.cluster == cluster;
+        let mended: Vec<Broken> = self.broken.extract_if(.., of_it).collect();
+        for broken in &mended {
+            let _ = self.mend(broken).await;
+        }
+        Ok(Deed { text: "whatever was broken is mended", over: true })
     }
 
     /// Ends one fault whose time is over; what there is to say about it.
-    async fn mend(&mut self, broken: &Broken) -> Option<&'static str> {
-        match broken.fault {
-            FaultName::Compact => {
-                self.server.compact();
-                self.resume().await.ok().map(|()| "the server is back, without its history")
+    async fn mend(&self, broken: &Broken) -> Option<&'static str> {
+        let server = self.server(&broken.cluster).ok()?;
+        if broken.away {
+            if broken.fault == FaultName::Compact {
+                server.compact();
             }
-            FaultName::Restart => self.resume().await.ok().map(|()| "the server is back on the same port"),
+            // One that was paused meanwhile comes back when it is resumed.
+            if self.is_up(&broken.cluster) {
+                server.resume().await.ok()?;
+            }
+        }
+        match broken.fault {
+            FaultName::Compact => Some("the server is back, without its history"),
+            FaultName::Restart => Some("the server is back on the same port"),
             FaultName::Unavailable => Some("the server answers again"),
             FaultName::Lag => Some("the server has caught up"),
             _ => None,
         }
     }
 
-    async fn resume(&mut self) -> Result<(), String> {
-        if self.paused {
-            self.server.resume().await.map_err(|error| error.to_string())?;
-            self.paused = false;
+    fn server(&self, cluster: &str) -> Result<TestServer, String> {
+        if cluster == HOST {
+            return Ok(self.virtuals.host().clone());
         }
-        Ok(())
+        let (name, namespace) = split(cluster)?;
+        self.virtuals.server(namespace, name).ok_or_else(|| format!("{cluster} has no API server"))
     }
 
-    /// What is broken at the moment, for the head of the screen.
-    fn broken_line(&self) -> Option<String> {
+    fn is_up(&self, cluster: &str) -> bool {
+        cluster == HOST
+            || split(cluster)
+                .is_ok_and(|(name, namespace)| self.virtuals.state(namespace, name) == VirtualState::Up)
+    }
+
+    fn cluster_sample(&self, cluster: &Cluster, origin: Instant) -> ClusterSample {
+        let ClusterStats { id, state, kinds, .. } = cluster.stats();
+        let since = |at: Instant| at.saturating_duration_since(origin);
+        let troubles = kinds.iter().filter_map(|kind| kind.informer.last_trouble.as_ref());
+        ClusterSample {
+            broken: self.broken_line(id.as_str()),
+            name: id.to_string(),
+            condition: state.condition,
+            since: since(state.since),
+            reason: state.reason.as_deref().map(str::to_owned),
+            synced: !kinds.is_empty() && kinds.iter().all(|kind| kind.informer.freshness.age().is_some()),
+            objects: kinds.iter().map(|kind| kind.informer.objects as u64).sum(),
+            age: kinds.iter().filter_map(|kind| kind.informer.freshness.age()).max(),
+            events: kinds.iter().map(|kind| kind.informer.events).sum(),
+            troubles: troubles
+                .map(|trouble| Trouble {
+                    at: since(trouble.began),
+                    what: reason::plain(&trouble.reason),
+                    healed: trouble.healed.as_ref().map(|(at, how)| (since(*at), how.to_string())),
+                })
+                .collect(),
+        }
+    }
+
+    /// What is broken about a cluster at the moment.
+    fn broken_line(&self, cluster: &str) -> Option<String> {
         let now = Instant::now();
-        let labels: Vec<_> = self
-            .broken
-            .iter()
-            .filter(|broken| broken.fault.is_shown())
-            .map(|broken| match (broken.fault, broken.until) {
-                (FaultName::Pause, _) | (_, None) => broken.fault.condition().to_owned(),
-                (fault, Some(until)) if fault.lasts().is_some() => {
-                    format!(
-                        "{} ({}s left)",
-                        fault.condition(),
-                        until.saturating_duration_since(now).as_secs() + 1
-                    )
-                }
-                (fault, _) => fault.condition().to_owned(),
-            })
-            .collect();
-        (!labels.is_empty()).then(|| labels.join(", "))
+        let shown = |broken: &&Broken| broken.cluster == cluster && broken.fault.is_shown();
+        let tell = |broken: &Broken| match (broken.fault.lasts(), broken.until) {
+            (Some(_), Some(until)) => {
+                let left = until.saturating_duration_since(now).as_secs() + 1;
+                format!("{} ({left}s left)", broken.fault.condition())
+            }
+            _ => broken.fault.condition().to_owned(),
+        };
+        let lines: Vec<String> = self.broken.iter().filter(shown).map(tell).collect();
+        (!lines.is_empty()).then(|| lines.join(", "))
     }
 }
 
 /// ResourceVersions of the last seconds: a rollback leads to the oldest.
-#[derive(Debug)]
-struct Checkpoints {
-    noted: std::collections::VecDeque<(Instant, u64)>,
+#[derive(Debug, Default)]
+struct Revisions {
+    noted: VecDeque<(Instant, u64)>,
 }
 
-impl Checkpoints {
+impl Revisions {
     const REACH: Duration = Duration::from_secs(5);
-
-    fn new(server: &TestServer) -> Self {
-        Self { noted: [(Instant::now(), server.resource_version())].into() }
-    }
 
     fn note(&mut self, server: &TestServer) {
         self.noted.push_back((Instant::now(), server.resource_version()));
@@ -279,51 +409,78 @@ impl Checkpoints {
         }
     }
 
-    fn oldest(&self) -> u64 {
-        self.noted.front().map_or(0, |(_, version)| *version)
+    fn oldest(&self, server: &TestServer) -> u64 {
+        self.noted.front().map_or_else(|| server.resource_version(), |(_, revision)| *revision)
     }
 }
 
-fn kinds() -> [ApiResource; 5] {
-    [
-        ApiResource::erase::<Pod>(&()),
-        ApiResource::erase::<Deployment>(&()),
-        ApiResource::erase::<ConfigMap>(&()),
-        ApiResource::erase::<Lease>(&()),
-        ApiResource::erase::<Node>(&()),
-    ]
+fn name(number: usize) -> String {
+    NAMES.get(number).map_or_else(|| format!("city-{}", number + 1), |name| (*name).to_owned())
 }
 
-/// The defaults, but for an audience that does not want to wait: ages are proven every 5 s instead of 30 s, and a watch
-/// that falls silent is suspected accordingly sooner.
-fn factory_options() -> FactoryOptions {
-    let machine = MachineOptions { probe_grace: Duration::from_secs(3), ..MachineOptions::default() };
-    let mut options = FactoryOptions::default();
-    (options.probe_interval, options.machine) = (Duration::from_secs(5), machine);
-    options
+/// Name and namespace of a virtual cluster.
+fn split(cluster: &str) -> Result<(&str, &str), String> {
+    cluster.split_once('.').ok_or_else(|| format!("{cluster} is no virtual cluster"))
 }
 
-fn kind_sample(stats: &InformerStats, origin: Instant) -> KindSample {
-    let since = |at: Instant| at.saturating_duration_since(origin);
-    KindSample {
-        kind: stats.resource.plural.clone(),
-        objects: stats.objects as u64,
-        rv: stats.resource_version.to_string(),
-        events: stats.events,
-        health: health(&stats.freshness),
-        trouble: stats.last_trouble.as_ref().map(|trouble| Trouble {
-            at: since(trouble.began),
-            what: reason::plain(&trouble.reason),
-            healed: trouble.healed.as_ref().map(|(at, how)| (since(*at), how.to_string())),
-        }),
+/// The gateway in front of the host and what is found in it.
+async fn gateway(port: Option<u16>, virtuals: &VirtualClusters, dir: &DemoDir) -> Result<Daemon, CliError> {
+    let host = virtuals.host().kubeconfig().replace("skopos-test", HOST);
+    let host = dir.write("host.kubeconfig", &host)?;
+    let start = |port| embedded(config(port, host.clone()), virtuals.clone());
+    let started = match (start(port.unwrap_or(USUAL_PORT)).await, port) {
+        (Err(error), None) if is_taken(&error) => start(0).await,
+        (other, _) => other,
+    };
+    started.map_err(|error| match port {
+        Some(port) if is_taken(&error) => CliError::new(format!("port {port} is in use"))
+            .hint("choose another with --port, or leave --port out to get a free one"),
+        _ => CliError::new(error),
+    })
+}
+
+async fn embedded(config: Config, virtuals: VirtualClusters) -> Result<Daemon, DaemonError> {
+    let mut embedding = Embedding::of(&config);
+    // For an audience that does not want to wait: ages are proven every 5 s instead of 30 s, and a watch that falls silent
+    // is suspected accordingly sooner.
+    embedding.fleet.cluster.factory.probe_interval = Duration::from_secs(5);
+    embedding.fleet.cluster.factory.machine =
+        MachineOptions { probe_grace: Duration::from_secs(3), ..MachineOptions::default() };
+    let dial = move |name: &str, namespace: &str| {
+        let service = format!("{name}.{namespace}");
+        let url = format!("https://{}", virtuals.address(&service)?).parse().ok()?;
+        Some(Endpoint { url, tls_server_name: Some(service) })
+    };
+    embedding.dial = VclusterDial::Custom(Arc::new(dial));
+    Daemon::embedded(config, embedding).await
+}
+
+fn config(port: u16, host: PathBuf) -> Config {
+    let kind = |(group, resource): (&str, &str)| Kind {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        resource: resource.to_owned(),
+    };
+    let limits = Limits { drain: Span(Duration::from_millis(300)), ..Limits::default() };
+    let host = HostCluster { kubeconfig: Some(host), context: None };
+    Config {
+        listen: Listen {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            limits,
+            ..Listen::default()
+        },
+        authorization: Authorization { loopback: LoopbackTrust::Trusted, ..Authorization::default() },
+        clusters: Clusters {
+            vclusters: vec![VclusterSource { host, namespaces: Vec::new() }],
+            addresses: CidrList { allow: vec!["127.0.0.0/8".into()], deny: Vec::new() },
+            ..Clusters::default()
+        },
+        cache: Cache { kinds: KINDS.map(kind).into(), ..Cache::default() },
+        ..Config::default()
     }
 }
 
-fn health(freshness: &Freshness) -> Health {
-    match freshness {
-        Freshness::Live { age } => Health::Live { age: *age },
-        Freshness::Stale { age, reason, .. } => Health::Stale { reason: reason::of_stale(reason), age: *age },
-        Freshness::NeverSynced { reason, .. } => Health::Syncing { reason: reason::of_stale(reason) },
-        Freshness::Stopped { .. } => Health::Stopped,
-    }
+fn is_taken(error: &DaemonError) -> bool {
+    matches!(error, DaemonError::Listen(ListenError::Bind { error, .. })
+        if error.kind() == io::ErrorKind::AddrInUse)
 }

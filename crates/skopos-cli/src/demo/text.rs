@@ -6,8 +6,8 @@ use crate::columns;
 pub(crate) fn table(model: &Model) -> Vec<String> {
     let titles = TITLES.map(String::from);
     let rows = model.rows().into_iter().map(|row| {
-        let [kind, objects, rv, age, state, rate] = row.cells;
-        [kind, objects, rv, age, state, rate, row.trouble]
+        let [cluster, state, since, age, objects, rate] = row.cells;
+        [cluster, state, since, age, objects, rate, row.note]
     });
     let rows: Vec<_> = std::iter::once(titles).chain(rows).collect();
     columns::align(&rows)
@@ -22,26 +22,32 @@ pub(crate) fn entry(entry: &Entry) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::model::{Health, KindSample, Mood, Sample};
+    use skopos_fleet::Condition;
+
+    use super::super::model::{ClusterSample, Mood, Sample};
     use super::*;
 
     #[test]
     fn the_report_is_a_table() {
         let mut model = Model::default();
-        let pods = KindSample {
-            kind: "pods".into(),
-            objects: 300,
-            rv: "1234".into(),
+        let oslo = ClusterSample {
+            name: "oslo".into(),
+            condition: Condition::Paused,
+            since: Duration::ZERO,
+            reason: Some("scaled to zero".into()),
+            synced: true,
+            objects: 30,
+            age: Some(Duration::from_secs(1)),
             events: 0,
-            health: Health::Live { age: Duration::from_secs(1) },
-            trouble: None,
+            troubles: Vec::new(),
+            broken: None,
         };
-        model.observe(Sample { kinds: vec![pods], ..Sample::default() });
+        model.observe(Sample { clusters: vec![oslo], ..Sample::default() });
         assert_eq!(
             table(&model),
             [
-                "KIND   OBJECTS   RV     AGE ≤   STATE   EVENTS/S   LAST TROUBLE",
-                "pods   300       1234   1.0s    live    0.0"
+                "CLUSTER   STATE    FOR   AGE ≤   OBJECTS   EVENTS/S   NOTE",
+                "oslo      paused   0s    1.0s    30        0.0        scaled to zero"
             ]
         );
     }

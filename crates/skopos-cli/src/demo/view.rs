@@ -3,94 +3,92 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Table, Wrap};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row as TableRow, Table, Wrap};
 
 use super::FaultName;
+use super::commands::Scene;
 use super::model::{Entry, Model, Mood, TITLES};
 
-/// What the screen says around the model.
-#[derive(Debug, Clone)]
-pub(crate) struct Screen {
-    /// The server's address
-    pub(crate) url: String,
-    /// The file for `kubectl --kubeconfig`
-    pub(crate) kubeconfig: String,
-}
-
-/// Draws everything.
-pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, screen: &Screen) {
+/// Draws everything; keys are for the cluster of number `selected`.
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, scene: &Scene, selected: usize) {
     let keys = keys_line();
     let key_lines = wrapped_height(&keys, frame.area().width);
-    let table_height = u16::try_from(model.sample().kinds.len()).unwrap_or(u16::MAX).saturating_add(3);
-    let [head, table, log, foot] = Layout::vertical([
-        Constraint::Length(2),
-        Constraint::Length(table_height),
+    let commands = scene.commands();
+    let length = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
+    let [head, tries, table, log, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(length(commands.len()).saturating_add(2)),
+        Constraint::Length(length(model.sample().clusters.len()).saturating_add(1)),
         Constraint::Min(3),
         Constraint::Length(key_lines),
     ])
     .areas(frame.area());
-    frame.render_widget(Paragraph::new(head_lines(model, screen)), head);
-    draw_table(frame, table, model);
+    frame.render_widget(Paragraph::new(head_line(model, scene)), head);
+    draw_commands(frame, tries, scene);
+    draw_table(frame, table, model, selected);
     draw_log(frame, log, model);
     frame.render_widget(Paragraph::new(keys).wrap(Wrap { trim: true }), foot);
 }
 
-fn head_lines(model: &Model, screen: &Screen) -> Vec<Line<'static>> {
-    let server = &model.sample().server;
-    let faint = Style::new().add_modifier(Modifier::DIM);
-    let mut first = vec![
-        Span::styled(" skopos demo ", Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED)),
-        Span::raw(format!(
-            "  {}  RV {}  {}",
-            screen.url,
-            server.rv,
-            crate::human::count(server.connections as u64, "connection")
-        )),
-    ];
-    if let Some(broken) = &server.broken {
-        first.push(Span::styled(format!("  {broken}"), mood_style(Mood::Deed)));
-    }
-    let second = Span::styled(format!(" kubectl --kubeconfig {} get pods -A -w", screen.kubeconfig), faint);
-    vec![Line::from(first), Line::from(second)]
+fn head_line(model: &Model, scene: &Scene) -> Line<'static> {
+    let title = Style::new().add_modifier(Modifier::BOLD | Modifier::REVERSED);
+    let summary = format!("  gateway {}   {}", scene.url, model.summary());
+    Line::from(vec![Span::styled(" skopos demo ", title), Span::raw(summary)])
 }
 
-fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+/// Without borders at the sides, so that a command can be copied with a mouse.
+fn draw_commands(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
+    let faint = Style::new().add_modifier(Modifier::DIM);
+    let lines = scene.lines().into_iter().map(|line| match line.split_once("  # ") {
+        Some((command, shows)) => {
+            Line::from(vec![Span::raw(command.to_owned()), Span::styled(format!("  # {shows}"), faint)])
+        }
+        None => Line::from(line),
+    });
+    let block = Block::new().borders(Borders::TOP | Borders::BOTTOM).title(" try, in another terminal ");
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), area);
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &Model, selected: usize) {
     let rows = model.rows();
     let width = |column: usize, least: u16, most: u16| {
         let widest = rows.iter().map(|row| row.cells[column].chars().count()).max().unwrap_or(0);
         Constraint::Length(u16::try_from(widest).unwrap_or(most).clamp(least, most))
     };
     let widths = [
+        Constraint::Length(1),
         width(0, 8, 30),
-        width(1, 7, 9),
-        width(2, 5, 12),
-        width(3, 7, 8),
-        width(4, 7, 30),
+        width(1, 6, 11),
+        width(2, 5, 7),
+        width(3, 6, 8),
+        Constraint::Length(7),
         Constraint::Length(8),
         Constraint::Min(12),
     ];
-    let header = TableRow::new(TITLES).style(Style::new().add_modifier(Modifier::BOLD));
-    let lines = rows.into_iter().map(|row| {
-        let [kind, objects, rv, age, state, rate] = row.cells;
+    let header =
+        TableRow::new(std::iter::once("").chain(TITLES)).style(Style::new().add_modifier(Modifier::BOLD));
+    let lines = rows.into_iter().enumerate().map(|(number, row)| {
+        let [cluster, state, since, age, objects, rate] = row.cells;
         let style = mood_style(row.mood);
-        TableRow::new([
-            Cell::new(kind),
-            Cell::new(right(objects, 7)),
-            Cell::new(rv),
-            Cell::new(right(age, 7)),
+        let line = TableRow::new([
+            Cell::new(if number == selected { "▸" } else { "" }),
+            Cell::new(cluster),
             Cell::new(Span::styled(state, style)),
+            Cell::new(right(since, 5)),
+            Cell::new(right(age, 6)),
+            Cell::new(right(objects, 7)),
             Cell::new(right(rate, 8)),
-            Cell::new(row.trouble),
-        ])
+            Cell::new(row.note),
+        ]);
+        if number == selected { line.style(Style::new().add_modifier(Modifier::BOLD)) } else { line }
     });
-    let table = Table::new(lines, widths).header(header).column_spacing(2).block(Block::bordered());
-    frame.render_widget(table, area);
+    frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), area);
 }
 
 fn draw_log(frame: &mut Frame<'_>, area: Rect, model: &Model) {
-    let height = usize::from(area.height.saturating_sub(2));
+    let height = usize::from(area.height.saturating_sub(1));
     let lines: Vec<Line<'_>> = model.log(height).map(log_line).collect();
-    let block = Block::bordered().title(" what was detected, and when it recovered ");
+    let block = Block::new().borders(Borders::TOP).title(" what happened ");
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
@@ -103,7 +101,7 @@ fn log_line(entry: &Entry) -> Line<'_> {
 fn keys_line() -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     let faults = FaultName::ALL.into_iter().map(|fault| (fault.key(), fault.label()));
-    for (key, label) in faults.chain([('q', "quit")]) {
+    for (key, label) in [('↑', "choose")].into_iter().chain(faults).chain([('q', "quit")]) {
         spans.push(Span::styled(key.to_string(), Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD)));
         // A no-break space keeps a key with its label when the line wraps.
         spans.push(Span::raw(format!("\u{a0}{}  ", label.replace(' ', "\u{a0}"))));
@@ -136,8 +134,9 @@ mod tests {
 
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use skopos_fleet::Condition;
 
-    use super::super::model::{Health, KindSample, Sample, ServerSample, Trouble};
+    use super::super::model::{ClusterSample, Sample, Trouble};
     use super::*;
 
     fn at(millis: u64) -> Duration {
@@ -145,31 +144,31 @@ mod tests {
     }
 
     fn model() -> Model {
-        let healed = Trouble {
-            at: at(1100),
-            what: "connection reset".into(),
-            healed: Some((at(1300), "watch resumed".into())),
+        let live = ClusterSample {
+            name: "lima.vcluster-lima".into(),
+            condition: Condition::Live,
+            since: at(0),
+            reason: None,
+            synced: true,
+            objects: 52,
+            age: Some(at(1200)),
+            events: 7,
+            troubles: Vec::new(),
+            broken: None,
         };
-        let live = KindSample {
-            kind: "pods".into(),
-            objects: 300,
-            rv: "1234".into(),
-            events: 0,
-            health: Health::Live { age: at(1200) },
-            trouble: Some(healed),
-        };
-        let stale = KindSample {
-            kind: "configmaps".into(),
-            objects: 20,
-            rv: "1200".into(),
-            events: 0,
-            health: Health::Stale { reason: "no answer".into(), age: Some(at(31_000)) },
-            trouble: Some(Trouble { at: at(2000), what: "no answer".into(), healed: None }),
+        let lost = Trouble { at: at(2000), what: "no answer".into(), healed: None };
+        let bad = ClusterSample {
+            name: "oslo.vcluster-oslo".into(),
+            condition: Condition::Unreachable,
+            since: at(2000),
+            reason: Some("no answer".into()),
+            age: Some(at(31_000)),
+            troubles: vec![lost],
+            ..live.clone()
         };
         let mut model = Model::default();
-        model.inflict(at(1000), FaultName::Reset);
-        let server = ServerSample { connections: 2, rv: "1240".into(), paused: false, broken: None };
-        let sample = Sample { at: at(4000), kinds: vec![live, stale], server };
+        model.inflict(at(1000), FaultName::Reset, "oslo.vcluster-oslo");
+        let sample = Sample { at: at(4000), clusters: vec![live, bad], expected: 2 };
         model.observe(sample.clone());
         model.observe(Sample { at: at(4400), ..sample });
         model
@@ -177,23 +176,24 @@ mod tests {
 
     fn screen(width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        let screen = Screen { url: "https://127.0.0.1:7".into(), kubeconfig: "/tmp/k".into() };
-        terminal.draw(|frame| draw(frame, &model(), &screen)).unwrap();
+        let names = ["lima", "oslo", "perth"].map(String::from).into();
+        let scene = Scene { url: "http://127.0.0.1:7".into(), kubeconfig: "/tmp/k".into(), names };
+        terminal.draw(|frame| draw(frame, &model(), &scene, 1)).unwrap();
         terminal.backend().to_string()
     }
 
     #[test]
     fn the_screen_tells_everything() {
-        let text = screen(120, 24);
+        let text = screen(120, 30);
         for part in [
             "skopos demo",
-            "https://127.0.0.1:7  RV 1240  2 connections",
-            "kubectl --kubeconfig /tmp/k get pods",
-            "LAST TROUBLE",
-            "3s ago: connection reset; after 200ms watch resumed",
-            "stale: no answer",
-            "RST: every connection is reset",
-            "configmaps: detected 1.0s after the fault: no answer",
+            "gateway http://127.0.0.1:7   1 of 2 clusters live, 104 objects",
+            "export KUBECONFIG=/tmp/k",
+            "kubectl get pods -A ",
+            "lima.vcluster-lima live",
+            "▸ oslo.vcluster-oslo unreachable",
+            "oslo.vcluster-oslo: RST: every connection is reset",
+            "oslo.vcluster-oslo: detected 1.0s after the fault: no answer",
             "q\u{a0}quit",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

@@ -2,9 +2,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
-use crate::args::{ClusterArgs, parse_duration};
+use crate::args::{ClusterArgs, Form, parse_duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,15 +57,6 @@ pub(crate) struct HostArgs {
     pub(crate) namespace: Option<String>,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-}
-
-/// How results are printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Form {
-    /// Lines for people
-    Table,
-    /// JSON
-    Json,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -4,7 +4,7 @@ use std::io::Write;
 use serde_json::Value;
 use skopos_fleet::vcluster::VirtualCluster;
 
-use super::args::Form;
+use crate::args::Form;
 use crate::columns::align;
 use crate::error::CliError;
 use crate::human::age_since;

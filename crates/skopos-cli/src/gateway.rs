@@ -1,0 +1,137 @@
+//! A gateway, as its clients see it.
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use serde_json::Value;
+use skopos::transport::{RequestOptions, TransportBody, TransportOptions};
+use skopos::{Status, Transport};
+use skopos_gateway::state::status::Report;
+
+use crate::args::GatewayArgs;
+use crate::error::{CliError, chain};
+
+/// How long a gateway may take to answer.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Most bytes of its answer: a thousand clusters stay far below.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+/// The gateway that is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Gateway {
+    transport: Transport,
+    url: String,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// The one that the flags mean. Nothing is sent yet.
+    pub(crate) fn new(args: &GatewayArgs) -> Result<Self, CliError> {
+        let mut config = Self::config(&args.server)?;
+        if let Some(path) = &args.certificate_authority {
+            config.root_cert_file = Some(path.clone());
+        }
+        if let Some(path) = &args.token_file {
+            config.auth_info.token_file = Some(path.display().to_string());
+        }
+        Self::with(config, args.server.clone())
+    }
+
+    /// One on this machine, for whoever runs it.
+    pub(crate) fn at(url: &str) -> Result<Self, CliError> {
+        Self::with(Self::config(url)?, url.to_owned())
+    }
+
+    fn config(url: &str) -> Result<kube::Config, CliError> {
+        let parsed = url.parse();
+        parsed
+            .map(kube::Config::new)
+            .map_err(|_| CliError::Usage(format!("{url:?} is no URL: write it as http://127.0.0.1:8001")))
+    }
+
+    fn with(config: kube::Config, url: String) -> Result<Self, CliError> {
+        let transport = Transport::from_config(config, TransportOptions::default());
+        Ok(Self { transport: transport.map_err(|error| CliError::new(chain(&error)))?, url })
+    }
+
+    /// How it and its clusters stand.
+    pub(crate) async fn report(&self) -> Result<Report, CliError> {
+        let answer = self.ask(Method::GET, "/api/v1/status", None).await?.good()?;
+        serde_json::from_slice(&answer.body).map_err(|error| self.failed(&error))
+    }
+
+    /// Sends a request and reads the whole answer, of whatever code. What is sent is a merge patch, or nothing.
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        patch: Option<Value>,
+    ) -> Result<Answer, CliError> {
+        let options = RequestOptions { deadline: Some(LIMIT), ..RequestOptions::default() };
+        let mut request = http::Request::builder().method(method).uri(path).extension(options);
+        if patch.is_some() {
+            request = request.header(http::header::CONTENT_TYPE, "application/merge-patch+json");
+        }
+        let body = patch.map_or_else(Body::empty, |patch| Body::from(patch.to_string().into_bytes()));
+        let request = request.body(body).map_err(|error| self.failed(&error))?;
+        let answer = self.transport.send(request).await.map_err(|error| self.failed(&error))?;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, MOST_BYTES).collect().await.map_err(|error| self.failed(&error))?;
+        Ok(Answer { code: parts.status, headers: parts.headers, body: body.to_bytes() })
+    }
+
+    /// Opens a watch, whose lines come as they are sent.
+    pub(crate) async fn watch(&self, path: &str) -> Result<TransportBody, CliError> {
+        let request = http::Request::get(path).body(Body::empty()).map_err(|error| self.failed(&error))?;
+        let answer = self.transport.send(request).await.map_err(|error| self.failed(&error))?;
+        match answer.status() {
+            StatusCode::OK => Ok(answer.into_body()),
+            code => Err(CliError::new(format!("the gateway answers {code} to a watch"))),
+        }
+    }
+
+    /// Closes its connections.
+    pub(crate) async fn close(&self, limit: Duration) {
+        self.transport.shutdown(limit).await;
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> CliError {
+        CliError::new(format!("the gateway at {} does not answer: {error}", self.url))
+            .hint("is `skopos serve` running there? name another with --server")
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// The answer, if it is none of a failure.
+    pub(crate) fn good(self) -> Result<Self, CliError> {
+        if self.code.is_success() {
+            return Ok(self);
+        }
+        let said = Status::from_slice(&self.body).map(|status| status.message);
+        Err(CliError::new(said.unwrap_or_else(|| format!("the gateway answers {}", self.code))))
+    }
+
+    /// Its body.
+    pub(crate) fn json(&self) -> Result<Value, CliError> {
+        serde_json::from_slice(&self.body).map_err(CliError::new)
+    }
+
+    /// A header, if it is there and a text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
