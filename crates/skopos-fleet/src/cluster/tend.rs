@@ -88,13 +88,26 @@ struct Tender<'a> {
     /// When the connections could not be configured.
     unusable_since: Option<Instant>,
     ask_at: Instant,
+    /// Everything that the server says about itself was asked for once.
+    introduced: bool,
+    essential: Vec<DocumentRequest>,
 }
 
 impl<'a> Tender<'a> {
     fn new(unit: &'a Arc<Unit>) -> Self {
         let now = Instant::now();
         let (eyes, breaker) = (Eyes::default(), Breaker::default());
-        Self { unit, eyes, breaker, watched: unit.link(), live: false, unusable_since: None, ask_at: now }
+        Self {
+            unit,
+            eyes,
+            breaker,
+            watched: unit.link(),
+            live: false,
+            unusable_since: None,
+            ask_at: now,
+            introduced: false,
+            essential: DocumentRequest::essential(),
+        }
     }
 
     /// One look; returns how long until the next.
@@ -103,6 +116,7 @@ impl<'a> Tender<'a> {
         let link = unit.link();
         if !Arc::ptr_eq(&link, &self.watched) {
             (self.watched, self.eyes, self.ask_at) = (link.clone(), Eyes::default(), now);
+            self.introduced = false;
             self.breaker.forget();
         }
         self.observe(&link, now);
@@ -187,19 +201,24 @@ impl<'a> Tender<'a> {
     /// time, and few of them.
     fn ask(&mut self, now: Instant) {
         let unit = self.unit;
-        if !unit.options.prefetch_documents || now < self.ask_at {
+        let Some((first, others)) = self.essential.split_first() else { return };
+        if !unit.options.prefetch_documents {
             return;
         }
+        let is_there = |request: &DocumentRequest| unit.documents.get(request).is_some();
+        let condition = unit.state().condition;
+        let answers = matches!(condition, Condition::Live | Condition::Degraded) && is_there(first);
+        let incomplete = answers && !others.iter().all(is_there);
+        // As soon as the first is there, the others are due: it may be down in a moment.
+        if now < self.ask_at && (self.introduced || !incomplete) {
+            return;
+        }
+        self.introduced |= incomplete;
         self.ask_at = now + ASK_AGAIN;
-        let essential = DocumentRequest::essential();
-        let Some((first, others)) = essential.split_first() else { return };
-        let is_there = |request: &&DocumentRequest| unit.documents.get(request).is_some();
-        let wanted = match (is_there(&first), unit.state().condition) {
-            (true, Condition::Live | Condition::Degraded) if !others.iter().all(|other| is_there(&other)) => {
-                others
-            }
-            (true, Condition::Live) if !unit.kinds.all().is_empty() => return,
-            (true, Condition::Live) => {
+        let wanted = match condition {
+            _ if incomplete => others,
+            Condition::Live if answers && !unit.kinds.all().is_empty() => return,
+            Condition::Live if answers => {
                 self.ask_at = now + HEARTBEAT.max(unit.options.document_age) + PULSE;
                 std::slice::from_ref(first)
             }
@@ -207,10 +226,6 @@ impl<'a> Tender<'a> {
         };
         for request in wanted {
             unit.fetch_ahead(request);
-        }
-        if wanted.len() == 1 && !is_there(&first) {
-            // As soon as that is there, the others are due.
-            self.ask_at = now + ASK_AGAIN;
         }
     }
 

@@ -46,7 +46,9 @@ async fn what_kubectl_needs_is_there_before_anybody_asks() {
     until_condition(&cluster, Condition::Live).await;
     let all_there =
         || DocumentRequest::essential().iter().all(|of| cluster.documents().iter().any(|(is, _)| is == of));
-    eventually("the documents are there", all_there).await;
+    // At once: it may be down in a moment.
+    let soon = tokio::time::timeout(secs(2), eventually("the documents are there", all_there)).await;
+    assert!(soon.is_ok(), "{:?}", cluster.documents());
     server.pause().await;
     until_condition(&cluster, Condition::Unreachable).await;
     for request in DocumentRequest::essential() {
