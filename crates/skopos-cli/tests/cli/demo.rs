@@ -99,3 +99,11 @@ fn a_port_that_is_taken_is_named() {
         text(&output.stderr)
     );
 }
+
+#[test]
+fn a_story_that_is_broken_off_is_no_success() {
+    let mut story = Running::of(skopos().args(["demo", "--once", "--clusters", "2", "--port", "0"]));
+    story.line(|line| line.contains("one list"));
+    story.signal("INT");
+    assert_eq!(story.wait(Duration::from_secs(10)).code(), Some(130));
+}
