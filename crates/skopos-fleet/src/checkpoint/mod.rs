@@ -13,7 +13,7 @@
 //! | `folder` | the files of one cluster |
 //! | `index`, `documents`, `envelope` | the two small files; each vouches for itself |
 //! | `names` | names of files for whatever a cluster is called |
-//! | `store`, `directory` | where the files are: [`Store`], [`Directory`] |
+//! | `store`, `directory`, `object` | where the files are: [`Store`], [`Directory`], and (feature `object-store`) `Bucket` |
 //! | `refusal` | files that are not used, and why |
 //!
 //! # What is kept, and when
@@ -41,10 +41,14 @@ mod folder;
 mod index;
 mod keeper;
 mod names;
+#[cfg(feature = "object-store")]
+mod object;
 mod refusal;
 mod store;
 
 pub use directory::Directory;
 pub use keeper::{Admits, CheckpointKeeper, KeeperOptions};
+#[cfg(feature = "object-store")]
+pub use object::{Bucket, BucketLimits};
 pub use refusal::{Refusal, RefusalReason};
 pub use store::{Content, FileName, Store, StoredFile};

@@ -60,7 +60,9 @@ impl Bucket {
     async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> io::Result<T> {
         match timeout(self.limits.request, call).await {
             Ok(result) => result.map_err(in_io),
-            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the object store does not answer in time")),
+            Err(_) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, "the object store does not answer in time"))
+            }
         }
     }
 
