@@ -1,6 +1,7 @@
 //! Clients that know nothing of the gateway: on it and on the member itself they see the same history, whatever becomes of
 //! either link.
 
+mod client_go;
 mod clients;
 mod history;
 mod link;

@@ -1,6 +1,7 @@
 //! kube-rs as its users have it: its own configuration, connections and clock, on loopback.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,24 +22,24 @@ use crate::config;
 use crate::daemon::Daemon;
 
 /// Bounds what a test waits for; nothing is measured by it.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A member, a gateway, and something between the gateway and its clients that can cut.
-struct World {
-    member: TestServer,
+pub(super) struct World {
+    pub(super) member: TestServer,
     gateway: SocketAddr,
     through: SocketAddr,
     name: String,
     cut: Arc<Mutex<CancellationToken>>,
     stop: CancellationToken,
     tasks: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 // === impl World ===
 
 impl World {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let member = TestServer::builder().start().await.unwrap();
         let object =
             serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "red"}});
@@ -62,7 +63,21 @@ impl World {
         let cut = Arc::<Mutex<CancellationToken>>::default();
         let passing = stop.clone().run_until_cancelled_owned(pass(listener, gateway, cut.clone()));
         tasks.spawn(async move { _ = passing.await });
-        Self { member, gateway, through, name, cut, stop, tasks, _folder: folder }
+        Self { member, gateway, through, name, cut, stop, tasks, folder }
+    }
+
+    pub(super) fn url_through_the_gateway(&self) -> String {
+        format!("http://{}/clusters/{}", self.through, self.name)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs until the end.
+    pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        let running = self.stop.clone().run_until_cancelled_owned(task);
+        self.tasks.spawn(async move { _ = running.await });
     }
 
     /// As its user has it.
@@ -71,11 +86,11 @@ impl World {
         kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap()
     }
 
-    fn cut(&self) {
+    pub(super) fn cut(&self) {
         std::mem::take(&mut *self.cut.lock()).cancel();
     }
 
-    async fn end(mut self) {
+    pub(super) async fn end(mut self) {
         self.stop.cancel();
         while timeout(PATIENCE, self.tasks.join_next()).await.unwrap().is_some() {}
         self.member.stop().await;
@@ -145,8 +160,7 @@ async fn kube_watchers_see_what_happens_though_connections_are_cut_on_either_sid
         .map(|config| {
             let seen = Seen::default();
             let following = kube_watch(world.client(world.through), config, seen.clone());
-            let following = world.stop.clone().run_until_cancelled_owned(following);
-            world.tasks.spawn(async move { _ = following.await });
+            world.spawn(following);
             seen
         })
         .collect();
