@@ -2,12 +2,14 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use skopos_wire::Status;
+use tokio::time::timeout;
 
 use crate::response::BodyError;
 
@@ -55,13 +57,16 @@ impl LimitedBody {
         Self { inner: Inner::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())), most, declared }
     }
 
-    /// All of it.
+    /// All of it, if it comes within `limit`.
     ///
     /// # Errors
-    /// 413 when it is larger than allowed; 400 when it breaks off.
-    pub async fn collect_all(self) -> Result<Bytes, Status> {
+    /// 413 when it is larger than allowed; 504 when it takes longer; 400 when it breaks off.
+    pub async fn collect_all(self, limit: Duration) -> Result<Bytes, Status> {
         let most = self.most;
-        match self.collect().await {
+        let Ok(collected) = timeout(limit, self.collect()).await else {
+            return Err(Status::timeout("the request's body did not come in time", 1));
+        };
+        match collected {
             Ok(collected) => Ok(collected.to_bytes()),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
                 Err(Status::request_entity_too_large(most))

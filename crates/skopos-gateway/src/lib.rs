@@ -25,6 +25,8 @@ mod ending;
 pub mod fleet;
 pub mod gateway;
 pub mod headers;
+#[cfg(test)]
+mod hostile_tests;
 pub mod lifecycle;
 pub mod listen;
 pub mod merged;
@@ -32,6 +34,8 @@ pub mod path;
 pub mod query;
 pub mod response;
 pub mod route;
+#[cfg(test)]
+mod secrecy_tests;
 mod services;
 pub mod state;
 pub mod target;

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions};
 use skopos_wire::Status;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::{Allowed, Clusters, status_of};
 use crate::ending::ending;
@@ -97,10 +97,7 @@ impl Clusters {
         // Whole, within the limit, before the member hears of it: a slow client must not hold a place there.
         let body = match call.body.is_end_stream() {
             true => Bytes::new(),
-            false => match timeout(outbound.deadline.0, call.body.collect_all()).await {
-                Ok(body) => body?,
-                Err(_) => return Err(Status::timeout("the request's body did not come in time", 1)),
-            },
+            false => call.body.collect_all(outbound.deadline.0).await?,
         };
         // The transport counts them itself.
         headers.remove(header::CONTENT_LENGTH);

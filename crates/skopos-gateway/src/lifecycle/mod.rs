@@ -62,7 +62,7 @@ struct Asked {
     audited: Mutex<Audited>,
 }
 
-/// For what is read while the caller waits.
+/// For what is read while the caller waits, and for the request's body.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 // === impl Lifecycle ===
@@ -223,7 +223,7 @@ impl Route for Lifecycle {
         let lifecycle = self.clone();
         Box::pin(async move {
             let Call { method, path, query, body, identity, .. } = call;
-            let body = match body.collect_all().await {
+            let body = match body.collect_all(PATIENCE).await {
                 Ok(body) => body,
                 Err(status) => return response::status(&status),
             };

@@ -502,6 +502,13 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     assert!(list.warnings().contains("may not read") && list.warnings().contains("south"));
     assert_eq!(list.json["metadata"]["annotations"]["skopos.dev/denied"], "south");
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 403);
+    // How it stands is nobody's business either.
+    bed.server("south").pause_with(How::Rst).await;
+    sleep(LONG).await;
+    let list = bed.get(PODS).await;
+    assert_eq!(list.json["metadata"]["annotations"], json!({"skopos.dev/denied": "south"}));
+    assert!(list.headers["skopos-age"].to_str().unwrap().parse::<f64>().unwrap() < 60.0);
+    bed.server("south").resume().await.unwrap();
     // A cluster that is none looks the same.
     let none = bed.get(&format!("{PODS}?clusters=north,none")).await;
     assert_eq!(none.json["metadata"]["annotations"]["skopos.dev/denied"], "none");

@@ -1,0 +1,299 @@
+//! What nobody is to see: callers' tokens, members' credentials, the content of Secrets, what a member says of others.
+
+use std::io;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::json;
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::testing::{Lab, told};
+
+/// Everything that is logged, whatever its level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+// === impl Log ===
+
+impl Log {
+    /// Of this thread, until the guard is dropped.
+    fn start(&self) -> tracing::subscriber::DefaultGuard {
+        // With one subscriber alone, what another thread logs first is taken for what nobody wants to know.
+        static NOBODY: Once = Once::new();
+        NOBODY.call_once(|| {
+            let nobody = tracing_subscriber::fmt().with_max_level(LevelFilter::OFF).finish();
+            tracing::subscriber::set_global_default(nobody).unwrap();
+        });
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+        tracing::subscriber::set_default(subscriber.with_writer(self.clone()).finish())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock()).into_owned()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+const TOKEN: &str = "canary-of-a-token";
+const SECRET: &str = "canary-of-a-secret";
+const COOKIE: &str = "canary-of-a-cookie";
+
+#[tokio::test(start_paused = true)]
+async fn no_token_and_no_secret_is_in_logs_metrics_errors_or_status() {
+    let log = Log::default();
+    let guard = log.start();
+    let lab = Lab::guarded(&["a"], |config| {
+        config.outbound.impersonate = true;
+        config.authorization.observers.users = vec!["jane".into()];
+    });
+    lab.admit(TOKEN, "jane");
+    lab.member("a").auth().answer_reviews(|asked| asked.verb != "delete");
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "stringData": {"k": SECRET},
+        "metadata": {"name": "s", "namespace": "default"}});
+    lab.member("a").create(secret).unwrap();
+    let bearer = format!("Bearer {TOKEN}");
+    let known = [("authorization", bearer.as_str()), ("cookie", COOKIE)];
+    let mut shown = String::new();
+    for path in [
+        "/clusters/a/api/v1/pods",
+        "/clusters/a/api/v1/namespaces/default/secrets/s",
+        "/clusters/a/api/v1/namespaces/default/secrets?watch=1&timeoutSeconds=1",
+        "/clusters/a/api/v1/pods?labelSelector=%3D%3D",
+        "/clusters/none/api/v1/pods",
+        "/fleet/api/v1/pods",
+        "/fleet/api/v1/secrets",
+        "/nothing",
+        "/metrics",
+        "/api/v1/status",
+    ] {
+        let answer = lab.get(path, &known).await;
+        if !path.contains("default/secrets") {
+            shown.push_str(&format!("{:?} {}\n", answer.headers, String::from_utf8_lossy(&answer.body)));
+        }
+    }
+    for authorization in
+        [format!("Bearer {TOKEN}-of-nobody"), format!("Basic {TOKEN}"), format!("Bearer {TOKEN} x")]
+    {
+        let answer = lab.get("/clusters/a/api/v1/pods", &[("authorization", &authorization)]).await;
+        assert_eq!(answer.code, 401);
+        shown.push_str(&answer.message());
+    }
+    // Writes, one of them refused, and a member that is away.
+    let path = "/clusters/a/api/v1/namespaces/default/secrets";
+    let body =
+        json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "t"}, "stringData": {"k": SECRET}});
+    drop(told(lab.send(Method::POST, path, &known, body.to_string()).await).await);
+    drop(told(lab.send(Method::DELETE, &format!("{path}/s"), &known, "").await).await);
+    lab.member("a").pause().await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let answer = told(lab.send(Method::PUT, &format!("{path}/s"), &known, body.to_string()).await).await;
+    shown.push_str(&String::from_utf8_lossy(&answer.body));
+    drop(guard);
+    let logged = log.text();
+    assert!(logged.contains("skopos::audit") && logged.contains("skopos_"), "nothing was logged: {logged}");
+    for (name, canary) in [("token", TOKEN), ("secret", SECRET), ("cookie", COOKIE)] {
+        for (place, text) in [("log", &logged), ("answers", &shown)] {
+            let line = text.lines().find(|line| line.contains(canary));
+            assert!(line.is_none(), "the {name} is in the {place}: {line:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_audit_log_says_who_what_where_and_who_decided() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|asked| asked.resource == "pods");
+    lab.get_as("t-jane", "/clusters/a/api/v1/namespaces/shop/pods").await;
+    let log = Log::default();
+    let guard = log.start();
+    lab.get_as("t-jane", "/clusters/a/api/v1/namespaces/shop/pods").await;
+    lab.get_as("t-jane", "/clusters/a/api/v1/nodes").await;
+    lab.get_as("t-jane", "/clusters/none/api/v1/nodes").await;
+    lab.get_as("t-jane", "/fleet/api/v1/pods").await;
+    lab.get("/clusters/a/api/v1/pods", &[]).await;
+    drop(guard);
+    let text = log.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("skopos::audit")).collect();
+    assert_eq!(lines.len(), 5, "{text}");
+    for (line, parts) in lines.iter().zip([
+        &[
+            "from=127.0.0.1",
+            "user=\"jane\"",
+            "cluster=\"a\"",
+            "what=\"list v1/pods in shop\"",
+            "code=200",
+            "allowed=true",
+            "by=\"member\"",
+            "decision_age=",
+            "source=\"memory\"",
+            " age=",
+        ][..],
+        &[
+            "user=\"jane\"",
+            "cluster=\"a\"",
+            "what=\"list v1/nodes\"",
+            "code=403",
+            "allowed=false",
+            "by=\"member\"",
+        ],
+        &["cluster=\"none\"", "code=403", "allowed=false", "by=\"member_down\""],
+        &["route=\"fleet\"", "what=\"list v1/pods\"", "code=200", "allowed=true"],
+        &["user=\"\"", "refused=", "code=401"],
+    ]) {
+        for part in parts {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_member_nothing_is_asked_but_reads_and_reviews() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|_| true);
+    for path in [
+        "/clusters/a/api/v1/pods",
+        "/fleet/apis/apps/v1/deployments",
+        "/clusters/a/openapi/v3",
+        "/clusters/a/api/v1/secrets",
+    ] {
+        assert_eq!(lab.get_as("t-jane", path).await.code, 200, "{path}");
+    }
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let reviews = ["tokenreviews", "subjectaccessreviews"];
+    for asked in lab.member("a").requests() {
+        let read = ["get", "list", "watch", "other"].contains(&asked.verb);
+        let review = reviews.iter().any(|review| asked.path.ends_with(review));
+        assert!(read || review, "{} {}", asked.verb, asked.path);
+        let secrets = asked.resource.as_deref() == Some("secrets") && asked.verb == "watch";
+        assert!(!secrets, "secrets are kept without having been asked for");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hostile_member_says_reaches_only_those_who_asked_it() {
+    let lab = Lab::trusting(&["a"]);
+    let evil = lab.add_echo("evil");
+    let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"canary-of-evil","code":418}"#;
+    evil.answers(
+        418,
+        &[("content-type", "application/json"), ("warning", "299 - \"canary-of-evil\"")],
+        status,
+    );
+    let own = lab.get("/clusters/evil/api/v1/namespaces/s/pods/x/status", &[]).await;
+    assert_eq!(own.code, 418);
+    for path in ["/clusters/a/api/v1/pods", "/fleet/api/v1/pods?clusters=a", "/clusters/a/api", "/metrics"] {
+        let told = lab.get(path, &[]).await;
+        let text = format!("{:?} {}", told.headers, String::from_utf8_lossy(&told.body));
+        assert!(told.code == 200 && !text.contains("canary-of-evil"), "{path}: {text}");
+    }
+    // A list of whatever it is, and a page of HTML, are no content.
+    for body in
+        ["[]", "null", "<html>canary</html>", r#"{"kind":"SecretList","apiVersion":"v1","items":[{}]}"#]
+    {
+        evil.answers(200, &[("content-type", "application/json")], body);
+        let told = lab.get("/fleet/api/v1/pods", &[]).await;
+        let list = told.json();
+        assert_eq!(
+            (told.code, &list["kind"], &list["items"]),
+            (200, &json!("PodList"), &json!([])),
+            "{list}"
+        );
+        assert!(list["metadata"]["annotations"]["skopos.dev/missing"].to_string().contains("evil"), "{list}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forged_token_leads_nowhere_that_the_list_does_not() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|asked| asked.namespace == "red");
+    for namespace in ["blue", "red", "zoo"] {
+        let member = lab.member("a");
+        member
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+            .unwrap();
+        for name in ["x", "y"] {
+            let canary = format!("canary-{namespace}");
+            let metadata = json!({"name": name, "namespace": namespace, "annotations": {"c": canary}});
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+            member.create(object).unwrap();
+        }
+    }
+    let red = "/clusters/a/api/v1/namespaces/red/configmaps";
+    let first = lab.get_as("t-jane", &format!("{red}?limit=1")).await.json();
+    let revision = first["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    let mut seen = 0;
+    for start in
+        ["", "\0", "x\0", "blue/x", "../blue/x", "/blue/x", "zoo/x\0", "red/x", "../..", "a/../../blue/", "y"]
+    {
+        for revision in [revision, 1, -1, i64::MAX] {
+            let token = skopos_wire::ContinueToken::new(revision, start).encode();
+            let told = lab.get_as("t-jane", &format!("{red}?limit=5&continue={token}")).await;
+            let text = String::from_utf8_lossy(&told.body);
+            assert!([200, 400, 410, 504].contains(&told.code), "{start:?}: {text}");
+            assert!(!text.contains("canary-blue") && !text.contains("canary-zoo"), "{start:?}: {text}");
+            seen += usize::from(text.contains("canary-red"));
+        }
+    }
+    assert!(seen > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
+    let lab = Lab::guarded(&["a", "down"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|_| false);
+    lab.member("down").pause().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there", "namespace": "default"}});
+    lab.member("a").create(object).unwrap();
+    let answer = async |path: String| {
+        let told = lab.get_as("t-jane", &path).await;
+        let mut headers: Vec<_> = told.headers.keys().map(|name| name.as_str().to_owned()).collect();
+        headers.sort();
+        (told.code, headers, String::from_utf8_lossy(&told.body).into_owned())
+    };
+    for rest in [
+        "api/v1/configmaps",
+        "api/v1/namespaces/default/configmaps/there",
+        "apis/made.up/v1/things",
+        "version",
+    ] {
+        let denied = answer(format!("/clusters/a/{rest}")).await;
+        assert_eq!(denied.0, 403, "{rest}");
+        for other in ["none", "down"] {
+            assert_eq!(answer(format!("/clusters/{other}/{rest}")).await, denied, "{other} {rest}");
+        }
+    }
+    for names in ["a", "none", "down", "none,down"] {
+        let told = answer(format!("/fleet/api/v1/configmaps?clusters={names}")).await;
+        assert_eq!(told, answer("/fleet/api/v1/configmaps".into()).await, "{names}");
+        assert_eq!(told.0, 403, "{names}");
+    }
+    let there = answer("/clusters/a/api/v1/namespaces/default/configmaps/there".into()).await.2;
+    let absent = answer("/clusters/a/api/v1/namespaces/default/configmaps/other".into()).await.2;
+    assert_eq!(there, absent.replace("other", "there"));
+}
