@@ -1,20 +1,40 @@
-//! docs/acceptance.md says which test shows what; here, that those tests exist.
+//! docs/acceptance.md and docs/security.md say which test shows what; here, that those tests exist.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn every_test_that_the_table_names_exists() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let table = std::fs::read_to_string(root.join("docs/acceptance.md")).expect("the table");
+    check("docs/acceptance.md", 100, 93);
+}
+
+#[test]
+fn every_test_that_the_table_of_security_names_exists() {
+    check("docs/security.md", 80, 28);
+}
+
+#[test]
+fn no_crate_allows_unsafe_code() {
+    let workspace = std::fs::read_to_string(root().join("Cargo.toml")).expect("the workspace");
+    assert!(workspace.contains("unsafe_code = \"forbid\""), "unsafe code is not forbidden");
+    for folder in std::fs::read_dir(root().join("crates")).expect("the crates") {
+        let manifest = folder.expect("a crate").path().join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).expect("a manifest");
+        assert!(text.contains("[lints]\nworkspace = true"), "{} has lints of its own", manifest.display());
+    }
+}
+
+/// The table names at least so many tests, all of which exist, and has all of its lines.
+fn check(table: &str, least: usize, lines: u32) {
+    let table = std::fs::read_to_string(root().join(table)).expect("the table");
     let files = files(&table);
     let sources: BTreeMap<&str, String> = files
         .iter()
-        .map(|(name, path)| (*name, std::fs::read_to_string(root.join(path)).expect(path)))
+        .map(|(name, path)| (*name, std::fs::read_to_string(root().join(path)).expect(path)))
         .collect();
     let named: Vec<(&str, &str)> = quoted(&table).filter_map(|text| text.split_once("::")).collect();
     let named: Vec<_> = named.into_iter().filter(|name| *name != ("file", "name")).collect();
-    assert!(named.len() > 100, "the table names {} tests", named.len());
+    assert!(named.len() > least, "the table names {} tests", named.len());
     let missing: Vec<_> = named
         .iter()
         .filter(|(file, test)| !sources.get(file).is_some_and(|source| is_test(source, test)))
@@ -22,9 +42,13 @@ fn every_test_that_the_table_names_exists() {
     assert!(missing.is_empty(), "these do not exist: {missing:?}");
     let unused: Vec<_> = files.keys().filter(|file| !named.iter().any(|(named, _)| named == *file)).collect();
     assert!(unused.is_empty(), "no test of these is named: {unused:?}");
-    for line in 1..=93 {
+    for line in 1..=lines {
         assert!(rows(&table).any(|row| row.contains(&line)), "line {line} is missing");
     }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// The short names of files, from the table at the top.
