@@ -252,3 +252,32 @@ async fn paths_that_do_not_fit_the_kind_are_not_served() {
     assert_eq!(lab.get("/clusters/a/api/v1/namespaces/shop", &[]).await.json()["metadata"]["name"], "shop");
     assert_eq!(names(&lab.get("/clusters/a/api/v1/pods", &[]).await.json()), ["a"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn no_watch_begins_inside_of_a_gap() {
+    let lab = lab(&["a"]);
+    let before = lab.get(PODS, &[]).await.json();
+    let member = lab.member("a");
+    member.pause().await;
+    let inside = member.create(pod("b")).unwrap();
+    member.create(pod("c")).unwrap();
+    member.compact();
+    member.forget_events();
+    member.resume().await.unwrap();
+    let listed = async {
+        while names(&lab.get(PODS, &[]).await.json()) != ["a", "b", "c"] {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), listed).await.unwrap();
+    let watched = async |from: &Value| {
+        let version = from["metadata"]["resourceVersion"].as_str().unwrap();
+        let path = format!("{PODS}?watch=1&timeoutSeconds=2&resourceVersion={version}");
+        let all = told(lab.send(Method::GET, &path, &[], "").await).await;
+        let events = serde_json::Deserializer::from_slice(&all.body).into_iter::<Value>().map(Result::unwrap);
+        events.map(|event| event["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(watched(&before).await, ["ADDED", "ADDED"]);
+    // What else happened in there nobody knows.
+    assert_eq!(watched(&inside).await, ["ERROR"]);
+}
