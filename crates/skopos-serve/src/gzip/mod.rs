@@ -10,18 +10,22 @@
 //! stored blocks. The checksum of the whole is combined from those of its parts.
 
 mod cache;
+mod shift;
 
 use crc32fast::Hasher;
 use flate2::{Compress, Compression, FlushCompress};
 
 pub use self::cache::{BlockCache, BlockStats, Blocks};
 pub(crate) use self::cache::{BlockKey, Part};
+use self::shift::Shift;
 
 /// A piece of compressed text that can stand anywhere in a gzip member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     deflated: Box<[u8]>,
     crc: u32,
+    /// What the text does to the checksum of what stands before it.
+    shift: Shift,
     /// How long the text is.
     len: usize,
 }
@@ -29,7 +33,7 @@ pub(crate) struct Block {
 /// A gzip member in the making: how its checksum and length stand.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    crc: Hasher,
+    crc: u32,
     /// Modulo 2^32, as the member's end has it.
     len: u32,
 }
@@ -52,7 +56,8 @@ impl Block {
             }
             deflated.reserve(deflated.capacity().max(64));
         }
-        Self { deflated: deflated.into(), crc: crc32fast::hash(text), len: text.len() }
+        let (crc, len) = (crc32fast::hash(text), text.len());
+        Self { deflated: deflated.into(), crc, shift: Shift::by(len), len }
     }
 
     /// How many bytes it holds.
@@ -68,7 +73,7 @@ impl Member {
     pub(crate) fn begin(out: &mut Vec<u8>) -> Self {
         // Deflate, no flags, no time, no level, no system.
         out.extend_from_slice(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]);
-        Self { crc: Hasher::new(), len: 0 }
+        Self { crc: 0, len: 0 }
     }
 
     /// Text as it is.
@@ -80,14 +85,16 @@ impl Member {
             out.extend_from_slice(&(!len).to_le_bytes());
             out.extend_from_slice(piece);
         }
-        self.crc.update(text);
+        let mut crc = Hasher::new_with_initial(self.crc);
+        crc.update(text);
+        self.crc = crc.finalize();
         self.len = self.len.wrapping_add(text.len() as u32);
     }
 
     /// The text of a block.
     pub(crate) fn block(&mut self, block: &Block, out: &mut Vec<u8>) {
         out.extend_from_slice(&block.deflated);
-        self.crc.combine(&Hasher::new_with_initial_len(block.crc, block.len as u64));
+        self.crc = block.shift.of(self.crc) ^ block.crc;
         self.len = self.len.wrapping_add(block.len as u32);
     }
 
@@ -95,7 +102,7 @@ impl Member {
     pub(crate) fn end(self, out: &mut Vec<u8>) {
         // A last block without content.
         out.extend_from_slice(&[3, 0]);
-        out.extend_from_slice(&self.crc.finalize().to_le_bytes());
+        out.extend_from_slice(&self.crc.to_le_bytes());
         out.extend_from_slice(&self.len.to_le_bytes());
     }
 }

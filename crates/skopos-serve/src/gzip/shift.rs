@@ -1,0 +1,67 @@
+//! What text does to the checksum of what stands before it, worked out once.
+//!
+//! A CRC is the remainder of a polynomial with coefficients of one bit. Text of n bytes behind it multiplies it by x^8n, and
+//! that factor depends on n alone. So a block that keeps its factor is put behind any checksum by one multiplication.
+
+/// x^8n modulo the polynomial of CRC-32, the coefficient of x^0 in the highest bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shift(u32);
+
+/// The polynomial without x^32, the coefficient of x^0 in the highest bit.
+const POLYNOMIAL: u32 = 0xedb8_8320;
+
+const ONE: u32 = 1 << 31;
+/// x^8: what one byte does.
+const BYTE: u32 = ONE >> 8;
+
+// === impl Shift ===
+
+impl Shift {
+    /// What so many bytes do.
+    pub(super) fn by(bytes: usize) -> Self {
+        let (mut factor, mut power, mut left) = (ONE, BYTE, bytes);
+        while left > 0 {
+            if left & 1 == 1 {
+                factor = product(factor, power);
+            }
+            power = product(power, power);
+            left >>= 1;
+        }
+        Self(factor)
+    }
+
+    /// The checksum with that many zero bytes behind it, but for what they add themselves.
+    pub(super) fn of(self, crc: u32) -> u32 {
+        product(self.0, crc)
+    }
+}
+
+/// The product of two polynomials modulo that of CRC-32.
+fn product(a: u32, mut b: u32) -> u32 {
+    let mut sum = 0;
+    for place in (0..32).rev() {
+        // No branches: the bits are as good as random.
+        sum ^= b & (a >> place & 1).wrapping_neg();
+        b = (b >> 1) ^ (POLYNOMIAL & (b & 1).wrapping_neg());
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_checksum_of_two_texts_in_a_row_is_combined_from_theirs(
+            first in prop::collection::vec(any::<u8>(), 0..200),
+            second in prop::collection::vec(any::<u8>(), 0..5000),
+        ) {
+            let both = crc32fast::hash(&[first.as_slice(), &second].concat());
+            let combined = Shift::by(second.len()).of(crc32fast::hash(&first)) ^ crc32fast::hash(&second);
+            prop_assert_eq!(combined, both);
+        }
+    }
+}
