@@ -23,6 +23,7 @@ type options struct {
 	token        string
 	watchCache   bool
 	pods         int
+	managed      bool
 	fsync        bool
 	shutdownSecs int
 }
@@ -35,6 +36,7 @@ func main() {
 	flag.StringVar(&o.token, "token", "", "demand this bearer token; everybody is let in unless set")
 	flag.BoolVar(&o.watchCache, "watch-cache", true, "serve lists and watches from the watch cache; otherwise from etcd alone")
 	flag.IntVar(&o.pods, "pods", 0, "store this many generated pods before the server is ready")
+	flag.BoolVar(&o.managed, "managed-fields", true, "give the generated pods managedFields; caches leave them out")
 	flag.BoolVar(&o.fsync, "fsync", false, "let etcd wait for the disk, as it does in production")
 	flag.IntVar(&o.shutdownSecs, "shutdown-seconds", 2, "how long open requests are waited for when the server is told to stop")
 	verbose := flag.Bool("verbose", false, "let the libraries log more than errors")

@@ -24,7 +24,7 @@ const (
 
 // loadPods stores n pods like those of the test server's generator: some 4 KB of JSON each, in 20 namespaces, five to a
 // ReplicaSet, on 200 nodes. They go straight into the storage, as they were in a cluster: running.
-func (s *server) loadPods(ctx context.Context, n int) error {
+func (s *server) loadPods(ctx context.Context, n int, managed bool) error {
 	for i := range min(n, podNamespaces) {
 		if err := s.createNamespace(ctx, podNamespace(i)); err != nil {
 			return err
@@ -35,6 +35,9 @@ func (s *server) loadPods(ctx context.Context, n int) error {
 	for i := range n {
 		workers.Go(func() error {
 			pod := generatedPod(i)
+			if !managed {
+				pod.ManagedFields = nil
+			}
 			ctx := request.WithNamespace(ctx, pod.Namespace)
 			key, err := s.pods.KeyFunc(ctx, pod.Name)
 			if err != nil {

@@ -139,7 +139,7 @@ func (s *server) makeReady(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if err := s.loadPods(ctx, o.pods); err != nil {
+	if err := s.loadPods(ctx, o.pods, o.managed); err != nil {
 		return fmt.Errorf("the pods are not stored: %w", err)
 	}
 	if o.kubeconfig == "" {
