@@ -321,6 +321,7 @@ async fn all_pages_are_of_one_moment() {
     }
     let first = bed.get(&format!("{PODS}?limit=2")).await;
     assert_eq!(first.items(), ["north/shop/a", "north/shop/b"]);
+    assert!(first.json["metadata"].get("remainingItemCount").is_none(), "it would count what others have");
     // What happens meanwhile is not on them.
     bed.server("south").delete("pods", Some("shop"), "a").unwrap();
     bed.pod("north", "shop", "aa");
