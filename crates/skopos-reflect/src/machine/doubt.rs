@@ -221,9 +221,13 @@ impl Machine {
         }
         let due = match self.doubt.probes.front() {
             Some(probe) => {
-                let seen_at = probe.seen_at.max(opened_at);
                 let overdue_at = self.fresh.map_or(Time::ORIGIN, |fresh| fresh + OVERDUE);
-                (seen_at + SHORT_GRACE).max(overdue_at).min(seen_at + self.options.probe_grace)
+                // A stream that is opened at our RV brings what comes after it at once: silence that one stream leaves
+                // to the next is not a new one.
+                (probe.seen_at + SHORT_GRACE)
+                    .max(overdue_at)
+                    .min(probe.seen_at + self.options.probe_grace)
+                    .max(opened_at + DELIVERY_GRACE)
             }
             None => {
                 watching.last_frame.max(self.doubt.confirmed_at.unwrap_or_default())

@@ -49,6 +49,19 @@ fn a_probe_that_is_ahead_is_looked_into_soon() {
 }
 
 #[test]
+fn a_stream_inherits_the_silence_of_the_one_before() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    desk.at(34);
+    desk.give(Input::Closed { id: watch });
+    let again = desk.watches().id;
+    desk.give(Input::Opened { id: again });
+    assert!(desk.now < at(35));
+    assert_eq!(desk.due(), desk.now + secs(2), "it brings what is missing at once, or never");
+}
+
+#[test]
 fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(20);
