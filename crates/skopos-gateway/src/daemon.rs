@@ -191,6 +191,7 @@ impl Daemon {
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let Self { listener, fleet, current, gateway, follower } = self;
         current.state.listening(listener.stats());
+        current.state.serving(current.clusters.clone());
         let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
         if let Some(follower) = follower {
             let reload = Reload {
@@ -363,7 +364,7 @@ impl Reload {
 fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
     let cache = |config: &Config| {
         let cache = &config.cache;
-        (cache.kinds.clone(), cache.idle_stop, cache.bytes_per_cluster)
+        (cache.kinds.clone(), cache.idle_stop, cache.bytes_per_cluster, cache.compressed_bytes)
     };
     let ways = |config: &Config| {
         (config.authentication.client_certificates.clone(), config.authentication.is_configured())
@@ -372,7 +373,10 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ("listen", before.listen != after.listen),
         ("authentication.clientCertificates", ways(before) != ways(after)),
         ("clusters", before.clusters != after.clusters),
-        ("cache.kinds, cache.idleStop, cache.bytesPerCluster", cache(before) != cache(after)),
+        (
+            "cache.kinds, cache.idleStop, cache.bytesPerCluster, cache.compressedBytes",
+            cache(before) != cache(after),
+        ),
         ("checkpoints", before.checkpoints != after.checkpoints),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()

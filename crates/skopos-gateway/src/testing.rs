@@ -174,10 +174,13 @@ impl Lab {
         let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::new(fleet.clone()))).unwrap();
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap();
         let services = Services::new(fleet, Arc::new(config));
-        let route = Arc::new(Clusters::new(services.clone()));
+        let clusters = Clusters::new(services.clone());
         let state = State::new(services.clone(), None);
+        state.serving(clusters.clone());
         let merged = Arc::new(Merged::new(services.clone(), KindsOptions::default()));
-        let builder = Gateway::builder(authenticator, most).route("clusters", route).route("fleet", merged);
+        let builder = Gateway::builder(authenticator, most)
+            .route("clusters", Arc::new(clusters))
+            .route("fleet", merged);
         let gateway = state.plug_into(builder).build();
         Self { gateway, services, state, members, reached, draining: CancellationToken::new() }
     }

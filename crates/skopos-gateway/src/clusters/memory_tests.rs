@@ -116,6 +116,70 @@ async fn pages_are_of_one_state() {
     assert_eq!((late.code, &late.json()["reason"]), (410, &json!("Expired")));
 }
 
+/// A list is of one state from its first byte to its last, and whoever reads it slowly delays nobody.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_read_slowly_delays_no_event() {
+    let lab = lab(&[]);
+    lab.member("a").load_pods(300);
+    let all = "/clusters/a/api/v1/pods";
+    let before = lab.get(all, &[]).await;
+    let watch = lab.send(Method::GET, &format!("{PODS}?watch=1"), &[], "").await;
+    let mut events = watch.into_body();
+    for (number, encoding) in ["identity", "gzip"].into_iter().enumerate() {
+        let begun = lab.send(Method::GET, all, &[("accept-encoding", encoding)], "").await;
+        let (parts, mut list) = begun.into_parts();
+        let mut read = list.frame().await.unwrap().unwrap().into_data().unwrap().to_vec();
+        let name = format!("late-{number}");
+        lab.member("a").create(pod(&name)).unwrap();
+        let event = events.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(std::str::from_utf8(&event).unwrap().contains(&name), "{event:?}");
+        assert!(names(&lab.get(PODS, &[]).await.json()).contains(&name.as_str()));
+
+        read.extend_from_slice(&list.collect().await.unwrap().to_bytes());
+        if parts.headers.get("content-encoding").is_some_and(|coding| coding == "gzip") {
+            let mut decoder = flate2::read::GzDecoder::new(read.as_slice());
+            let mut text = Vec::new();
+            std::io::Read::read_to_end(&mut decoder, &mut text).unwrap();
+            read = text;
+        }
+        let list: Value = serde_json::from_slice(&read).unwrap();
+        assert_eq!(names(&list).len(), names(&before.json()).len() + number, "{encoding}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_is_made_once_for_all_who_watch_and_an_object_is_compressed_once_for_all_lists() {
+    let lab = lab(&["a"]);
+    lab.member("a").load_pods(100);
+    let list = "/clusters/a/api/v1/pods";
+    lab.get(list, &[]).await;
+    let path = format!("{PODS}?watch=1&resourceVersion=0");
+    let mut watches = Vec::new();
+    for _ in 0..20 {
+        let mut body = lab.send(Method::GET, &path, &[], "").await.into_body();
+        // The state is each one's own.
+        body.frame().await.unwrap().unwrap();
+        watches.push(body);
+    }
+    lab.member("a").create(pod("b")).unwrap();
+    for watch in &mut watches {
+        watch.frame().await.unwrap().unwrap();
+    }
+    for _ in 0..3 {
+        lab.get(list, &[("accept-encoding", "gzip")]).await;
+    }
+    let metrics = lab.get("/metrics", &[]).await;
+    let metrics = std::str::from_utf8(&metrics.body).unwrap();
+    for line in [
+        "skopos_watch_frames_encoded_total 1.0",
+        "skopos_watch_evictions_total 0.0",
+        "skopos_compressed_objects_total 102.0",
+        "skopos_compressed_found_total 204.0",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_table_and_metadata_alone() {
     let lab = lab(&["a"]);

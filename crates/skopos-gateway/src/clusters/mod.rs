@@ -36,6 +36,7 @@ use crate::target::{ResourceTarget, Target};
 use self::view::Views;
 
 pub use self::errors::status_of;
+pub use self::view::Served;
 
 /// The route of single clusters.
 #[derive(Clone)]
@@ -56,13 +57,20 @@ impl Clusters {
     /// Over these clusters.
     #[must_use]
     pub fn new(services: Services) -> Self {
-        Self { services, views: Views::new() }
+        let compressed = usize::try_from(services.config.cache.compressed_bytes.0).unwrap_or(usize::MAX);
+        Self { services, views: Views::new(compressed) }
     }
 
     /// The same with other services; watches go on.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
         Self { services, views: self.views.clone() }
+    }
+
+    /// What was made for lists and watches so far.
+    #[must_use]
+    pub fn served(&self) -> Served {
+        self.views.served()
     }
 
     /// Ends all watches, and waits until nothing is left of them, at most for `limit`; tells whether nothing is.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
 use skopos::{Object, RawObject, ResourceId, Snapshot};
 use skopos_fleet::{CachedKind, ClusterId};
-use skopos_serve::{BlockCache, Blocks, Event, Item, Window, WindowOptions};
+use skopos_serve::{BlockCache, BlockStats, Blocks, Event, Item, Window, WindowOptions};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,8 +28,22 @@ pub(crate) struct Views {
     shared: Arc<Shared>,
 }
 
+/// What was made for lists and watches of single clusters so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Served {
+    /// Frames of watches: each is made once in each form, however many watch.
+    pub frames_encoded: u64,
+    /// Watches that ended because their clients did not read.
+    pub evictions: u64,
+    /// Compressed objects.
+    pub blocks: BlockStats,
+}
+
 struct Shared {
     views: Mutex<HashMap<(ClusterId, ResourceId), Arc<View>>>,
+    /// Of views that are let go.
+    past: Mutex<Served>,
     compressed: BlockCache,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -56,9 +70,6 @@ pub(crate) struct Row {
 /// How many changes are taken over at once.
 const BATCH: usize = 1_000;
 
-/// Bytes of compressed objects that are kept, for all clusters together.
-const COMPRESSED: usize = 64 * 1024 * 1024;
-
 /// A view that nobody has used for so long, and that nobody watches, is let go.
 const IDLE: Duration = Duration::from_secs(300);
 
@@ -71,10 +82,20 @@ const MOST_PAGED: usize = 32;
 // === impl Views ===
 
 impl Views {
-    pub(crate) fn new() -> Self {
+    /// Keeps so many bytes of compressed objects, for all clusters together.
+    pub(crate) fn new(compressed: usize) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let compressed = BlockCache::new(COMPRESSED);
-        Self { shared: Arc::new(Shared { views: Mutex::default(), compressed, tasks, stop }) }
+        let compressed = BlockCache::new(compressed);
+        let shared = Shared { views: Mutex::default(), past: Mutex::default(), compressed, tasks, stop };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn served(&self) -> Served {
+        let mut served = *self.shared.past.lock();
+        for view in self.shared.views.lock().values() {
+            served.add(view);
+        }
+        Served { blocks: self.shared.compressed.stats(), ..served }
     }
 
     /// The view of a kind; `None` if the kind has no content, keeps no journal, or has versions that are no numbers.
@@ -122,6 +143,17 @@ impl Views {
         if views.get(key).is_some_and(|known| Arc::ptr_eq(known, view)) {
             views.remove(key);
         }
+        self.shared.past.lock().add(view);
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    fn add(&mut self, view: &View) {
+        let stats = view.window.stats();
+        self.frames_encoded += stats.encoded;
+        self.evictions += stats.evicted;
     }
 }
 

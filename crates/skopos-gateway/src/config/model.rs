@@ -355,6 +355,9 @@ pub struct Cache {
     pub idle_stop: Span,
     /// JSON in memory per cluster; the coldest kinds go first.
     pub bytes_per_cluster: ByteSize,
+    /// What is kept of compressed objects, for lists with gzip, of all clusters together; counted with the objects
+    /// themselves, which are in memory anyway as long as they are current.
+    pub compressed_bytes: ByteSize,
 }
 
 /// A kind, by its resource.
@@ -497,6 +500,7 @@ impl Default for Cache {
             secrets: false,
             idle_stop: Span::seconds(600),
             bytes_per_cluster: ByteSize::mebibytes(256),
+            compressed_bytes: ByteSize::mebibytes(256),
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::requests::Requests;
+use crate::clusters::Clusters;
 
 /// All metrics.
 pub(crate) struct Metrics {
@@ -159,6 +160,21 @@ impl Collector for Scrape {
             fitting.left_out as f64,
         )?;
         own("watches_open", "Watches of clients", GAUGE, services.watches.open() as f64)?;
+        if let Some(served) = shared.clusters.read().as_ref().map(Clusters::served) {
+            let encoded = served.frames_encoded as f64;
+            own("watch_frames_encoded", "Frames made for watches, each for all who watch", COUNTER, encoded)?;
+            let evictions = served.evictions as f64;
+            own("watch_evictions", "Watches ended because their clients did not read", COUNTER, evictions)?;
+            let blocks = served.blocks;
+            own("compressed_bytes", "Compressed objects, with the objects", GAUGE, blocks.bytes as f64)?;
+            own("compressed_objects", "Objects compressed for lists", COUNTER, blocks.compressed as f64)?;
+            own(
+                "compressed_found",
+                "Objects of lists that were compressed already",
+                COUNTER,
+                blocks.found as f64,
+            )?;
+        }
         if let Some(listen) = shared.listen.read().as_ref() {
             own("connections_open", "Connections of clients", GAUGE, listen.connections() as f64)?;
             own(

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use self::metrics::Metrics;
 use crate::auth::Identity;
+use crate::clusters::Clusters;
 use crate::config::ConfigState;
 use crate::gateway::{GatewayBuilder, not_found, route_fn};
 use crate::listen::ListenStats;
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     ready: Arc<AtomicBool>,
     /// Of the listener, once there is one.
     pub(crate) listen: Arc<RwLock<Option<ListenStats>>>,
+    /// What serves single clusters, once it does.
+    pub(crate) clusters: Arc<RwLock<Option<Clusters>>>,
     /// Of the configuration file, if one is followed.
     pub(crate) config: Option<watch::Receiver<ConfigState>>,
     metrics: Metrics,
@@ -53,14 +56,14 @@ impl State {
     /// Of these clusters, and of the file that is followed, if one is.
     #[must_use]
     pub fn new(services: Services, config: Option<watch::Receiver<ConfigState>>) -> Self {
-        Self::over(services, config, Arc::default(), Arc::default())
+        Self::over(services, config, Arc::default(), Arc::default(), Arc::default())
     }
 
     /// The same listener with other services.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        let Shared { config, ready, listen, .. } = &*self.shared;
-        Self::over(services, config.clone(), ready.clone(), listen.clone())
+        let Shared { config, ready, listen, clusters, .. } = &*self.shared;
+        Self::over(services, config.clone(), ready.clone(), listen.clone(), clusters.clone())
     }
 
     fn over(
@@ -68,12 +71,14 @@ impl State {
         config: Option<watch::Receiver<ConfigState>>,
         ready: Arc<AtomicBool>,
         listen: Arc<RwLock<Option<ListenStats>>>,
+        clusters: Arc<RwLock<Option<Clusters>>>,
     ) -> Self {
         let shared = Arc::new_cyclic(|shared| Shared {
             metrics: Metrics::new(shared.clone()),
             services,
             ready,
             listen,
+            clusters,
             config,
         });
         Self { shared }
@@ -83,6 +88,11 @@ impl State {
     pub fn listening(&self, stats: ListenStats) {
         *self.shared.listen.write() = Some(stats);
         self.shared.ready.store(true, Ordering::Release);
+    }
+
+    /// These serve single clusters: what they make is counted.
+    pub fn serving(&self, clusters: Clusters) {
+        *self.shared.clusters.write() = Some(clusters);
     }
 
     /// The gateway is about to stop: balancers are to send their requests elsewhere.
