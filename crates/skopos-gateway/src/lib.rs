@@ -35,6 +35,8 @@ pub mod query;
 pub mod response;
 pub mod route;
 #[cfg(test)]
+mod scale_tests;
+#[cfg(test)]
 mod secrecy_tests;
 mod services;
 pub mod state;
