@@ -1,13 +1,16 @@
 //! Skopos against kube-rs in one run: CPU and memory of a full sync, watch events per second and core, and the speed of
-//! reads while a writer works. Every figure is taken in a process of its own, the server in another, so that nobody pays
-//! for somebody else's work; what is compared are ratios of one run.
+//! reads while a writer works; and the gateway and its fleet at scale. Every figure is taken in a process of its own, the
+//! server in another, so that nobody pays for somebody else's work; what is compared are ratios of one run.
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
 mod client;
+mod figures;
+mod gateway;
 mod idle;
+mod process;
 mod run;
 mod serve;
 mod snapshot;
@@ -57,6 +60,8 @@ enum Command {
         #[arg(long, default_value_t = 200_000)]
         events: usize,
     },
+    #[command(flatten)]
+    Gateway(gateway::Command),
     /// Many idle informers on one cluster: memory, tasks and connections for each.
     Idle {
         /// How many informers.
@@ -74,6 +79,7 @@ fn main() -> anyhow::Result<()> {
         Command::Snapshot { objects, reads, events } => {
             runtime.block_on(snapshot::run(objects, reads, events))
         }
+        Command::Gateway(command) => runtime.block_on(gateway::run(command)),
         Command::Idle { informers } => runtime.block_on(idle::run(informers)),
     }
 }

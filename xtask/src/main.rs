@@ -15,7 +15,7 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", version)]
 enum Chore {
-    /// Measure Skopos and kube-rs side by side (needs Linux, some minutes, and a quiet machine).
+    /// Measure Skopos and kube-rs side by side, or the gateway at scale (needs Linux, some minutes, and a quiet machine).
     Bench {
         /// What to measure and its options, see `cargo xtask bench -- --help`; nothing: `run`.
         #[arg(last = true)]
