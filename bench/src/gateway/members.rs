@@ -30,9 +30,12 @@ pub(crate) struct Options {
     objects: usize,
 }
 
+#[derive(Default)]
 struct Members {
     servers: BTreeMap<String, TestServer>,
-    /// What is wrong with them.
+    /// Of the same names as some that are well.
+    ill: BTreeMap<String, TestServer>,
+    /// What is wrong with the ill ones.
     faults: Vec<FaultGuard>,
     holes: Vec<Hole>,
 }
@@ -71,10 +74,11 @@ pub(crate) const KINDS: [(&str, &str, &str, &str); 10] = [
 /// - `churn CLUSTER EVENTS RATE` changes pods at that many a second, and answers when the last is changed
 /// - `requests` says how many HTTP requests reached each ill cluster since the last time
 pub(crate) async fn run(options: Options) -> Result<()> {
-    let mut members = Members { servers: BTreeMap::new(), faults: Vec::new(), holes: Vec::new() };
+    let mut members = Members::default();
     for number in 0..options.clusters {
         let name = format!("c{number:04}");
-        let server = members.add(&options.folder, &name).await?;
+        let server = start(&options.folder, &name).await?;
+        members.servers.insert(name, server.clone());
         if options.pods > 0 {
             server.load_pods(options.pods);
         }
@@ -84,12 +88,10 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     }
     println!("ready");
     let mut lines = BufReader::new(stdin()).lines();
-    let mut ill = Vec::new();
     while let Some(line) = lines.next_line().await? {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["ill", folder, kind, name] => {
                 members.make_ill(Path::new(folder), kind, name).await?;
-                ill.push(name.to_owned());
                 println!("done");
             }
             ["churn", cluster, events, rate] => {
@@ -98,9 +100,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
                 println!("done");
             }
             ["requests"] => {
-                let counts: BTreeMap<&String, usize> = ill
+                let counts: BTreeMap<&String, usize> = members
+                    .ill
                     .iter()
-                    .filter_map(|name| Some((name, members.servers.get(name)?)))
                     .map(|(name, server)| {
                         let count = server.requests().len();
                         server.clear_requests();
@@ -119,15 +121,8 @@ pub(crate) async fn run(options: Options) -> Result<()> {
 // === impl Members ===
 
 impl Members {
-    async fn add(&mut self, folder: &Path, name: &str) -> Result<TestServer> {
-        let server = TestServer::builder().tls(true).start().await?;
-        write_kubeconfig(folder, name, &server.kubeconfig())?;
-        self.servers.insert(name.to_owned(), server.clone());
-        Ok(server)
-    }
-
     async fn make_ill(&mut self, folder: &Path, kind: &str, name: &str) -> Result<()> {
-        let server = self.add(folder, name).await?;
+        let server = start(folder, name).await?;
         match kind {
             // No packet comes back.
             "hole" => {
@@ -149,6 +144,7 @@ impl Members {
             "refuses" | "off" => server.pause().await,
             other => bail!("unknown illness {other:?}"),
         }
+        self.ill.insert(name.to_owned(), server);
         Ok(())
     }
 }
@@ -174,6 +170,12 @@ impl Hole {
     fn port(&self) -> Result<u16> {
         Ok(self._listener.local_addr()?.port())
     }
+}
+
+async fn start(folder: &Path, name: &str) -> Result<TestServer> {
+    let server = TestServer::builder().tls(true).start().await?;
+    write_kubeconfig(folder, name, &server.kubeconfig())?;
+    Ok(server)
 }
 
 fn write_kubeconfig(folder: &Path, name: &str, kubeconfig: &str) -> Result<()> {
