@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask help` lists them.
 
 mod bugs;
+mod deps;
 mod fuzz;
 mod mutants;
 mod sim;
@@ -33,6 +34,8 @@ enum Chore {
     Sim(sim::Sim),
     /// Plant bugs one at a time, and see that the simulation finds each.
     Bugs(bugs::Bugs),
+    /// Look at what the program is made of: licences and origins of its crates, what is known against them, an SBOM.
+    Deps(deps::Deps),
     /// Everything that has to pass before a change lands.
     Ci,
 }
@@ -48,6 +51,7 @@ fn main() -> Result<()> {
         Chore::Threads(threads) => threads.run(),
         Chore::Sim(sim) => sim.run(),
         Chore::Bugs(bugs) => bugs.run(),
+        Chore::Deps(deps) => deps.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),
     }
 }

@@ -1,0 +1,102 @@
+//! What the program is made of: where its crates come from, under which licences, what is known against them, and a list of
+//! them for others. See docs/security.md, and `deny.toml` for what is allowed.
+
+mod program;
+mod sbom;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use self::program::Program;
+use crate::{cargo, run};
+
+/// How much is looked at, and where the list goes.
+#[derive(clap::Args)]
+pub(crate) struct Deps {
+    /// Leave out what needs cargo-deny: duplicates, bans, and what is known against crates.
+    #[arg(long, conflicts_with = "offline")]
+    quick: bool,
+    /// Leave out what is known against crates: that list comes from github.com.
+    #[arg(long)]
+    offline: bool,
+    /// Where the list of what the program is made of is written (an SBOM: CycloneDX 1.5, JSON).
+    #[arg(long, default_value = "target/skopos.cdx.json")]
+    sbom: PathBuf,
+}
+
+impl Deps {
+    pub(crate) fn run(self) -> Result<()> {
+        let program = Program::read(&root())?;
+        let problems = program.problems(&program::allowed_licences(&root())?);
+        ensure!(problems.is_empty(), "not allowed in the program:\n{}", problems.join("\n"));
+        println!(
+            "skopos is made of {} crates of its own and {} of crates.io, all under allowed licences",
+            program.own(),
+            program.len() - program.own()
+        );
+        let list = serde_json::to_string_pretty(&sbom::of(&program)?)? + "\n";
+        if let Some(folder) = self.sbom.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(&self.sbom, list).with_context(|| format!("{}", self.sbom.display()))?;
+        println!("the list of them: {}", self.sbom.display());
+        if self.quick {
+            return Ok(());
+        }
+        let deny = Tool::DENY.find()?;
+        run(deny.cargo().args(["check", "bans", "licenses", "sources"]))?;
+        if !self.offline {
+            run(deny.cargo().args(["check", "advisories"])).context(
+                "advisories: either something is known against a crate, or their database could not be fetched \
+                 (see above; --offline leaves it out)",
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// A tool that is not ours.
+struct Tool {
+    /// It is called as `cargo NAME`.
+    name: &'static str,
+    installed_by: &'static str,
+}
+
+impl Tool {
+    const DENY: Self = Self { name: "deny", installed_by: "cargo install --locked cargo-deny" };
+
+    /// Itself, if it can be called.
+    fn find(self) -> Result<Self> {
+        let asked = self.cargo().arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            bail!("cargo-{} is not installed: {}", self.name, self.installed_by);
+        }
+        Ok(self)
+    }
+
+    fn cargo(&self) -> Command {
+        let mut command = cargo();
+        command.current_dir(root()).arg(self.name);
+        command
+    }
+}
+
+/// The repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_tool_is_told_with_the_way_to_get_it() {
+        let missing = Tool { name: "no-such-tool", installed_by: "cargo install no-such-tool" };
+        let error = missing.find().err().map(|error| error.to_string());
+        let wanted = "cargo-no-such-tool is not installed: cargo install no-such-tool";
+        assert_eq!(error.as_deref(), Some(wanted));
+    }
+}
