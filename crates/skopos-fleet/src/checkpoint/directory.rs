@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufReader, BufWriter, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use tokio::task::spawn_blocking;
+use skopos::checkpoint::replace_file;
 
-use super::store::{Content, FileName, Store, StoredFile};
+use super::store::{Content, FileName, Store, StoredFile, blocking};
 
 /// A directory, of which this process is the only user, and which nobody else can read: it holds what the clusters hold.
 #[derive(Clone)]
@@ -21,9 +21,6 @@ pub struct Directory {
 
 /// The file by which processes see that the directory is in use.
 const LOCK: &str = "lock";
-
-/// What is behind the name of a file that is not written to its end.
-const UNFINISHED: &str = "new";
 
 const BUFFER: usize = 256 << 10;
 
@@ -56,20 +53,23 @@ impl Directory {
 impl Store for Directory {
     fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
         let path = self.path(file);
-        blocking(move || {
+        Box::pin(blocking(move || {
             let reader = BufReader::with_capacity(BUFFER, File::open(path)?);
             Ok(Box::new(reader) as Box<dyn Read + Send>)
-        })
+        }))
     }
 
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
         let path = self.path(file);
-        blocking(move || replace(&path, &content))
+        Box::pin(blocking(move || {
+            path.parent().map_or(Ok(()), make_private)?;
+            replace_file(&path, |file| content.write_to(file))
+        }))
     }
 
     fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
         let path = self.path(file);
-        blocking(move || {
+        Box::pin(blocking(move || {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -77,17 +77,17 @@ impl Store for Directory {
             // The last one takes the folder with it.
             let _ = path.parent().map(fs::remove_dir);
             Ok(())
-        })
+        }))
     }
 
     fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
         let (from, to) = (self.path(from), self.path(to));
-        blocking(move || fs::rename(from, to))
+        Box::pin(blocking(move || fs::rename(from, to)))
     }
 
     fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
         let root = self.root.clone();
-        blocking(move || {
+        Box::pin(blocking(move || {
             let mut found = Vec::new();
             for folder in fs::read_dir(&root)? {
                 let folder = folder?;
@@ -106,47 +106,8 @@ impl Store for Directory {
                 }
             }
             Ok(found)
-        })
+        }))
     }
-}
-
-fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> BoxFuture<'static, io::Result<T>> {
-    Box::pin(async move { spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error))) })
-}
-
-/// Written beside it, and renamed when it is on the disk.
-fn replace(path: &Path, content: &Content) -> io::Result<u64> {
-    let folder = path.parent().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".");
-    beside.push(UNFINISHED);
-    let beside = PathBuf::from(beside);
-    make_private(folder)?;
-    let saved = write_whole(&beside, content).and_then(|bytes| {
-        fs::rename(&beside, path)?;
-        if cfg!(unix) {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(bytes)
-    });
-    if saved.is_err() {
-        // It may not be there, or not go away; it is no harm, and the next one overwrites it.
-        let _ = fs::remove_file(&beside);
-    }
-    saved
-}
-
-fn write_whole(path: &Path, content: &Content) -> io::Result<u64> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut writer = BufWriter::with_capacity(BUFFER, options.open(path)?);
-    let bytes = content.write_to(&mut writer)?;
-    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    Ok(bytes)
 }
 
 fn make_private(directory: &Path) -> io::Result<()> {

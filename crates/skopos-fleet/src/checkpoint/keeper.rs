@@ -22,7 +22,7 @@ use super::folder::Folder;
 use super::index::Index;
 use super::names::{self, REFUSED};
 use super::refusal::{Refusal, RefusalReason};
-use super::store::{Content, FileName, Store};
+use super::store::{Content, FileName, Store, blocking};
 use crate::cluster::{Cluster, Condition};
 use crate::fleet::{Fleet, Members};
 use crate::id::ClusterId;
@@ -502,10 +502,6 @@ impl Keeper for CheckpointKeeper {
     fn stats(&self, cluster: &ClusterId) -> Option<KeptStats> {
         self.folders.lock().get(cluster).map(|folder| folder.stats())
     }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 impl fmt::Debug for CheckpointKeeper {

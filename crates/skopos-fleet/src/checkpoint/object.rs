@@ -10,10 +10,9 @@ use futures::TryStreamExt as _;
 use futures::future::BoxFuture;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::store::{Content, FileName, Store, StoredFile};
+use super::store::{Content, FileName, Store, StoredFile, blocking};
 
 /// Objects below a prefix, of which this process is the only user: nothing keeps others away.
 #[derive(Clone)]
@@ -90,12 +89,12 @@ impl Store for Bucket {
 
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
         Box::pin(async move {
-            let packed = spawn_blocking(move || {
+            let packed = blocking(move || {
                 let mut packed = Vec::new();
                 content.write_to(&mut packed)?;
-                io::Result::Ok(packed)
+                Ok(packed)
             });
-            let packed = packed.await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
+            let packed = packed.await?;
             let bytes = packed.len() as u64;
             if bytes > self.limits.bytes {
                 return Err(self.too_large());

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use skopos::checkpoint::Checkpoint;
+use tokio::task::spawn_blocking;
 
 /// Keeps files of a few bytes to a few hundred megabytes. A file is replaced as a whole: whoever reads it, also after a crash at
 /// whatever moment, finds all of the old or all of the new.
@@ -53,6 +54,13 @@ pub struct StoredFile {
     pub bytes: u64,
     /// When it was written.
     pub modified: SystemTime,
+}
+
+/// Does what may block in a thread that may.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 // === impl FileName ===

@@ -48,6 +48,7 @@ use crate::store::{Content, Digest, RestoredPart};
 
 pub use clock::{WallClock, WallTime};
 pub use error::{CheckpointError, Foreign, NoCheckpoint};
+pub use file::replace_file;
 
 pub(crate) use header::Identity;
 
