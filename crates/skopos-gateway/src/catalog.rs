@@ -20,11 +20,6 @@ pub struct Catalog {
     age: Duration,
 }
 
-/// The content types in which the API server describes all groups at once: as in [`DocumentRequest::essential`], so that what
-/// is fetched beforehand is what is asked for here.
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-
 /// What `cluster` serves, within `within`: from its discovery documents, which are there while it is down, too. Columns of
 /// custom kinds are not in them: see [`resolve`].
 ///
@@ -32,9 +27,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// When the documents cannot be had.
 pub async fn of(cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Status> {
     let mut catalog = Catalog { types: Vec::new(), by_name: BTreeMap::new(), age: Duration::ZERO };
-    for path in ["/api", "/apis"] {
-        let request = DocumentRequest::new(path, AGGREGATED)
-            .ok_or_else(|| Status::internal_error("discovery is no document"))?;
+    for request in DocumentRequest::discovery() {
         let document = cluster.document(&request, within).await.map_err(|error| status_of(&error))?;
         let listed: Value = serde_json::from_slice(&document.body).map_err(|error| {
             Status::internal_error(format!("the discovery document of {}: {error}", cluster.id()))

@@ -86,11 +86,13 @@ impl DocumentRequest {
 
     /// The documents without which kubectl can do nothing.
     pub fn essential() -> Vec<Self> {
-        let of = |path, accept| Self::new(path, accept);
-        [of("/version", JSON), of("/api", AGGREGATED), of("/apis", AGGREGATED), of("/openapi/v3", JSON)]
-            .into_iter()
-            .flatten()
-            .collect()
+        let of = |path| Self::new(path, JSON);
+        of("/version").into_iter().chain(Self::discovery()).chain(of("/openapi/v3")).collect()
+    }
+
+    /// The documents in which a server lists everything that it serves.
+    pub fn discovery() -> Vec<Self> {
+        ["/api", "/apis"].into_iter().filter_map(|path| Self::new(path, AGGREGATED)).collect()
     }
 
     /// The path, with its query.
