@@ -13,6 +13,8 @@ use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::usage;
+
 /// A process that says `ready` and more on its first line, and answers each line that it is given with a line. It ends when
 /// it is told nothing more.
 pub(crate) struct Process {
@@ -99,10 +101,7 @@ impl Process {
 
     /// Resident memory now, in KiB.
     pub(crate) fn resident_kib(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let number = line.and_then(|line| line.split_ascii_whitespace().next());
-        number.and_then(|number| number.parse().ok()).context("no VmRSS in /proc/PID/status")
+        usage::resident_kib(&self.pid.to_string())
     }
 
     /// How many sockets it has open.

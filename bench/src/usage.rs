@@ -24,18 +24,20 @@ impl Usage {
         let cpu = [used.user_time(), used.system_time()];
         Ok(Usage {
             cpu_us: cpu.iter().map(|time| (time.tv_sec() * 1_000_000 + time.tv_usec()) as u64).sum(),
-            resident_kib: resident_kib()?,
+            resident_kib: resident_kib("self")?,
             peak_kib: used.max_rss() as u64,
         })
     }
 }
 
-fn resident_kib() -> Result<u64> {
-    fs::read_to_string("/proc/self/status")
-        .context("reading /proc/self/status (Linux only)")?
+/// Resident memory of a process now, in KiB. `process` is its number, or `self`.
+pub(crate) fn resident_kib(process: &str) -> Result<u64> {
+    let path = format!("/proc/{process}/status");
+    fs::read_to_string(&path)
+        .with_context(|| format!("reading {path} (Linux only)"))?
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|number| number.parse().ok())
-        .context("no VmRSS in /proc/self/status")
+        .with_context(|| format!("no VmRSS in {path}"))
 }

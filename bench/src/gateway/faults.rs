@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use super::http::{Connection, Target};
+use super::http::{Connection, PATIENCE, Target};
 use super::setup::{Gateway, Setup};
 use crate::figures::{Millis, Times, machine, median, table};
 use crate::process::Process;
@@ -88,8 +88,9 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     for (name, _) in ill.iter().filter(|(_, way)| *way == "off") {
         beside_ill.process.ask(&format!("pause {name}")).await?;
     }
-    for gateway in [&beside_ill, &alone] {
-        touch_all(gateway, options.clusters).await?;
+    for (gateway, there) in [(&beside_ill, healthy), (&alone, options.clusters)] {
+        let answered = touch_all(gateway, options.clusters).await?;
+        ensure!(answered >= there, "{answered} clusters answer instead of {there}");
     }
     beside_ill.process.ask(&format!("live {healthy} 1")).await?;
     alone.process.ask(&format!("live {} 1", options.clusters)).await?;
@@ -135,10 +136,11 @@ async fn starts(setup: &Setup, ill: &Path, well: &Path, healthy: usize) -> Resul
             let gateway = setup.gateway(&format!("start-{round}-{side}"), folder, json!({}), None).await?;
             let mut connection = gateway.target.connect().await?;
             while !connection.get("/readyz", &[]).await?.status.is_success() {
+                ensure!(begun.elapsed() < PATIENCE, "the gateway does not become ready");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             let ready = begun.elapsed().as_secs_f64();
-            touch_all(&gateway, healthy).await?;
+            ensure!(touch_all(&gateway, healthy).await? == healthy, "a healthy cluster does not answer");
             starts[side].push(Start { ready, served: begun.elapsed().as_secs_f64() });
             drop(connection);
             gateway.process.stop().await?;
@@ -147,9 +149,10 @@ async fn starts(setup: &Setup, ill: &Path, well: &Path, healthy: usize) -> Resul
     Ok(starts)
 }
 
-/// Reads pods of the first `count` clusters once, all at the same time; those that are there must answer.
-async fn touch_all(gateway: &Gateway, count: usize) -> Result<()> {
+/// Reads pods of the first `count` clusters once, all at the same time; how many gave them.
+async fn touch_all(gateway: &Gateway, count: usize) -> Result<usize> {
     let mut touching = JoinSet::new();
+    let begun = Instant::now();
     for number in 0..count {
         let target = gateway.target.clone();
         touching.spawn(async move {
@@ -160,14 +163,16 @@ async fn touch_all(gateway: &Gateway, count: usize) -> Result<()> {
                 if answer.status != 404 && answer.status != 403 {
                     return anyhow::Ok(answer.status.is_success());
                 }
+                ensure!(begun.elapsed() < PATIENCE, "{}: {}", pods_of(number), answer.status);
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
     }
+    let mut answered = 0;
     while let Some(touched) = touching.join_next().await {
-        touched??;
+        answered += usize::from(touched??);
     }
-    Ok(())
+    Ok(answered)
 }
 
 fn pods_of(number: usize) -> String {
