@@ -4,43 +4,18 @@
 #   scripts/fleet-kubectl.sh           builds skopos and runs everything
 #   SKOPOS=path scripts/fleet-kubectl.sh     uses that binary instead
 set -euo pipefail
-cd "$(dirname "$0")/.."
+source "$(dirname "$0")/lib.sh"
+export TMPDIR="$work"
 
-if [[ -z "${SKOPOS:-}" ]]; then
-    cargo build --quiet --package skopos-cli
-    SKOPOS="${CARGO_TARGET_DIR:-target}/debug/skopos"
-fi
-command -v kubectl >/dev/null || { echo "kubectl is not installed" >&2; exit 1; }
-
-work=$(mktemp -d)
-export KUBECACHEDIR="$work/cache" HOME="$work" TMPDIR="$work"
-demo=
-watch=
-cleanup() {
-    [[ -z "$watch" ]] || kill "$watch" 2>/dev/null || true
-    [[ -z "$demo" ]] || kill "$demo" 2>/dev/null || true
-    wait 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-passed=0
-failed=0
-
-# verdict NAME COMMAND WANTED OUTPUT: whether the output matches the extended regular expression.
-verdict() {
-    if grep -Eq -- "$3" <<<"$4"; then
-        passed=$((passed + 1))
-        printf 'ok      %s\n' "$1"
-    else
-        failed=$((failed + 1))
-        printf 'FAILED  %s\n  $ %s\n  wanted: %s\n' "$1" "$2" "$3"
-        sed -n '1,20s/^/  | /p' <<<"$4"
-    fi
+# matches NAME COMMAND WANTED OUTPUT: whether the output matches the extended regular expression.
+matches() {
+    local held=false
+    if grep -Eq -- "$3" <<<"$4"; then held=true; fi
+    verdict "$held" "$@"
 }
 
 # check NAME PATTERN COMMAND: what the command, a line of shell, prints.
-check() { verdict "$1" "$3" "$2" "$(bash -c "$3" 2>&1)"; }
+check() { matches "$1" "$3" "$2" "$(bash -c "$3" 2>&1)"; }
 
 # soon NAME PATTERN COMMAND: the same, within 30 s.
 soon() {
@@ -48,7 +23,7 @@ soon() {
     while output=$(bash -c "$3" 2>&1); ! grep -Eq -- "$2" <<<"$output"; do
         ((SECONDS < until)) || break
     done
-    verdict "$1" "$3" "$2" "$output"
+    matches "$1" "$3" "$2" "$output"
 }
 
 # watched NAME PATTERN: a line that the watch prints, within 30 s.
@@ -59,13 +34,14 @@ watched() {
         printf '%s\n' "$line" >>"$work/seen"
         [[ ! $line =~ $2 ]] || break
     done
-    verdict "$1" "${tries[2]}" "$2" "$seen"
+    matches "$1" "${tries[2]}" "$2" "$seen"
 }
 
 mkfifo "$work/out" "$work/watch"
 # Nothing but what is done here takes pods away: what the watch says of them can be judged.
 "$SKOPOS" demo --lines --port 0 --churn 0 >"$work/out" 2>&1 &
 demo=$!
+pids+=("$demo")
 exec 8<"$work/out"
 tries=()
 while read -r -t 120 -u 8 line; do
@@ -88,7 +64,7 @@ for cluster in host berlin lima oslo tokyo; do
 done
 
 bash -c "exec ${tries[2]%%#*} --output-watch-events" >"$work/watch" 2>&1 &
-watch=$!
+pids+=("$!")
 exec 9<"$work/watch"
 watched 'one watch of all clusters' '^ADDED +shop +tokyo'
 
@@ -113,12 +89,10 @@ soon 'it is live again' '^oslo\S* +live ' "${tries[7]}"
 # After all that the watch still runs, and has a change of a cluster that was away.
 check 'scale something in it' 'scaled' 'kubectl --context berlin scale deployment/cart -n shop --replicas=5'
 watched 'the watch has the new pod' '^ADDED +shop +berlin.* cart-.* (Pending|ContainerCreating|Running)'
-verdict 'and saw nothing go in the clusters that were away' "${tries[2]}" '^$' "$(grep -E '^DELETED +shop ' "$work/seen" || true)"
+matches 'and saw nothing go in the clusters that were away' "${tries[2]}" '^$' "$(grep -E '^DELETED +shop ' "$work/seen" || true)"
 
 kill -INT "$demo"
 ended=$SECONDS
 wait "$demo" && status=0 || status=$?
-demo=
-verdict 'Ctrl-C ends it in bounded time' 'kill -INT' '^ended 0 1$' "ended $status $((SECONDS - ended <= 5))"
-echo "$passed passed, $failed failed"
-[[ $failed -eq 0 ]]
+matches 'Ctrl-C ends it in bounded time' 'kill -INT' '^ended 0 1$' "ended $status $((SECONDS - ended <= 5))"
+summary

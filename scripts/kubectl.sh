@@ -4,53 +4,23 @@
 #   scripts/kubectl.sh            builds skopos and runs everything, over TLS and then over plain HTTP
 #   SKOPOS=path scripts/kubectl.sh     uses that binary instead
 set -euo pipefail
-cd "$(dirname "$0")/.."
-
-if [[ -z "${SKOPOS:-}" ]]; then
-    cargo build --quiet --package skopos-cli
-    SKOPOS="${CARGO_TARGET_DIR:-target}/debug/skopos"
-fi
-command -v kubectl >/dev/null || { echo "kubectl is not installed" >&2; exit 1; }
-
-work=$(mktemp -d)
-export KUBECONFIG="$work/kubeconfig" KUBECACHEDIR="$work/cache" HOME="$work"
-server=
-cleanup() {
-    [[ -z "$server" ]] || kill "$server" 2>/dev/null || true
-    [[ -z "$server" ]] || wait "$server" 2>/dev/null || true
-    rm -rf "$work"
-}
-trap cleanup EXIT
-
-passed=0
-failed=0
+source "$(dirname "$0")/lib.sh"
+export KUBECONFIG="$work/kubeconfig"
 
 # check NAME PATTERN COMMAND...: the command succeeds, and its output matches the extended regular expression.
 check() {
-    local name=$1 pattern=$2 output
+    local name=$1 pattern=$2 output held=false
     shift 2
-    if output=$("$@" 2>&1) && grep -Eq -- "$pattern" <<<"$output"; then
-        passed=$((passed + 1))
-        printf 'ok      %s\n' "$name"
-    else
-        failed=$((failed + 1))
-        printf 'FAILED  %s\n  $ %s\n  wanted: %s\n' "$name" "$*" "$pattern"
-        sed -n '1,20s/^/  | /p' <<<"$output"
-    fi
+    if output=$("$@" 2>&1) && grep -Eq -- "$pattern" <<<"$output"; then held=true; fi
+    verdict "$held" "$name" "$*" "$pattern" "$output"
 }
 
 # refuse NAME PATTERN COMMAND...: the command fails, and says so in these words.
 refuse() {
-    local name=$1 pattern=$2 output
+    local name=$1 pattern=$2 output held=false
     shift 2
-    if ! output=$("$@" 2>&1) && grep -Eq -- "$pattern" <<<"$output"; then
-        passed=$((passed + 1))
-        printf 'ok      %s\n' "$name"
-    else
-        failed=$((failed + 1))
-        printf 'FAILED  %s\n  $ %s\n  wanted a failure: %s\n' "$name" "$*" "$pattern"
-        sed -n '1,20s/^/  | /p' <<<"$output"
-    fi
+    if ! output=$("$@" 2>&1) && grep -Eq -- "$pattern" <<<"$output"; then held=true; fi
+    verdict "$held" "$name" "$*" "a failure: $pattern" "$output"
 }
 
 k() { kubectl "$@"; }
@@ -61,7 +31,7 @@ start() {
     rm -f "$out" "$KUBECONFIG"
     mkfifo "$out"
     "$SKOPOS" testserver --objects 600 --workloads --kubeconfig-out "$KUBECONFIG" "$@" >"$out" &
-    server=$!
+    pids=($!)
     local line
     while read -r line; do
         [[ $line != kubeconfig:* ]] || break
@@ -69,9 +39,9 @@ start() {
 }
 
 stop() {
-    kill "$server"
-    wait "$server" || true
-    server=
+    kill "${pids[0]}"
+    wait "${pids[0]}" || true
+    pids=()
 }
 
 reading() {
@@ -253,5 +223,4 @@ for flags in --tls ''; do
     custom
     stop
 done
-echo "$passed passed, $failed failed"
-[[ $failed -eq 0 ]]
+summary
