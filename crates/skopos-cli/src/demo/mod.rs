@@ -15,6 +15,7 @@ mod faults;
 mod life;
 mod model;
 mod run;
+mod sample;
 mod stage;
 mod story;
 mod text;

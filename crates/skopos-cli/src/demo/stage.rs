@@ -29,7 +29,7 @@ use super::FaultName;
 use super::commands::{Scene, kubeconfig};
 use super::control::DemoDir;
 use super::life::Life;
-use super::model::{ClusterSample, Sample, Trouble};
+use super::sample::{ClusterSample, Sample, Trouble};
 use crate::error::CliError;
 use crate::gateway::{Answer, Gateway};
 use crate::reason;

@@ -24,7 +24,8 @@ mod tests {
 
     use skopos_fleet::Condition;
 
-    use super::super::model::{ClusterSample, Mood, Sample};
+    use super::super::model::Mood;
+    use super::super::sample::{ClusterSample, Sample};
     use super::*;
 
     #[test]

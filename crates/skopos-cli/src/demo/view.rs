@@ -136,7 +136,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use skopos_fleet::Condition;
 
-    use super::super::model::{ClusterSample, Sample, Trouble};
+    use super::super::sample::{ClusterSample, Sample, Trouble};
     use super::*;
 
     fn at(millis: u64) -> Duration {
