@@ -43,6 +43,13 @@ impl Kept {
     }
 }
 
+/// A fleet keeps the cluster `a`, and ends.
+async fn keep_once(world: &World, directory: &Path) {
+    let kept = Kept::start(world, directory);
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    kept.end().await;
+}
+
 fn version() -> DocumentRequest {
     DocumentRequest::new("/version", "application/json").expect("a document")
 }
@@ -147,9 +154,7 @@ async fn what_is_damaged_is_refused_told_of_and_moved_aside() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
-    let kept = Kept::start(&world, directory.path());
-    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
-    kept.end().await;
+    keep_once(&world, directory.path()).await;
     let whole = std::fs::read(file(directory.path(), "a")).unwrap();
     let mut changed = whole.clone();
     changed[whole.len() / 2] ^= 4;
@@ -175,9 +180,7 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
-    let kept = Kept::start(&world, directory.path());
-    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
-    kept.end().await;
+    keep_once(&world, directory.path()).await;
     // Its resource versions begin at the same number, and it is further on.
     let other = world.server("a");
     other.delete("configmaps", Some("default"), "a").unwrap();
@@ -240,9 +243,7 @@ async fn what_may_not_be_kept_does_not_fit_or_belongs_to_nobody_is_removed() {
     let world = World::default();
     world.server("a");
     let there = || file(directory.path(), "a").exists();
-    let kept = Kept::start(&world, directory.path());
-    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
-    kept.end().await;
+    keep_once(&world, directory.path()).await;
     assert!(there());
     // Barred by now.
     let mut options = KeeperOptions::default();
@@ -305,9 +306,7 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
-    let kept = Kept::start(&world, directory.path());
-    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
-    kept.end().await;
+    keep_once(&world, directory.path()).await;
     // Nothing ran for two days.
     for entry in std::fs::read_dir(directory.path().join("a")).unwrap() {
         let file = std::fs::File::options().append(true).open(entry.unwrap().path()).unwrap();
