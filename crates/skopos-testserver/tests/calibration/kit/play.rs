@@ -140,6 +140,7 @@ impl<T: Target> Player<'_, T> {
         let value: Value = serde_json::from_slice(&bytes).map_err(io::Error::other)?;
         if !reads {
             self.names.wrote(&value);
+            self.settle(&path).await?;
         }
         self.names.answer(&value);
         Ok(value)
@@ -166,6 +167,7 @@ impl<T: Target> Player<'_, T> {
         let value = serde_json::from_slice::<Value>(&bytes).ok();
         if let Some(value) = value.as_ref().filter(|_| writes && (200..300).contains(&code)) {
             self.names.wrote(value);
+            self.settle(&path).await?;
         }
         self.note(entry, &bytes, value, protobuf);
         Ok(())
@@ -284,6 +286,34 @@ impl<T: Target> Player<'_, T> {
         timeout(PATIENCE, answer).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
+    /// Waits until the server's watch cache has what was written to a path. A read at version 0 and a watch may be
+    /// answered from a cache that is behind (L2), by as much as the machine is busy: no script can tell how far.
+    async fn settle(&self, path: &str) -> io::Result<()> {
+        let Some(collection) = collection(path) else { return Ok(()) };
+        let begin = Instant::now();
+        let Some(newest) = self.version_of(&format!("{collection}?limit=1")).await? else { return Ok(()) };
+        let fresh =
+            format!("{collection}?limit=1&resourceVersion={newest}&resourceVersionMatch=NotOlderThan");
+        while self.version_of(&fresh).await?.is_none() {
+            if begin.elapsed() > PATIENCE {
+                return Err(io::Error::other(format!("{collection} is not in the watch cache in time")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The version of a list; nothing if the list is refused.
+    async fn version_of(&self, path: &str) -> io::Result<Option<u64>> {
+        let answer = self.request(Method::GET, path, &[], None).await?;
+        let code = answer.code;
+        let bytes = answer.whole().await?;
+        if code != 200 {
+            return Ok(None);
+        }
+        let list: Value = serde_json::from_slice(&bytes).map_err(io::Error::other)?;
+        Ok(list["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()))
+    }
+
     /// A path of the server, from what a step says.
     async fn path(&mut self, path: &str) -> io::Result<String> {
         let path = self.fill_text(path).await?;
@@ -352,10 +382,7 @@ impl<T: Target> Player<'_, T> {
 
     async fn newest(&self) -> io::Result<u64> {
         let path = format!("/api/v1/namespaces/{}/configmaps?limit=1", self.names.namespace);
-        let list = self.request(Method::GET, &path, &[], None).await?.whole().await?;
-        let list: Value = serde_json::from_slice(&list).map_err(io::Error::other)?;
-        let version = list["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
-        version.ok_or_else(|| io::Error::other("a list without a version"))
+        self.version_of(&path).await?.ok_or_else(|| io::Error::other("a list without a version"))
     }
 }
 
@@ -387,6 +414,20 @@ impl Watch {
             }
         }
     }
+}
+
+/// The list of a resource that a path of it belongs to; nothing outside of the API groups.
+fn collection(path: &str) -> Option<String> {
+    let path = path.split('?').next()?;
+    let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let group = match *segments.first()? {
+        "api" => 2,
+        "apis" => 3,
+        _ => return None,
+    };
+    let below = segments.get(group..)?;
+    let depth = if below.first() == Some(&"namespaces") && below.len() > 2 { 3 } else { 1 };
+    Some(format!("/{}", segments.get(..group + depth)?.join("/")))
 }
 
 /// Whether it is a bookmark other than that at the end of the initial events.
