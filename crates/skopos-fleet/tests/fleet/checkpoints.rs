@@ -46,7 +46,7 @@ impl Kept {
 /// A fleet keeps the cluster `a`, and ends.
 async fn keep_once(world: &World, directory: &Path) {
     let kept = Kept::start(world, directory);
-    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.expect("the kind is kept");
     kept.end().await;
 }
 
