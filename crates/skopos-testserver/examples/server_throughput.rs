@@ -1,5 +1,5 @@
 //! How fast the test server loads, lists and streams on this machine:
-//! `cargo run --release -p skopos-testserver --example throughput -- 100000`.
+//! `cargo run --release -p skopos-testserver --example server_throughput -- 100000`.
 
 use std::time::Duration;
 

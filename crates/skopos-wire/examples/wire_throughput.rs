@@ -1,7 +1,7 @@
 //! How fast are objects scanned, lists split and watch frames read, on one core?
 //!
 //! ```text
-//! cargo run --release -p skopos-wire --example throughput
+//! cargo run --release -p skopos-wire --example wire_throughput
 //! ```
 
 #![allow(clippy::disallowed_methods)] // measures real time
