@@ -1,9 +1,6 @@
 //! The tests of what happens where threads meet; see crates/skopos/src/threads.
 
-use std::process::{Command, Stdio};
-
-use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use anyhow::Result;
 
 use crate::{cargo, run};
 
@@ -22,26 +19,12 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn run(self) -> Result<()> {
-        let tests = build()?;
-        let filter = format!("threads::{}", self.filter.unwrap_or_default());
-        let mut command = Command::new(tests);
-        command.arg(filter);
+        let mut command = cargo();
+        // With the features of all tests: what they need is built already.
+        command.args(["test", "--workspace", "--all-features", "--test", "threads", "--"]);
+        command.arg(format!("threads::{}", self.filter.unwrap_or_default()));
         command.env("SKOPOS_SCHEDULES", self.schedules.to_string());
         command.env("SKOPOS_SEED", self.seed.to_string());
         run(&mut command)
     }
-}
-
-/// Builds the unit tests of the library on the model. `cargo rustc` sets the flag for this one crate, so that nothing below it
-/// is built again.
-fn build() -> Result<String> {
-    let mut command = cargo();
-    command.args(["rustc", "--package", "skopos", "--lib", "--profile", "test"]);
-    command.args(["--message-format", "json-render-diagnostics", "--", "--cfg", "shuttle"]);
-    let output = command.stderr(Stdio::inherit()).output()?;
-    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
-    let messages = String::from_utf8(output.stdout)?;
-    let mut messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let built = messages.find_map(|message| message["executable"].as_str().map(ToOwned::to_owned));
-    built.context("cargo rustc built no test program")
 }
