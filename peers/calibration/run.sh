@@ -4,5 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# What Skopos has built already is not built again.
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/../../target}"
 (cd ../apiserver && go build -o apiserver .)
 cargo run --quiet -- check --apiserver ../apiserver/apiserver
