@@ -283,3 +283,62 @@ impl FieldSource for Row {
         FieldSource::field(self.object.raw(), path)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::ApiResource;
+    use serde_json::json;
+    use skopos::journal::JournalOptions;
+    use skopos::{FactoryOptions, InformerFactory, InformerOptions, ResourceVersion};
+
+    use super::*;
+    use crate::testing::Lab;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_behind_when_the_journal_overflowed_lists_anew() {
+        let lab = Lab::trusting(&["a"]);
+        let create = |name: String| -> ResourceVersion {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"namespace": "default", "name": name}});
+            let created = lab.member("a").create(object).unwrap();
+            created["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+        };
+        let transport = lab.services.fleet.cluster("a").unwrap().transport(LIMIT).await.unwrap();
+        let factory = InformerFactory::new(transport, FactoryOptions::default());
+        let small = JournalOptions { events: 4, ..JournalOptions::default() };
+        let options = InformerOptions::all().journal(small);
+        let informer = factory.raw(&ApiResource::erase::<ConfigMap>(&()), options).unwrap();
+        informer.wait_synced(LIMIT).await.unwrap();
+        let journal = informer.store().journal().unwrap();
+        let (snapshot, cursor) = journal.begin();
+        let old = snapshot.resource_version().as_u64().unwrap();
+        let last = (0..20).fold(snapshot.resource_version().clone(), |_, n| create(format!("x{n}")));
+        informer.wait_for(&last, LIMIT).await.unwrap();
+
+        let view = View {
+            window: Arc::new(Window::new(WindowOptions::default(), old)),
+            blocks: BlockCache::new(0).blocks(),
+            alive: AtomicBool::new(true),
+            paged: Mutex::default(),
+            used: Mutex::new(Instant::now()),
+        };
+        assert!(view.window.start(old).is_ok());
+        let caught_up = async {
+            // One that is told after the pump has found its place again.
+            let later = create("later".into()).as_u64().unwrap();
+            while view.window.reached() < later {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = view.pump(journal, cursor) => panic!("there is more to come"),
+            caught_up = tokio::time::timeout(LIMIT, caught_up) => caught_up.unwrap(),
+        }
+        let last = last.as_u64().unwrap();
+        assert!(view.window.oldest_start() >= last);
+        assert_eq!(view.window.start(old), Err(view.window.oldest_start()), "19 changes are told by nobody");
+    }
+}
