@@ -189,6 +189,12 @@ impl Lab {
         &self.members.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
+    /// The labels of a member are these from now on.
+    pub(crate) fn relabel(&self, name: &str, labels: &[(&str, &str)]) {
+        let spec = spec().with_labels(labels.iter().copied());
+        self.services.fleet.join(ClusterId::new(name).unwrap(), spec).unwrap();
+    }
+
     /// Adds a member that keeps what reaches it.
     pub(crate) fn add_echo(&self, name: &str) -> Echo {
         let echo = Echo::default();

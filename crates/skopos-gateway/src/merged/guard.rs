@@ -32,7 +32,7 @@ pub(crate) struct Guard {
     pub(crate) sight: Sight,
     pub(crate) sights: Arc<Sights>,
     pub(crate) question: Question,
-    /// The clusters that were considered when the watch began.
+    /// The clusters of which it is decided whether the watch sees them.
     pub(crate) considered: Vec<Cluster>,
     /// Members that vanished since the watch was found good.
     pub(crate) vanished: Receiver<ClusterId>,
@@ -115,16 +115,23 @@ impl Guard {
     /// A cluster is new, or its labels are.
     async fn look_at(&mut self, cluster: Cluster) -> Look {
         let id = cluster.id().clone();
-        let wanted = self.wanted.wants(&cluster);
         let seen = self.sight.sees(&id);
-        if wanted == seen || wanted && self.considered.contains(&cluster) {
-            return Look::Nothing;
-        }
-        if wanted {
-            self.considered.push(cluster);
-            if !self.authorizer.decide(id.as_str(), &self.who, &self.what).await.allowed {
+        if !seen {
+            if !self.wanted.names(&cluster) || self.considered.contains(&cluster) {
                 return Look::Nothing;
             }
+            // Before its labels are looked at: they are nobody's business who may not read it.
+            let allowed = self.authorizer.decide(id.as_str(), &self.who, &self.what).await.allowed;
+            if !allowed || self.wanted.wants(&cluster) {
+                self.considered.push(cluster.clone());
+            }
+            if !allowed {
+                return Look::Nothing;
+            }
+        }
+        let wanted = self.wanted.wants(&cluster);
+        if wanted == seen {
+            return Look::Nothing;
         }
         let sight = &self.sight;
         self.history.with_content(&id, |has_content| match has_content {

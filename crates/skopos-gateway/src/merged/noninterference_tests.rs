@@ -17,6 +17,8 @@ const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const NAMESPACES: [&str; 3] = ["red", "green", "blue"];
 const KINDS: [&str; 2] = ["pods", "configmaps"];
 const VERBS: [&str; 3] = ["get", "list", "watch"];
+/// A label of clusters.
+const ENVS: [&str; 2] = ["prod", "test"];
 const USERS: [&str; 2] = ["jane", "joe"];
 
 /// Where an object is: cluster, kind, namespace.
@@ -63,6 +65,8 @@ struct Twins {
     worlds: [World; 2],
     /// What jane may never read.
     hidden: BTreeSet<Place>,
+    /// Clusters of which jane may never read anything: their labels are hidden, too.
+    closed: BTreeSet<&'static str>,
     random: fastrand::Rng,
     /// Answers that were compared, and those of them in which there was an object.
     compared: usize,
@@ -74,9 +78,11 @@ struct Twins {
 impl Twins {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut hidden = BTreeSet::new();
-        for cluster in CLUSTERS {
-            let all = random.u8(..4) == 0;
+        let (mut hidden, mut closed) = (BTreeSet::new(), BTreeSet::new());
+        let never = random.usize(..2 * CLUSTERS.len());
+        for (n, cluster) in CLUSTERS.into_iter().enumerate() {
+            let all = n == never || random.u8(..4) == 0;
+            closed.extend(all.then_some(cluster));
             for kind in KINDS {
                 for namespace in NAMESPACES {
                     if all || random.u8(..4) == 0 {
@@ -86,8 +92,15 @@ impl Twins {
             }
         }
         let worlds = [World::new(), World::new()];
-        let mut twins = Self { worlds, hidden, random, compared: 0, shown: 0 };
+        let mut twins = Self { worlds, hidden, closed, random, compared: 0, shown: 0 };
         twins.grant();
+        for cluster in CLUSTERS {
+            let env = twins.any(&ENVS);
+            for (world, hidden) in twins.worlds.iter().zip(ENVS) {
+                let env = if twins.closed.contains(cluster) { hidden } else { env };
+                world.lab.relabel(cluster, &[("env", env)]);
+            }
+        }
         twins
     }
 
@@ -155,6 +168,17 @@ impl Twins {
         }
     }
 
+    /// A cluster's labels change: in one of the worlds alone, where they are hidden.
+    fn change_labels(&mut self) {
+        let (cluster, env) = (self.any(&CLUSTERS), self.any(&ENVS));
+        let only = self.closed.contains(cluster).then(|| self.random.usize(..2));
+        for (n, world) in self.worlds.iter().enumerate() {
+            if only.is_none_or(|only| only == n) {
+                world.lab.relabel(cluster, &[("env", env)]);
+            }
+        }
+    }
+
     fn question(&mut self) -> Question {
         let (cluster, kind, namespace) = self.place();
         let namespace = if self.random.bool() { "" } else { namespace };
@@ -198,6 +222,9 @@ impl Twins {
             "clusters=c",
             "clusters=none",
             "clusters=a,none",
+            "clusterSelector=env%3Dprod",
+            "clusterSelector=env%21%3Dprod",
+            "clusters=a,b&clusterSelector=env%3Dtest",
         ]);
         let query =
             [query, clusters].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("&");
@@ -368,7 +395,8 @@ async fn what_one_may_not_read_changes_nothing_of_what_one_gets() {
         for _ in 0..80 {
             match twins.random.u8(..10) {
                 0 => twins.change_rights().await,
-                1..4 => {
+                1 => twins.change_labels(),
+                2..4 => {
                     twins.change_objects();
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }

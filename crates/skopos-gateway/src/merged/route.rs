@@ -47,7 +47,7 @@ struct Scope {
     wanted: Wanted,
     /// Those that the request sees.
     seen: Vec<Cluster>,
-    /// All that were considered.
+    /// Those that an open watch need not ask about: the request sees them, or must not.
     considered: Vec<Cluster>,
     denied: Vec<String>,
     /// One of the decisions: the one that an answer is refused with.
@@ -181,12 +181,14 @@ impl Merged {
     }
 
     /// Which clusters are asked for, and which of them the caller may read.
+    ///
+    /// All that the request names are asked about, whatever their labels: those of a cluster that the caller may not read
+    /// choose nothing, so the answer cannot tell them.
     async fn scope(&self, call: &Call, what: &Attributes) -> Result<Scope, Status> {
         let wanted = wanted(&call.query)?;
         let members = self.services.fleet.members();
-        let considered: Vec<Cluster> =
-            members.values().filter(|cluster| wanted.wants(cluster)).cloned().collect();
-        let decisions = stream::iter(considered.iter().cloned()).map(|cluster| async move {
+        let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
+        let decisions = stream::iter(named).map(|cluster| async move {
             let decision = self.services.authorizer.decide(cluster.id().as_str(), &call.identity, what).await;
             (cluster, decision)
         });
@@ -195,10 +197,18 @@ impl Merged {
         let mut denied: Vec<String> = unknown.cloned().collect();
         let mut decision = None;
         let mut seen = Vec::with_capacity(decisions.len());
+        let mut considered = Vec::with_capacity(decisions.len());
         for (cluster, decided) in decisions {
             match decided.allowed {
-                true => seen.push(cluster),
-                false => denied.push(cluster.id().to_string()),
+                true if !wanted.wants(&cluster) => {}
+                true => {
+                    seen.push(cluster.clone());
+                    considered.push(cluster);
+                }
+                false => {
+                    denied.push(cluster.id().to_string());
+                    considered.push(cluster);
+                }
             }
             // An answer that shows something is allowed, whatever else was not.
             decision = decision.filter(|decision: &Decision| decision.allowed).or(Some(decided));

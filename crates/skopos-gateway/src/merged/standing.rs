@@ -126,9 +126,15 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Whether it is one of those that are named. Says nothing of its labels.
+    pub(crate) fn names(&self, cluster: &Cluster) -> bool {
+        self.names.as_ref().is_none_or(|names| names.contains(cluster.id().as_str()))
+    }
+
+    /// Whether it is named and has the labels. To be asked of clusters that the caller may read: of others the answer would
+    /// tell their labels.
     pub(crate) fn wants(&self, cluster: &Cluster) -> bool {
-        let named = self.names.as_ref().is_none_or(|names| names.contains(cluster.id().as_str()));
-        named && cluster.matches(&self.labels)
+        self.names(cluster) && cluster.matches(&self.labels)
     }
 }
 

@@ -106,6 +106,10 @@ impl Bed {
         self.server(cluster).update(pod).unwrap();
     }
 
+    fn relabel_cluster(&self, cluster: &str, env: &str) {
+        self.services.fleet.join(id(cluster), spec().with_labels([("env", env)])).unwrap();
+    }
+
     async fn answer(&self, path_and_query: &str, accept: &str) -> Response {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, accept.parse().unwrap());
@@ -522,6 +526,42 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     let event = watch.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(watch.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
+    let mut bed = Bed::with(&["north", "south", "west"], KindsOptions::default(), |_| {});
+    bed.who = Arc::new(Identity::authenticated("jane", []));
+    for (name, server) in &bed.servers {
+        let denied = *name == "south";
+        server.auth().answer_reviews(move |_| !denied);
+    }
+    bed.pod("north", "shop", "a");
+    bed.pod("west", "shop", "b");
+    bed.relabel_cluster("north", "prod");
+    let path = format!("{PODS}?clusterSelector=env%3Dprod");
+    let list = bed.until(&path, |list| list.items() == ["north/shop/a"]).await;
+    let mut watch =
+        bed.watch(&format!("clusterSelector=env%3Dprod&resourceVersion={}", list.version())).await;
+    for env in ["prod", "test"] {
+        bed.relabel_cluster("south", env);
+        watch.silent().await;
+        let chosen = bed.get(&path).await;
+        assert_eq!(chosen.items(), ["north/shop/a"]);
+        assert_eq!(chosen.json["metadata"]["annotations"], json!({"skopos.dev/denied": "south"}));
+        assert!(chosen.warnings().contains("south"), "whether it would be chosen is not told");
+        // Nothing is chosen of those that may be read; all that is named may not be.
+        let none = bed.get(&format!("{PODS}?clusterSelector=env%3Dnone")).await;
+        assert_eq!((none.code, none.items().len()), (200, 0));
+        for value in ["prod", "test", "none"] {
+            let alone = bed.get(&format!("{PODS}?clusters=south&clusterSelector=env%3D{value}")).await;
+            assert_eq!(alone.code, 403, "{env} {value}");
+        }
+    }
+    // Those of a cluster that one may read do choose, also later: its objects were passed over, so the watch ends.
+    bed.relabel_cluster("west", "prod");
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    assert_eq!(bed.get(&path).await.items(), ["north/shop/a", "west/shop/b"]);
 }
 
 #[tokio::test(start_paused = true)]
