@@ -18,6 +18,7 @@ mod results;
 mod scene;
 mod server;
 mod speed;
+mod through;
 
 use clap::{Parser, Subcommand};
 
@@ -34,6 +35,8 @@ enum Command {
     Faults(faults::Options),
     /// Measure CPU and memory of syncing and of watching.
     Speed(speed::Options),
+    /// Hold client-go's informers on a gateway against those on the gateway's member, with and without faults.
+    Through(through::Options),
     /// Write docs/comparison.md and its plots from the results.
     Page,
     /// List the faults.
@@ -45,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Faults(options) => faults::run(&options).await,
         Command::Speed(options) => speed::run(&options).await,
+        Command::Through(options) => through::run(&options).await,
         Command::Page => page::write(),
         Command::List => {
             for fault in catalogue::all() {

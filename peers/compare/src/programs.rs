@@ -33,18 +33,41 @@ pub(crate) fn apiserver() -> PathBuf {
     peers().join("bin/apiserver")
 }
 
+/// The program `skopos`.
+pub(crate) fn skopos() -> PathBuf {
+    repository().join("target/debug/skopos")
+}
+
 /// Builds the clients and the real server.
 pub(crate) fn build() -> Result<()> {
-    for (folder, program) in [("client-go", "bin/client-go"), ("apiserver", "bin/apiserver")] {
-        let mut go = Command::new("go");
-        go.args(["build", "-p=2", "-o"])
-            .arg(peers().join(program))
-            .arg(".")
-            .current_dir(peers().join(folder));
-        ensure!(go.status()?.success(), "go build of {folder} failed");
-    }
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers());
-    ensure!(cargo.status()?.success(), "cargo build of the clients failed");
+    build_client_go()?;
+    build_go("apiserver")?;
+    run(cargo().args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers()))
+}
+
+/// Builds client-go's client alone.
+pub(crate) fn build_client_go() -> Result<()> {
+    build_go("client-go")
+}
+
+/// Builds the program `skopos`.
+pub(crate) fn build_skopos() -> Result<()> {
+    run(cargo().args(["build", "-p", "skopos-cli"]).current_dir(repository()))
+}
+
+/// Builds the Go program of a folder.
+fn build_go(folder: &str) -> Result<()> {
+    let mut go = Command::new("go");
+    go.args(["build", "-p=2", "-o"]).arg(peers().join("bin").join(folder));
+    run(go.arg(".").current_dir(peers().join(folder)))
+}
+
+fn cargo() -> Command {
+    Command::new(env!("CARGO"))
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status()?;
+    ensure!(status.success(), "{command:?} ended with {status}");
     Ok(())
 }
