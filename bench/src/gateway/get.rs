@@ -1,12 +1,23 @@
-//! One object by its name, many times a second, from a gateway on one core.
+//! One object by its name, many times a second, from a gateway on one core, beside a server that does nothing but answer: what
+//! that one takes is the machine's, the HTTP library's and the client's.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
 use clap::Args;
+use http::{HeaderValue, Response, header};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, stdin};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::setup::Setup;
@@ -21,9 +32,12 @@ pub(crate) struct Options {
     /// Requests a second.
     #[arg(long, default_value_t = 5_000.0)]
     rate: f64,
-    /// For how long.
-    #[arg(long, default_value_t = 20)]
+    /// For how long each of the two is asked, each time.
+    #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// How often, in turns.
+    #[arg(long, default_value_t = 4)]
+    rounds: usize,
     /// Connections of the client.
     #[arg(long, default_value_t = 16)]
     connections: usize,
@@ -36,7 +50,7 @@ pub(crate) struct Options {
 }
 
 /// What the client saw.
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Default, serde::Serialize, serde::Deserialize)]
 struct Report {
     times: Times,
     /// How long the request that was sent latest had to wait for its turn: the client's own lateness.
@@ -97,56 +111,92 @@ pub(crate) async fn run(options: Options) -> Result<()> {
     let file = setup.path("paths");
     std::fs::write(&file, paths.join("\n"))?;
 
-    let address = gateway.url.trim_start_matches("http://").to_owned();
-    let client = |seconds: f64| {
-        let arguments = [
-            "get-client".to_owned(),
-            format!("--address={address}"),
-            format!("--rate={}", options.rate),
-            format!("--requests={}", (options.rate * seconds) as usize),
-            format!("--connections={}", options.connections),
-            format!("--paths={}", file.display()),
-        ];
-        Process::of_self(Some(&options.others), arguments)
-    };
-    // What is done once is not measured.
-    let warm = client(2.0).await?;
-    warm.stop().await?;
-    let cpu = gateway.process.cpu()?;
-    let client = client(options.seconds as f64).await?;
-    let report: Report = serde_json::from_str(&client.ready)?;
-    let cpu = gateway.process.cpu()? - cpu;
-    client.stop().await?;
+    let pod = connection.get(&paths[0], &[]).await?.body;
+    let answer = setup.path("answer");
+    std::fs::write(&answer, &pod)?;
+    let control = ["answers".as_ref(), "--file".as_ref(), answer.as_os_str()];
+    let control = Process::of_self(Some(&options.core), control).await?;
 
-    let row = [
-        format!("{:.0}", report.times.len() as f64 / report.seconds),
-        Millis(report.times.at(0.5)).to_string(),
-        Millis(report.times.at(0.99)).to_string(),
-        Millis(report.times.at(0.999)).to_string(),
-        Millis(report.times.at(1.0)).to_string(),
-        format!("{:.1}", cpu.as_secs_f64() * 1e6 / report.times.len() as f64),
-        format!("{:.0} %", cpu.as_secs_f64() / report.seconds * 100.0),
-        Millis(report.late.at(0.99)).to_string(),
+    let mut sides = [
+        Side::new("the gateway", &gateway.process, gateway.url.trim_start_matches("http://")),
+        Side::new("only answers", &control, &control.ready),
     ];
+    for side in &mut sides {
+        // What is done once is not measured.
+        side.turn(&options, &file, 2).await?;
+        (side.report, side.cpu) = Default::default();
+    }
+    for _ in 0..options.rounds {
+        for side in &mut sides {
+            side.turn(&options, &file, options.seconds).await?;
+        }
+    }
     let header = [
+        "server",
         "requests per second",
         "p50 ms",
         "p99 ms",
         "p99.9 ms",
         "max ms",
-        "gateway's CPU, µs per request",
+        "its CPU, µs per request",
         "of its core",
         "client late, p99 ms",
     ];
-    println!("{}", table(header, [row]));
+    println!("{}", table(header, sides.iter().map(Side::row)));
     println!(
         "{} pods, {} connections, HTTP/1.1; each request counts from the time at which it was due. {}.",
         options.pods,
         options.connections,
         machine()?
     );
+    drop(sides);
+    control.stop().await?;
     gateway.process.stop().await?;
     members.stop().await
+}
+
+/// One of the two servers, and what the client saw of it.
+struct Side<'a> {
+    name: &'static str,
+    server: &'a Process,
+    address: &'a str,
+    report: Report,
+    cpu: Duration,
+}
+
+/// What the process is started with that only answers.
+#[derive(Args)]
+pub(crate) struct AnswersOptions {
+    /// What it answers.
+    #[arg(long)]
+    file: std::path::PathBuf,
+}
+
+/// Answers everything with the same bytes, as if they were a gateway's, until standard input ends.
+pub(crate) async fn answers(options: AnswersOptions) -> Result<()> {
+    let body = Bytes::from(std::fs::read(options.file)?);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("ready {}", listener.local_addr()?);
+    let mut connections = JoinSet::new();
+    let mut input = stdin();
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => accepted?.0,
+            _ = input.read_u8() => return Ok(()),
+        };
+        stream.set_nodelay(true)?;
+        let body = body.clone();
+        let service = service_fn(move |_| {
+            let mut answer = Response::new(Full::new(body.clone()));
+            let headers = answer.headers_mut();
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.insert("skopos-source", HeaderValue::from_static("memory"));
+            async { Ok::<_, std::convert::Infallible>(answer) }
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new());
+        connections.spawn(builder.serve_connection(TokioIo::new(stream), service));
+    }
 }
 
 /// A connection that is asked one thing at a time.
@@ -196,6 +246,49 @@ pub(crate) fn client(options: &ClientOptions) -> Result<()> {
     report.seconds = begun.elapsed().as_secs_f64();
     println!("ready {}", serde_json::to_string(&report)?);
     Ok(())
+}
+
+// === impl Side ===
+
+impl<'a> Side<'a> {
+    fn new(name: &'static str, server: &'a Process, address: &'a str) -> Self {
+        Self { name, server, address, report: Report::default(), cpu: Duration::ZERO }
+    }
+
+    /// Asks it for so many seconds.
+    async fn turn(&mut self, options: &Options, paths: &Path, seconds: u64) -> Result<()> {
+        let arguments = [
+            "get-client".to_owned(),
+            format!("--address={}", self.address),
+            format!("--rate={}", options.rate),
+            format!("--requests={}", (options.rate * seconds as f64) as usize),
+            format!("--connections={}", options.connections),
+            format!("--paths={}", paths.display()),
+        ];
+        let cpu = self.server.cpu()?;
+        let client = Process::of_self(Some(&options.others), arguments).await?;
+        self.cpu += self.server.cpu()? - cpu;
+        let report: Report = serde_json::from_str(&client.ready)?;
+        self.report.times.extend(&report.times);
+        self.report.late.extend(&report.late);
+        self.report.seconds += report.seconds;
+        client.stop().await
+    }
+
+    fn row(&self) -> [String; 9] {
+        let Report { times, late, seconds } = &self.report;
+        [
+            self.name.to_owned(),
+            format!("{:.0}", times.len() as f64 / seconds),
+            Millis(times.at(0.5)).to_string(),
+            Millis(times.at(0.99)).to_string(),
+            Millis(times.at(0.999)).to_string(),
+            Millis(times.at(1.0)).to_string(),
+            format!("{:.1}", self.cpu.as_secs_f64() * 1e6 / times.len() as f64),
+            format!("{:.0} %", self.cpu.as_secs_f64() / seconds * 100.0),
+            Millis(late.at(0.99)).to_string(),
+        ]
+    }
 }
 
 // === impl Lane ===

@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// The process of `gateway-watches`' watchers.
     #[command(hide = true)]
     Watchers(watches::WatcherOptions),
+    /// What `gateway-get` compares with.
+    #[command(hide = true)]
+    Answers(get::AnswersOptions),
     /// The client of `gateway-get`.
     #[command(hide = true)]
     GetClient(get::ClientOptions),
@@ -56,6 +59,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
         Command::Members(options) => members::run(options).await,
         Command::Gateway { config } => daemon::run(config).await,
         Command::Watchers(options) => watches::watchers(options).await,
+        Command::Answers(options) => get::answers(options).await,
         Command::GetClient(options) => get::client(&options),
     }
 }
