@@ -17,9 +17,9 @@ matches() {
 # check NAME PATTERN COMMAND: what the command, a line of shell, prints.
 check() { matches "$1" "$3" "$2" "$(bash -c "$3" 2>&1)"; }
 
-# soon NAME PATTERN COMMAND: the same, within 30 s.
+# soon NAME PATTERN COMMAND: the same, within 45 s: discovery may be 30 s old.
 soon() {
-    local until=$((SECONDS + 30)) output
+    local until=$((SECONDS + 45)) output
     while output=$(bash -c "$3" 2>&1); ! grep -Eq -- "$2" <<<"$output"; do
         ((SECONDS < until)) || break
     done
@@ -67,6 +67,21 @@ bash -c "exec ${tries[2]%%#*} --output-watch-events" >"$work/watch" 2>&1 &
 pids+=("$!")
 exec 9<"$work/watch"
 watched 'one watch of all clusters' '^ADDED +shop +tokyo'
+
+cat >"$work/boats.json" <<'JSON'
+{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "boats.sea.example"},
+ "spec": {"group": "sea.example", "scope": "Namespaced", "names": {"plural": "boats", "kind": "Boat", "shortNames": ["bt"]},
+  "versions": [{"name": "v1", "served": true, "storage": true,
+   "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+   "additionalPrinterColumns": [{"name": "Sails", "type": "integer", "jsonPath": ".spec.sails"}]}]}}
+JSON
+cat >"$work/ark.json" <<'JSON'
+{"apiVersion": "sea.example/v1", "kind": "Boat", "metadata": {"namespace": "default", "name": "ark"}, "spec": {"sails": 3}}
+JSON
+check 'define a kind in one cluster' 'created' "kubectl --context lima create --validate=false -f $work/boats.json"
+soon 'make one of it' 'created' "kubectl --context lima create --validate=false -f $work/ark.json"
+soon 'it is a kind of all clusters' '^boats +bt +sea.example/v1 +true +Boat' 'kubectl --context fleet api-resources'
+soon 'shown in its own columns' '^default +lima\S* +ark +3' 'kubectl --context fleet get boats.sea.example -A'
 
 check 'scale one to zero, by way of the gateway' 'scaled' "${tries[3]}"
 soon 'its list is from memory, with a warning' '^Warning: .*(paused|scaled to zero|old)' "${tries[4]}"

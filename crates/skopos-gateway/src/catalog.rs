@@ -1,46 +1,69 @@
-//! What a cluster serves: built-in kinds as everybody knows them, others by their CustomResourceDefinitions.
+//! What a cluster serves: built-in kinds as everybody knows them, others by its discovery document, and with their columns by
+//! its CustomResourceDefinitions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Deserialize;
 use serde_json::Value;
 use skopos::{ObjectKey, ResourceId};
-use skopos_fleet::{Cluster, DocumentRequest};
+use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest, Fleet};
 use skopos_serve::{Registry, ResourceType, Verb};
-use skopos_wire::Status;
 
-use crate::clusters::status_of;
-
-/// What a cluster says that it serves.
-#[derive(Debug)]
-pub struct Catalog {
-    types: Vec<Arc<ResourceType>>,
-    by_name: BTreeMap<(String, String, String), usize>,
-    age: Duration,
-}
-
-/// What `cluster` serves, within `within`: from its discovery documents, which are there while it is down, too. Columns of
-/// custom kinds are not in them: see [`resolve`].
+/// What a cluster says that it serves beside the built-in kinds, as far as that can be listed and watched.
 ///
-/// # Errors
-/// When the documents cannot be had.
-pub async fn of(cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Status> {
-    let mut catalog = Catalog { types: Vec::new(), by_name: BTreeMap::new(), age: Duration::ZERO };
-    for request in DocumentRequest::discovery() {
-        let document = cluster.document(&request, within).await.map_err(|error| status_of(&error))?;
-        let listed: Value = serde_json::from_slice(&document.body).map_err(|error| {
-            Status::internal_error(format!("the discovery document of {}: {error}", cluster.id()))
-        })?;
-        catalog.age = catalog.age.max(document.age());
-        catalog.add(&listed);
-    }
-    Ok(Arc::new(catalog))
+/// Members are strangers: a name that could be read as more than a name is none, and a document that is none, or is beyond
+/// all measure, gives no catalog at all.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Catalog {
+    /// By group, plural and version.
+    types: BTreeMap<(String, String, String), Arc<ResourceType>>,
 }
+
+/// Why a discovery document gives no catalog. It shows nothing of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("its discovery document has more than {} MiB", MOST_BYTES >> 20)]
+    TooLarge,
+    #[error("its discovery document names more than {MOST_TYPES} resources")]
+    TooMany,
+    #[error("its discovery document is none of the aggregated form, which Kubernetes has since 1.26")]
+    OfAnotherForm,
+    #[error("its server refuses discovery: {0}")]
+    Refused(http::StatusCode),
+}
+
+/// The catalogs of a fleet's clusters, each read once from each version of its document. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Catalogs {
+    fleet: Fleet,
+    /// For what all members are asked.
+    request: Option<DocumentRequest>,
+    known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
+}
+
+/// What was made of a document.
+struct Known {
+    /// The document. While it is held no other one can be where it is.
+    body: Bytes,
+    catalog: Result<Arc<Catalog>, Malformed>,
+}
+
+/// The most bytes of a document that are looked at: some twenty times what a large cluster has.
+const MOST_BYTES: usize = 8 << 20;
+
+/// The most resources of a cluster, in all versions.
+const MOST_TYPES: usize = 20_000;
+
+/// The most short names and the most categories of a resource.
+const MOST_NAMES: usize = 16;
 
 /// One resource of `cluster`, with its columns; `None` if it is neither built in nor defined in the cluster, or its
 /// definition cannot be read within `within`.
-pub async fn resolve(
+pub(crate) async fn resolve(
     cluster: &Cluster,
     group: &str,
     version: &str,
@@ -61,6 +84,11 @@ pub async fn resolve(
     versions.into_iter().find(|resource| resource.version == version).map(Arc::new)
 }
 
+/// Whether the definitions of `cluster` are in memory, so that [`resolve`] does not have to wait.
+pub(crate) fn has_definitions(cluster: &Cluster) -> bool {
+    cluster.cached(&definitions()).is_some_and(|kind| kind.has_content())
+}
+
 std::thread_local! {
     /// A copy for each thread: reading it locks nothing that others wait for.
     static BUILTIN: Registry = Registry::builtin();
@@ -75,73 +103,201 @@ fn definitions() -> ResourceId {
     }
 }
 
-// === impl Catalog ===
+// === impl Catalogs ===
 
-impl Catalog {
-    /// All of them.
-    #[must_use]
-    pub fn types(&self) -> &[Arc<ResourceType>] {
-        &self.types
+impl Catalogs {
+    pub(crate) fn new(fleet: Fleet) -> Self {
+        let request = DocumentRequest::discovery().into_iter().find(|request| request.path() == "/apis");
+        Self { fleet, request, known: Arc::default() }
     }
 
-    /// The one with these names.
-    #[must_use]
-    pub fn resolve(&self, group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
-        let at = self.by_name.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))?;
-        self.types.get(*at).cloned()
-    }
-
-    /// How old it is, at most.
-    #[must_use]
-    pub fn age(&self) -> Duration {
-        self.age
-    }
-
-    fn add(&mut self, listed: &Value) {
-        for group in members(&listed["items"]) {
-            let name = text(&group["metadata"], "name");
-            for version in members(&group["versions"]) {
-                for resource in members(&version["resources"]) {
-                    self.add_one(&read(&name, &text(version, "version"), resource));
-                }
-            }
+    /// What `cluster` serves, within `within`: as its server says now, or said when it was last asked.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(crate) async fn of(&self, cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Arc<str>> {
+        let Some(request) = &self.request else { return Err("discovery is no document".into()) };
+        match cluster.document(request, within).await {
+            Ok(document) => self.read(cluster.id(), &document),
+            Err(error) => Err(error.to_string().into()),
         }
     }
 
-    fn add_one(&mut self, resource: &ResourceType) {
-        let builtin =
-            BUILTIN.with(|builtin| builtin.resolve(&resource.group, &resource.version, &resource.plural));
-        let name = (resource.group.clone(), resource.version.clone(), resource.plural.clone());
-        self.by_name.insert(name, self.types.len());
-        self.types.push(builtin.unwrap_or_else(|| Arc::new(resource.clone())));
+    /// The same of what is kept, however old; `None` if nothing is. Asks nobody.
+    pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Arc<Catalog>, Arc<str>>> {
+        let document = cluster.kept_document(self.request.as_ref()?)?;
+        Some(self.read(cluster.id(), &document))
+    }
+
+    fn read(&self, id: &ClusterId, document: &Document) -> Result<Arc<Catalog>, Arc<str>> {
+        if !document.status.is_success() {
+            return Err(Malformed::Refused(document.status).to_string().into());
+        }
+        let body = &document.body;
+        let same = |known: &&Known| known.body.as_ptr() == body.as_ptr() && known.body.len() == body.len();
+        let known = self.known.lock().get(id).filter(same).map(|known| known.catalog.clone());
+        let catalog = match known {
+            Some(catalog) => catalog,
+            None => self.read_anew(id, body),
+        };
+        catalog.map_err(|malformed| malformed.to_string().into())
+    }
+
+    fn read_anew(&self, id: &ClusterId, body: &Bytes) -> Result<Arc<Catalog>, Malformed> {
+        // Most clusters of a fleet say the same: what is the same is there once.
+        let twin = self.known.lock().values().find(|known| known.body == body).map(|k| k.catalog.clone());
+        let catalog = match twin {
+            Some(catalog) => catalog,
+            None => Catalog::parse(body).map(Arc::new),
+        };
+        let mut known = self.known.lock();
+        known.insert(id.clone(), Known { body: body.clone(), catalog: catalog.clone() });
+        let members = self.fleet.members();
+        if known.len() > members.len() {
+            known.retain(|id, _| members.contains_key(id.as_str()));
+        }
+        catalog
     }
 }
 
-/// A resource as discovery describes it.
-fn read(group: &str, version: &str, described: &Value) -> ResourceType {
-    let kind = text(&described["responseKind"], "kind");
-    let mut resource = ResourceType::new(group, version, &text(described, "resource"), &kind);
-    resource.singular = text(described, "singularResource");
-    resource.namespaced = described["scope"] == "Namespaced";
-    resource.short_names = texts(&described["shortNames"]);
-    resource.categories = texts(&described["categories"]);
-    let verbs = texts(&described["verbs"]);
-    resource.verbs = Verb::ALL.into_iter().filter(|verb| verbs.iter().any(|v| v == verb.as_str())).collect();
-    resource.subresources = Vec::new();
-    resource.custom = true;
-    resource
+// === impl Catalog ===
+
+impl Catalog {
+    /// Reads an aggregated discovery document.
+    pub(crate) fn parse(document: &[u8]) -> Result<Self, Malformed> {
+        if document.len() > MOST_BYTES {
+            return Err(Malformed::TooLarge);
+        }
+        let listed: Listed = serde_json::from_slice(document).map_err(|_| Malformed::OfAnotherForm)?;
+        if listed.kind != "APIGroupDiscoveryList" {
+            return Err(Malformed::OfAnotherForm);
+        }
+        let mut catalog = Self::default();
+        for group in listed.items.iter().flatten() {
+            for version in group.versions.iter().flatten() {
+                for described in version.resources.iter().flatten() {
+                    catalog.add(&group.metadata.name, &version.version, described);
+                    if catalog.types.len() > MOST_TYPES {
+                        return Err(Malformed::TooMany);
+                    }
+                }
+            }
+        }
+        Ok(catalog)
+    }
+
+    /// The resource of these names.
+    pub(crate) fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<ResourceType>> {
+        self.types.get(&(group.to_owned(), plural.to_owned(), version.to_owned()))
+    }
+
+    /// The versions in which it has the resource.
+    pub(crate) fn versions(&self, group: &str, plural: &str) -> impl Iterator<Item = &str> {
+        let from = (group.to_owned(), plural.to_owned(), String::new());
+        let same = move |own: &(String, String, String)| own.0 == from.0 && own.1 == from.1;
+        let from = (group.to_owned(), plural.to_owned(), String::new());
+        self.types.range(from..).map(|(names, _)| names).take_while(move |own| same(own)).map(|own| &*own.2)
+    }
+
+    /// All of them, by group, plural and version.
+    pub(crate) fn types(&self) -> impl Iterator<Item = &Arc<ResourceType>> {
+        self.types.values()
+    }
+
+    /// What is no resource that can be listed and watched, or is built in, is left out.
+    fn add(&mut self, group: &str, version: &str, described: &Described) {
+        let plural = described.resource.as_str();
+        let Some(kind) = &described.response_kind else { return };
+        let reads = |verb: Verb| described.verbs.iter().flatten().any(|own| own == verb.as_str());
+        let namespaced = match described.scope.as_str() {
+            "Namespaced" => true,
+            "Cluster" => false,
+            _ => return,
+        };
+        let named = is_subdomain(group) && is_label(version) && is_label(plural) && is_kind(&kind.kind);
+        let own = (kind.group.is_empty() || kind.group == group)
+            && (kind.version.is_empty() || kind.version == version);
+        let builtin = || BUILTIN.with(|builtin| builtin.resolve(group, version, plural)).is_some();
+        if !named || !own || !reads(Verb::List) || !reads(Verb::Watch) || builtin() {
+            return;
+        }
+        let names = |all: &Option<Vec<String>>| {
+            all.iter().flatten().filter(|name| is_label(name)).take(MOST_NAMES).cloned().collect()
+        };
+        let mut resource = ResourceType::new(group, version, plural, &kind.kind);
+        if is_label(&described.singular_resource) {
+            resource.singular.clone_from(&described.singular_resource);
+        }
+        resource.namespaced = namespaced;
+        resource.short_names = names(&described.short_names);
+        resource.categories = names(&described.categories);
+        resource.verbs = vec![Verb::Get, Verb::List, Verb::Watch];
+        resource.subresources = Vec::new();
+        resource.custom = true;
+        let names = (group.to_owned(), plural.to_owned(), version.to_owned());
+        self.types.entry(names).or_insert_with(|| Arc::new(resource));
+    }
 }
 
-fn members(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
+/// What is read of an `APIGroupDiscoveryList`. An empty list may be `null`.
+#[derive(Deserialize)]
+struct Listed {
+    kind: String,
+    items: Option<Vec<Group>>,
 }
 
-fn text(value: &Value, name: &str) -> String {
-    value[name].as_str().unwrap_or_default().to_owned()
+#[derive(Deserialize)]
+struct Group {
+    metadata: Metadata,
+    versions: Option<Vec<Version>>,
 }
 
-fn texts(value: &Value) -> Vec<String> {
-    members(value).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+    resources: Option<Vec<Described>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Described {
+    resource: String,
+    response_kind: Option<Kind>,
+    scope: String,
+    singular_resource: String,
+    verbs: Option<Vec<String>>,
+    short_names: Option<Vec<String>>,
+    categories: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Kind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+/// A label of DNS, as names of resources and versions are.
+fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let ends = [text.bytes().next(), text.bytes().last()];
+    text.len() <= 63 && text.bytes().all(inner) && ends.iter().all(|end| end.is_some_and(|end| end != b'-'))
+}
+
+/// Some of them with dots between, as names of groups are.
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_label)
+}
+
+/// The name of a kind: as a label, in whatever case.
+fn is_kind(text: &str) -> bool {
+    is_label(&text.to_ascii_lowercase()) && text.starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
 #[cfg(test)]
@@ -161,7 +317,7 @@ mod tests {
             "spec": {
                 "group": "example.com",
                 "scope": "Namespaced",
-                "names": {"plural": "boats", "singular": "boat", "kind": "Boat"},
+                "names": {"plural": "boats", "singular": "boat", "kind": "Boat", "shortNames": ["bt"]},
                 "versions": [{
                     "name": "v1", "served": true, "storage": true,
                     "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
@@ -173,25 +329,102 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_is_what_discovery_says_also_while_the_cluster_is_down() {
-        let lab = Lab::trusting(&["a"]);
-        lab.member("a").create(crd()).unwrap();
+        let lab = Lab::trusting(&["a", "b"]);
+        for name in ["a", "b"] {
+            lab.member(name).create(crd()).unwrap();
+        }
+        let catalogs = Catalogs::new(lab.services.fleet.clone());
         let cluster = lab.services.fleet.cluster("a").unwrap();
-        let catalog = of(&cluster, LIMIT).await.unwrap();
-        assert_eq!(catalog.resolve("apps", "v1", "deployments").unwrap().kind, "Deployment");
-        let boats = catalog.resolve("example.com", "v1", "boats").unwrap();
+        let catalog = catalogs.of(&cluster, LIMIT).await.unwrap();
+        let boats = catalog.get("example.com", "v1", "boats").unwrap();
         assert!(boats.custom && boats.namespaced && boats.allows(Verb::Watch));
-        assert!(catalog.resolve("example.com", "v2", "boats").is_none());
-        assert_eq!(
-            resolve(&cluster, "example.com", "v1", "boats", LIMIT).await.unwrap().columns[0].name,
-            "Sails"
-        );
+        assert_eq!(boats.short_names, ["bt"]);
+        assert!(catalog.get("example.com", "v2", "boats").is_none());
+        assert_eq!(catalog.versions("example.com", "boats").collect::<Vec<_>>(), ["v1"]);
+        assert_eq!(catalog.types().count(), 1, "what is built in is known without");
+        let twin = catalogs.of(&lab.services.fleet.cluster("b").unwrap(), LIMIT).await.unwrap();
+        assert!(Arc::ptr_eq(&catalog, &twin), "what is the same is kept once");
+        let columns = resolve(&cluster, "example.com", "v1", "boats", LIMIT).await.unwrap();
+        assert_eq!(columns.columns[0].name, "Sails");
 
         lab.member("a").pause().await;
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let later = of(&cluster, LIMIT).await.unwrap();
-        assert_eq!(later.types().len(), catalog.types().len());
-        assert!(later.age() >= Duration::from_secs(60));
+        assert!(Arc::ptr_eq(&catalog, &catalogs.of(&cluster, LIMIT).await.unwrap()));
+        assert!(Arc::ptr_eq(&catalog, &catalogs.kept(&cluster).unwrap().unwrap()));
+        assert!(has_definitions(&cluster));
         assert!(resolve(&cluster, "example.com", "v1", "boats", LIMIT).await.is_some());
         assert!(resolve(&cluster, "example.com", "v1", "cars", LIMIT).await.is_none());
+    }
+
+    fn document(group: &str, version: &str, resource: Value) -> Vec<u8> {
+        let described = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": group},
+            "versions": [{"version": version, "resources": [resource]}]}]});
+        described.to_string().into_bytes()
+    }
+
+    fn resource(plural: &str, kind: &str) -> Value {
+        json!({"resource": plural, "responseKind": {"group": "", "version": "", "kind": kind},
+            "scope": "Namespaced", "singularResource": "", "verbs": ["list", "watch"]})
+    }
+
+    #[test]
+    fn names_that_are_more_than_names_are_none() {
+        let count = |group: &str, version: &str, resource| {
+            Catalog::parse(&document(group, version, resource)).unwrap().types().count()
+        };
+        assert_eq!(count("example.com", "v1", resource("boats", "Boat")), 1);
+        for group in
+            ["", "a/b", "..", "a..b", "a b", "A.com", "-a.com", "a.com\r\nx: y", "é.com", &"a.".repeat(200)]
+        {
+            assert_eq!(count(group, "v1", resource("boats", "Boat")), 0, "{group:?}");
+        }
+        for name in ["", "..", "a.b", "a/b", "a%2Fb", "a\0", "a\n", "Boats", &"a".repeat(64)] {
+            assert_eq!(count("example.com", name, resource("boats", "Boat")), 0, "{name:?}");
+            assert_eq!(count("example.com", "v1", resource(name, "Boat")), 0, "{name:?}");
+        }
+        for kind in ["", "1Boat", "Boat/x", "Bo at", "Boat\u{7f}", &"B".repeat(64)] {
+            assert_eq!(count("example.com", "v1", resource("boats", kind)), 0, "{kind:?}");
+        }
+        let with = |name: &str, value: Value| {
+            let mut resource = resource("boats", "Boat");
+            resource[name] = value;
+            resource
+        };
+        for (name, value) in [
+            ("scope", json!("Planet")),
+            ("verbs", json!(["get", "list"])),
+            ("verbs", json!(null)),
+            ("responseKind", json!(null)),
+            ("responseKind", json!({"group": "other.com", "version": "v1", "kind": "Boat"})),
+        ] {
+            assert_eq!(count("example.com", "v1", with(name, value.clone())), 0, "{name} {value}");
+        }
+        // What is built in stays what it is.
+        assert_eq!(count("apps", "v1", resource("deployments", "Trap")), 0);
+        let many: Vec<String> = (0..100).map(|n| format!("s{n}")).chain(["a/b".into()]).collect();
+        let catalog = document("example.com", "v1", with("shortNames", json!(many)));
+        let catalog = Catalog::parse(&catalog).unwrap();
+        assert_eq!(catalog.types().next().unwrap().short_names.len(), MOST_NAMES);
+    }
+
+    #[test]
+    fn what_is_no_document_or_beyond_all_measure_gives_none() {
+        for other in ["", "{}", "[]", "null", "nonsense", r#"{"kind":"APIGroupList","groups":[]}"#] {
+            assert_eq!(Catalog::parse(other.as_bytes()), Err(Malformed::OfAnotherForm), "{other}");
+        }
+        for wrong in [
+            r#"{"kind":"APIGroupDiscoveryList","items":{"a":1}}"#,
+            r#"{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":7}}]}"#,
+            &format!(r#"{{"kind":"APIGroupDiscoveryList","items":{}"#, "[".repeat(100_000)),
+        ] {
+            assert_eq!(Catalog::parse(wrong.as_bytes()), Err(Malformed::OfAnotherForm));
+        }
+        let empty = r#"{"kind":"APIGroupDiscoveryList","items":null}"#;
+        assert_eq!(Catalog::parse(empty.as_bytes()), Ok(Catalog::default()));
+        assert_eq!(Catalog::parse(&vec![b' '; MOST_BYTES + 1]), Err(Malformed::TooLarge));
+        let resources: Vec<Value> = (0..=MOST_TYPES).map(|n| resource(&format!("r{n}"), "Boat")).collect();
+        let many = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "example.com"},
+            "versions": [{"version": "v1", "resources": resources}]}]});
+        assert_eq!(Catalog::parse(many.to_string().as_bytes()), Err(Malformed::TooMany));
     }
 }

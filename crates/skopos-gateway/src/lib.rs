@@ -17,7 +17,7 @@ mod audit;
 pub mod auth;
 pub mod authz;
 pub mod body;
-pub mod catalog;
+mod catalog;
 pub mod clusters;
 pub mod config;
 mod daemon;

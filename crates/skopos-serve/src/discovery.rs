@@ -31,9 +31,36 @@ pub fn answer(
     Some(respond::bytes(StatusCode::OK, content_type, Bytes::from(document.to_string())))
 }
 
-/// The document at a path, with its content type; `None` for paths that have none.
+/// The document at a path, with its content type; `None` for paths that have none. Of a group's versions the most stable and
+/// then the newest is the preferred one.
 #[must_use]
 pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Option<(&'static str, Value)> {
+    document_in_order(path, accept, &ordered(resources))
+}
+
+/// The same resources, group by group as they appear; the versions of each with the most stable and then the newest first.
+#[must_use]
+pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
+    let mut ordered: Vec<Arc<ResourceType>> = Vec::with_capacity(resources.len());
+    let core = resources.iter().any(|resource| resource.group.is_empty()).then_some("");
+    for group in core.into_iter().chain(groups(resources)) {
+        let mut versions = versions(group, resources);
+        versions.sort_by(|a, b| by_stability(a, b));
+        for version in versions {
+            ordered.extend(resources.iter().filter(|r| r.group == group && r.version == version).cloned());
+        }
+    }
+    ordered
+}
+
+/// As [`document`], with groups and versions in the order in which they appear: of a group's versions the first is the
+/// preferred one.
+#[must_use]
+pub fn document_in_order(
+    path: &str,
+    accept: &str,
+    resources: &[Arc<ResourceType>],
+) -> Option<(&'static str, Value)> {
     let plain = |document: Value| Some(("application/json", document));
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let served = |group: &str, version: &str| {
@@ -97,7 +124,7 @@ fn groups(resources: &[Arc<ResourceType>]) -> Vec<&str> {
     groups
 }
 
-/// The versions of a group, the preferred one first.
+/// The versions of a group, in order of appearance.
 fn versions<'a>(group: &str, resources: &'a [Arc<ResourceType>]) -> Vec<&'a str> {
     let mut versions: Vec<&str> = Vec::new();
     for resource in resources.iter().filter(|r| r.group == group) {
@@ -105,12 +132,12 @@ fn versions<'a>(group: &str, resources: &'a [Arc<ResourceType>]) -> Vec<&'a str>
             versions.push(&resource.version);
         }
     }
-    versions.sort_by(|a, b| by_stability(a, b));
     versions
 }
 
 /// Stable versions before beta before alpha, newer before older, other names last.
-fn by_stability(a: &str, b: &str) -> Ordering {
+#[must_use]
+pub fn by_stability(a: &str, b: &str) -> Ordering {
     let rank = |version: &str| -> Option<(u8, u32, u32)> {
         let rest = version.strip_prefix('v')?;
         let (major, stage, minor) = match rest.find(|c: char| !c.is_ascii_digit()) {
@@ -323,6 +350,18 @@ mod tests {
             get("/api", &format!("{AGGREGATED_V2BETA1},application/json")).unwrap();
         assert_eq!(content_type, AGGREGATED_V2BETA1);
         assert_eq!(document["items"][0]["versions"][0]["resources"][0]["resource"], "bindings");
+    }
+
+    #[test]
+    fn the_preferred_version_is_the_most_stable_or_the_first() {
+        let of = |version: &str| Arc::new(ResourceType::new("demo.example", version, "widgets", "Widget"));
+        let resources = [of("v1beta1"), of("v2"), of("v1")];
+        let preferred = |document: Option<(&str, Value)>| {
+            document.unwrap().1["preferredVersion"]["version"].as_str().map(str::to_owned)
+        };
+        assert_eq!(preferred(document("/apis/demo.example", "", &resources)).as_deref(), Some("v2"));
+        let in_order = document_in_order("/apis/demo.example", "", &resources);
+        assert_eq!(preferred(in_order).as_deref(), Some("v1beta1"));
     }
 
     #[test]

@@ -171,6 +171,11 @@ impl Cluster {
         self.unit.document(request, limit).await
     }
 
+    /// A document that is kept, of whatever age; see [`Document::age`]. Asks nobody, and waits for nothing.
+    pub fn kept_document(&self, request: &DocumentRequest) -> Option<Document> {
+        self.unit.documents.get(request)
+    }
+
     /// All documents that are kept.
     pub fn documents(&self) -> Vec<(DocumentRequest, Document)> {
         self.unit.documents.all()

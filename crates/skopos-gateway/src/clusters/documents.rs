@@ -34,7 +34,8 @@ impl Clusters {
     }
 }
 
-fn answer(document: &Document, known: Option<&HeaderValue>) -> Response {
+/// A document, with its age; without it, where the caller has it already.
+pub(crate) fn answer(document: &Document, known: Option<&HeaderValue>) -> Response {
     let etag = document.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok());
     let unchanged = etag.is_some() && etag.as_ref() == known;
     let mut answer = http::Response::new(match unchanged {

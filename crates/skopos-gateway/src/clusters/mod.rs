@@ -35,6 +35,7 @@ use crate::target::{ResourceTarget, Target};
 
 use self::view::Views;
 
+pub(crate) use self::documents::answer as document_answer;
 pub use self::errors::status_of;
 pub use self::view::Served;
 

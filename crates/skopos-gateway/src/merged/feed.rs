@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skopos::ResourceId;
 use skopos::journal::{ChangeKind, Cursor, JournalError};
 use skopos_fleet::{CachedKind, Cluster, ClusterId, Fleet, FleetChange, FleetError};
 use skopos_wire::RawObject;
@@ -13,12 +12,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::history::History;
+use super::kinds::Shape;
 use super::merger::{Position, Told};
+use super::union;
+use crate::catalog::Catalogs;
 
 /// Feeds the history of one kind until told to stop.
 pub(crate) struct Feed {
     pub(crate) fleet: Fleet,
-    pub(crate) resource: ResourceId,
+    pub(crate) shape: Shape,
+    pub(crate) catalogs: Catalogs,
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
 }
@@ -43,6 +46,9 @@ const START: Duration = Duration::from_secs(30);
 
 /// How long after a failure the next attempt is made, if the member does not change before.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// How many other versions of a resource are told.
+const SAID: usize = 5;
 
 /// How many changes are read in one go.
 const BATCH: usize = 256;
@@ -103,13 +109,37 @@ impl Feed {
         let id = cluster.id();
         let mut states = cluster.states();
         loop {
-            match cluster.kind(&self.resource, START).await {
-                Ok(kind) => self.read(id, &kind, opening).await,
-                Err(error) => self.absences.set(id, Absence::of(&error)),
+            match self.look(&cluster).await {
+                Ok(()) => match cluster.kind(&self.shape.resource, START).await {
+                    Ok(kind) => self.read(id, &kind, opening).await,
+                    Err(error) => self.absences.set(id, Absence::of(&error)),
+                },
+                Err(absence) => self.absences.set(id, absence),
             }
             opening.settled(id);
             // Sooner when the member stands otherwise.
             let _ = tokio::time::timeout(RETRY, states.changed()).await;
+        }
+    }
+
+    /// Whether the member serves the kind, as far as its discovery says: nobody is asked for what it does not have.
+    async fn look(&self, cluster: &Cluster) -> Result<(), Absence> {
+        let Shape { resource, namespaced, custom: true } = &self.shape else { return Ok(()) };
+        let catalog = self.catalogs.of(cluster, START).await.map_err(Absence::Because)?;
+        if let Some(own) = catalog.get(&resource.group, &resource.version, &resource.plural) {
+            return match own.kind == resource.kind && own.namespaced == *namespaced {
+                true => Ok(()),
+                false => Err(Absence::Because(union::describe(own).into())),
+            };
+        }
+        let others: Vec<&str> = catalog.versions(&resource.group, &resource.plural).take(SAID).collect();
+        match others.is_empty() {
+            true => Err(Absence::NotServed),
+            false => {
+                let why =
+                    format!("it has {}.{} in {} only", resource.plural, resource.group, others.join(", "));
+                Err(Absence::Because(why.into()))
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos::ResourceId;
 use skopos_fleet::{CachedKind, Fleet};
-use skopos_serve::WindowOptions;
+use skopos_serve::{ResourceType, WindowOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,6 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::feed::{Absences, Feed};
 use super::history::History;
 use super::restart::Standing;
+use crate::catalog::Catalogs;
+use crate::fleet::resource_id;
 
 /// What a merged view keeps, and where it writes what the next process needs.
 #[derive(Clone, Debug)]
@@ -30,6 +32,15 @@ pub struct KindsOptions {
     pub window: WindowOptions,
 }
 
+/// A kind, as a merged view takes it from the members.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    pub(crate) resource: ResourceId,
+    pub(crate) namespaced: bool,
+    /// Not built in: each member is asked first whether it has it, and as this.
+    pub(crate) custom: bool,
+}
+
 /// The merged view of one kind.
 pub(crate) struct Kind {
     pub(crate) history: Arc<History>,
@@ -40,14 +51,18 @@ pub(crate) struct Kind {
 
 pub(crate) struct Kinds {
     fleet: Fleet,
+    catalogs: Catalogs,
     options: KindsOptions,
-    running: Mutex<HashMap<ResourceId, Arc<Kind>>>,
+    running: Mutex<HashMap<Shape, Arc<Kind>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 /// How often it is looked whether everything was told.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The longest name of a restart file, which file systems bound.
+const MOST_NAME: usize = 240;
 
 /// How often restart files are written, if there is something new.
 const WRITE: Duration = Duration::from_secs(1);
@@ -60,27 +75,36 @@ impl Default for KindsOptions {
     }
 }
 
+// === impl Shape ===
+
+impl Shape {
+    pub(crate) fn of(resource: &ResourceType) -> Self {
+        let (namespaced, custom) = (resource.namespaced, resource.custom);
+        Self { resource: resource_id(resource), namespaced, custom }
+    }
+}
+
 // === impl Kinds ===
 
 impl Kinds {
-    pub(crate) fn new(fleet: Fleet, options: KindsOptions) -> Self {
+    pub(crate) fn new(fleet: Fleet, catalogs: Catalogs, options: KindsOptions) -> Self {
         let stop = CancellationToken::new();
-        Self { fleet, options, running: Mutex::default(), stop, tasks: TaskTracker::new() }
+        Self { fleet, catalogs, options, running: Mutex::default(), stop, tasks: TaskTracker::new() }
     }
 
     /// The merged view of a kind: started now, if it is not there.
-    pub(crate) async fn get(&self, resource: &ResourceId) -> Arc<Kind> {
-        if let Some(kind) = self.find(resource) {
+    pub(crate) async fn get(&self, shape: &Shape) -> Arc<Kind> {
+        if let Some(kind) = self.find(shape) {
             return kind;
         }
-        let file = self.file(resource);
+        let file = self.file(shape);
         let past = match &file {
             Some(file) => file.read().await,
             None => None,
         };
         let mut running = self.running.lock();
         // Somebody else may have been faster.
-        if let Some(kind) = running.get(resource) {
+        if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
         let history = Arc::new(History::new(past, self.options.window.clone(), Timestamp::now));
@@ -94,7 +118,8 @@ impl Kinds {
         });
         let feed = Feed {
             fleet: self.fleet.clone(),
-            resource: resource.clone(),
+            shape: shape.clone(),
+            catalogs: self.catalogs.clone(),
             history: history.clone(),
             absences,
         };
@@ -108,7 +133,7 @@ impl Kinds {
             tokio::join!(feed.run(stop.clone()), keeping);
             history.window().close_watches();
         });
-        running.insert(resource.clone(), kind.clone());
+        running.insert(shape.clone(), kind.clone());
         kind
     }
 
@@ -129,10 +154,12 @@ impl Kinds {
     fn is_settled(&self) -> bool {
         let members = self.fleet.members();
         let running = self.running.lock();
-        running.iter().all(|(resource, kind)| {
+        running.iter().all(|(shape, kind)| {
             let standing = kind.history.standing();
-            members.values().all(|cluster| {
-                let held = cluster.cached(resource).filter(CachedKind::has_content);
+            // Of those of which nothing is taken, nothing is told.
+            let mut taken = members.values().filter(|cluster| kind.absences.of(cluster.id()).is_none());
+            taken.all(|cluster| {
+                let held = cluster.cached(&shape.resource).filter(CachedKind::has_content);
                 let held = held.map(|held| held.informer().snapshot().resource_version().clone());
                 held.is_none_or(|held| standing.members.get(cluster.id()).is_some_and(|told| told.to == held))
             })
@@ -145,11 +172,11 @@ impl Kinds {
         timeout(limit, self.tasks.wait()).await.is_ok()
     }
 
-    fn find(&self, resource: &ResourceId) -> Option<Arc<Kind>> {
+    fn find(&self, shape: &Shape) -> Option<Arc<Kind>> {
         let mut running = self.running.lock();
         running.retain(|own, kind| {
             // Each watch holds the kind.
-            let idle = own != resource
+            let idle = own != shape
                 && Arc::strong_count(kind) == 1
                 && kind.used.lock().elapsed() > self.options.idle_stop;
             if idle {
@@ -157,16 +184,22 @@ impl Kinds {
             }
             !idle
         });
-        let kind = running.get(resource)?;
+        let kind = running.get(shape)?;
         *kind.used.lock() = Instant::now();
         Some(kind.clone())
     }
 
-    fn file(&self, resource: &ResourceId) -> Option<RestartFile> {
+    fn file(&self, shape: &Shape) -> Option<RestartFile> {
         let folder = self.options.folder.as_ref()?;
+        let Shape { resource, namespaced, custom } = shape;
         let group = if resource.group.is_empty() { "core" } else { &resource.group };
-        let name = format!("{group}.{}.{}", resource.version, resource.plural);
-        let safe = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
+        let mut name = format!("{group}.{}.{}", resource.version, resource.plural);
+        // What is built in is one thing; others may be two in two clusters, with a history for each.
+        if *custom {
+            name = format!("{name}.{}.{}", resource.kind, if *namespaced { "namespaced" } else { "cluster" });
+        }
+        let safe = name.len() <= MOST_NAME
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
         safe.then(|| RestartFile { path: folder.join(format!("{name}.merged")), kind: name })
     }
 }

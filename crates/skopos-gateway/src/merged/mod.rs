@@ -13,6 +13,8 @@
 //! | `feed` | one task per member, from its journal into the history |
 //! | `history` | the history, shared between feed and readers |
 //! | `item`, `render`, `source` | what lists and watches of `skopos-serve` see of it |
+//! | `union` | what the clusters serve beside the built-in kinds, as one; pure |
+//! | `openapi` | the same for the documents of OpenAPI |
 //! | `route`, `standing` | who asks for what of which clusters; who is missing, old, not shown |
 //! | `guard`, `sights`, `seal` | watches that have to end, rights that changed, tokens that nobody else can have written |
 //!
@@ -20,6 +22,15 @@
 //! add parameters, `labelSelector=skopos.dev/cluster=a`. A list is sorted by cluster, namespace and name. A cluster that has
 //! nothing to show yet is waited for as long as `cache.memberDeadline`; then the list says that it is missing, in a `Warning`
 //! header and in the annotation `skopos.dev/missing` of its metadata. `skopos.dev/stale` and `skopos.dev/denied` say the rest.
+//!
+//! # Which kinds
+//!
+//! The built-in ones, of which nobody says what they are, and whatever else the clusters that a caller may read say in their
+//! discovery documents that they serve. Where they differ in kind or scope, most of them decide; the others are named as
+//! missing, and so is a cluster that has a resource in other versions only, and one whose documents cannot be had. A cluster
+//! that has no such resource has nothing to show, and is not missing. When it gets one, its objects come into open watches as
+//! those of any cluster that comes, within [`document_age`](skopos_fleet::ClusterOptions::document_age) and some seconds.
+//! Columns of tables are those of the definition in the first cluster, by name, that has one in memory.
 //!
 //! # The merged resourceVersion
 //!
@@ -59,6 +70,7 @@ mod mark;
 mod merger;
 #[cfg(test)]
 mod noninterference_tests;
+mod openapi;
 mod render;
 mod restart;
 mod route;
@@ -68,6 +80,7 @@ mod source;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod union;
 
 pub use kinds::KindsOptions;
 pub use mark::Mark;

@@ -15,7 +15,7 @@ use crate::testing::{Lab, told};
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const NAMESPACES: [&str; 3] = ["red", "green", "blue"];
-const KINDS: [&str; 2] = ["pods", "configmaps"];
+const KINDS: [&str; 3] = ["pods", "configmaps", "gadgets"];
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 /// A label of clusters.
 const ENVS: [&str; 2] = ["prod", "test"];
@@ -91,7 +91,8 @@ impl Twins {
                 }
             }
         }
-        let worlds = [World::new(), World::new()];
+        let worlds =
+            [World::new(&closed, |_| true), World::new(&closed, |cluster| !closed.contains(cluster))];
         let mut twins = Self { worlds, hidden, closed, random, compared: 0, shown: 0 };
         twins.grant();
         for cluster in CLUSTERS {
@@ -185,11 +186,14 @@ impl Twins {
         let server = self.any(&["clusters", "fleet", "fleet"]);
         let place = if server == "fleet" { "/fleet".to_owned() } else { format!("/clusters/{cluster}") };
         let named = !namespace.is_empty() && self.random.u8(..4) == 0;
+        let api = if kind == "gadgets" { "apis/x.example/v1" } else { "api/v1" };
+        let described = server == "fleet" && self.random.u8(..8) == 0;
         let mut path = match namespace {
-            "" => format!("{place}/api/v1/{kind}"),
-            namespace => format!("{place}/api/v1/namespaces/{namespace}/{kind}"),
+            _ if described => format!("{place}/apis{}", self.any(&["", "/x.example", "/x.example/v1"])),
+            "" => format!("{place}/{api}/{kind}"),
+            namespace => format!("{place}/{api}/namespaces/{namespace}/{kind}"),
         };
-        if named {
+        if named && !described {
             path.push_str(self.any(&["/x", "/y", "/none"]));
         }
         let mut query = self.any(&[
@@ -211,7 +215,7 @@ impl Twins {
             "continue=nonsense",
         ]);
         // Versions of a member count what happens in all of it, here as there: the exact state of one may be gone sooner.
-        if named || server == "clusters" && query.contains("Exact") {
+        if named || described || server == "clusters" && query.contains("Exact") {
             query = "";
         }
         let clusters = self.any(&[
@@ -268,7 +272,8 @@ impl Twins {
 // === impl World ===
 
 impl World {
-    fn new() -> Self {
+    /// Gadgets are defined in some clusters. Descriptions of those may be read of which anything may ever be.
+    fn new(closed: &BTreeSet<&str>, defined: impl Fn(&str) -> bool) -> Self {
         let lab = Lab::guarded(&CLUSTERS, |_| {});
         for user in USERS {
             lab.admit(&format!("t-{user}"), user);
@@ -280,12 +285,16 @@ impl World {
                     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
                 lab.member(cluster).create(object).unwrap();
             }
-            let known = rights.clone();
+            if defined(cluster) {
+                lab.member(cluster).create(gadgets()).unwrap();
+            }
+            let (known, open) = (rights.clone(), !closed.contains(cluster));
             lab.member(cluster).auth().answer_reviews(move |asked| {
-                known.lock().iter().any(|(user, verb, (of, kind, namespace))| {
-                    (*user, *verb, *kind, *of) == (&asked.user, &asked.verb, &asked.resource, cluster)
-                        && (namespace.is_empty() || *namespace == asked.namespace)
-                })
+                !asked.path.is_empty() && open
+                    || known.lock().iter().any(|(user, verb, (of, kind, namespace))| {
+                        (*user, *verb, *kind, *of) == (&asked.user, &asked.verb, &asked.resource, cluster)
+                            && (namespace.is_empty() || *namespace == asked.namespace)
+                    })
             });
         }
         Self { lab, rights, tokens: BTreeMap::new(), versions: BTreeMap::new() }
@@ -303,6 +312,8 @@ impl World {
         let object = match kind {
             "pods" => json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
                 "spec": {"containers": [{"name": "c", "image": canary}]}}),
+            "gadgets" => json!({"apiVersion": "x.example/v1", "kind": "Gadget", "metadata": metadata,
+                "spec": {"of": canary}}),
             _ => json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata,
                 "data": {"k": canary.repeat(800)}}),
         };
@@ -334,8 +345,10 @@ impl World {
             }
             None => text.push_str(std::str::from_utf8(&answer.body).unwrap()),
         }
+        // What is no JSON is a text, such as that of a 404.
+        let values = serde_json::Deserializer::from_str(&text).into_iter();
         let mut body: Vec<Value> =
-            serde_json::Deserializer::from_str(&text).into_iter().map(Result::unwrap).collect();
+            values.map(|value| value.unwrap_or_else(|_| text.clone().into())).collect();
         for value in &body {
             let metadata = &value["metadata"];
             let given = (question.user, question.server);
@@ -356,6 +369,15 @@ impl World {
         headers.sort();
         (Seen { code: answer.code, headers, body, took }, text)
     }
+}
+
+fn gadgets() -> Value {
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.x.example"},
+        "spec": {"group": "x.example", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                "additionalPrinterColumns": [{"name": "Of", "type": "string", "jsonPath": ".spec.of"}]}]}})
 }
 
 /// Takes the server's own numbers out.

@@ -4,24 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::{StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{HeaderMap, Method, StatusCode, header};
-use skopos::{LabelSelector, ResourceId};
-use skopos_fleet::{Cluster, ClusterId};
+use skopos::LabelSelector;
+use skopos_fleet::{Cluster, ClusterId, DocumentRequest};
 use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOptions, discovery};
 use skopos_wire::{GroupResource, Status};
 use tokio::time::timeout;
 
 use super::guard::{Guard, Sight};
 use super::item::MergedItem;
-use super::kinds::{Kind, Kinds, KindsOptions};
+use super::kinds::{Kind, Kinds, KindsOptions, Shape};
 use super::mark::Mark;
 use super::merger::Resume;
+use super::openapi::{self, Index};
 use super::seal::SealKey;
 use super::sights::{Question, Sights};
 use super::source::MergedSource;
 use super::standing::{Clusters, Wanted};
+use super::union::{self, Offer};
 use crate::authz::{Attributes, Decision};
+use crate::catalog::{self, Catalog, Catalogs};
+use crate::clusters::{document_answer, status_of};
 use crate::ending::{ending, error_event};
 use crate::headers::{Stamp, stamp};
 use crate::query::Query;
@@ -36,6 +40,7 @@ pub struct Merged {
     services: Services,
     kinds: Arc<Kinds>,
     registry: Arc<Registry>,
+    catalogs: Catalogs,
     sights: Arc<Sights>,
     key: SealKey,
     /// Of which compressed lists are made.
@@ -57,6 +62,9 @@ struct Scope {
 /// The most that is kept of compressed objects, with the objects that would be gone otherwise.
 const MAX_BLOCK_BYTES: usize = 256 << 20;
 
+/// How many clusters are asked for the columns of a table.
+const DEFINITIONS: u32 = 3;
+
 /// How many clusters are asked at the same time whether a caller may read them.
 const REVIEWS: usize = 64;
 
@@ -66,10 +74,11 @@ impl Merged {
     /// Over all clusters of these services. Feeds run until [`Merged::shutdown`].
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
-        let kinds = Arc::new(Kinds::new(services.fleet.clone(), options));
+        let catalogs = Catalogs::new(services.fleet.clone());
+        let kinds = Arc::new(Kinds::new(services.fleet.clone(), catalogs.clone(), options));
         let registry = Arc::new(Registry::builtin());
         let blocks = BlockCache::new(MAX_BLOCK_BYTES).blocks();
-        Self { services, kinds, registry, sights: Arc::default(), key: SealKey::random(), blocks }
+        Self { services, kinds, registry, catalogs, sights: Arc::default(), key: SealKey::random(), blocks }
     }
 
     /// The same with other services: what runs goes on.
@@ -105,13 +114,19 @@ impl Merged {
         let target = Target::parse(&call.method, &call.path, &call.query)?;
         audited.what = target.attributes().to_string().into();
         match target {
-            Target::Path(_) => self.discovery(call),
+            Target::Path(what) => self.describe(call, &what, audited).await,
             Target::Resource(target) => self.resource(call, &target, audited).await,
         }
     }
 
-    /// What there is to read. Nothing in it is any cluster's.
-    fn discovery(&self, call: &Call) -> Result<Response, Status> {
+    /// What there is to read: the built-in kinds, in which nothing is any cluster's, and what is served beside them by the
+    /// clusters of which the caller may read such a document.
+    async fn describe(
+        &self,
+        call: &Call,
+        what: &Attributes,
+        audited: &mut Audited,
+    ) -> Result<Response, Status> {
         let path = call.path.to_string();
         if path == "/version" {
             let version = serde_json::json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0+skopos",
@@ -119,13 +134,32 @@ impl Merged {
                 "platform": ""});
             return Ok(response::bytes(StatusCode::OK, "application/json", version.to_string().into()));
         }
+        if openapi::is_below(&path) {
+            let scope = self.scope(call, what).await?;
+            return self.openapi(call, &path, &scope.seen).await;
+        }
+        let mut types: Vec<Arc<ResourceType>> = discovery::ordered(&self.registry.all());
+        let mut standing = Clusters::default();
+        if path == "/" || path == "/apis" || path.starts_with("/apis/") {
+            let scope = self.scope(call, what).await?;
+            if let Some(decision) = scope.decision.as_ref().filter(|decision| decision.allowed) {
+                *audited = std::mem::take(audited).decided(decision);
+            }
+            let (offers, unknown) = self.offers(&scope.seen).await;
+            let united = union::unite(&offers);
+            types.extend(united.types);
+            standing.missing = unknown;
+            standing.missing.extend(united.otherwise);
+            standing.denied = scope.denied;
+        }
+        types.retain(|resource| self.keeps(&resource.group, &resource.plural));
         let accept =
             call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let types: Vec<Arc<ResourceType>> =
-            self.registry.all().iter().filter(|resource| self.keeps(resource)).cloned().collect();
         let (content_type, document) =
-            discovery::document(&path, accept, &types).ok_or_else(Status::resource_not_served)?;
-        Ok(response::bytes(StatusCode::OK, content_type, document.to_string().into()))
+            discovery::document_in_order(&path, accept, &types).ok_or_else(Status::resource_not_served)?;
+        let mut answer = response::bytes(StatusCode::OK, content_type, document.to_string().into());
+        standing.warn(answer.headers_mut());
+        Ok(answer)
     }
 
     async fn resource(
@@ -135,12 +169,11 @@ impl Merged {
         audited: &mut Audited,
     ) -> Result<Response, Status> {
         let what = &target.attributes;
-        let resource = self.registry.resolve(&what.group, &what.version, &what.resource);
-        let resource = resource.ok_or_else(Status::resource_not_served)?;
         if !what.subresource.is_empty() {
             return Err(Status::resource_not_served());
         }
-        if !self.keeps(&resource) {
+        let builtin = self.registry.resolve(&what.group, &what.version, &what.resource);
+        if !self.keeps(&what.group, &what.resource) {
             let why = "this kind is not kept in memory, so there is no merged view of it: ask one cluster";
             return Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why));
         }
@@ -151,18 +184,17 @@ impl Merged {
                 return Err(what.forbidden(&call.identity, decision));
             }
         }
-        let id = ResourceId {
-            group: resource.group.clone(),
-            version: resource.version.clone(),
-            plural: resource.plural.clone(),
-            kind: resource.kind.clone(),
+        let resource = match builtin {
+            Some(builtin) => builtin,
+            None => self.custom(call, what, &scope.seen).await?,
         };
-        let kind = self.kinds.get(&id).await;
+        let shape = Shape::of(&resource);
+        let kind = self.kinds.get(&shape).await;
         // The first read of a kind starts it everywhere; whoever has not answered by then is named.
         if timeout(self.services.config.cache.member_deadline.0, kind.history.opened()).await.is_err() {
             kind.history.open();
         }
-        let read = Read { merged: self, call, target, resource: &resource, scope, kind, id };
+        let read = Read { merged: self, call, target, resource: &resource, scope, kind, shape };
         let answer = match what.verb.as_str() {
             "watch" => read.watch().await,
             "list" => read.list().await,
@@ -171,12 +203,116 @@ impl Merged {
         Ok(answer)
     }
 
+    /// A kind that is not built in, as most of these clusters have it.
+    ///
+    /// What is known of them is enough: nobody waits for one that is slow to say what it said before. Only what none of them
+    /// is known to have is asked for.
+    async fn custom(
+        &self,
+        call: &Call,
+        what: &Attributes,
+        seen: &[Cluster],
+    ) -> Result<Arc<ResourceType>, Status> {
+        let elect = |offers: &[Offer]| union::elect(offers, &what.group, &what.version, &what.resource);
+        let kept = seen.iter().filter_map(|cluster| Some(offer(cluster, self.catalogs.kept(cluster)?.ok()?)));
+        let found = match elect(&kept.collect::<Vec<_>>()) {
+            Some(found) => found,
+            None => {
+                let (offers, unknown) = self.offers(seen).await;
+                elect(&offers).ok_or_else(|| not_served(&unknown))?
+            }
+        };
+        Ok(match wants_table(&call.headers) {
+            true => self.with_columns(found, seen).await,
+            false => found,
+        })
+    }
+
+    /// What these clusters serve beside the built-in kinds, and of which of them that is not known, and why.
+    async fn offers(&self, seen: &[Cluster]) -> (Vec<Offer>, Vec<(ClusterId, String)>) {
+        let limit = self.services.config.cache.member_deadline.0;
+        let asked = self.ask(seen, |cluster| {
+            let catalogs = self.catalogs.clone();
+            async move { catalogs.of(&cluster, limit).await }.boxed()
+        });
+        let asked = asked.await;
+        let (mut offers, mut unknown) = (Vec::with_capacity(asked.len()), Vec::new());
+        for (cluster, catalog) in asked {
+            let catalog = catalog.or_else(|| self.catalogs.kept(&cluster));
+            match catalog.unwrap_or_else(|| Err("its discovery takes too long".into())) {
+                Ok(catalog) => offers.push(offer(&cluster, catalog)),
+                Err(why) => unknown.push((cluster.id().clone(), why.to_string())),
+            }
+        }
+        (offers, unknown)
+    }
+
+    /// The index of the documents of these clusters' OpenAPI, or one of them, from a cluster that has it.
+    async fn openapi(&self, call: &Call, path: &str, seen: &[Cluster]) -> Result<Response, Status> {
+        let limit = self.services.config.cache.member_deadline.0;
+        let request = openapi::request().ok_or_else(Status::resource_not_served)?;
+        let asked = self.ask(seen, |cluster| {
+            let request = request.clone();
+            async move { cluster.document(&request, limit).await.ok() }.boxed()
+        });
+        let asked = asked.await;
+        let index = |(cluster, document): (Cluster, Option<Option<skopos_fleet::Document>>)| {
+            Some((cluster, Index::parse(&document??.body)?))
+        };
+        let indexes: Vec<(Cluster, Index)> = asked.into_iter().filter_map(index).collect();
+        let Some(name) = openapi::name_of(path) else {
+            let united = openapi::united(&indexes);
+            return Ok(response::bytes(StatusCode::OK, "application/json", united.into()));
+        };
+        let (cluster, address) = openapi::elect(&indexes, name).ok_or_else(Status::resource_not_served)?;
+        let accept = call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+        let request = DocumentRequest::new(address, accept).ok_or_else(Status::resource_not_served)?;
+        let document = cluster.document(&request, limit).await.map_err(|error| status_of(&error))?;
+        Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
+    }
+
+    /// Asks these clusters, all of them at the same time; `None` for those that have not answered within the deadline for
+    /// members.
+    fn ask<T: Send + 'static>(
+        &self,
+        seen: &[Cluster],
+        question: impl Fn(Cluster) -> BoxFuture<'static, T>,
+    ) -> BoxFuture<'static, Vec<(Cluster, Option<T>)>> {
+        let until = tokio::time::Instant::now() + self.services.config.cache.member_deadline.0;
+        let asked = seen.iter().cloned().map(|cluster| {
+            let answer = tokio::time::timeout_at(until, question(cluster.clone()));
+            async move { (cluster, answer.await.ok()) }.boxed()
+        });
+        let asked: Vec<BoxFuture<'static, _>> = asked.collect();
+        stream::iter(asked).buffered(REVIEWS).collect().boxed()
+    }
+
+    /// The same with the columns that its definition asks for: that of the first of these clusters that has one in memory,
+    /// or gives it in time.
+    async fn with_columns(&self, resource: Arc<ResourceType>, seen: &[Cluster]) -> Arc<ResourceType> {
+        let ResourceType { group, version, plural, .. } = &*resource;
+        let has = |cluster: &&Cluster| {
+            let catalog = self.catalogs.kept(cluster).and_then(Result::ok);
+            let own = catalog.as_ref().and_then(|catalog| catalog.get(group, version, plural));
+            own.is_some_and(|own| union::is_same(own, &resource))
+        };
+        let mut holders: Vec<&Cluster> = seen.iter().filter(has).collect();
+        holders.sort_by_key(|cluster| !catalog::has_definitions(cluster));
+        let each = self.services.config.cache.member_deadline.0 / DEFINITIONS;
+        for cluster in holders.into_iter().take(DEFINITIONS as usize) {
+            let defined = catalog::resolve(cluster, group, version, plural, each).await;
+            if let Some(defined) = defined.filter(|defined| union::is_same(defined, &resource)) {
+                return defined;
+            }
+        }
+        resource
+    }
+
     /// Whether objects of this kind may be in memory.
-    fn keeps(&self, resource: &ResourceType) -> bool {
+    fn keeps(&self, group: &str, plural: &str) -> bool {
         let cache = &self.services.config.cache;
-        let secret = resource.group.is_empty() && resource.plural == "secrets";
-        let named =
-            |kind: &crate::config::Kind| kind.group == resource.group && kind.resource == resource.plural;
+        let secret = group.is_empty() && plural == "secrets";
+        let named = |kind: &crate::config::Kind| kind.group == group && kind.resource == plural;
         (!secret || cache.secrets) && !cache.never.iter().any(named)
     }
 
@@ -239,7 +375,7 @@ struct Read<'a> {
     resource: &'a Arc<ResourceType>,
     scope: Scope,
     kind: Arc<Kind>,
-    id: ResourceId,
+    shape: Shape,
 }
 
 impl Read<'_> {
@@ -438,7 +574,8 @@ impl Read<'_> {
         let view = self.kind.history.view(false);
         let max_age = self.merged.services.config.cache.max_age.0;
         let seen = self.scope.seen.iter();
-        let mut standing = Clusters::look(seen, &self.id, &view.roster, &self.kind.absences, max_age);
+        let mut standing =
+            Clusters::look(seen, &self.shape.resource, &view.roster, &self.kind.absences, max_age);
         standing.denied = self.scope.denied.clone();
         standing
     }
@@ -463,6 +600,20 @@ fn wanted(query: &Query) -> Result<Wanted, Status> {
     let labels = LabelSelector::parse(selector)
         .map_err(|error| Status::bad_request(format!("clusterSelector: {error}")))?;
     Ok(Wanted { names, labels })
+}
+
+fn offer(cluster: &Cluster, catalog: Arc<Catalog>) -> Offer {
+    Offer { cluster: cluster.id().clone(), catalog }
+}
+
+/// 404, as API servers say it; with the first cluster of which nothing is known.
+fn not_served(unknown: &[(ClusterId, String)]) -> Status {
+    let mut status = Status::resource_not_served();
+    if let Some((id, why)) = unknown.first() {
+        status.message =
+            format!("{} in the clusters that are known; nothing is known of {id}: {why}", status.message);
+    }
+    status
 }
 
 fn wants_table(headers: &HeaderMap) -> bool {

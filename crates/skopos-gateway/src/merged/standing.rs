@@ -54,6 +54,12 @@ impl Clusters {
                 }
                 continue;
             }
+            // Its server does not have the kind any more, and all objects were told to be deleted before that.
+            let refused = cluster.cached(resource).and_then(|kind| kind.refusal());
+            let empty = roster.get(id).is_some_and(|member| member.contents.len() == 0);
+            if empty && refused.is_some_and(|(code, _)| code == 404) {
+                continue;
+            }
             found.judge(cluster, resource, max_age);
         }
         found

@@ -27,6 +27,8 @@ use crate::response::{Response, ResponseBody};
 use crate::route::{Call, Route as _};
 use crate::services::Services;
 
+mod custom;
+
 /// Some clusters and the merged view of them.
 struct Bed {
     servers: BTreeMap<&'static str, TestServer>,
@@ -148,7 +150,11 @@ impl Bed {
     }
 
     async fn watch(&self, query: &str) -> Watch {
-        let answer = self.answer(&format!("{PODS}?watch=1&{query}"), "application/json").await;
+        self.watch_of(PODS, query).await
+    }
+
+    async fn watch_of(&self, path: &str, query: &str) -> Watch {
+        let answer = self.answer(&format!("{path}?watch=1&{query}"), "application/json").await;
         assert_eq!(answer.status(), 200);
         Watch { body: answer.into_body(), buffer: Vec::new() }
     }

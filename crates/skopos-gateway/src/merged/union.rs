@@ -1,0 +1,217 @@
+//! What several clusters serve, as one: pure.
+//!
+//! Where they differ, most clusters decide, and between as many the first by name: so nobody who joins the fleet changes by
+//! that what the others are asked for. Those that serve it otherwise are named, and nothing of theirs is shown.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use skopos_fleet::ClusterId;
+use skopos_serve::{ResourceType, discovery};
+
+use crate::catalog::Catalog;
+
+/// What one cluster serves beside the built-in kinds.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) cluster: ClusterId,
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+/// What all of them serve.
+#[derive(Debug, Default)]
+pub(crate) struct Union {
+    /// In discovery's order: groups and versions that most clusters have come first.
+    pub(crate) types: Vec<Arc<ResourceType>>,
+    /// Who serves something otherwise than it is shown, and how.
+    pub(crate) otherwise: Vec<(ClusterId, String)>,
+}
+
+/// How many differences are told.
+const MOST_TOLD: usize = 100;
+
+/// The resource as most of them have it; `None` if none has it. `offers` are in the order of the clusters' names.
+pub(crate) fn elect(offers: &[Offer], group: &str, version: &str, plural: &str) -> Option<Arc<ResourceType>> {
+    let mut ballot = Ballot::default();
+    for (offer, weight) in distinct(offers) {
+        if let Some(resource) = offer.catalog.get(group, version, plural) {
+            ballot.cast(resource, weight);
+        }
+    }
+    ballot.winner().cloned()
+}
+
+/// Everything that any of them has. `offers` are in the order of the clusters' names.
+pub(crate) fn unite(offers: &[Offer]) -> Union {
+    let mut ballots: BTreeMap<(&str, &str, &str), Ballot<'_>> = BTreeMap::new();
+    // How many clusters have anything of a group; of a version of it.
+    let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut versions: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (offer, weight) in distinct(offers) {
+        let (mut own_groups, mut own_versions) = (BTreeSet::new(), BTreeSet::new());
+        for resource in offer.catalog.types() {
+            let (group, version) = (resource.group.as_str(), resource.version.as_str());
+            ballots.entry((group, version, &resource.plural)).or_default().cast(resource, weight);
+            own_groups.insert(group);
+            own_versions.insert((group, version));
+        }
+        own_groups.into_iter().for_each(|group| *groups.entry(group).or_default() += weight);
+        own_versions.into_iter().for_each(|version| *versions.entry(version).or_default() += weight);
+    }
+    let mut types: Vec<&Arc<ResourceType>> = ballots.values().filter_map(Ballot::winner).collect();
+    let place = |resource: &ResourceType| {
+        let (group, version) = (resource.group.as_str(), resource.version.as_str());
+        (groups.get(group).copied().unwrap_or_default(), versions.get(&(group, version)).copied())
+    };
+    types.sort_by(|a, b| {
+        let (of_a, of_b) = (place(a), place(b));
+        (Reverse(of_a.0), &a.group, Reverse(of_a.1))
+            .cmp(&(Reverse(of_b.0), &b.group, Reverse(of_b.1)))
+            .then_with(|| discovery::by_stability(&a.version, &b.version))
+            .then_with(|| a.plural.cmp(&b.plural))
+    });
+    let contested = ballots.values().filter(|ballot| ballot.is_contested()).filter_map(Ballot::winner);
+    let otherwise = contested.flat_map(|winner| {
+        offers.iter().filter_map(|offer| {
+            let own = offer.catalog.get(&winner.group, &winner.version, &winner.plural)?;
+            (!is_same(own, winner)).then(|| (offer.cluster.clone(), describe(own)))
+        })
+    });
+    Union { otherwise: otherwise.take(MOST_TOLD).collect(), types: types.into_iter().cloned().collect() }
+}
+
+/// Whether objects of both are of one kind, and lie in namespaces or not.
+pub(crate) fn is_same(a: &ResourceType, b: &ResourceType) -> bool {
+    (&a.kind, a.namespaced) == (&b.kind, b.namespaced)
+}
+
+/// How it is served, for people.
+pub(crate) fn describe(resource: &ResourceType) -> String {
+    let scope = if resource.namespaced { "in namespaces" } else { "outside of namespaces" };
+    format!(
+        "its {} of {} are of kind {}, {scope}: not merged with those of other clusters",
+        resource.group_resource(),
+        resource.version,
+        resource.kind
+    )
+}
+
+/// Clusters that serve the same are asked once: the first of them, and how many they are.
+fn distinct(offers: &[Offer]) -> Vec<(&Offer, usize)> {
+    let mut places: BTreeMap<*const Catalog, usize> = BTreeMap::new();
+    let mut distinct: Vec<(&Offer, usize)> = Vec::new();
+    for offer in offers {
+        match places.entry(Arc::as_ptr(&offer.catalog)) {
+            std::collections::btree_map::Entry::Occupied(place) => {
+                if let Some((_, weight)) = distinct.get_mut(*place.get()) {
+                    *weight += 1;
+                }
+            }
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(distinct.len());
+                distinct.push((offer, 1));
+            }
+        }
+    }
+    distinct
+}
+
+/// The ways in which clusters serve one resource, in the order of their names, and how many do.
+#[derive(Debug, Default)]
+struct Ballot<'a> {
+    ways: Vec<(&'a Arc<ResourceType>, usize)>,
+}
+
+// === impl Ballot ===
+
+impl<'a> Ballot<'a> {
+    fn cast(&mut self, resource: &'a Arc<ResourceType>, weight: usize) {
+        match self.ways.iter_mut().find(|(way, _)| *way == resource) {
+            Some((_, count)) => *count += weight,
+            None => self.ways.push((resource, weight)),
+        }
+    }
+
+    /// Kind and scope as most have it; of those the names as most have them.
+    fn winner(&self) -> Option<&'a Arc<ResourceType>> {
+        let votes = |way: &ResourceType| -> usize {
+            self.ways.iter().filter(|(other, _)| is_same(way, other)).map(|(_, count)| count).sum()
+        };
+        // The first of the greatest.
+        let ways = self.ways.iter().rev();
+        ways.max_by_key(|(way, count)| (votes(way), *count)).map(|(way, _)| *way)
+    }
+
+    fn is_contested(&self) -> bool {
+        self.ways.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if !is_same(a, b)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A cluster that serves these: group, version, plural, kind, scope.
+    fn offer(cluster: &str, all: &[(&str, &str, &str, &str, &str)]) -> Offer {
+        let items: Vec<Value> = all
+            .iter()
+            .map(|(group, version, plural, kind, scope)| {
+                let resource = json!({"resource": plural, "responseKind": {"kind": kind}, "scope": scope,
+                    "verbs": ["list", "watch"]});
+                json!({"metadata": {"name": group}, "versions": [{"version": version, "resources": [resource]}]})
+            })
+            .collect();
+        let document = json!({"kind": "APIGroupDiscoveryList", "items": items}).to_string();
+        let catalog = Arc::new(Catalog::parse(document.as_bytes()).unwrap());
+        assert_eq!(catalog.types().count(), all.len());
+        Offer { cluster: ClusterId::new(cluster).unwrap(), catalog }
+    }
+
+    const BOATS: (&str, &str, &str, &str, &str) = ("sea.example", "v1", "boats", "Boat", "Namespaced");
+
+    #[test]
+    fn most_clusters_decide_and_between_as_many_the_first() {
+        let other = ("sea.example", "v1", "boats", "Trap", "Cluster");
+        let elected = |offers: &[Offer]| elect(offers, "sea.example", "v1", "boats").unwrap().kind.clone();
+        let (a, b, c) = (offer("a", &[other]), offer("b", &[BOATS]), offer("c", &[BOATS]));
+        assert_eq!(elected(&[a.clone(), b.clone(), c.clone()]), "Boat");
+        assert_eq!(elected(&[b.clone(), a.clone()]), "Boat");
+        assert_eq!(elected(&[a.clone(), b.clone()]), "Trap");
+        // Those that serve the same count each, also where they share what was read.
+        let twin = Offer { cluster: ClusterId::new("d").unwrap(), catalog: b.catalog.clone() };
+        assert_eq!(elected(&[a.clone(), b.clone(), twin]), "Boat");
+        assert!(elect(std::slice::from_ref(&a), "sea.example", "v2", "boats").is_none());
+        let union = unite(&[a, b, c]);
+        assert_eq!(union.types.len(), 1);
+        let [(cluster, how)] = union.otherwise.as_slice() else { panic!("{union:?}") };
+        assert_eq!(cluster.as_str(), "a");
+        assert!(how.contains("Trap") && how.contains("outside"), "{how}");
+    }
+
+    #[test]
+    fn what_most_clusters_have_is_preferred() {
+        let newer = ("sea.example", "v9", "boats", "Boat", "Namespaced");
+        let early = ("aaa.example", "v1", "boats", "Trap", "Namespaced");
+        let beta = ("sea.example", "v1beta1", "boats", "Boat", "Namespaced");
+        let union = unite(&[
+            offer("a", &[BOATS, beta, newer, early]),
+            offer("b", &[BOATS, beta]),
+            offer("c", &[BOATS]),
+        ]);
+        let names: Vec<String> =
+            union.types.iter().map(|resource| format!("{}/{}", resource.group, resource.version)).collect();
+        assert_eq!(names, ["sea.example/v1", "sea.example/v1beta1", "sea.example/v9", "aaa.example/v1"]);
+        assert!(union.otherwise.is_empty());
+    }
+
+    #[test]
+    fn one_kind_in_another_scope_is_another() {
+        let cluster = ("sea.example", "v1", "boats", "Boat", "Cluster");
+        let union = unite(&[offer("a", &[BOATS]), offer("b", &[BOATS]), offer("c", &[cluster])]);
+        assert!(union.types[0].namespaced);
+        assert_eq!(union.otherwise.len(), 1);
+    }
+}
