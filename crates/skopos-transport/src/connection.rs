@@ -154,7 +154,7 @@ impl Sender {
 }
 
 /// HTTP/1.1 to the server itself: path in the request line, authority in the `Host` header.
-fn to_origin_form(request: &mut Request<Body>) {
+pub(crate) fn to_origin_form(request: &mut Request<Body>) {
     if let Some(authority) = request.uri().authority() {
         // Without user information (RFC 9110, 4.2.4).
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();

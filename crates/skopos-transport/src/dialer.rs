@@ -54,6 +54,7 @@ pub struct DialAttempt {
     uri: http::Uri,
     number: u64,
     rhythm: Duration,
+    http1_only: bool,
     stage: Arc<AtomicUsize>,
 }
 
@@ -62,7 +63,12 @@ const STAGES: [&str; 5] = ["start", "name resolution", "tcp", "tls", "http/2 set
 
 impl DialAttempt {
     pub(crate) fn new(uri: http::Uri, number: u64, rhythm: Duration) -> Self {
-        Self { uri, number, rhythm, stage: Arc::default() }
+        Self { uri, number, rhythm, http1_only: false, stage: Arc::default() }
+    }
+
+    /// For a connection that is to become one of another protocol.
+    pub(crate) fn over_http1(self) -> Self {
+        Self { http1_only: true, ..self }
     }
 
     /// The cluster's URL.
@@ -78,6 +84,11 @@ impl DialAttempt {
     /// How often a server that does not answer may be tried again within this attempt.
     pub fn rhythm(&self) -> Duration {
         self.rhythm
+    }
+
+    /// Nothing but HTTP/1.1 is of use: nothing else may be offered to the server.
+    pub fn http1_only(&self) -> bool {
+        self.http1_only
     }
 
     /// Remembers how far the attempt has come, for the error if it gets stuck there.

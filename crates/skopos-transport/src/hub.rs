@@ -10,8 +10,8 @@ use crate::{
     backoff::{DialBackoff, Gate},
     class::ConnectionId,
     connection::{Sender, establish},
-    dialer::{DialAttempt, Dialer, Protocol},
-    error::{Death, TransportError},
+    dialer::{DialAttempt, Dialer, Io, Protocol},
+    error::{Death, Fault, TransportError},
     options::TransportOptions,
     patience::{Expired, Patience},
     pool::{Member, Pick, Pool, Side},
@@ -53,6 +53,8 @@ struct State {
     parked: Option<Arc<str>>,
     /// Cancelled: the dials under way are given up, and count for nothing.
     dials: CancellationToken,
+    /// Cancelled: the connections that are not the pool's end.
+    alone: CancellationToken,
 }
 
 struct Connection {
@@ -70,6 +72,14 @@ pub(crate) struct Lease {
     pub(crate) protocol: Protocol,
     /// The connection has brought responses before.
     pub(crate) used: bool,
+}
+
+/// A connection for one request, which is never the pool's: whoever has it ends it.
+pub(crate) struct Alone {
+    pub(crate) io: Box<dyn Io>,
+    pub(crate) vitals: Arc<Vitals>,
+    /// Cancelled when it shall end.
+    pub(crate) withdrawn: CancellationToken,
 }
 
 enum Step {
@@ -100,6 +110,7 @@ impl Hub {
         };
         // Enough for all connections of both sides to be made anew.
         let burst = u32::try_from(options.max_connections * 2).unwrap_or(u32::MAX);
+        let stop = CancellationToken::new();
         let state = State {
             pool: Pool::new(&options),
             backoff: DialBackoff::new(options.backoff.clone(), burst, rng.fork()),
@@ -110,10 +121,11 @@ impl Hub {
             pulse_runs: false,
             parked: None,
             dials: CancellationToken::new(),
+            alone: stop.child_token(),
         };
         Arc::new(Self {
             patience: Patience::default(),
-            stop: CancellationToken::new(),
+            stop,
             tasks: TaskTracker::new(),
             uri,
             dialer,
@@ -268,6 +280,55 @@ impl Hub {
                 vitals.tasks.wait().await;
             }
         }
+    }
+
+    /// One dial of HTTP/1.1 for one request, as the backoff of the cluster admits. A server that cannot be reached is one
+    /// for everybody; one that does not want this connection is as well as before.
+    pub(crate) async fn dial_alone(&self) -> Result<Alone, TransportError> {
+        let started = Instant::now();
+        let (attempt, vitals, withdrawn) = {
+            let mut state = self.state.lock();
+            if let Some(why) = &state.parked {
+                return Err(Death::Parked(why.clone()).into());
+            }
+            if let Gate::Closed { until, last } = state.backoff.gate(started) {
+                return Err(Death::BackingOff { until, last }.into());
+            }
+            state.counters.dials += 1;
+            state.counters.requests += 1;
+            state.next_id += 1;
+            let attempt =
+                DialAttempt::new(self.uri.clone(), state.counters.dials, state.backoff.rhythm(started));
+            (attempt.over_http1(), Vitals::new(ConnectionId(state.next_id)), state.alone.clone())
+        };
+        let limit = self.options.connect_timeout;
+        let dialing = self.patience.timeout(Some(limit), self.dialer.dial(attempt.clone()));
+        let Some(dialed) = withdrawn.run_until_cancelled(dialing).await else {
+            return Err(self.why_withdrawn().into());
+        };
+        let death = match dialed {
+            Ok(Ok(dialed)) if dialed.protocol == Protocol::Http1 => {
+                return Ok(Alone { io: dialed.io, vitals, withdrawn });
+            }
+            Ok(Ok(_)) => Death::protocol("HTTP/1.1 was wanted, and HTTP/2 came"),
+            Ok(Err(death)) => death,
+            Err(Expired) => Death::ConnectTimeout { after: limit, stage: attempt.stage() },
+        };
+        self.dialer.failed(&death);
+        let mut state = self.state.lock();
+        let failure = Arc::new(death.clone());
+        state.counters.dial_failures += 1;
+        state.counters.death(None, failure.clone());
+        if death.fault() == Fault::Network {
+            state.backoff.failed(started, Instant::now(), failure);
+        }
+        Err(death.into())
+    }
+
+    /// Why connections that are not the pool's have ended.
+    pub(crate) fn why_withdrawn(&self) -> Death {
+        let parked = self.state.lock().parked.clone();
+        parked.filter(|_| !self.stop.is_cancelled()).map_or(Death::Closed, Death::Parked)
     }
 
     fn admit(&self, id: ConnectionId, side: Side, protocol: Protocol, limit: usize, connection: Connection) {
@@ -466,6 +527,7 @@ impl Hub {
         let mut state = self.state.lock();
         state.parked = Some(why.clone());
         std::mem::take(&mut state.dials).cancel();
+        std::mem::replace(&mut state.alone, self.stop.child_token()).cancel();
         for member in state.pool.members() {
             member.connection.vitals.kill(Death::Parked(why.clone()));
         }

@@ -14,6 +14,7 @@
 //! * No request waits without a bound: for a connection, for headers, for bytes of a body that should flow.
 //! * No request queues behind the stream limit of a server: another connection is dialed.
 //! * A dead cluster meets one dial a second, after a minute one every 5 seconds, however many requests want to go there.
+//! * A request for another protocol ([`Transport::upgrade`]) has a connection of its own, which never serves another one.
 //! * The reason of a death is a [`Death`], the same one for every request and body that was on the connection.
 //!
 //! [`Transport`] is the way in. [`Transport::client`] gives a [`kube::Client`] on these connections.
@@ -36,6 +37,7 @@ mod stats;
 mod tcp;
 mod tls;
 mod transport;
+mod upgrade;
 mod vitals;
 
 pub use self::{
@@ -48,4 +50,5 @@ pub use self::{
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
     stats::{ConnectionStats, Down, LastDeath, TransportStats},
     transport::Transport,
+    upgrade::{Tunnel, Upgrade},
 };

@@ -16,7 +16,7 @@ use crate::{
     error::{ConfigError, Death},
     guard::AddressGuard,
     options::TransportOptions,
-    tls::TlsSource,
+    tls::{TlsSource, over_http1},
 };
 
 /// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
@@ -95,8 +95,10 @@ impl TcpDialer {
         attempt.enter(Stage::Tcp);
         let (stream, address) = first_of(addresses, |address| self.tcp(address)).await?;
         let Some((source, config)) = tls else {
-            return Ok(Dialed::new(stream, self.plain_protocol).with_peer(address));
+            let protocol = if attempt.http1_only() { Protocol::Http1 } else { self.plain_protocol };
+            return Ok(Dialed::new(stream, protocol).with_peer(address));
         };
+        let config = if attempt.http1_only() { over_http1(&config) } else { config };
         attempt.enter(Stage::Tls);
         let stream = BufReader::with_capacity(READ, stream);
         let stream = TlsConnector::from(config).connect(source.server_name(), stream).await;

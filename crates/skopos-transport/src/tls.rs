@@ -44,8 +44,8 @@ impl TlsSource {
         let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let server_name = ServerName::try_from(name.clone()).map_err(|_| ConfigError::ServerName(name))?;
         let alpn = match options.http1_only {
-            true => vec![b"http/1.1".to_vec()],
-            false => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            true => vec![HTTP1.to_vec()],
+            false => vec![b"h2".to_vec(), HTTP1.to_vec()],
         };
         let mut config = config.clone();
         if config.auth_info.exec.is_none() {
@@ -115,6 +115,16 @@ impl TlsSource {
         let age = built_at.get_or_insert_with(Instant::now).elapsed();
         (age < self.refresh_after).then(|| config.clone())
     }
+}
+
+/// The name of HTTP/1.1 in ALPN.
+const HTTP1: &[u8] = b"http/1.1";
+
+/// The same settings, for a connection that must not become one of HTTP/2.
+pub(crate) fn over_http1(config: &ClientConfig) -> Arc<ClientConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![HTTP1.to_vec()];
+    Arc::new(config)
 }
 
 /// kube builds its TLS settings from the process-wide provider and panics when there is none and the choice is not clear

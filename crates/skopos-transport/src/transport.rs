@@ -26,6 +26,7 @@ use crate::{
     pool::Side,
     stats::TransportStats,
     tcp::{SharedTcpDialer, TcpDialer},
+    upgrade::{Solo, Upgrade},
     vitals::{explain, was_not_processed},
 };
 
@@ -46,8 +47,8 @@ pub struct Transport {
 
 /// Ends everything when dropped.
 pub(crate) struct Owner {
-    hub: Arc<Hub>,
-    credentials: Credentials,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) credentials: Credentials,
 }
 
 impl Transport {
@@ -109,6 +110,23 @@ impl Transport {
     pub async fn send(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
         let hub = &self.owner.hub;
         match hub.stop.run_until_cancelled(Call::send(&self.owner, self.gate.as_ref(), request)).await {
+            Some(result) => result,
+            None => Err(Death::Closed.into()),
+        }
+    }
+
+    /// Asks the server for another protocol: `request` is a GET or POST without a body whose `Upgrade` header names it.
+    ///
+    /// It is dialed for this request alone, over HTTP/1.1, with the same TLS, credentials, address rules, backoff and
+    /// deadlines as for all others; nothing else is ever sent on that connection. A server that does not switch is answered
+    /// for with what it said, whole, and its connection is closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transport::send`]; and when an answer without a switch is larger than 1 MiB.
+    pub async fn upgrade(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
+        let hub = &self.owner.hub;
+        match hub.stop.run_until_cancelled(Call::upgrade(&self.owner, self.gate.as_ref(), request)).await {
             Some(result) => result,
             None => Err(Death::Closed.into()),
         }
@@ -221,22 +239,62 @@ impl<'a> Call<'a> {
         gate: Option<&'a CancellationToken>,
         mut request: Request<Body>,
     ) -> Result<Response<TransportBody>, TransportError> {
+        if request.headers().contains_key(header::UPGRADE) {
+            return Err(Death::request("for another protocol there is Transport::upgrade").into());
+        }
+        let call = Call::new(owner, gate, &mut request);
+        call.within_deadline(call.run(request)).await
+    }
+
+    async fn upgrade(
+        owner: &'a Arc<Owner>,
+        gate: Option<&'a CancellationToken>,
+        mut request: Request<Body>,
+    ) -> Result<Upgrade, TransportError> {
+        let call = Call::new(owner, gate, &mut request);
+        call.within_deadline(call.switch(request)).await
+    }
+
+    fn new(owner: &'a Arc<Owner>, gate: Option<&'a CancellationToken>, request: &mut Request<Body>) -> Self {
         let hub = &owner.hub;
         hub.ensure_pulse();
         let options: RequestOptions = request.extensions_mut().remove().unwrap_or_default();
         let class = options.class.or_else(|| request.extensions_mut().remove());
         let class = class.unwrap_or_else(|| RequestClass::infer(request.method(), request.uri()));
-        let encoding_asked = prepare(&mut request, class)?;
+        let encoding_asked = prepare(request, class);
         let until = options.deadline.map(|after| (Instant::now() + after, after));
-        let call = Call { owner, hub, gate, class, options, encoding_asked, until };
-        let Some((at, after)) = until else { return call.run(request).await };
-        match tokio::time::timeout_at(at, call.run(request)).await {
+        Call { owner, hub, gate, class, options, encoding_asked, until }
+    }
+
+    async fn within_deadline<T>(
+        &self,
+        running: impl Future<Output = Result<T, TransportError>>,
+    ) -> Result<T, TransportError> {
+        let Some((at, after)) = self.until else { return running.await };
+        match tokio::time::timeout_at(at, running).await {
             Ok(result) => result,
-            Err(_) => Err(Death::CallerDeadline { after, because: hub.trouble() }.into()),
+            Err(_) => Err(Death::CallerDeadline { after, because: self.hub.trouble() }.into()),
         }
     }
 
     async fn run(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
+        let request = self.complete(request).await?;
+        let (response, lease) = self.until_answered(request).await?;
+        self.accept(response, lease).await
+    }
+
+    /// On a connection of its own.
+    async fn switch(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
+        let request = self.complete(request).await?;
+        let deadlines = self.hub.options.deadlines.of(self.class);
+        let mut solo = Solo::dial(self.hub).await?;
+        let response = solo.ask(request, deadlines.headers).await?;
+        self.look_at(&response, solo.id()).await?;
+        solo.conclude(self.owner, response, deadlines.body).await
+    }
+
+    /// With everything that makes it one for this server.
+    async fn complete(&self, request: Request<Body>) -> Result<Request<Body>, TransportError> {
         if let Some(gate) = self.gate {
             gate.cancelled().await;
         }
@@ -248,8 +306,7 @@ impl<'a> Call<'a> {
         };
         // After the configuration's own headers, which may name another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
-        let (response, lease) = self.until_answered(request).await?;
-        self.accept(response, lease).await
+        Ok(request)
     }
 
     /// Sends it, again where that is safe.
@@ -313,14 +370,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Looks at the headers of a response.
-    async fn accept(
-        &self,
-        response: Response<Incoming>,
-        lease: Lease,
-    ) -> Result<Response<TransportBody>, TransportError> {
-        let id = lease.id();
-        if let Some(death) = refuse(&response, self.encoding_asked) {
+    /// Refuses what nobody may act on, and learns from what the server says of the credentials.
+    async fn look_at(&self, response: &Response<Incoming>, id: ConnectionId) -> Result<(), TransportError> {
+        if let Some(death) = refuse(response, self.encoding_asked) {
             self.hub.count(Some(id), &death);
             return Err(TransportError::new(death, Some(id)));
         }
@@ -329,6 +381,17 @@ impl<'a> Call<'a> {
             let rejected = self.owner.credentials.rejected();
             let _ = tokio::time::timeout(REFRESH_WAIT, rejected).await;
         }
+        Ok(())
+    }
+
+    /// Takes a response whose headers have come.
+    async fn accept(
+        &self,
+        response: Response<Incoming>,
+        lease: Lease,
+    ) -> Result<Response<TransportBody>, TransportError> {
+        let id = lease.id();
+        self.look_at(&response, id).await?;
         let deadlines = self.hub.options.deadlines.of(self.class);
         let (mut parts, body) = response.into_parts();
         parts.extensions.insert(id);
@@ -338,18 +401,14 @@ impl<'a> Call<'a> {
 }
 
 /// Sets what every request has. Returns whether the caller asked for an encoding.
-fn prepare(request: &mut Request<Body>, class: RequestClass) -> Result<bool, TransportError> {
-    if request.headers().contains_key(header::UPGRADE) {
-        let why = "upgrades (exec, attach, port-forward) are not possible on these connections";
-        return Err(Death::request(why).into());
-    }
+fn prepare(request: &mut Request<Body>, class: RequestClass) -> bool {
     let headers = request.headers_mut();
     if class == RequestClass::Watch {
         // One gzip member per event and decoders that stop after the first: never on a watch.
         headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static("identity"));
-        return Ok(false);
+        return false;
     }
-    Ok(headers.contains_key(header::ACCEPT_ENCODING))
+    headers.contains_key(header::ACCEPT_ENCODING)
 }
 
 const USER_AGENT: header::HeaderValue =

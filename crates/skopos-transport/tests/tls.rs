@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use skopos_transport::{
-    ConfigError, Death, Protocol, RequestOptions, TlsFault, Transport, TransportError, TransportOptions,
-    config_from_kubeconfig,
+    AddressGuard, ConfigError, Death, Protocol, RequestOptions, TlsFault, Transport, TransportError,
+    TransportOptions, Upgrade, config_from_kubeconfig,
 };
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -160,6 +160,33 @@ async fn alpn_chooses_the_protocol_and_a_kube_client_works_on_both() {
         assert_eq!(transport.stats().connections[0].protocol, protocol, "{alpn:?} {http1_only}");
         assert!(transport.shutdown(Duration::from_secs(1)).await);
     }
+}
+
+#[tokio::test]
+async fn for_another_protocol_nothing_but_http1_is_offered() {
+    let authority = authority();
+    let identity = Identity::new(&authority, &["localhost"], |_| {});
+    let server = Server::start(server_config(&identity, &["h2", "http/1.1"], None)).await;
+    let transport = transport(config(&server.url("localhost"), &authority));
+    ask(&transport).await.unwrap();
+    let exec = || Request::get("/exec").header("upgrade", "websocket").body(Body::empty()).unwrap();
+    let Upgrade::Answered(answer) = transport.upgrade(exec()).await.unwrap() else { panic!("a stream") };
+    assert_eq!((answer.version(), &answer.body()[..]), (http::Version::HTTP_11, PODS));
+    // What others ask goes on as before.
+    ask(&transport).await.unwrap();
+    let stats = transport.stats();
+    assert_eq!((stats.connections.len(), stats.connections[0].protocol), (1, Protocol::Http2));
+
+    // Every dial is judged, also this one.
+    let denied = AddressGuard::new(|_| Err("not there".into()));
+    let options = TransportOptions { addresses: denied, ..Default::default() };
+    let transport = Transport::from_config(config(&server.url("localhost"), &authority), options).unwrap();
+    let error = transport.upgrade(exec()).await.unwrap_err();
+    assert!(matches!(error.death(), Death::AddressDenied { .. }), "{error}");
+    // And so is its certificate.
+    let transport = self::transport(config(&server.url("localhost"), &self::authority()));
+    let error = transport.upgrade(exec()).await.unwrap_err();
+    assert!(matches!(error.death(), Death::Tls(TlsFault::Untrusted(_))), "{error}");
 }
 
 #[tokio::test]

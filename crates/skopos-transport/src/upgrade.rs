@@ -1,0 +1,253 @@
+//! Another protocol on a connection of its own: what exec, attach and port-forward need.
+//!
+//! The connection is dialed for one request and is never the pool's. Whatever the server answers but a switch is read whole,
+//! and the connection is closed: nobody else's request can follow on it (CVE-2018-1002105).
+
+use std::{
+    fmt,
+    future::Future,
+    io::{self, IoSlice},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Fuse},
+};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+    upgrade::Upgraded,
+};
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::{
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+    task::task_tracker::TaskTrackerToken,
+};
+
+use crate::{
+    class::ConnectionId,
+    connection::to_origin_form,
+    error::{Death, TransportError},
+    hub::Hub,
+    patience::Expired,
+    transport::Owner,
+    vitals::{Vitals, WatchedIo, of_connection},
+};
+
+/// What became of a request for another protocol.
+#[derive(Debug)]
+pub enum Upgrade {
+    /// The server speaks it from now on. The headers of its answer (101), and the stream.
+    Switched(Response<Tunnel>),
+    /// The server answered something else, which is here whole. Its connection is closed.
+    Answered(Response<Bytes>),
+}
+
+/// A stream to a server that has switched to another protocol. Closed when dropped.
+///
+/// It stands for as long as its owner wants, and ends itself only with the server's end: whoever has it has to end it when
+/// [`Tunnel::withdrawn`] says so.
+pub struct Tunnel {
+    io: TokioIo<Upgraded>,
+    withdrawn: CancellationToken,
+    /// The transport's shutdown waits for it.
+    _held: TaskTrackerToken,
+    _owner: Arc<Owner>,
+}
+
+/// Largest answer in place of a switch: it is an error in the API server's words.
+const MOST_BYTES: usize = 1 << 20;
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    /// Ends when the stream has to: the transport is parked or shut down.
+    pub fn withdrawn(&self) -> WaitForCancellationFutureOwned {
+        self.withdrawn.clone().cancelled_owned()
+    }
+}
+
+impl fmt::Debug for Tunnel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tunnel").field("withdrawn", &self.withdrawn.is_cancelled()).finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}
+
+/// A connection for one request.
+pub(crate) struct Solo {
+    hub: Arc<Hub>,
+    vitals: Arc<Vitals>,
+    withdrawn: CancellationToken,
+    sender: SendRequest<Body>,
+    connection: Fuse<Running>,
+    /// What the request asked for.
+    protocol: Option<HeaderValue>,
+}
+
+/// hyper's side of the connection, which must be attended for anything to happen.
+type Running = BoxFuture<'static, hyper::Result<()>>;
+
+// === impl Solo ===
+
+impl Solo {
+    pub(crate) async fn dial(hub: &Arc<Hub>) -> Result<Self, TransportError> {
+        let alone = hub.dial_alone().await?;
+        let vitals = alone.vitals;
+        let io = TokioIo::new(WatchedIo::new(alone.io, vitals.clone()));
+        let (sender, connection) =
+            http1::Builder::new().handshake(io).await.map_err(|error| vitals.error(of_connection(&error)))?;
+        Ok(Self {
+            hub: hub.clone(),
+            vitals,
+            withdrawn: alone.withdrawn,
+            sender,
+            connection: connection.with_upgrades().boxed().fuse(),
+            protocol: None,
+        })
+    }
+
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.vitals.id
+    }
+
+    /// Sends the request. `limit` is until the headers of the answer.
+    pub(crate) async fn ask(
+        &mut self,
+        mut request: Request<Body>,
+        limit: Option<Duration>,
+    ) -> Result<Response<Incoming>, TransportError> {
+        to_origin_form(&mut request);
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        self.protocol = request.headers().get(header::UPGRADE).cloned();
+        let sending = self.sender.send_request(request);
+        let late = |after| Death::HeadersDeadline { after };
+        let answered = attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, sending).await;
+        let answered = answered.map_err(|death| self.vitals.error(death))?;
+        let answer = answered.map_err(|error| self.failed(&error))?;
+        self.hub.served(self.vitals.id);
+        Ok(answer)
+    }
+
+    /// Becomes what the answer makes of it: a stream, or nothing.
+    pub(crate) async fn conclude(
+        mut self,
+        owner: &Arc<Owner>,
+        answer: Response<Incoming>,
+        limit: Option<Duration>,
+    ) -> Result<Upgrade, TransportError> {
+        let (mut parts, body) = answer.into_parts();
+        let late = |after| Death::BodyDeadline { after };
+        if parts.status != StatusCode::SWITCHING_PROTOCOLS {
+            let collecting = Limited::new(body, MOST_BYTES).collect();
+            let collected =
+                attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, collecting).await;
+            let collected = collected.map_err(|death| self.vitals.error(death))?;
+            let body = collected.map_err(|error| match error.downcast::<hyper::Error>() {
+                Ok(error) => self.failed(&error),
+                Err(error) if error.is::<LengthLimitError>() => self.vitals.error(too_large()),
+                Err(error) => self.vitals.error(Death::protocol(error)),
+            })?;
+            return Ok(Upgrade::Answered(Response::from_parts(parts, body.to_bytes())));
+        }
+        let same = |theirs: &HeaderValue| {
+            let ours = self.protocol.as_ref();
+            ours.is_some_and(|ours| ours.as_bytes().eq_ignore_ascii_case(theirs.as_bytes()))
+        };
+        if !parts.headers.get(header::UPGRADE).is_some_and(same) {
+            return Err(self
+                .vitals
+                .error(Death::protocol("it switches to a protocol that was not asked for")));
+        }
+        let switching = hyper::upgrade::on(Response::from_parts(parts.clone(), body));
+        let switched =
+            attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, switching).await;
+        let switched = switched.map_err(|death| self.vitals.error(death))?;
+        let tunnel = Tunnel {
+            io: TokioIo::new(switched.map_err(|error| self.failed(&error))?),
+            withdrawn: self.withdrawn,
+            _held: self.hub.tasks.token(),
+            _owner: owner.clone(),
+        };
+        parts.extensions.clear();
+        parts.extensions.insert(self.vitals.id);
+        Ok(Upgrade::Switched(Response::from_parts(parts, tunnel)))
+    }
+
+    fn failed(&self, error: &hyper::Error) -> TransportError {
+        self.vitals.error(self.vitals.symptom().cloned().unwrap_or_else(|| of_connection(error)))
+    }
+}
+
+/// The result of `what`, for which the connection has to be attended, unless it takes too long or is to end.
+async fn attended<F: Future>(
+    hub: &Hub,
+    connection: &mut Fuse<Running>,
+    withdrawn: &CancellationToken,
+    limit: Option<Duration>,
+    late: impl FnOnce(Duration) -> Death,
+    what: F,
+) -> Result<F::Output, Death> {
+    let running = async {
+        let mut what = pin!(what);
+        tokio::select! {
+            biased;
+            output = &mut what => output,
+            // What it has brought is still there to be taken.
+            _ = connection => what.await,
+        }
+    };
+    match withdrawn.run_until_cancelled(hub.patience.timeout(limit, running)).await {
+        None => Err(hub.why_withdrawn()),
+        Some(Ok(output)) => Ok(output),
+        Some(Err(Expired)) => Err(late(limit.unwrap_or_default())),
+    }
+}
+
+fn too_large() -> Death {
+    Death::TooLarge(format!("more than {MOST_BYTES} bytes in place of a switch").into())
+}
