@@ -30,7 +30,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use kube::client::Body;
 use skopos::checkpoint::{Checkpoint, NoCheckpoint};
-use skopos::transport::TransportBody;
+use skopos::transport::{TransportBody, Upgrade};
 use skopos::{InformerFactory, LabelSelector, ResourceId, Transport};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -159,6 +159,18 @@ impl Cluster {
         limit: Duration,
     ) -> Result<Response<TransportBody>, FleetError> {
         self.unit.request(request, limit).await
+    }
+
+    /// Asks the server for another protocol ([`Transport::upgrade`]), with the fleet's credentials, on a connection of its own.
+    /// `limit` bounds the time until it is there. The stream has to be ended when [`Tunnel::withdrawn`] says so: the cluster
+    /// is paused, reached another way, or gone.
+    ///
+    /// [`Tunnel::withdrawn`]: skopos::transport::Tunnel::withdrawn
+    ///
+    /// # Errors
+    /// As [`Cluster::request`].
+    pub async fn upgrade(&self, request: Request<Body>, limit: Duration) -> Result<Upgrade, FleetError> {
+        self.unit.upgrade(request, limit).await
     }
 
     /// A document in which the server describes itself, within `limit`: from memory while it is young

@@ -13,8 +13,8 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
-use skopos::transport::{Death, RequestClass, RequestOptions, TransportBody};
-use skopos::{ResourceId, TransportError};
+use skopos::transport::{Death, RequestClass, RequestOptions, TransportBody, Upgrade};
+use skopos::{ResourceId, Transport, TransportError};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -498,11 +498,26 @@ impl Unit {
         request: Request<Body>,
         limit: Duration,
     ) -> Result<Response<TransportBody>, FleetError> {
+        self.asked(limit, |transport| async move { transport.send(request).await }).await
+    }
+
+    pub(crate) async fn upgrade(
+        &self,
+        request: Request<Body>,
+        limit: Duration,
+    ) -> Result<Upgrade, FleetError> {
+        self.asked(limit, |transport| async move { transport.upgrade(request).await }).await
+    }
+
+    async fn asked<T, F>(&self, limit: Duration, ask: impl FnOnce(Transport) -> F) -> Result<T, FleetError>
+    where
+        F: Future<Output = Result<T, TransportError>>,
+    {
         let begun = Instant::now();
         self.check_answers(false)?;
         let session = self.session_within(limit).await?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let result = match timeout_at(begun + limit, session.transport.send(request)).await {
+        let result = match timeout_at(begun + limit, ask(session.transport)).await {
             Ok(result) => result.map_err(|error| self.failed(error, begun)),
             Err(_) => Err(self.too_late(begun, None)),
         };
