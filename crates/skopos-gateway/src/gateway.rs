@@ -17,6 +17,7 @@ use crate::path::Path;
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
+use crate::upgrade::{self, Wish};
 use crate::{audit, headers};
 
 /// The gateway: authenticates, and hands requests to its routes by the first segment of their paths. Cheap to clone.
@@ -68,6 +69,7 @@ impl Gateway {
         let began = Instant::now();
         let (parts, body) = request.into_parts();
         let method = parts.method.clone();
+        let asked_to_switch = headers::wants_upgrade(&parts.headers);
         let mut trail = audit::Trail::of(&peer, &parts);
         let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
@@ -75,6 +77,10 @@ impl Gateway {
         headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-cache, private"));
         // What a member says that it sends is not to be second-guessed by a browser.
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+        if asked_to_switch && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            // What the client has sent in the meantime was meant for another protocol, and is not the next request.
+            answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+        }
         let audited: Option<Audited> = answer.extensions_mut().remove();
         let took = began.elapsed();
         trail.write(answer.status(), took, audited.as_ref());
@@ -135,36 +141,42 @@ impl Shared {
     async fn answer(
         &self,
         peer: &Peer,
-        parts: http::request::Parts,
+        mut parts: http::request::Parts,
         body: LimitedBody,
         trail: &mut audit::Trail,
     ) -> Result<Response, Status> {
-        let mut headers = parts.headers;
-        headers::admit(&mut headers)?;
+        headers::admit(&mut parts.headers)?;
         body.admit()?;
-        if headers::wants_upgrade(&headers) || parts.method == Method::CONNECT {
-            let refused = "connections into pods do not go through the gateway";
-            return Err(Status::forbidden(GroupResource::new("", ""), "", refused));
+        let switches = headers::wants_upgrade(&parts.headers);
+        if parts.method == Method::CONNECT || switches && !self.routes.values().any(|route| route.switches())
+        {
+            return Err(no_switch());
         }
         if parts.method == Method::TRACE {
             let message = "the server does not allow this method on the requested resource";
             return Err(Status::failure(405, StatusReason::MethodNotAllowed, message));
         }
+        let wish = if switches { Some(Wish::of(&mut parts, &body)?) } else { None };
+        let mut headers = std::mem::take(&mut parts.headers);
         let path = Path::parse(parts.uri.path())?;
         let query = Query::parse(parts.uri.query().unwrap_or_default())?;
         let Some((segment, rest)) = path.split_first() else { return Ok(not_found()) };
-        let call = |identity, headers, body| Call {
+        let call = |identity, headers, body, upgrade| Call {
             method: parts.method.clone(),
             path: rest,
             query,
             headers,
             body,
+            upgrade,
             identity,
             draining: peer.draining.clone(),
         };
         if let Some(route) = self.open.get(&segment) {
+            if wish.is_some() {
+                return Err(upgrade::only_into_pods());
+            }
             trail.routed(&segment);
-            return Ok(route.answer(call(Arc::default(), headers, body)).await);
+            return Ok(route.answer(call(Arc::default(), headers, body, None)).await);
         }
         // Which routes there are is for callers who are known.
         let identity =
@@ -172,8 +184,11 @@ impl Shared {
         trail.known(&identity);
         let Some(route) = self.routes.get(&segment) else { return Ok(not_found()) };
         trail.routed(&segment);
+        if wish.is_some() && !route.switches() {
+            return Err(upgrade::only_into_pods());
+        }
         forget_credentials(&mut headers);
-        Ok(route.answer(call(identity, headers, body)).await)
+        Ok(route.answer(call(identity, headers, body, wish)).await)
     }
 }
 
@@ -181,6 +196,11 @@ impl Shared {
 #[must_use]
 pub fn not_found() -> Response {
     response::text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+fn no_switch() -> Status {
+    let refused = "connections into pods do not go through the gateway";
+    Status::forbidden(GroupResource::new("", ""), "", refused)
 }
 
 fn forget_credentials(headers: &mut HeaderMap) {

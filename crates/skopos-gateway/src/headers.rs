@@ -50,10 +50,16 @@ pub fn admit(headers: &mut HeaderMap) -> Result<(), HeaderError> {
 /// Whether the client wants another protocol on this connection.
 #[must_use]
 pub fn wants_upgrade(headers: &HeaderMap) -> bool {
-    let asks = |value: &HeaderValue| {
-        value.to_str().is_ok_and(|v| v.split(',').any(|token| token.trim().eq_ignore_ascii_case("upgrade")))
+    headers.contains_key(header::UPGRADE) || has_token(headers, header::CONNECTION, "upgrade")
+}
+
+/// Whether a header that lists tokens has this one.
+#[must_use]
+pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+    let has = |value: &HeaderValue| {
+        value.to_str().is_ok_and(|v| v.split(',').any(|found| found.trim().eq_ignore_ascii_case(token)))
     };
-    headers.contains_key(header::UPGRADE) || headers.get_all(header::CONNECTION).iter().any(asks)
+    headers.get_all(name).iter().any(has)
 }
 
 /// The headers of the request to a member: those of the allow-list, and none that the client could smuggle.
@@ -87,6 +93,15 @@ pub fn inbound_answer(from_member: &HeaderMap) -> HeaderMap {
         HeaderName::from_static("audit-id"),
     ];
     copy(from_member, &ALLOWED)
+}
+
+/// Adds those of the list.
+pub(crate) fn pass_on(from: &HeaderMap, to: &mut HeaderMap, allowed: &[HeaderName]) {
+    for name in allowed {
+        for value in from.get_all(name) {
+            to.append(name, value.clone());
+        }
+    }
 }
 
 /// Speaks for `identity` on a request to a member. What is there already is replaced, never added to.
@@ -171,11 +186,7 @@ fn canonical(name: &HeaderName) -> String {
 
 fn copy(from: &HeaderMap, allowed: &[HeaderName]) -> HeaderMap {
     let mut copied = HeaderMap::new();
-    for name in allowed {
-        for value in from.get_all(name) {
-            copied.append(name, value.clone());
-        }
-    }
+    pass_on(from, &mut copied, allowed);
     copied
 }
 

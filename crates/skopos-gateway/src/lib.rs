@@ -31,6 +31,7 @@ pub mod lifecycle;
 pub mod listen;
 pub mod merged;
 pub mod path;
+pub mod places;
 pub mod query;
 pub mod response;
 pub mod route;
@@ -45,7 +46,7 @@ pub mod target;
 mod testing;
 #[cfg(test)]
 mod unchanged_clients;
-pub mod watches;
+pub mod upgrade;
 
 pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::{Gateway, GatewayBuilder};

@@ -13,6 +13,7 @@ use crate::body::LimitedBody;
 use crate::path::Path;
 use crate::query::Query;
 use crate::response::Response;
+use crate::upgrade::Wish;
 
 /// A watch lives at most so long: clients begin another where it ended, and are authorized anew.
 pub const WATCH_LIFETIME: Duration = Duration::from_secs(600);
@@ -30,6 +31,8 @@ pub struct Call {
     pub headers: HeaderMap,
     /// The body, within the configured limit.
     pub body: LimitedBody,
+    /// The other protocol that this connection shall switch to. Only for routes that [switch](Route::switches).
+    pub upgrade: Option<Wish>,
     /// Who asks.
     pub identity: Arc<Identity>,
     /// Cancelled when the gateway is about to stop: streams end then.
@@ -40,6 +43,11 @@ pub struct Call {
 pub trait Route: Send + Sync + 'static {
     /// Answers a request, within a time of its own.
     fn answer(&self, call: Call) -> BoxFuture<'static, Response>;
+
+    /// Whether it lets connections switch to another protocol.
+    fn switches(&self) -> bool {
+        false
+    }
 }
 
 /// What the audit log says of an answer: put it into the response's extensions.

@@ -14,13 +14,13 @@ use crate::testing::{Lab, told};
 
 /// Everything that is logged, whatever its level.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 // === impl Log ===
 
 impl Log {
     /// Of this thread, until the guard is dropped.
-    fn start(&self) -> tracing::subscriber::DefaultGuard {
+    pub(crate) fn start(&self) -> tracing::subscriber::DefaultGuard {
         // With one subscriber alone, what another thread logs first is taken for what nobody wants to know.
         static NOBODY: Once = Once::new();
         NOBODY.call_once(|| {
@@ -31,7 +31,7 @@ impl Log {
         tracing::subscriber::set_default(subscriber.with_writer(self.clone()).finish())
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock()).into_owned()
     }
 }

@@ -14,7 +14,7 @@ use skopos_fleet::{Fleet, FleetError};
 use crate::ask::{Ask, AskError, MOST_BYTES};
 use crate::authz::Authorizer;
 use crate::config::Config;
-use crate::watches::WatchLimiter;
+use crate::places::Places;
 
 /// What all routes share. Cheap to clone.
 #[derive(Clone)]
@@ -26,7 +26,9 @@ pub struct Services {
     /// The configuration in force.
     pub config: Arc<Config>,
     /// How many watches each caller has.
-    pub watches: WatchLimiter,
+    pub watches: Places,
+    /// How many streams into pods each caller has.
+    pub streams: Places,
 }
 
 // === impl Services ===
@@ -36,17 +38,17 @@ impl Services {
     #[must_use]
     pub fn new(fleet: Fleet, config: Arc<Config>) -> Self {
         let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
-        let watches = WatchLimiter::new(config.listen.limits.watches_per_user);
-        Self { fleet, authorizer, config, watches }
+        let watches = Places::new("watches", config.listen.limits.watches_per_user);
+        let streams = Places::new("streams", config.outbound.streams.per_user);
+        Self { fleet, authorizer, config, watches, streams }
     }
 
-    /// The same clusters under another configuration. Watches that are open count as before.
+    /// The same clusters under another configuration. What is open counts as before, unless its limit has changed.
     #[must_use]
     pub fn renewed(&self, config: Arc<Config>) -> Self {
-        let renewed = Self::new(self.fleet.clone(), config);
-        let same =
-            self.config.listen.limits.watches_per_user == renewed.config.listen.limits.watches_per_user;
-        if same { Self { watches: self.watches.clone(), ..renewed } } else { renewed }
+        let watches = self.watches.renewed(config.listen.limits.watches_per_user);
+        let streams = self.streams.renewed(config.outbound.streams.per_user);
+        Self { watches, streams, ..Self::new(self.fleet.clone(), config) }
     }
 }
 

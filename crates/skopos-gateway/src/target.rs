@@ -93,6 +93,16 @@ impl ResourceTarget {
         CONNECTS.contains(&self.attributes.subresource.as_str())
     }
 
+    /// Whether it is a stream into a pod, by the one path that such a stream has.
+    #[must_use]
+    pub fn streams_into_pod(&self, path: &Path) -> bool {
+        let segments: Vec<&str> = path.segments().collect();
+        matches!(
+            segments.as_slice(),
+            ["api", "v1", "namespaces", _, "pods", _, "exec" | "attach" | "portforward"]
+        )
+    }
+
     /// Whether it reads the log of a pod.
     #[must_use]
     pub fn reads_log(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Clusters for tests: scripted ones that answer reviews, test servers in memory behind a whole gateway, and one that keeps
 //! what reaches it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use skopos::Transport;
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions};
 use skopos_testserver::{TestServer, User};
+use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -121,6 +123,7 @@ pub(crate) struct Lab {
     pub(crate) state: State,
     members: Vec<(&'static str, TestServer)>,
     reached: Members,
+    scripted: ByHand,
     pub(crate) draining: CancellationToken,
 }
 
@@ -153,8 +156,8 @@ impl Lab {
     pub(crate) fn with(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         change(&mut config);
-        let reached = Members::default();
-        let connector = in_memory(reached.clone());
+        let (reached, scripted) = (Members::default(), ByHand::default());
+        let connector = in_memory(reached.clone(), scripted.clone());
         let fleet = Fleet::new(FleetOptions { connector, ..crate::fleet::options(&config) });
         let members = names.iter().map(|name| (*name, TestServer::builder().start_in_memory().unwrap()));
         let members: Vec<_> = members.collect();
@@ -162,7 +165,7 @@ impl Lab {
             reached.lock().insert((*name).to_owned(), Member::Server(server.clone()));
             fleet.join(ClusterId::new(name).unwrap(), spec()).unwrap();
         }
-        Self::over(fleet, config, members, reached)
+        Self::over(fleet, config, members, reached, scripted)
     }
 
     fn over(
@@ -170,6 +173,7 @@ impl Lab {
         config: Config,
         members: Vec<(&'static str, TestServer)>,
         reached: Members,
+        scripted: ByHand,
     ) -> Self {
         let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::new(fleet.clone()))).unwrap();
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap();
@@ -182,7 +186,7 @@ impl Lab {
             .route("clusters", Arc::new(clusters))
             .route("fleet", merged);
         let gateway = state.plug_into(builder).build();
-        Self { gateway, services, state, members, reached, draining: CancellationToken::new() }
+        Self { gateway, services, state, members, reached, scripted, draining: CancellationToken::new() }
     }
 
     pub(crate) fn member(&self, name: &str) -> &TestServer {
@@ -201,6 +205,11 @@ impl Lab {
         self.reached.lock().insert(name.to_owned(), Member::Echo(echo.clone()));
         self.services.fleet.join(ClusterId::new(name).unwrap(), spec()).unwrap();
         echo
+    }
+
+    /// What a member is asked for another protocol on is answered by the test itself.
+    pub(crate) fn by_hand(&self) -> ByHand {
+        self.scripted.clone()
     }
 
     /// `token` is that of a user.
@@ -274,11 +283,13 @@ fn spec() -> ClusterSpec {
     ClusterSpec::from_config(kube::Config::new("http://member".parse().unwrap()))
 }
 
-fn in_memory(members: Members) -> Connector {
+fn in_memory(members: Members, by_hand: ByHand) -> Connector {
     Connector::new(move |id, spec, options| {
         let member = members.lock().get(id.as_str()).cloned();
+        let by_hand = by_hand.clone();
         let dialer = dialer_fn(move |attempt| {
             let dialed = match &member {
+                _ if attempt.http1_only() => Ok(Dialed::new(by_hand.dialed(), Protocol::Http1)),
                 Some(Member::Server(server)) => server.connect().map(|io| Dialed::new(io, Protocol::Http2)),
                 Some(Member::Echo(echo)) => Ok(Dialed::new(echo.connect(), Protocol::Http1)),
                 None => Err(std::io::Error::other("no such member")),
@@ -290,6 +301,53 @@ fn in_memory(members: Members) -> Connector {
         });
         Transport::with_dialer(spec.config(), options, dialer)
     })
+}
+
+/// Connections that members are asked for another protocol on: the test is at their far end.
+#[derive(Clone, Default)]
+pub(crate) struct ByHand {
+    connections: Arc<Mutex<VecDeque<DuplexStream>>>,
+    came: Arc<Notify>,
+}
+
+// === impl ByHand ===
+
+impl ByHand {
+    /// The next connection, and the head of the request on it.
+    pub(crate) async fn accept(&self) -> (String, DuplexStream) {
+        loop {
+            let came = self.came.notified();
+            let next = self.connections.lock().pop_front();
+            match next {
+                Some(mut stream) => return (head(&mut stream).await, stream),
+                None => came.await,
+            }
+        }
+    }
+
+    /// How many connections nobody has accepted.
+    pub(crate) fn waiting(&self) -> usize {
+        self.connections.lock().len()
+    }
+
+    fn dialed(&self) -> DuplexStream {
+        let (near, far) = tokio::io::duplex(4 * 1024);
+        self.connections.lock().push_back(far);
+        self.came.notify_one();
+        near
+    }
+}
+
+/// The head of a request or an answer, and not a byte more.
+pub(crate) async fn head(stream: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(head).unwrap()
 }
 
 /// A request that reached a member, and its body.

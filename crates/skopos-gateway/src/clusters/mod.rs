@@ -3,6 +3,7 @@
 //! ```text
 //!  name, target ─▶ may they? ─┬─▶ discovery, OpenAPI, version ─▶ memory, also while the cluster is down
 //!                             ├─▶ get, list, watch of a kind ──▶ memory, with its age
+//!                             ├─▶ exec, attach, port-forward ──▶ the member, on a connection of its own, both ways
 //!                             └─▶ everything else ─────────────▶ the member, streamed
 //! ```
 
@@ -14,6 +15,9 @@ mod memory_tests;
 #[cfg(test)]
 mod noninterference_tests;
 mod pass;
+mod stream;
+#[cfg(test)]
+mod stream_tests;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -26,12 +30,14 @@ use skopos_fleet::Cluster;
 use skopos_wire::{GroupResource, Status};
 
 use crate::auth::Identity;
+use crate::authz::Attributes;
 use crate::config::ConnectPolicy;
 use crate::gateway::not_found;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
+use crate::upgrade;
 
 use self::view::Views;
 
@@ -98,13 +104,23 @@ impl Clusters {
         let what = target.attributes();
         audited.what = what.to_string().into();
         if let Target::Resource(target) = &target {
-            self.admit(target, &call.identity)?;
+            self.admit(target, &call)?;
+        } else if call.upgrade.is_some() {
+            return Err(upgrade::only_into_pods());
         }
         // Decided before the cluster is looked for: who may not see it does not learn whether there is one.
         let decision = self.services.authorizer.decide(name, &call.identity, what).await;
         *audited = std::mem::take(audited).decided(&decision);
         if !decision.allowed {
             return Err(what.forbidden(&call.identity, &decision));
+        }
+        let rights = rights_of(&target);
+        for right in rights.iter().skip(1) {
+            let decision = self.services.authorizer.decide(name, &call.identity, right).await;
+            if !decision.allowed {
+                *audited = std::mem::take(audited).decided(&decision);
+                return Err(right.forbidden(&call.identity, &decision));
+            }
         }
         let cluster = self.services.fleet.cluster(name).map_err(|error| status_of(&error))?;
         let allowed = Allowed { cluster, call };
@@ -118,6 +134,10 @@ impl Clusters {
                 audited.source = "member";
                 self.pass(allowed, None).await
             }
+            Target::Resource(target) if target.connects() => {
+                audited.source = "member";
+                self.switch(allowed, rights, &audited.what).await
+            }
             Target::Resource(target) => {
                 if let Some(answer) = self.answer_from_memory(&allowed, &target).await {
                     audited.source = "memory";
@@ -130,21 +150,29 @@ impl Clusters {
     }
 
     /// What is not let through, whatever the caller may do.
-    fn admit(&self, target: &ResourceTarget, who: &Identity) -> Result<(), Status> {
+    fn admit(&self, target: &ResourceTarget, call: &Call) -> Result<(), Status> {
+        let who = &call.identity;
         let outbound = &self.services.config.outbound;
         let refused = |why: &str| {
             let what = &target.attributes;
             Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why))
         };
-        if target.connects() {
+        let streams = self.switches() && target.streams_into_pod(&call.path);
+        if target.connects() && !streams {
             return refused("connections into pods and proxies do not go through the gateway");
+        }
+        if call.upgrade.is_some() && !streams {
+            return Err(upgrade::only_into_pods());
+        }
+        if call.upgrade.is_none() && streams {
+            return Err(upgrade::required());
         }
         if target.reads_log() && outbound.connect == ConnectPolicy::Refused {
             return refused("logs do not go through the gateway: outbound.connect is Refused");
         }
         // In the gateway's own name a caller could give away rights that it does not have: the member checks such things for
         // whoever sends the request.
-        if !target.reads() && !outbound.impersonate && !self.is_trusted(who) {
+        if (!target.reads() || streams) && !outbound.impersonate && !self.is_trusted(who) {
             return refused("writes do not go through the gateway: outbound.impersonate is off");
         }
         Ok(())
@@ -160,6 +188,22 @@ impl Route for Clusters {
     fn answer(&self, call: Call) -> BoxFuture<'static, Response> {
         let clusters = self.clone();
         Box::pin(clusters.serve(call))
+    }
+
+    fn switches(&self) -> bool {
+        self.services.config.outbound.connect == ConnectPolicy::Streams
+    }
+}
+
+/// What a caller must be allowed to do. To stream into a pod also where that is begun by a GET, as WebSockets are, means to
+/// create a stream: since 1.35 the API server asks for both, too.
+fn rights_of(target: &Target) -> Vec<Attributes> {
+    let asked = target.attributes();
+    match target {
+        Target::Resource(target) if target.connects() && asked.verb != "create" => {
+            vec![asked.clone(), Attributes { verb: "create".into(), ..asked.clone() }]
+        }
+        _ => vec![asked.clone()],
     }
 }
 

@@ -1,4 +1,4 @@
-//! To the member and back, streamed: headers by allow-lists, the caller's whole identity, no redirects, no upgrades.
+//! To the member and back, streamed: headers by allow-lists, the caller's whole identity, no redirects.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{Allowed, Clusters, status_of};
 use crate::ending::ending;
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
-use crate::response::{BodyError, Response};
+use crate::response::{BodyError, Response, ResponseBody};
 use crate::route::{Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
 
@@ -39,16 +39,6 @@ impl Clusters {
         let answer =
             cluster.request(request, outbound.deadline.0).await.map_err(|error| status_of(&error))?;
         let (parts, body) = answer.into_parts();
-        // The transport follows no redirects; whatever else is no answer of the API does not reach the client.
-        if parts.status.is_informational()
-            || parts.status.is_redirection() && parts.status != StatusCode::NOT_MODIFIED
-        {
-            return Err(Status::failure(
-                502,
-                "BadGateway".to_owned(),
-                "the cluster's answer is not to be passed on",
-            ));
-        }
         let body = body.map_err(|error| -> BodyError { Box::new(error) }).boxed_unsync();
         let body = match (watches, target) {
             (true, Some(target)) => {
@@ -65,13 +55,10 @@ impl Clusters {
             }
             _ => body,
         };
-        let mut response = http::Response::new(body);
-        *response.status_mut() = parts.status;
-        *response.headers_mut() = headers::inbound_answer(&parts.headers);
+        let mut response = passed_on(&parts, body)?;
         if watches {
             response.headers_mut().remove(header::CONTENT_LENGTH);
         }
-        stamp(response.headers_mut(), &Stamp { source: "member", ..Stamp::default() });
         Ok(response)
     }
 
@@ -82,41 +69,66 @@ impl Clusters {
         watches: bool,
     ) -> Result<Request<Body>, Status> {
         let outbound = &self.services.config.outbound;
-        let query = match watches {
-            true => within_lifetime(&call.query)?,
-            false => call.query.clone(),
+        let head = match watches {
+            true => self.head(&call, &within_lifetime(&call.query)?)?,
+            false => self.head(&call, &call.query)?,
         };
-        let uri = match query.to_string().as_str() {
-            "" => call.path.to_string(),
-            query => format!("{}?{query}", call.path),
-        };
-        let mut headers = headers::outbound(&call.headers);
-        if outbound.impersonate && !self.is_trusted(&call.identity) {
-            headers::impersonate(&mut headers, &call.identity)?;
-        }
         // Whole, within the limit, before the member hears of it: a slow client must not hold a place there.
         let body = match call.body.is_end_stream() {
             true => Bytes::new(),
             false => call.body.collect_all(outbound.deadline.0).await?,
         };
-        // The transport counts them itself.
-        headers.remove(header::CONTENT_LENGTH);
         let class = match target.map(|target| target.attributes.verb.as_str()) {
             _ if watches => RequestClass::Watch,
             Some("list") => RequestClass::List,
             Some("get") | None => RequestClass::Read,
             Some(_) => RequestClass::Write,
         };
-        let mut request = Request::new(Body::from(body));
-        *request.method_mut() = call.method;
-        *request.uri_mut() =
-            uri.parse().map_err(|error| Status::bad_request(format!("the path: {error}")))?;
-        *request.headers_mut() = headers;
+        let mut request = head.map(|()| Body::from(body));
         let deadline = (!watches).then_some(outbound.deadline.0);
         let options = RequestOptions { class: Some(class), deadline, ..RequestOptions::default() };
         request.extensions_mut().insert(options);
         Ok(request)
     }
+
+    /// The request to the member, but for its body: what was authorized, in the caller's name.
+    pub(super) fn head(&self, call: &Call, query: &Query) -> Result<Request<()>, Status> {
+        let uri = match query.to_string().as_str() {
+            "" => call.path.to_string(),
+            query => format!("{}?{query}", call.path),
+        };
+        let mut headers = headers::outbound(&call.headers);
+        // The transport counts it itself.
+        headers.remove(header::CONTENT_LENGTH);
+        if self.services.config.outbound.impersonate && !self.is_trusted(&call.identity) {
+            headers::impersonate(&mut headers, &call.identity)?;
+        }
+        let mut request = Request::new(());
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() =
+            uri.parse().map_err(|error| Status::bad_request(format!("the path: {error}")))?;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+}
+
+/// A member's answer, as far as it is one of the API.
+pub(super) fn passed_on(parts: &http::response::Parts, body: ResponseBody) -> Result<Response, Status> {
+    // The transport follows no redirects; whatever else is no answer of the API does not reach the client.
+    if parts.status.is_informational()
+        || parts.status.is_redirection() && parts.status != StatusCode::NOT_MODIFIED
+    {
+        return Err(Status::failure(
+            502,
+            "BadGateway".to_owned(),
+            "the cluster's answer is not to be passed on",
+        ));
+    }
+    let mut response = http::Response::new(body);
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = headers::inbound_answer(&parts.headers);
+    stamp(response.headers_mut(), &Stamp { source: "member", ..Stamp::default() });
+    Ok(response)
 }
 
 /// A watch that asks the member to end it before the gateway has to.

@@ -128,6 +128,8 @@ impl Faults {
             ("cache.memberDeadline", config.cache.member_deadline),
             ("cache.firstUseDeadline", config.cache.first_use_deadline),
             ("outbound.deadline", config.outbound.deadline),
+            ("outbound.streams.lifetime", config.outbound.streams.lifetime),
+            ("outbound.streams.idle", config.outbound.streams.idle),
         ] {
             if span.0.is_zero() {
                 self.add(field, "must be more than nothing");

@@ -22,7 +22,7 @@ pub use model::{
     Authentication, Authorization, AuthorizationMode, Cache, Checkpoints, CidrList, ClientCertificates,
     Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches,
     Limits, Listen, LoopbackTrust, MemberDown, Metrics, Observers, Oidc, Outbound, PolicyRule, SecretFlavour,
-    SecretSource, Tls, TokenReview, VclusterSource,
+    SecretSource, StreamLimits, Tls, TokenReview, VclusterSource,
 };
 pub use schema::json_schema;
 pub use values::{ByteSize, Span};

@@ -386,6 +386,8 @@ pub struct Outbound {
     pub deadline: Span,
     /// Whether streams into pods go through.
     pub connect: ConnectPolicy,
+    /// What streams into pods may use up.
+    pub streams: StreamLimits,
 }
 
 /// Whether streams into pods and other connections by way of the API server go through.
@@ -396,6 +398,21 @@ pub enum ConnectPolicy {
     Refused,
     /// `pods/log` only.
     Logs,
+    /// Logs, and streams into pods: exec, attach, port-forward. No proxy.
+    Streams,
+}
+
+/// What streams into pods (exec, attach, port-forward) may use up.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct StreamLimits {
+    /// Streams of one caller at the same time.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub per_user: u32,
+    /// How long a stream may live, whatever it does.
+    pub lifetime: Span,
+    /// A stream on which nothing came and went for so long is cut.
+    pub idle: Span,
 }
 
 /// Where stores are written to disk.
@@ -507,7 +524,18 @@ impl Default for Cache {
 
 impl Default for Outbound {
     fn default() -> Self {
-        Self { impersonate: false, deadline: Span::seconds(60), connect: ConnectPolicy::Refused }
+        Self {
+            impersonate: false,
+            deadline: Span::seconds(60),
+            connect: ConnectPolicy::Refused,
+            streams: StreamLimits::default(),
+        }
+    }
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self { per_user: 100, lifetime: Span::seconds(4 * 3600), idle: Span::seconds(15 * 60) }
     }
 }
 

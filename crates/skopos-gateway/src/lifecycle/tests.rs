@@ -72,6 +72,7 @@ impl Gateway {
             query: query.iter().fold(Query::default(), |query, (name, value)| query.with(*name, *value)),
             headers: http::HeaderMap::new(),
             body: LimitedBody::whole(body.to_string()),
+            upgrade: None,
             identity: Arc::new(Identity::authenticated("jane", [])),
             draining: CancellationToken::new(),
         };

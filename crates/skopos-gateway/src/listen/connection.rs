@@ -9,9 +9,9 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,7 @@ use super::guard::{Guard, Place};
 use super::tls::TlsKeeper;
 use super::vitals::{Vitals, WatchedBody};
 use super::{Handler, Peer};
+use crate::upgrade::Switched;
 
 /// Everything that serving connections needs.
 pub(super) struct Front<H> {
@@ -40,7 +41,7 @@ impl<H: Handler> Front<H> {
     /// Serves a connection in a task of its own.
     pub(super) fn serve(
         self: Arc<Self>,
-        stream: TcpStream,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
         permit: OwnedSemaphorePermit,
     ) {
@@ -56,7 +57,12 @@ impl<H: Handler> Front<H> {
         });
     }
 
-    async fn run(&self, stream: TcpStream, address: SocketAddr, place: &Place) {
+    async fn run(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        address: SocketAddr,
+        place: &Place,
+    ) {
         let Some(tls) = &self.tls else {
             return self.http(stream, address, None, place).await;
         };
@@ -81,11 +87,13 @@ impl<H: Handler> Front<H> {
         let peer =
             Arc::new(Peer { address, certificate, tls: self.tls.is_some(), draining: self.draining.clone() });
         let (handler, vitals, guard) = (self.handler.clone(), place.vitals.clone(), self.guard.clone());
+        let switched = Arc::new(Mutex::new(None));
+        let switches = switched.clone();
         let service = service_fn(move |request| {
-            answer(handler.clone(), peer.clone(), vitals.clone(), guard.clone(), request)
+            answer(handler.clone(), peer.clone(), vitals.clone(), guard.clone(), switches.clone(), request)
         });
         let builder = self.builder(&place.vitals);
-        let serving = builder.serve_connection(TokioIo::new(io), service);
+        let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         tokio::pin!(serving);
         let ended = tokio::select! {
             biased;
@@ -97,6 +105,13 @@ impl<H: Handler> Front<H> {
         };
         if let Err(error) = ended {
             tracing::debug!(%error, %address, "connection failed");
+            return;
+        }
+        let stream = switched.lock().take().and_then(|switched: Switched| switched.take());
+        if let Some(stream) = stream {
+            // It is neither idle nor without a request.
+            let _busy = place.vitals.begin();
+            stream.await;
         }
     }
 
@@ -127,11 +142,15 @@ async fn answer<H: Handler>(
     peer: Arc<Peer>,
     vitals: Arc<Vitals>,
     guard: Arc<Guard>,
+    switched: Arc<Mutex<Option<Switched>>>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<WatchedBody>, Infallible> {
     let flight = vitals.begin();
     guard.opened(&vitals);
-    let response = handler.handle(peer, request).await;
+    let mut response = handler.handle(peer, request).await;
+    if let Some(stream) = response.extensions_mut().remove::<Switched>() {
+        *switched.lock() = Some(stream);
+    }
     Ok(response.map(|body| flight.watch(body)))
 }
 

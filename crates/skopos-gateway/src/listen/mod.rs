@@ -195,6 +195,47 @@ impl Listener {
     }
 }
 
+/// Serves connections in memory, as a [`Listener`] serves those of its socket: under virtual time.
+#[cfg(test)]
+pub(crate) struct InMemory<H> {
+    front: Arc<Front<H>>,
+    places: Arc<Semaphore>,
+}
+
+#[cfg(test)]
+impl<H: Handler> InMemory<H> {
+    pub(crate) fn new(handler: H, limits: Limits) -> Self {
+        let places = Arc::new(Semaphore::new(limits.connections as usize));
+        let front = Front {
+            handler,
+            guard: Guard::new(limits),
+            tls: None,
+            tasks: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            cut: CancellationToken::new(),
+        };
+        front.tasks.spawn(front.guard.clone().run(front.cut.clone()));
+        Self { front: Arc::new(front), places }
+    }
+
+    pub(crate) fn connect(&self) -> tokio::io::DuplexStream {
+        let (near, far) = tokio::io::duplex(4 * 1024);
+        let place = self.places.clone().try_acquire_owned().unwrap();
+        self.front.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)), place);
+        near
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.front.guard.connections()
+    }
+
+    /// Lets everything come to an end by itself, without cutting anything.
+    pub(crate) async fn drain(&self) {
+        self.front.draining.cancel();
+        self.front.guard.emptied().await;
+    }
+}
+
 /// Accepts for ever. Beyond the limit connections wait in the system's backlog.
 async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>) {
     /// Out of descriptors or memory: others have to end first.

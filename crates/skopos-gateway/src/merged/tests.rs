@@ -127,6 +127,7 @@ impl Bed {
                 query: Query::parse(query).unwrap(),
                 headers,
                 body: LimitedBody::whole(Bytes::new()),
+                upgrade: None,
                 identity: self.who.clone(),
                 draining: self.draining.clone(),
             })
@@ -626,6 +627,7 @@ async fn the_fleet_as_a_whole_is_read_only() {
         query: Query::default(),
         headers: HeaderMap::new(),
         body: LimitedBody::whole(Bytes::new()),
+        upgrade: None,
         identity: bed.who.clone(),
         draining: bed.draining.clone(),
     };

@@ -160,6 +160,7 @@ impl Collector for Scrape {
             fitting.left_out as f64,
         )?;
         own("watches_open", "Watches of clients", GAUGE, services.watches.open() as f64)?;
+        own("streams_open", "Streams into pods", GAUGE, services.streams.open() as f64)?;
         if let Some(served) = shared.clusters.read().as_ref().map(Clusters::served) {
             let encoded = served.frames_encoded as f64;
             own("watch_frames_encoded", "Frames made for watches, each for all who watch", COUNTER, encoded)?;

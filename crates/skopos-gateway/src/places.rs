@@ -1,4 +1,4 @@
-//! How many watches a caller may have.
+//! How much a caller may have open at the same time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,62 +8,70 @@ use skopos_wire::Status;
 
 use crate::auth::Identity;
 
-/// Counts the watches of each caller. Cheap to clone.
+/// Counts what each caller has open. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct WatchLimiter {
+pub struct Places {
     shared: Arc<Shared>,
 }
 
-/// The place of one watch: free again when dropped.
+/// The place of one watch or stream: free again when dropped.
 #[derive(Debug)]
-pub struct WatchPermit {
+pub struct Place {
     shared: Arc<Shared>,
     user: Arc<str>,
 }
 
 #[derive(Debug)]
 struct Shared {
+    what: &'static str,
     most: u32,
     open: Mutex<HashMap<Arc<str>, u32>>,
 }
 
-// === impl WatchLimiter ===
+// === impl Places ===
 
-impl WatchLimiter {
-    /// At most so many for each user.
+impl Places {
+    /// At most so many for each user, of `what` in the plural.
     #[must_use]
-    pub fn new(most: u32) -> Self {
-        Self { shared: Arc::new(Shared { most, open: Mutex::default() }) }
+    pub fn new(what: &'static str, most: u32) -> Self {
+        Self { shared: Arc::new(Shared { what, most, open: Mutex::default() }) }
     }
 
-    /// Takes a place for a watch.
+    /// The same places if that many are still meant, otherwise new ones.
+    #[must_use]
+    pub fn renewed(&self, most: u32) -> Self {
+        if most == self.shared.most { self.clone() } else { Self::new(self.shared.what, most) }
+    }
+
+    /// Takes a place.
     ///
     /// # Errors
     /// 429 when the caller has as many as allowed.
-    pub fn enter(&self, who: &Identity) -> Result<WatchPermit, Status> {
+    pub fn enter(&self, who: &Identity) -> Result<Place, Status> {
         let mut open = self.shared.open.lock();
         let user: Arc<str> = match open.get_key_value(who.user.as_str()) {
             Some((user, count)) if *count >= self.shared.most => {
-                let message = format!("{user} has {count} watches open, which is as many as allowed");
+                let what = self.shared.what;
+                let message = format!("{user} has {count} {what} open, which is as many as allowed");
                 return Err(Status::too_many_requests(message, 10));
             }
             Some((user, _)) => user.clone(),
             None => who.user.as_str().into(),
         };
         *open.entry(user.clone()).or_default() += 1;
-        Ok(WatchPermit { shared: self.shared.clone(), user })
+        Ok(Place { shared: self.shared.clone(), user })
     }
 
-    /// Watches that are open now.
+    /// How many are taken now, of all callers.
     #[must_use]
     pub fn open(&self) -> u64 {
         self.shared.open.lock().values().map(|count| u64::from(*count)).sum()
     }
 }
 
-// === impl WatchPermit ===
+// === impl Place ===
 
-impl Drop for WatchPermit {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut open = self.shared.open.lock();
         if let Some(count) = open.get_mut(&self.user) {
@@ -81,7 +89,7 @@ mod tests {
 
     #[test]
     fn each_caller_has_so_many_places_and_gets_them_back() {
-        let limiter = WatchLimiter::new(2);
+        let limiter = Places::new("watches", 2);
         let (jane, joe) = (Identity::authenticated("jane", []), Identity::authenticated("joe", []));
         let first = limiter.enter(&jane).unwrap();
         let _second = limiter.enter(&jane).unwrap();

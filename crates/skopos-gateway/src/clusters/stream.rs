@@ -1,0 +1,79 @@
+//! Into a pod and back: the member is asked on a connection of its own, and what is said then is nobody else's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, select_all};
+use http::StatusCode;
+use kube::client::Body;
+use skopos::transport::{RequestClass, RequestOptions, Upgrade};
+use skopos_wire::Status;
+
+use super::pass::passed_on;
+use super::{Allowed, Clusters, status_of};
+use crate::authz::Attributes;
+use crate::response::{self, Response};
+use crate::route::Call;
+use crate::upgrade::{self, About, Stream};
+
+impl Clusters {
+    /// Switches to the protocol that is asked for, if the member does.
+    pub(super) async fn switch(
+        &self,
+        allowed: Allowed,
+        rights: Vec<Attributes>,
+        what: &Arc<str>,
+    ) -> Result<Response, Status> {
+        let Allowed { cluster, mut call } = allowed;
+        let wish = call.upgrade.take().ok_or_else(upgrade::required)?;
+        let place = self.services.streams.enter(&call.identity)?;
+        let outbound = &self.services.config.outbound;
+        let mut request = self.head(&call, &call.query)?.map(|()| Body::empty());
+        wish.ask(&call.headers, request.headers_mut());
+        request.extensions_mut().insert(RequestOptions {
+            class: Some(RequestClass::Write),
+            deadline: Some(outbound.deadline.0),
+            ..RequestOptions::default()
+        });
+        let asked = cluster.upgrade(request, outbound.deadline.0).await;
+        match asked.map_err(|error| status_of(&error))? {
+            Upgrade::Answered(answer) => {
+                let (parts, body) = answer.into_parts();
+                passed_on(&parts, response::whole(body))
+            }
+            Upgrade::Switched(answer) => {
+                let (parts, member) = answer.into_parts();
+                let mut response = http::Response::new(response::whole(Bytes::new()));
+                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+                *response.headers_mut() = wish.answer(&parts.headers);
+                let cluster: Arc<str> = cluster.id().as_str().into();
+                let end = self.end_of_stream(&call, cluster.clone(), rights);
+                let about = About { cluster, user: call.identity.user.as_str().into(), what: what.clone() };
+                let stream = Stream::new(wish, member, outbound.streams.clone(), end, about, place);
+                response.extensions_mut().insert(stream.switched());
+                Ok(response)
+            }
+        }
+    }
+
+    /// Ends when the gateway stops, and when a right is gone.
+    fn end_of_stream(
+        &self,
+        call: &Call,
+        cluster: Arc<str>,
+        rights: Vec<Attributes>,
+    ) -> BoxFuture<'static, &'static str> {
+        let (draining, identity) = (call.draining.clone(), call.identity.clone());
+        let authorizer = self.services.authorizer.clone();
+        async move {
+            let revoked = rights.iter().map(|right| authorizer.revoked(&cluster, &identity, right).boxed());
+            tokio::select! {
+                biased;
+                () = draining.cancelled() => "the gateway stops",
+                _ = select_all(revoked) => "the right is gone",
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,310 @@
+//! Connections that switch to another protocol: exec, attach and port-forward. The gateway does not know what is said on
+//! them; it hands bytes on, both ways.
+//!
+//! ```text
+//!  request ─▶ Wish ─▶ (authorized) ─▶ the member answers 101 ─▶ Switched, with the answer ─▶ the connection's task runs it
+//!                                     anything else ─▶ a normal answer, and both connections are closed
+//! ```
+
+mod pump;
+mod stream;
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header, request};
+use http_body::Body as _;
+use hyper::upgrade::OnUpgrade;
+use parking_lot::Mutex;
+use skopos_wire::{GroupResource, Status};
+
+use crate::body::LimitedBody;
+use crate::headers;
+
+pub(crate) use self::stream::{About, Stream};
+
+/// A request for another protocol, and the connection that it came on.
+#[derive(Debug)]
+pub struct Wish {
+    protocol: Protocol,
+    client: OnUpgrade,
+}
+
+/// What clients of the Kubernetes API switch to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    WebSocket,
+    Spdy,
+}
+
+/// What a connection does once it has switched: put into the extensions of a 101 answer, for whoever serves the connection.
+#[derive(Clone)]
+pub(crate) struct Switched(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
+
+const SEC_WEBSOCKET_ACCEPT: HeaderName = header::SEC_WEBSOCKET_ACCEPT;
+const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
+
+/// What of the request the member hears, beside what it hears of every request.
+const OUTBOUND: [HeaderName; 5] = [
+    header::SEC_WEBSOCKET_KEY,
+    header::SEC_WEBSOCKET_VERSION,
+    header::SEC_WEBSOCKET_PROTOCOL,
+    header::SEC_WEBSOCKET_EXTENSIONS,
+    STREAM_PROTOCOL,
+];
+
+/// What of the member's answer the client hears.
+const INBOUND: [HeaderName; 4] =
+    [SEC_WEBSOCKET_ACCEPT, header::SEC_WEBSOCKET_PROTOCOL, header::SEC_WEBSOCKET_EXTENSIONS, STREAM_PROTOCOL];
+
+// === impl Wish ===
+
+impl Wish {
+    /// What a request with an `Upgrade` header wants.
+    ///
+    /// # Errors
+    /// 400 when it cannot be had: by HTTP/1.0 or HTTP/2, another method than GET and POST, another protocol than those of the
+    /// Kubernetes API, with a body, or with a bearer token among the protocols of a WebSocket. 403 for the pages of browsers that
+    /// come from another host: browsers let every page open WebSockets, with the certificate of whoever looks at it.
+    pub fn of(parts: &mut request::Parts, body: &LimitedBody) -> Result<Self, Status> {
+        let refused = |why: &str| Err(Status::bad_request(why));
+        if parts.version != Version::HTTP_11 || ![Method::GET, Method::POST].contains(&parts.method) {
+            return refused("a connection switches to another protocol by a GET or POST of HTTP/1.1");
+        }
+        if !body.is_end_stream() || parts.headers.contains_key(header::TRANSFER_ENCODING) {
+            return refused("a request for another protocol has no body");
+        }
+        let Some(protocol) = Protocol::of(&parts.headers) else {
+            return refused("a connection switches to websocket or to SPDY/3.1, and nothing else");
+        };
+        if !parts.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().all(is_harmless) {
+            return refused(
+                "the protocols of a WebSocket are those of channels and ports, without credentials",
+            );
+        }
+        if parts.headers.get_all(header::ORIGIN).iter().any(|origin| !is_own(origin, &parts.headers)) {
+            let why = "a page from elsewhere switches no connection";
+            return Err(Status::forbidden(GroupResource::new("", ""), "", why));
+        }
+        match parts.extensions.remove::<OnUpgrade>() {
+            Some(client) => Ok(Self { protocol, client }),
+            None => refused("this connection does not switch to another protocol"),
+        }
+    }
+
+    /// Asks a member for it, by nothing but headers of the list.
+    pub(crate) fn ask(&self, inbound: &HeaderMap, outbound: &mut HeaderMap) {
+        headers::pass_on(inbound, outbound, &OUTBOUND);
+        outbound.insert(header::UPGRADE, self.protocol.name());
+    }
+
+    /// The headers of the answer to the client.
+    pub(crate) fn answer(&self, from_member: &HeaderMap) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers::pass_on(from_member, &mut headers, &INBOUND);
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::UPGRADE, self.protocol.name());
+        headers
+    }
+
+    pub(crate) fn into_client(self) -> OnUpgrade {
+        self.client
+    }
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// The one that the headers ask for, if they ask for one and in one way.
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let mut asked = headers.get_all(header::UPGRADE).iter();
+        let (Some(asked), None) = (asked.next(), asked.next()) else { return None };
+        if !headers::has_token(headers, header::CONNECTION, "upgrade") {
+            return None;
+        }
+        [Self::WebSocket, Self::Spdy]
+            .into_iter()
+            .find(|protocol| protocol.name().as_bytes().eq_ignore_ascii_case(asked.as_bytes()))
+    }
+
+    fn name(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::WebSocket => "websocket",
+            Self::Spdy => "SPDY/3.1",
+        })
+    }
+}
+
+/// Whether protocols of a WebSocket are ones of streams into pods. The API server also takes a bearer token for one, and
+/// then acts for whoever it belongs to.
+fn is_harmless(protocols: &HeaderValue) -> bool {
+    let known = |protocol: &str| {
+        ["channel.k8s.io", "portforward.k8s.io"].iter().any(|known| protocol.trim().ends_with(known))
+            && !protocol.contains("bearer")
+    };
+    protocols.to_str().is_ok_and(|protocols| protocols.split(',').all(known))
+}
+
+/// Whether an origin is the host that was asked.
+fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
+    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    origin.zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host))
+}
+
+// === impl Switched ===
+
+impl Switched {
+    pub(crate) fn new(stream: BoxFuture<'static, ()>) -> Self {
+        Self(Arc::new(Mutex::new(Some(stream))))
+    }
+
+    /// What is to be run, once.
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        self.0.lock().take()
+    }
+}
+
+/// As the API server says it of exec, attach and port-forward without an upgrade: also by HTTP/2, which has none.
+pub(crate) fn required() -> Status {
+    Status::bad_request("Upgrade request required: of HTTP/1.1, to websocket or SPDY/3.1")
+}
+
+/// Of whatever else wants another protocol.
+pub(crate) fn only_into_pods() -> Status {
+    let why =
+        "connections switch to another protocol for exec, attach and portforward of pods, and nothing else";
+    Status::forbidden(GroupResource::new("", ""), "", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(lines: &[(&str, &str)]) -> Result<Wish, Status> {
+        let mut builder = http::Request::get("/");
+        for (name, value) in lines {
+            builder = builder.header(*name, *value);
+        }
+        let (mut parts, ()) = builder.body(()).unwrap().into_parts();
+        Wish::of(&mut parts, &LimitedBody::whole(""))
+    }
+
+    /// What a request is refused for; those that nothing is wrong with fail because they came on no connection.
+    fn refusal(lines: &[(&str, &str)]) -> String {
+        let status = asked(lines).unwrap_err();
+        assert_eq!(status.code, 400, "{lines:?}");
+        status.message
+    }
+
+    #[test]
+    fn two_protocols_are_switched_to_and_no_others() {
+        for protocol in ["websocket", "WebSocket", "SPDY/3.1", "spdy/3.1"] {
+            for connection in ["Upgrade", "keep-alive, upgrade"] {
+                let said = refusal(&[("upgrade", protocol), ("connection", connection)]);
+                assert!(said.contains("this connection"), "{protocol}: {said}");
+            }
+        }
+        for (protocol, connection) in [
+            ("h2c", "Upgrade"),
+            ("TLS/1.3", "Upgrade"),
+            ("websocket, h2c", "Upgrade"),
+            ("SPDY/3.1, websocket", "Upgrade"),
+            ("", "Upgrade"),
+            ("websocket", "keep-alive"),
+        ] {
+            let said = refusal(&[("upgrade", protocol), ("connection", connection)]);
+            assert!(said.contains("websocket or to SPDY/3.1"), "{protocol}: {said}");
+        }
+        let twice = [("upgrade", "websocket"), ("upgrade", "websocket"), ("connection", "Upgrade")];
+        assert!(refusal(&twice).contains("websocket or to SPDY/3.1"));
+    }
+
+    #[test]
+    fn nobody_smuggles_a_token_among_the_protocols_of_a_websocket() {
+        let asking = |protocols| {
+            refusal(&[
+                ("upgrade", "websocket"),
+                ("connection", "Upgrade"),
+                ("sec-websocket-protocol", protocols),
+            ])
+        };
+        for protocols in [
+            "v5.channel.k8s.io",
+            "v5.channel.k8s.io, v4.channel.k8s.io,v4.base64.channel.k8s.io",
+            "SPDY/3.1+portforward.k8s.io",
+        ] {
+            assert!(asking(protocols).contains("this connection"), "{protocols}");
+        }
+        for protocols in [
+            "base64url.bearer.authorization.k8s.io.c2VjcmV0",
+            "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0",
+            "base64url.bearer.authorization.k8s.io.channel.k8s.io",
+            "v5.channel.k8s.io,",
+            "chat",
+        ] {
+            assert!(asking(protocols).contains("without credentials"), "{protocols}");
+        }
+    }
+
+    #[test]
+    fn pages_from_elsewhere_switch_nothing() {
+        let asking = |origin| {
+            let lines = [
+                ("host", "gateway:6443"),
+                ("upgrade", "websocket"),
+                ("connection", "Upgrade"),
+                ("origin", origin),
+            ];
+            asked(&lines).unwrap_err().code
+        };
+        assert_eq!((asking("https://gateway:6443"), asking("http://Gateway:6443")), (400, 400));
+        for elsewhere in
+            ["https://evil.example", "https://gateway:6444", "null", "", "https://gateway:6443.evil.example"]
+        {
+            assert_eq!(asking(elsewhere), 403, "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn a_member_hears_listed_headers_and_the_client_too() {
+        let lines = [
+            ("Sec-WebSocket-Key", "k"),
+            ("Sec-WebSocket-Protocol", "v5.channel.k8s.io"),
+            ("X-Stream-Protocol-Version", "v4.channel.k8s.io"),
+            ("X-Stream-Protocol-Version", "v3.channel.k8s.io"),
+            ("Sec-WebSocket-Accept", "a"),
+            ("Set-Cookie", "a=b"),
+            ("Upgrade", "h2c"),
+            ("Connection", "Impersonate-User"),
+            ("Sec-Fetch-Mode", "x"),
+        ];
+        let mut inbound = HeaderMap::new();
+        for (name, value) in lines {
+            inbound.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_static(value));
+        }
+        let wish = |protocol| {
+            let client = hyper::upgrade::on(http::Request::new(()));
+            Wish { protocol, client }
+        };
+        let mut outbound = HeaderMap::new();
+        wish(Protocol::Spdy).ask(&inbound, &mut outbound);
+        let listed = |headers: &HeaderMap| {
+            let mut names: Vec<String> = headers.iter().map(|(name, _)| name.to_string()).collect();
+            names.sort_unstable();
+            names.join(" ")
+        };
+        assert_eq!(
+            listed(&outbound),
+            "sec-websocket-key sec-websocket-protocol upgrade x-stream-protocol-version x-stream-protocol-version"
+        );
+        assert_eq!(outbound[header::UPGRADE], "SPDY/3.1");
+        let back = wish(Protocol::WebSocket).answer(&inbound);
+        assert_eq!(
+            listed(&back),
+            "connection sec-websocket-accept sec-websocket-protocol upgrade x-stream-protocol-version \
+             x-stream-protocol-version"
+        );
+        assert!(back[header::UPGRADE] == "websocket" && back[header::CONNECTION] == "Upgrade");
+    }
+}

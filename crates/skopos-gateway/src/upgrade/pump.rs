@@ -1,0 +1,220 @@
+//! Bytes from one to the other, both ways, with little in between.
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::{Instant, sleep_until};
+
+/// How much has gone each way, and when the last of it did.
+#[derive(Debug)]
+pub(super) struct Flow {
+    to_member: AtomicU64,
+    to_client: AtomicU64,
+    moved: Mutex<Instant>,
+}
+
+/// How pumping ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ran {
+    /// Both ends have said all.
+    Dry,
+    /// Nothing came and went for too long.
+    Idle,
+}
+
+/// What is held of each direction: who does not read is not read from.
+const HELD: usize = 32 * 1024;
+
+/// Once one side has said all, the other one is listened to for as long as it does not pause for longer.
+const AFTER_END: Duration = Duration::from_secs(60);
+
+/// Hands on until both sides have said all. What one side has ended is ended for the other, which may go on speaking.
+pub(super) async fn pump<C, M>(client: C, member: M, idle: Duration, flow: &Flow) -> Ran
+where
+    C: AsyncRead + AsyncWrite,
+    M: AsyncRead + AsyncWrite,
+{
+    let (from_client, to_client) = tokio::io::split(client);
+    let (from_member, to_member) = tokio::io::split(member);
+    let mut up = pin!(one_way(from_client, to_member, flow, &flow.to_member));
+    let mut down = pin!(one_way(from_member, to_client, flow, &flow.to_client));
+    let up_is_over = tokio::select! {
+        () = &mut up => true,
+        () = &mut down => false,
+        () = flow.quiet(idle) => return Ran::Idle,
+    };
+    flow.moves();
+    let rest = async {
+        match up_is_over {
+            true => down.await,
+            false => up.await,
+        }
+    };
+    tokio::select! {
+        () = rest => Ran::Dry,
+        () = flow.quiet(idle.min(AFTER_END)) => Ran::Idle,
+    }
+}
+
+/// One direction, until its source has ended or its sink does not take any more.
+async fn one_way(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    flow: &Flow,
+    moved: &AtomicU64,
+) {
+    let mut held = vec![0; HELD];
+    while let Ok(read @ 1..) = from.read(&mut held).await {
+        let held = held.get(..read).unwrap_or_default();
+        if to.write_all(held).await.is_err() || to.flush().await.is_err() {
+            return;
+        }
+        moved.fetch_add(read as u64, Ordering::Relaxed);
+        flow.moves();
+    }
+    // Whoever is gone has heard enough.
+    let _ = to.shutdown().await;
+}
+
+// === impl Flow ===
+
+impl Flow {
+    pub(super) fn new() -> Self {
+        Self { to_member: AtomicU64::new(0), to_client: AtomicU64::new(0), moved: Mutex::new(Instant::now()) }
+    }
+
+    /// Bytes that the member was sent, and the client.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.to_member.load(Ordering::Relaxed), self.to_client.load(Ordering::Relaxed))
+    }
+
+    fn moves(&self) {
+        *self.moved.lock() = Instant::now();
+    }
+
+    /// Ends when nothing has moved for so long.
+    async fn quiet(&self, long: Duration) {
+        loop {
+            let until = *self.moved.lock() + long;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{DuplexStream, duplex};
+    use tokio::task::JoinSet;
+
+    const IDLE: Duration = Duration::from_secs(600);
+
+    /// A client and a member, each at its end, and what hands on between them.
+    struct Pumped {
+        client: DuplexStream,
+        member: DuplexStream,
+        running: Running,
+    }
+
+    struct Running(JoinSet<(Ran, (u64, u64))>);
+
+    impl Running {
+        async fn ended(mut self) -> (Ran, (u64, u64)) {
+            self.0.join_next().await.unwrap().unwrap()
+        }
+    }
+
+    fn pumped() -> Pumped {
+        let (client, near) = duplex(1024);
+        let (far, member) = duplex(1024);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let flow = Flow::new();
+            (pump(near, far, IDLE, &flow).await, flow.bytes())
+        });
+        Pumped { client, member, running: Running(tasks) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_one_side_says_reaches_the_other_to_the_last_byte() {
+        let Pumped { mut client, mut member, running } = pumped();
+        client.write_all(b"stdin").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut said = String::new();
+        member.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "stdin");
+        // One side has ended, and the other one goes on, with pauses.
+        for _ in 0..3 {
+            tokio::time::sleep(AFTER_END - Duration::from_secs(1)).await;
+            member.write_all(b"out").await.unwrap();
+        }
+        drop(member);
+        said.clear();
+        client.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "outoutout");
+        assert_eq!(running.ended().await, (Ran::Dry, (5, 9)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_gone_does_not_cut_off_what_the_other_still_says() {
+        let Pumped { client, mut member, running } = pumped();
+        let (mut reads, mut writes) = tokio::io::split(client);
+        // More than anybody holds: most of it is still to be read when the member is gone.
+        let reading = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let mut all = Vec::new();
+            reads.read_to_end(&mut all).await.map(|_| all.len())
+        };
+        let leaving = async {
+            member.write_all(&vec![7; 20 * 1024]).await.unwrap();
+            drop(member);
+            // Nobody is there to take it.
+            writes.write_all(b"ping").await.unwrap();
+        };
+        let (read, ()) = tokio::join!(reading, leaving);
+        assert_eq!(read.unwrap(), 20 * 1024);
+        drop(writes);
+        assert_eq!(running.ended().await.0, Ran::Dry);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_is_not_read_for_without_bound() {
+        let Pumped { client, mut member, running } = pumped();
+        let mut written = 0;
+        let flood = async {
+            loop {
+                written += member.write(&[7; 4096]).await.unwrap();
+            }
+        };
+        assert!(tokio::time::timeout(IDLE / 2, flood).await.is_err());
+        assert!(written <= 40 * 1024, "{written}");
+        assert_eq!(running.ended().await.0, Ran::Idle);
+        drop(client);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_has_an_end_and_a_word_begins_it_anew() {
+        let begun = Instant::now();
+        let Pumped { mut client, mut member, running } = pumped();
+        tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
+        client.write_all(b"x").await.unwrap();
+        assert_eq!(member.read_u8().await.unwrap(), b'x');
+        assert_eq!(running.ended().await, (Ran::Idle, (1, 0)));
+        let took = begun.elapsed();
+        assert!(took >= IDLE * 2 - Duration::from_secs(1) && took < IDLE * 2, "{took:?}");
+
+        let begun = Instant::now();
+        let Pumped { client, mut member, running } = pumped();
+        drop(client);
+        assert_eq!(member.read(&mut [0; 8]).await.unwrap(), 0);
+        // It says nothing more, and does not end either.
+        assert_eq!(running.ended().await.0, Ran::Idle);
+        assert!(begun.elapsed() <= AFTER_END + Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}
