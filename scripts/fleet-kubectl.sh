@@ -82,6 +82,7 @@ check 'define a kind in one cluster' 'created' "kubectl --context lima create --
 soon 'make one of it' 'created' "kubectl --context lima create --validate=false -f $work/ark.json"
 soon 'it is a kind of all clusters' '^boats +bt +sea.example/v1 +true +Boat' 'kubectl --context fleet api-resources'
 soon 'shown in its own columns' '^default +lima\S* +ark +3' 'kubectl --context fleet get boats.sea.example -A'
+soon 'and explained' '^KIND: +Boat' 'kubectl --context fleet explain boats.sea.example'
 
 check 'scale one to zero, by way of the gateway' 'scaled' "${tries[3]}"
 soon 'its list is from memory, with a warning' '^Warning: .*(paused|scaled to zero|old)' "${tries[4]}"

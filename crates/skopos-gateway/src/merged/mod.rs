@@ -15,6 +15,7 @@
 //! | `item`, `render`, `source` | what lists and watches of `skopos-serve` see of it |
 //! | `union` | what the clusters serve beside the built-in kinds, as one; pure |
 //! | `openapi` | the same for the documents of OpenAPI |
+//! | `describe` | discovery and OpenAPI of all clusters, and the kinds that are not built in |
 //! | `route`, `standing` | who asks for what of which clusters; who is missing, old, not shown |
 //! | `guard`, `sights`, `seal` | watches that have to end, rights that changed, tokens that nobody else can have written |
 //!
@@ -61,6 +62,7 @@
 //! chosen because the alternatives are to lie about a deletion or to keep ghosts.
 
 mod contents;
+mod describe;
 mod feed;
 mod guard;
 mod history;

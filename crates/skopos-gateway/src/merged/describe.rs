@@ -1,0 +1,188 @@
+//! What there is to read: the built-in kinds, and whatever else the clusters serve that a caller may read.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, stream};
+use http::{StatusCode, header};
+use skopos_fleet::{Cluster, ClusterId, DocumentRequest};
+use skopos_serve::{ResourceType, discovery};
+use skopos_wire::Status;
+use tokio::time::{Instant, timeout_at};
+
+use super::openapi::{self, Index};
+use super::route::{Merged, REVIEWS, wants_table};
+use super::standing::Clusters;
+use super::union::{self, Offer};
+use crate::authz::Attributes;
+use crate::catalog::{self, Catalog};
+use crate::clusters::{document_answer, status_of};
+use crate::response::{self, Response};
+use crate::route::{Audited, Call};
+
+/// How many clusters are asked for the columns of a table.
+const DEFINITIONS: u32 = 3;
+
+impl Merged {
+    /// What there is to read: the built-in kinds, in which nothing is any cluster's, and what is served beside them by the
+    /// clusters of which the caller may read such a document.
+    pub(super) async fn describe(
+        &self,
+        call: &Call,
+        what: &Attributes,
+        audited: &mut Audited,
+    ) -> Result<Response, Status> {
+        let path = call.path.to_string();
+        if path == "/version" {
+            let version = serde_json::json!({"major": "1", "minor": "35", "gitVersion": "v1.35.0+skopos",
+                "gitCommit": "", "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "",
+                "platform": ""});
+            return Ok(response::bytes(StatusCode::OK, "application/json", version.to_string().into()));
+        }
+        if openapi::is_below(&path) {
+            let scope = self.scope(call, what).await?;
+            return self.openapi(call, &path, &scope.seen).await;
+        }
+        let mut types: Vec<Arc<ResourceType>> = discovery::ordered(&self.registry.all());
+        let mut standing = Clusters::default();
+        if path == "/" || path == "/apis" || path.starts_with("/apis/") {
+            let scope = self.scope(call, what).await?;
+            if let Some(decision) = scope.decision.as_ref().filter(|decision| decision.allowed) {
+                *audited = std::mem::take(audited).decided(decision);
+            }
+            let (offers, unknown) = self.offers(&scope.seen).await;
+            let united = union::unite(&offers);
+            types.extend(united.types);
+            standing.missing = unknown;
+            standing.missing.extend(united.otherwise);
+            standing.denied = scope.denied;
+        }
+        types.retain(|resource| self.keeps(&resource.group, &resource.plural));
+        let accept =
+            call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let (content_type, document) =
+            discovery::document_in_order(&path, accept, &types).ok_or_else(Status::resource_not_served)?;
+        let mut answer = response::bytes(StatusCode::OK, content_type, document.to_string().into());
+        standing.warn(answer.headers_mut());
+        Ok(answer)
+    }
+
+    /// A kind that is not built in, as most of these clusters have it.
+    ///
+    /// What is known of them is enough: nobody waits for one that is slow to say what it said before. Only what none of them
+    /// is known to have is asked for.
+    pub(super) async fn custom(
+        &self,
+        call: &Call,
+        what: &Attributes,
+        seen: &[Cluster],
+    ) -> Result<Arc<ResourceType>, Status> {
+        let elect = |offers: &[Offer]| union::elect(offers, &what.group, &what.version, &what.resource);
+        let kept = seen.iter().filter_map(|cluster| Some(offer(cluster, self.catalogs.kept(cluster)?.ok()?)));
+        let found = match elect(&kept.collect::<Vec<_>>()) {
+            Some(found) => found,
+            None => {
+                let (offers, unknown) = self.offers(seen).await;
+                elect(&offers).ok_or_else(|| not_served(&unknown))?
+            }
+        };
+        Ok(match wants_table(&call.headers) {
+            true => self.with_columns(found, seen).await,
+            false => found,
+        })
+    }
+
+    /// What these clusters serve beside the built-in kinds, and of which of them that is not known, and why.
+    async fn offers(&self, seen: &[Cluster]) -> (Vec<Offer>, Vec<(ClusterId, String)>) {
+        let limit = self.services.config.cache.member_deadline.0;
+        let asked = self.ask(seen, |cluster| {
+            let catalogs = self.catalogs.clone();
+            async move { catalogs.of(&cluster, limit).await }.boxed()
+        });
+        let asked = asked.await;
+        let (mut offers, mut unknown) = (Vec::with_capacity(asked.len()), Vec::new());
+        for (cluster, catalog) in asked {
+            let catalog = catalog.or_else(|| self.catalogs.kept(&cluster));
+            match catalog.unwrap_or_else(|| Err("its discovery takes too long".into())) {
+                Ok(catalog) => offers.push(offer(&cluster, catalog)),
+                Err(why) => unknown.push((cluster.id().clone(), why.to_string())),
+            }
+        }
+        (offers, unknown)
+    }
+
+    /// The index of the documents of these clusters' OpenAPI, or one of them, from a cluster that has it.
+    async fn openapi(&self, call: &Call, path: &str, seen: &[Cluster]) -> Result<Response, Status> {
+        let limit = self.services.config.cache.member_deadline.0;
+        let request = openapi::request().ok_or_else(Status::resource_not_served)?;
+        let asked = self.ask(seen, |cluster| {
+            let request = request.clone();
+            async move { cluster.document(&request, limit).await.ok() }.boxed()
+        });
+        let asked = asked.await;
+        let index = |(cluster, document): (Cluster, Option<Option<skopos_fleet::Document>>)| {
+            Some((cluster, Index::parse(&document??.body)?))
+        };
+        let indexes: Vec<(Cluster, Index)> = asked.into_iter().filter_map(index).collect();
+        let Some(name) = openapi::name_of(path) else {
+            let united = openapi::united(&indexes);
+            return Ok(response::bytes(StatusCode::OK, "application/json", united.into()));
+        };
+        let (cluster, address) = openapi::elect(&indexes, name).ok_or_else(Status::resource_not_served)?;
+        let accept = call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
+        let request = DocumentRequest::new(address, accept).ok_or_else(Status::resource_not_served)?;
+        let document = cluster.document(&request, limit).await.map_err(|error| status_of(&error))?;
+        Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
+    }
+
+    /// Asks these clusters, all of them at the same time; `None` for those that have not answered within the deadline for
+    /// members.
+    fn ask<T: Send + 'static>(
+        &self,
+        seen: &[Cluster],
+        question: impl Fn(Cluster) -> BoxFuture<'static, T>,
+    ) -> BoxFuture<'static, Vec<(Cluster, Option<T>)>> {
+        let until = Instant::now() + self.services.config.cache.member_deadline.0;
+        let asked = seen.iter().cloned().map(|cluster| {
+            let answer = timeout_at(until, question(cluster.clone()));
+            async move { (cluster, answer.await.ok()) }.boxed()
+        });
+        let asked: Vec<BoxFuture<'static, _>> = asked.collect();
+        stream::iter(asked).buffered(REVIEWS).collect().boxed()
+    }
+
+    /// The same with the columns that its definition asks for: that of the first of these clusters that has one in memory,
+    /// or gives it in time.
+    async fn with_columns(&self, resource: Arc<ResourceType>, seen: &[Cluster]) -> Arc<ResourceType> {
+        let ResourceType { group, version, plural, .. } = &*resource;
+        let has = |cluster: &&Cluster| {
+            let catalog = self.catalogs.kept(cluster).and_then(Result::ok);
+            let own = catalog.as_ref().and_then(|catalog| catalog.get(group, version, plural));
+            own.is_some_and(|own| union::is_same(own, &resource))
+        };
+        let mut holders: Vec<&Cluster> = seen.iter().filter(has).collect();
+        holders.sort_by_key(|cluster| !catalog::has_definitions(cluster));
+        let each = self.services.config.cache.member_deadline.0 / DEFINITIONS;
+        for cluster in holders.into_iter().take(DEFINITIONS as usize) {
+            let defined = catalog::resolve(cluster, group, version, plural, each).await;
+            if let Some(defined) = defined.filter(|defined| union::is_same(defined, &resource)) {
+                return defined;
+            }
+        }
+        resource
+    }
+}
+
+fn offer(cluster: &Cluster, catalog: Arc<Catalog>) -> Offer {
+    Offer { cluster: cluster.id().clone(), catalog }
+}
+
+/// 404, as API servers say it; with the first cluster of which nothing is known.
+fn not_served(unknown: &[(ClusterId, String)]) -> Status {
+    let mut status = Status::resource_not_served();
+    if let Some((id, why)) = unknown.first() {
+        status.message =
+            format!("{} in the clusters that are known; nothing is known of {id}: {why}", status.message);
+    }
+    status
+}
