@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::cluster::VirtualCluster;
 use super::error::Error;
@@ -65,15 +66,19 @@ impl Host {
         if let Source::Manifests(manifests) = &options.source {
             manifests.check(name, &namespace)?;
         }
-        if matches!(options.source, Source::Chart(_))
-            && self.options.helm.presence(&session).await? == Presence::Missing
-        {
-            return Err(Error::NoHelm { program: self.options.helm.program.clone() });
+        if let Source::Chart(chart) = &options.source {
+            chart.check()?;
+            if self.options.helm.presence(&session).await? == Presence::Missing {
+                return Err(Error::NoHelm { program: self.options.helm.program.clone() });
+            }
         }
         self.check_room(&session, name, &namespace, options.upgrade).await?;
         make_namespace(&session, &namespace).await?;
         match &options.source {
-            Source::Chart(chart) => self.options.helm.upgrade(&session, name, &namespace, chart).await?,
+            Source::Chart(chart) => {
+                let_helm_end(&session, name, &namespace).await?;
+                self.options.helm.upgrade(&session, name, &namespace, chart).await?;
+            }
             Source::Manifests(manifests) => apply(&session, &namespace, manifests).await?,
         }
         match options.wait {
@@ -123,11 +128,60 @@ pub(super) async fn releases(session: &Session<'_>, name: &str, namespace: &str)
     Ok(metas(&session.list(&SECRETS.path(Some(namespace), None), &selector, Extent::Metadata).await?))
 }
 
+/// The last revision of a release.
+fn last(releases: &[Meta]) -> Option<&Meta> {
+    let version = |release: &&Meta| release.label("version").and_then(|text| text.parse::<u64>().ok());
+    releases.iter().max_by_key(version)
+}
+
 /// Whether the last revision of a release is not the one that is deployed.
 fn unfinished(releases: &[Meta]) -> bool {
-    let version = |release: &&Meta| release.label("version").and_then(|text| text.parse::<u64>().ok());
-    let last = releases.iter().max_by_key(version);
-    last.is_some_and(|release| release.label("status") != Some("deployed"))
+    last(releases).is_some_and(|release| release.label("status") != Some("deployed"))
+}
+
+/// Waits while helm is at work on a release, and takes away what one left that was killed at it: helm writes down that it
+/// begins, and refuses for ever to go on from there.
+async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Result<(), Error> {
+    // The revision that is waited for, and until when.
+    let mut pending: Option<(String, Instant)> = None;
+    let mut rest = FIRST_REST;
+    loop {
+        let releases = releases(session, name, namespace).await?;
+        let at_work =
+            |release: &&Meta| release.label("status").is_some_and(|status| status.starts_with("pending-"));
+        let Some(release) = last(&releases).filter(at_work) else { return Ok(()) };
+        let until = match &pending {
+            Some((known, until)) if *known == release.name => *until,
+            _ => {
+                let left = HELM_TAKES.saturating_sub(age(release));
+                let secret = release.name.clone();
+                if !left.is_zero() {
+                    session.told(Step::WaitingForHelm { secret: secret.clone(), seconds: left.as_secs() });
+                }
+                pending.insert((secret, Instant::now() + left)).1
+            }
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            session.delete(&SECRETS.path(Some(namespace), Some(&release.name))).await?;
+            session.told(Step::Removed { what: "secrets".to_owned(), names: vec![release.name.clone()] });
+            continue;
+        }
+        session.rest(rest.min(left), "waiting for helm to end").await?;
+        rest = longer(rest);
+    }
+}
+
+/// As long as helm itself gives an operation.
+const HELM_TAKES: Duration = Duration::from_secs(300);
+
+/// How long ago helm wrote something down; nothing if that is not known, or by its clock still to come.
+fn age(release: &Meta) -> Duration {
+    let written = release.label("modifiedAt").or(release.label("createdAt")).and_then(|at| at.parse().ok());
+    let written = written.or(release.creation_timestamp.map(jiff::Timestamp::as_second));
+    let seconds =
+        written.map_or(0, |written: i64| jiff::Timestamp::now().as_second().saturating_sub(written));
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Error> {

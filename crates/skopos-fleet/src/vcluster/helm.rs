@@ -87,10 +87,6 @@ impl Helm {
         namespace: &str,
         chart: &Chart,
     ) -> Result<(), Error> {
-        if let Some(path) = &chart.path {
-            let found = path.metadata().map(drop);
-            found.map_err(|reason| Error::Chart { path: path.clone(), reason })?;
-        }
         let inline = chart.inline.as_ref().map(ToString::to_string).unwrap_or_default();
         self.run(session, "upgrade", self.upgrade_arguments(name, namespace, chart), inline).await
     }
@@ -159,6 +155,14 @@ impl Helm {
                 Err(Error::Helm { command: name, code: ended.status.code(), output: ended.output })
             }
         }
+    }
+}
+
+impl Chart {
+    /// Whether a local chart is there.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let Some(path) = &self.path else { return Ok(()) };
+        path.metadata().map(drop).map_err(|reason| Error::Chart { path: path.clone(), reason })
     }
 }
 

@@ -97,6 +97,13 @@ pub enum Step {
         /// What it does: its arguments without values.
         command: String,
     },
+    /// helm has begun something with the release and not ended it: it is at work, or was killed.
+    WaitingForHelm {
+        /// Where it wrote that down. It is taken away after that time; helm goes on from what is there.
+        secret: String,
+        /// How long it is waited for at most.
+        seconds: u64,
+    },
     /// An object was applied.
     Applied {
         /// Its kind.
@@ -159,6 +166,11 @@ impl fmt::Display for Step {
             Self::NamespaceCreated { namespace } => write!(f, "namespace {namespace} made"),
             Self::WaitingForNamespace { namespace } => write!(f, "waiting for namespace {namespace} to go"),
             Self::Helm { command } => write!(f, "helm {command}"),
+            Self::WaitingForHelm { secret, seconds } => write!(
+                f,
+                "helm is at work on it or was killed at it: waiting for {seconds} s at most; where no helm runs, delete \
+                 the Secret {secret} and it goes on at once"
+            ),
             Self::Applied { kind, name } => write!(f, "{kind} {name} applied"),
             Self::WaitingForReady { status } => write!(f, "waiting for it to be up: it is {status}"),
             Self::Ready => f.write_str("it is up"),

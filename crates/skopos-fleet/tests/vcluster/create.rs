@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{Chart, CreateOptions, Error, Host, Manifests, PauseOptions, Silent, Source};
+use skopos_fleet::vcluster::{
+    Chart, CreateOptions, Error, Host, Manifests, PauseOptions, Silent, Source, Step,
+};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 
 use super::support::*;
@@ -172,8 +174,9 @@ async fn what_helm_says_is_told() {
 
     let chart = Chart { path: Some("/nonexistent/chart".into()), ..Chart::default() };
     let host = client_with(virtuals.host(), helm.options());
-    let error = host.create("shop", &CreateOptions::of(Source::Chart(chart)), &Silent).await.unwrap_err();
+    let error = host.create("gone", &CreateOptions::of(Source::Chart(chart)), &Silent).await.unwrap_err();
     assert!(matches!(error, Error::Chart { .. }), "{error}");
+    assert!(virtuals.host().get("namespaces", None, "vcluster-gone").is_err(), "nothing was made for it");
 }
 
 #[tokio::test]
@@ -204,5 +207,52 @@ async fn what_helm_has_not_finished_is_finished() {
         release["metadata"]["labels"]["status"] = "failed".into();
     });
     host.create("shop", &options, &Silent).await.unwrap();
+    assert_eq!(helm.calls().len(), 1);
+}
+
+/// helm is killed while it installs: it has written down that it began, and refuses to go on from there.
+async fn broken_off(began: i64) -> (VirtualClusters, FakeHelm) {
+    let virtuals = host_with_shop().await;
+    edit(virtuals.host(), "secrets", Some(NS), RELEASE, |release| {
+        release["metadata"]["labels"]["status"] = "pending-install".into();
+        release["metadata"]["labels"]["createdAt"] = began.to_string().into();
+    });
+    (virtuals, FakeHelm::new(""))
+}
+
+const RELEASE: &str = "sh.helm.release.v1.shop.v1";
+
+#[tokio::test]
+async fn what_a_killed_helm_left_is_taken_away() {
+    let (virtuals, helm) = broken_off(1_700_000_000).await;
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    host.create("shop", &options, &Silent).await.unwrap();
+    assert!(virtuals.host().get("secrets", Some(NS), RELEASE).is_err());
+    assert_eq!(helm.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn a_helm_that_may_be_at_work_is_waited_for() {
+    let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let waiting = tokio::sync::Notify::new();
+    let told = |step: Step| {
+        if matches!(&step, Step::WaitingForHelm { secret, .. } if secret == RELEASE) {
+            waiting.notify_one();
+        }
+    };
+    let mut creating = std::pin::pin!(host.create("shop", &options, &told));
+    tokio::select! {
+        made = &mut creating => panic!("it did not wait: {made:?}"),
+        () = waiting.notified() => {}
+    }
+    assert!(helm.calls().is_empty());
+    edit(virtuals.host(), "secrets", Some(NS), RELEASE, |release| {
+        release["metadata"]["labels"]["status"] = "failed".into();
+    });
+    creating.await.unwrap();
+    assert!(virtuals.host().get("secrets", Some(NS), RELEASE).is_ok());
     assert_eq!(helm.calls().len(), 1);
 }
