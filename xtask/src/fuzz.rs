@@ -19,8 +19,11 @@ pub(crate) struct Fuzz {
 
 impl Fuzz {
     pub(crate) fn run(self) -> Result<()> {
-        run(cargo_fuzz("build").args(FAST))?;
         let targets = if self.targets.is_empty() { all()? } else { self.targets };
+        // Each before the first runs, so that one that does not compile is not found out after hours.
+        for target in &targets {
+            run(cargo_fuzz("build").args(FAST).arg(target))?;
+        }
         for target in &targets {
             println!("=== {target}, {} min", self.minutes);
             fuzz(target, self.minutes)?;
