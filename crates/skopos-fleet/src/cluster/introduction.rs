@@ -46,8 +46,10 @@ pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn 
     let told = find_out(&unit, &link, &session.transport, presumed.is_some()).await;
     match (presumed, told) {
         (None, Some(told)) => {
+            // First: what the keeper has to remove may take its time, and what is read meanwhile is this cluster's already. Who
+            // shuts down then still keeps it.
+            session.factory.identify(told.as_str());
             keeper.identified(&unit.id, Some(&told)).await;
-            session.factory.identify(told);
         }
         (None, None) => keeper.identified(&unit.id, None).await,
         (Some(presumed), Some(told)) if *presumed == *told => {

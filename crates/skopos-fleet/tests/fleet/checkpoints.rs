@@ -1,13 +1,17 @@
 //! Fleets that are started again with what they had.
 
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use serde_json::json;
-#[cfg(feature = "object-store")]
-use skopos_fleet::checkpoint::Content;
-use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions, RefusalReason, Store};
+use skopos::checkpoint::Checkpoint;
+use skopos_fleet::checkpoint::{
+    Admits, CheckpointKeeper, Content, Directory, FileName, KeeperOptions, RefusalReason, Store, StoredFile,
+};
 use skopos_fleet::{
     Cluster, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused, PausedBy,
 };
@@ -46,8 +50,21 @@ impl Kept {
 /// A fleet keeps the cluster `a`, and ends.
 async fn keep_once(world: &World, directory: &Path) {
     let kept = Kept::start(world, directory);
-    join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.expect("the kind is kept");
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.expect("the kind is kept");
+    known(&cluster).await;
+    drop(cluster);
     kept.end().await;
+}
+
+/// Waits until the server has said which cluster it is: before, nothing of it can be kept.
+async fn known(cluster: &Cluster) {
+    let names = |cluster: &Cluster| {
+        let of =
+            |(_, checkpoint): (_, Result<Checkpoint, _>)| checkpoint.is_ok_and(|c| c.cluster().is_some());
+        cluster.checkpoints().into_iter().all(of)
+    };
+    eventually("it has said who it is", || names(cluster)).await;
 }
 
 fn version() -> DocumentRequest {
@@ -320,6 +337,46 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     kept.end().await;
 }
 
+/// A directory of which nothing can be removed: whoever tries waits for ever.
+struct Stuck(Directory);
+
+impl Store for Stuck {
+    fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
+        self.0.read(file)
+    }
+
+    fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
+        self.0.write(file, content)
+    }
+
+    fn remove<'a>(&'a self, _: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        std::future::pending().boxed()
+    }
+
+    fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        self.0.rename(from, to)
+    }
+
+    fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
+        self.0.list()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    let store = Stuck(Directory::open(directory.path()).unwrap());
+    let kept = Kept::over(&world, store, KeeperOptions::default());
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    known(&cluster).await;
+    drop(cluster);
+    kept.end().await;
+    assert!(file(directory.path(), "a").exists());
+}
+
 #[cfg(feature = "object-store")]
 #[tokio::test(start_paused = true)]
 async fn a_bucket_does_as_well_as_a_directory() {
@@ -338,7 +395,10 @@ async fn a_bucket_does_as_well_as_a_directory() {
         let start = || Kept::over(&world, bucket(BucketLimits::default()), KeeperOptions::default());
         let kept = start();
         let join = |fleet: &Fleet| fleet.join(id("A"), spec("a")).unwrap();
-        join(&kept.fleet).kind(&config_maps(), PLENTY).await.unwrap();
+        let cluster = join(&kept.fleet);
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        known(&cluster).await;
+        drop(cluster);
         kept.end().await;
         let stored = bucket(BucketLimits::default()).list().await.unwrap();
         let checkpoint = stored.iter().find(|file| file.name.to_string() == "=41/core.v1.configmaps.skopos");
