@@ -135,6 +135,8 @@ impl Guard {
         }
         let sight = &self.sight;
         self.history.with_content(&id, |has_content| match has_content {
+            // Before readers were let in, content is not told to those who watch already.
+            false if wanted && !self.history.is_open() => Look::Anew,
             // Nothing of it was passed over: it comes as it comes.
             false if wanted => {
                 sight.add(&id);

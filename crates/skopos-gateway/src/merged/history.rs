@@ -80,10 +80,16 @@ impl History {
         *self.opened.borrow()
     }
 
-    /// Waits until readers are let in.
-    pub(crate) async fn opened(&self) {
-        // The sender is in here.
-        let _ = self.opened.subscribe().wait_for(|open| *open).await;
+    /// Waits until readers are let in, or all of these members have content: who sees no others need not wait for them, and
+    /// cannot tell by the time that passes how they stand.
+    pub(crate) async fn opened_to(&self, seen: &[ClusterId]) {
+        let complete = || {
+            let view = self.view(false);
+            seen.iter().all(|id| view.roster.get(id).is_some_and(|member| member.position.is_some()))
+        };
+        let mut opened = self.opened.subscribe();
+        // Seen before it is looked, so that no news are missed; the sender is in here.
+        while !*opened.borrow_and_update() && !complete() && opened.changed().await.is_ok() {}
     }
 
     /// A member's whole content, sorted by key.
@@ -99,6 +105,8 @@ impl History {
             let events = core.merger.take(cluster, position, objects, self.now());
             self.publish(events);
         }
+        // Nothing but news for those who wait for content.
+        self.opened.send_modify(|_| {});
         self.window.wake();
     }
 

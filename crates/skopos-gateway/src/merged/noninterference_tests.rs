@@ -250,6 +250,8 @@ impl Twins {
         for world in &mut self.worlds {
             answers.push(world.ask(&question).await);
         }
+        // What joe's question began, and waited for in one world alone since he may see it, comes to its end in both.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         if question.user != "jane" {
             return;
         }

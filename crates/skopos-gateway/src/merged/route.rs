@@ -142,7 +142,9 @@ impl Merged {
         let shape = Shape::of(&resource);
         let kind = self.kinds.get(&shape).await;
         // The first read of a kind starts it everywhere; whoever has not answered by then is named.
-        if timeout(self.services.config.cache.member_deadline.0, kind.history.opened()).await.is_err() {
+        let seen: Vec<ClusterId> = scope.seen.iter().map(|cluster| cluster.id().clone()).collect();
+        let limit = self.services.config.cache.member_deadline.0;
+        if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
         let read = Read { merged: self, call, target, resource: &resource, scope, kind, shape };
