@@ -15,6 +15,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
 /// Serves until stopped.
 pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), CliError> {
+    leave_no_core_dump();
     let daemon = match (args.config, args.kubeconfig) {
         (Some(path), _) => Daemon::of_file(path).await,
         (None, Some(path)) => Daemon::of_kubeconfig(path).await,
@@ -28,6 +29,17 @@ pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), 
         tracing::warn!(connections = drained.cut, "connections were cut: their answers did not end in time");
     }
     Ok(())
+}
+
+/// The tokens of clusters and what clusters hold are in memory: a process that dies does not write them to a disk.
+fn leave_no_core_dump() {
+    #[cfg(unix)]
+    {
+        use nix::sys::resource::{Resource, setrlimit};
+        if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
+            tracing::warn!(%error, "core dumps cannot be switched off: they would have tokens in them");
+        }
+    }
 }
 
 /// What a failed start means to whoever typed the command. Every problem of a configuration gets a line.

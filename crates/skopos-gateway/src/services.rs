@@ -43,6 +43,12 @@ impl Services {
         Self { fleet, authorizer, config, watches, streams }
     }
 
+    /// How many sources have not said which clusters there are, though each had as long as a member has to answer. Right after
+    /// a start nobody is to be told that there is nothing because it has not been looked for.
+    pub(crate) async fn unread_sources(&self) -> usize {
+        self.fleet.unread_sources(self.config.cache.member_deadline.0).await
+    }
+
     /// The same clusters under another configuration. What is open counts as before, unless its limit has changed.
     #[must_use]
     pub fn renewed(&self, config: Arc<Config>) -> Self {

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::Transport;
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
-use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions};
+use skopos_fleet::source::Roster;
+use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions, Source};
 use skopos_testserver::{TestServer, User};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::sync::Notify;
@@ -244,6 +245,29 @@ impl Lab {
     /// As the user with this token.
     pub(crate) async fn get_as(&self, token: &str, path: &str) -> Told {
         self.get(path, &[("authorization", &format!("Bearer {token}"))]).await
+    }
+}
+
+/// A source of clusters that says nothing before it is told to; then, that it has none.
+#[derive(Clone, Default)]
+pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
+
+// === impl QuietSource ===
+
+impl QuietSource {
+    pub(crate) fn speaks(&self) {
+        self.0.lock().as_ref().expect("it is followed").publish(BTreeMap::new());
+    }
+}
+
+impl Source for QuietSource {
+    fn name(&self) -> String {
+        "quiet".to_owned()
+    }
+
+    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        *self.0.lock() = Some(roster);
+        Box::pin(async move { stop.cancelled().await })
     }
 }
 

@@ -68,8 +68,12 @@ impl Running {
         next(&self.err, wanted, "standard error")
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         let status = Command::new("kill").args(["-s", name, &pid]).status().expect("kill runs");
         assert!(status.success());
     }

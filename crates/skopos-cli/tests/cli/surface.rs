@@ -1,4 +1,6 @@
 //! Help, versions, usage and the errors that need no cluster.
+#[cfg(target_os = "linux")]
+use super::support::Running;
 use super::support::{failure, run, skopos, text, utf8};
 
 #[test]
@@ -95,4 +97,19 @@ fn a_fault_without_a_demo_says_how_to_start_one() {
     let output = skopos().args(["demo", "fault", "reset"]).env("TMPDIR", empty.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(text(&output.stderr), "error: no demo is running: start `skopos demo` in another terminal\n");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_gateway_that_dies_writes_no_memory_to_a_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("gateway.yaml");
+    std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nauthorization: {loopback: Trusted}\n")
+        .unwrap();
+    let gateway = Running::of(skopos().args(["serve", "--config", utf8(&config)]));
+    gateway.line(|line| line.starts_with("serving at "));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let numbers: Vec<&str> = core.split_whitespace().skip(4).take(2).collect();
+    assert_eq!(numbers, ["0", "0"], "soft and hard: {core}");
 }

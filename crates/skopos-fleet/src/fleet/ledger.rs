@@ -41,6 +41,8 @@ pub(super) struct Ledger {
 struct Listing {
     name: String,
     listed: BTreeMap<ClusterId, Listed>,
+    /// It has said at least once what it lists.
+    read: bool,
     trouble: Option<Arc<str>>,
 }
 
@@ -49,7 +51,8 @@ const OWN: usize = 0;
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self { sources: vec![Listing::new("this process".to_owned())] }
+        let own = Listing { read: true, ..Listing::new("this process".to_owned()) };
+        Self { sources: vec![own] }
     }
 }
 
@@ -78,8 +81,14 @@ impl Ledger {
         source: SourceNumber,
         listed: BTreeMap<ClusterId, Listed>,
     ) -> Vec<(ClusterId, Step)> {
+        self.sources[source.0].read = true;
         let reason = format!("{} does not list it any more", self.sources[source.0].name).into();
         self.replace(source.0, listed, &reason)
+    }
+
+    /// How many sources have never said what they list.
+    pub(super) fn unread(&self) -> usize {
+        self.sources.iter().filter(|source| !source.read).count()
     }
 
     fn replace(
@@ -146,7 +155,7 @@ impl Ledger {
 
 impl Listing {
     fn new(name: String) -> Self {
-        Self { name, listed: BTreeMap::new(), trouble: None }
+        Self { name, listed: BTreeMap::new(), read: false, trouble: None }
     }
 }
 

@@ -18,6 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use skopos::LabelSelector;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -80,6 +81,7 @@ pub(crate) struct Core {
     members: ArcSwap<Members>,
     /// Who lists what; held for as long as changes of the members take, and never while anything is waited for.
     ledger: Mutex<Ledger>,
+    unread: watch::Sender<Unread>,
     news: News,
     /// Cancelled: sources end.
     sources_stop: CancellationToken,
@@ -90,6 +92,13 @@ pub(crate) struct Core {
     sources: TaskTracker,
     keepers: TaskTracker,
     tasks: TaskTracker,
+}
+
+/// The sources that have never said what they list.
+struct Unread {
+    count: usize,
+    /// When the latest source was followed.
+    since: Instant,
 }
 
 /// How long a keeper may take for what is left to do at the end.
@@ -118,6 +127,7 @@ impl Fleet {
             options,
             members: ArcSwap::default(),
             ledger: Mutex::default(),
+            unread: watch::Sender::new(Unread { count: 0, since: Instant::now() }),
             news: News::new(),
             sources_stop: all.child_token(),
             keeper_stop: all.child_token(),
@@ -185,13 +195,28 @@ impl Fleet {
     /// first counts, and the other is a [`SourceProblem`].
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
-        let number = core.ledger.lock().add_source(source.name());
+        let number = {
+            let mut ledger = core.ledger.lock();
+            let number = ledger.add_source(source.name());
+            core.unread.send_replace(Unread { count: ledger.unread(), since: Instant::now() });
+            number
+        };
         let roster = Roster::new(Arc::downgrade(core), number);
         let running = Box::new(source).run(roster, core.sources_stop.clone());
         let stop = core.sources_stop.clone();
         core.sources.spawn(async move {
             stop.run_until_cancelled(running).await;
         });
+    }
+
+    /// How many sources have never said what they list: while there are some, clusters may be missing, and who is asked for
+    /// one that is not there cannot say that there is none. Each has `patience` for it, from when it was followed, and is waited
+    /// for so long.
+    pub async fn unread_sources(&self, patience: Duration) -> usize {
+        let mut unread = self.core.unread.subscribe();
+        let until = unread.borrow().since + patience;
+        let _ = timeout_at(until, unread.wait_for(|unread| unread.count == 0)).await;
+        unread.borrow().count
     }
 
     /// Follows what joins, leaves and changes, beginning with what there is.
@@ -252,6 +277,10 @@ impl Core {
     pub(crate) fn publish(self: &Arc<Self>, number: SourceNumber, listed: BTreeMap<ClusterId, Listed>) {
         // After shutdown there is nothing to tell a source that is on its way out.
         let _ = self.change(|ledger| ledger.list(number, listed));
+        // Once the members are there. Counted and told under one lock, so that an older count never comes last.
+        let ledger = self.ledger.lock();
+        let count = ledger.unread();
+        self.unread.send_if_modified(|unread| std::mem::replace(&mut unread.count, count) != count);
     }
 
     pub(crate) fn trouble(&self, number: SourceNumber, trouble: Option<Arc<str>>) {

@@ -9,6 +9,7 @@ use skopos::LabelSelector;
 use skopos_fleet::kubeconfig::KubeconfigError;
 use skopos_fleet::source::{Listed, Roster, Standing};
 use skopos_fleet::{ClusterId, Condition, Fleet, FleetChange, Paused, PausedBy, Source, SpecError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
@@ -93,6 +94,35 @@ async fn clusters_come_and_go_and_followers_are_told() {
     // Whoever comes late is told what is there.
     let mut late = fleet.changes();
     assert_eq!(told(late.next().await), "+a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn until_all_sources_have_said_what_they_list_clusters_may_be_missing() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    assert_eq!(fleet.unread_sources(secs(5)).await, 0, "none is followed");
+    let (one, other) = (Said::follow(&fleet, "one").await, Said::follow(&fleet, "other").await);
+    let begun = Instant::now();
+    let waiting = async { (fleet.unread_sources(secs(5)).await, fleet.get("a").is_some()) };
+    let saying = async {
+        one.say([]);
+        tokio::time::sleep(secs(1)).await;
+        other.say([("a", up("a"))]);
+    };
+    let (seen, ()) = tokio::join!(waiting, saying);
+    assert_eq!(seen, (0, true), "who waited sees what was listed");
+    assert!(begun.elapsed() < secs(2));
+    // One that cannot be read is waited for once, and not by everybody who asks.
+    let third = Said::follow(&fleet, "third").await;
+    third.roster.lock().as_ref().unwrap().trouble(Some("no such file".into()));
+    let begun = Instant::now();
+    assert_eq!(fleet.unread_sources(secs(5)).await, 1);
+    assert!(begun.elapsed() >= secs(4));
+    let begun = Instant::now();
+    assert_eq!((fleet.unread_sources(secs(5)).await, begun.elapsed()), (1, secs(0)));
+    third.say([]);
+    assert_eq!(fleet.unread_sources(secs(0)).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

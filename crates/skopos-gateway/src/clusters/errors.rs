@@ -1,7 +1,7 @@
 //! How a fleet's errors are told to clients of the Kubernetes API.
 
 use skopos_fleet::FleetError;
-use skopos_wire::{GroupResource, Status};
+use skopos_wire::{GroupResource, Status, StatusDetails};
 
 /// The API server's words for it.
 #[must_use]
@@ -15,4 +15,12 @@ pub fn status_of(error: &FleetError) -> Status {
         FleetError::Malformed { .. } => Status::failure(502, "BadGateway".to_owned(), error.to_string()),
         _ => Status::service_unavailable(error.to_string()),
     }
+}
+
+/// Nobody can say whether there is such a cluster: not all who list clusters have been heard.
+pub(super) fn not_known_yet() -> Status {
+    let message =
+        "it is not known yet whether there is such a cluster: not all sources of clusters have been read";
+    Status::service_unavailable(message)
+        .with_details(StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() })
 }

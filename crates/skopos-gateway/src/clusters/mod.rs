@@ -108,6 +108,11 @@ impl Clusters {
         } else if call.upgrade.is_some() {
             return Err(upgrade::only_into_pods());
         }
+        let fleet = &self.services.fleet;
+        if fleet.get(name).is_none() && self.services.unread_sources().await > 0 && fleet.get(name).is_none()
+        {
+            return Err(errors::not_known_yet());
+        }
         // Decided before the cluster is looked for: who may not see it does not learn whether there is one.
         let decision = self.services.authorizer.decide(name, &call.identity, what).await;
         *audited = std::mem::take(audited).decided(&decision);

@@ -5,7 +5,7 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 
 use crate::config::{AuthorizationMode, PolicyRule};
-use crate::testing::{Lab, told};
+use crate::testing::{Lab, QuietSource, told};
 
 fn pod(name: &str) -> serde_json::Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shop"}})
@@ -34,6 +34,25 @@ async fn what_the_member_says_passes_through() {
     assert_eq!(lab.get("/clusters/a/api/v1/namespaces/shop/pods/none", &[]).await.code, 404);
     assert_eq!(lab.get("/clusters/none/api/v1/pods", &[]).await.code, 404);
     assert_eq!(told.header("x-content-type-options"), "nosniff");
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_all_sources_are_read_nobody_says_that_there_is_no_such_cluster() {
+    let lab = Lab::guarded(&["a"], open);
+    lab.admit("t-jane", "jane");
+    let source = QuietSource::default();
+    lab.services.fleet.follow(source.clone());
+    assert_eq!(lab.get_as("t-jane", "/clusters/a/version").await.code, 200);
+    let unknown = lab.get_as("t-jane", "/clusters/none/version").await;
+    assert_eq!((unknown.code, unknown.header("retry-after")), (503, "1"), "{}", unknown.message());
+    assert!(
+        unknown.message().contains("not all sources of clusters have been read"),
+        "{}",
+        unknown.message()
+    );
+    assert_eq!(lab.get("/clusters/none/version", &[]).await.code, 401);
+    source.speaks();
+    assert_eq!(lab.get_as("t-jane", "/clusters/none/version").await.code, 404);
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,6 +55,7 @@ impl Merged {
             types.extend(united.types);
             standing.missing = unknown;
             standing.missing.extend(united.otherwise);
+            standing.unread = scope.unread;
             standing.denied = scope.denied;
         }
         types.retain(|resource| self.keeps(&resource.group, &resource.plural));

@@ -47,6 +47,8 @@ pub struct Merged {
 /// The clusters of a request, after authorization.
 pub(super) struct Scope {
     wanted: Wanted,
+    /// How many sources have not said which clusters there are.
+    pub(super) unread: usize,
     /// Those that the request sees.
     pub(super) seen: Vec<Cluster>,
     /// Those that an open watch need not ask about: the request sees them, or must not.
@@ -170,6 +172,7 @@ impl Merged {
     /// choose nothing, so the answer cannot tell them.
     pub(super) async fn scope(&self, call: &Call, what: &Attributes) -> Result<Scope, Status> {
         let wanted = wanted(&call.query)?;
+        let unread = self.services.unread_sources().await;
         let members = self.services.fleet.members();
         let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
         let decisions = stream::iter(named).map(|cluster| async move {
@@ -204,7 +207,7 @@ impl Merged {
         {
             decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
         }
-        Ok(Scope { wanted, seen, considered, denied, decision })
+        Ok(Scope { wanted, unread, seen, considered, denied, decision })
     }
 }
 
@@ -424,6 +427,7 @@ impl Read<'_> {
         let seen = self.scope.seen.iter();
         let mut standing =
             Clusters::look(seen, &self.shape.resource, &view.roster, &self.kind.absences, max_age);
+        standing.unread = self.scope.unread;
         standing.denied = self.scope.denied.clone();
         standing
     }

@@ -19,6 +19,8 @@ pub(crate) struct Clusters {
     pub(crate) missing: Vec<(ClusterId, String)>,
     /// What is shown of them is older than it should be: how old, and why.
     pub(crate) stale: Vec<(ClusterId, String)>,
+    /// How many sources of clusters have not been read: what they list is not there, and nobody knows its names.
+    pub(crate) unread: usize,
     /// The caller may not read them, or they are none.
     pub(crate) denied: Vec<String>,
     /// The age of the oldest content shown; `None` when one has none that is proven.
@@ -87,6 +89,9 @@ impl Clusters {
                 headers.append(header::WARNING, value);
             }
         };
+        if self.unread > 0 {
+            warn(format!("skopos: clusters may be missing: {} of their sources not read yet", self.unread));
+        }
         if !self.missing.is_empty() {
             warn(format!("skopos: nothing is shown of {}", named(&self.missing)));
         }
@@ -108,6 +113,10 @@ impl Clusters {
             ("skopos.dev/missing", joined(&self.missing)),
             ("skopos.dev/stale", joined(&self.stale)),
             ("skopos.dev/denied", self.denied.join("; ")),
+            (
+                "skopos.dev/unread-sources",
+                if self.unread > 0 { self.unread.to_string() } else { String::new() },
+            ),
         ];
         let said = all.into_iter().filter(|(_, text)| !text.is_empty());
         said.map(|(name, text)| (name.to_owned(), text.chars().take(ANNOTATION).collect())).collect()

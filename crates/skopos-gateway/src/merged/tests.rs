@@ -26,6 +26,7 @@ use crate::query::Query;
 use crate::response::{Response, ResponseBody};
 use crate::route::{Call, Route as _};
 use crate::services::Services;
+use crate::testing::QuietSource;
 
 mod custom;
 
@@ -533,6 +534,24 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     let event = watch.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(watch.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_says_that_clusters_may_be_missing_until_all_sources_are_read() {
+    let bed = Bed::new(&["north"]);
+    bed.pod("north", "shop", "a");
+    let source = QuietSource::default();
+    bed.services.fleet.follow(source.clone());
+    let list = bed.get(PODS).await;
+    assert_eq!(list.items(), ["north/shop/a"]);
+    let warnings = |told: &Told| told.headers.get_all(header::WARNING).iter().count();
+    assert!(list.headers[header::WARNING].to_str().unwrap().contains("clusters may be missing"));
+    assert_eq!(list.json["metadata"]["annotations"]["skopos.dev/unread-sources"], "1");
+    assert_eq!(warnings(&bed.get("/apis").await), 1, "so may kinds");
+    source.speaks();
+    let list = bed.get(PODS).await;
+    assert_eq!((list.items(), warnings(&list)), (vec!["north/shop/a".to_owned()], 0));
+    assert_eq!(list.json["metadata"]["annotations"]["skopos.dev/unread-sources"], Value::Null);
 }
 
 #[tokio::test(start_paused = true)]
