@@ -36,7 +36,7 @@ mod testing;
 mod window;
 
 pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
-pub use gzip::{BlockCache, BlockStats, Blocks};
+pub use gzip::{Block, BlockCache, BlockStats, Blocks, Member};
 pub use json::with_revision;
 pub use request::{Query, RequestInfo, RequestTarget, RequestVerb};
 pub use resources::{PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, Verb};

@@ -21,7 +21,7 @@ use self::shift::Shift;
 
 /// A piece of compressed text that can stand anywhere in a gzip member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
+pub struct Block {
     deflated: Box<[u8]>,
     crc: u32,
     /// What the text does to the checksum of what stands before it.
@@ -32,7 +32,7 @@ pub(crate) struct Block {
 
 /// A gzip member in the making: how its checksum and length stand.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub struct Member {
     crc: u32,
     /// Modulo 2^32, as the member's end has it.
     len: u32,
@@ -41,7 +41,8 @@ pub(crate) struct Member {
 // === impl Block ===
 
 impl Block {
-    pub(crate) fn of(text: &[u8]) -> Self {
+    /// Compresses a text.
+    pub fn of(text: &[u8]) -> Self {
         let mut compress = Compress::new(Compression::default(), false);
         let mut deflated = Vec::with_capacity(text.len() / 2 + 64);
         loop {
@@ -70,14 +71,14 @@ impl Block {
 
 impl Member {
     /// Begins a member.
-    pub(crate) fn begin(out: &mut Vec<u8>) -> Self {
+    pub fn begin(out: &mut Vec<u8>) -> Self {
         // Deflate, no flags, no time, no level, no system.
         out.extend_from_slice(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]);
         Self { crc: 0, len: 0 }
     }
 
     /// Text as it is.
-    pub(crate) fn stored(&mut self, text: &[u8], out: &mut Vec<u8>) {
+    pub fn stored(&mut self, text: &[u8], out: &mut Vec<u8>) {
         for piece in text.chunks(MAX_STORED) {
             let len = piece.len() as u16;
             out.push(0);
@@ -92,14 +93,14 @@ impl Member {
     }
 
     /// The text of a block.
-    pub(crate) fn block(&mut self, block: &Block, out: &mut Vec<u8>) {
+    pub fn block(&mut self, block: &Block, out: &mut Vec<u8>) {
         out.extend_from_slice(&block.deflated);
         self.crc = block.shift.of(self.crc) ^ block.crc;
         self.len = self.len.wrapping_add(block.len as u32);
     }
 
     /// Ends the member.
-    pub(crate) fn end(self, out: &mut Vec<u8>) {
+    pub fn end(self, out: &mut Vec<u8>) {
         // A last block without content.
         out.extend_from_slice(&[3, 0]);
         out.extend_from_slice(&self.crc.to_le_bytes());

@@ -1,17 +1,15 @@
 //! Bodies that no well-meaning server sends. They are made while they are sent, so that only the client suffers.
 
-use std::io::Write as _;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use http::{HeaderValue, StatusCode, header};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt as _;
-use skopos_serve::RequestVerb;
 use skopos_serve::respond::{self, BodyError, Response};
+use skopos_serve::{Block, Member, RequestVerb};
 
 use super::{Fault, RequestFacts};
 
@@ -29,7 +27,7 @@ pub(crate) fn hostile_body(fault: &Fault, facts: &RequestFacts) -> Option<Respon
         opening: Some(if watch { WATCH_OPENING } else { LIST_OPENING }),
         filler,
         closing: Some(if watch { "\"}}}}\n" } else { "\"}}}]}\n" }).filter(|_| !cut),
-        gzip: gzip.then(|| GzEncoder::new(Vec::new(), Compression::best())),
+        gzip: gzip.then(Gzip::begin),
         cut,
     };
     let mut response = respond::bytes(StatusCode::OK, "application/json", Bytes::new());
@@ -51,13 +49,23 @@ struct HostileBody {
     /// How many more bytes lie inside the object.
     filler: u64,
     closing: Option<&'static str>,
-    gzip: Option<GzEncoder<Vec<u8>>>,
-    /// Ends without the rest of the compressed stream.
+    gzip: Option<Gzip>,
+    /// Ends in the middle of the compressed stream.
     cut: bool,
 }
 
+/// A compressed stream that has been begun.
+struct Gzip {
+    member: Member,
+    /// What of it has not been sent.
+    begun: Vec<u8>,
+}
+
 const CHUNK: usize = 64 * 1024;
+const FRAME: usize = 16 * 1024;
 static FILLER: [u8; CHUNK] = [b'x'; CHUNK];
+/// A bomb costs the one who sends it nothing.
+static COMPRESSED_FILLER: LazyLock<Block> = LazyLock::new(|| Block::of(&FILLER));
 
 impl HostileBody {
     fn next(&mut self) -> Option<&'static [u8]> {
@@ -71,6 +79,34 @@ impl HostileBody {
         }
         self.closing.take().map(str::as_bytes)
     }
+
+    /// The next bytes of the compressed stream, or its last ones.
+    fn compressed(&mut self, mut gzip: Gzip) -> Bytes {
+        let mut out = std::mem::take(&mut gzip.begun);
+        while let Some(piece) = self.next() {
+            match piece.len() {
+                CHUNK => gzip.member.block(&COMPRESSED_FILLER, &mut out),
+                _ => gzip.member.stored(piece, &mut out),
+            }
+            if out.len() >= FRAME {
+                self.gzip = Some(gzip);
+                return out.into();
+            }
+        }
+        if self.cut {
+            out.truncate(out.len() / 2);
+        } else {
+            gzip.member.end(&mut out);
+        }
+        out.into()
+    }
+}
+
+impl Gzip {
+    fn begin() -> Self {
+        let mut begun = Vec::new();
+        Self { member: Member::begin(&mut begun), begun }
+    }
 }
 
 impl Body for HostileBody {
@@ -81,33 +117,10 @@ impl Body for HostileBody {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        loop {
-            let next = self.next();
-            let cut = self.cut;
-            let Some(gzip) = &mut self.gzip else {
-                return Poll::Ready(next.map(|piece| Ok(Frame::data(Bytes::from_static(piece)))));
-            };
-            match next {
-                Some(piece) => gzip.write_all(piece)?,
-                None if cut => {
-                    // What is there is flushed up to the middle, the rest never comes.
-                    gzip.flush()?;
-                    let out = std::mem::take(gzip.get_mut());
-                    self.gzip = None;
-                    let half = out.len() / 2;
-                    return Poll::Ready(Some(Ok(Frame::data(Bytes::from(out).slice(..half)))));
-                }
-                None => {
-                    gzip.try_finish()?;
-                    let out = std::mem::take(gzip.get_mut());
-                    self.gzip = None;
-                    return Poll::Ready(Some(Ok(Frame::data(out.into()))));
-                }
-            }
-            let out = gzip.get_mut();
-            if out.len() >= 16 * 1024 {
-                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(out).into()))));
-            }
-        }
+        let data = match self.gzip.take() {
+            None => self.next().map(Bytes::from_static),
+            Some(gzip) => Some(self.compressed(gzip)),
+        };
+        Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 }
