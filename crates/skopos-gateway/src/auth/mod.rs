@@ -27,6 +27,7 @@ use self::token_review::Reviewer;
 use crate::answers::{Answer, Answers};
 use crate::ask::Ask;
 use crate::config::Config;
+use crate::headers;
 use crate::listen::Peer;
 
 pub use self::identity::Identity;
@@ -154,10 +155,7 @@ fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthErro
     if headers.get(http::header::HOST).is_some_and(|host| !is_local(host.as_bytes())) {
         return Err(AuthError::Refused("the Host header does not name this machine"));
     }
-    let elsewhere = |origin: &http::HeaderValue| {
-        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-        !host.is_some_and(|host| is_local(host.as_bytes()))
-    };
+    let elsewhere = |origin| !headers::host_of(origin).is_some_and(|host| is_local(host.as_bytes()));
     if headers.get(http::header::ORIGIN).is_some_and(elsewhere) {
         return Err(AuthError::Refused("the request is a page's from elsewhere"));
     }

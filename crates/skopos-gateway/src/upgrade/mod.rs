@@ -41,7 +41,6 @@ enum Protocol {
 #[derive(Clone)]
 pub(crate) struct Switched(Arc<Mutex<Option<BoxFuture<'static, ()>>>>);
 
-const SEC_WEBSOCKET_ACCEPT: HeaderName = header::SEC_WEBSOCKET_ACCEPT;
 const STREAM_PROTOCOL: HeaderName = HeaderName::from_static("x-stream-protocol-version");
 
 /// What of the request the member hears, beside what it hears of every request.
@@ -54,8 +53,12 @@ const OUTBOUND: [HeaderName; 5] = [
 ];
 
 /// What of the member's answer the client hears.
-const INBOUND: [HeaderName; 4] =
-    [SEC_WEBSOCKET_ACCEPT, header::SEC_WEBSOCKET_PROTOCOL, header::SEC_WEBSOCKET_EXTENSIONS, STREAM_PROTOCOL];
+const INBOUND: [HeaderName; 4] = [
+    header::SEC_WEBSOCKET_ACCEPT,
+    header::SEC_WEBSOCKET_PROTOCOL,
+    header::SEC_WEBSOCKET_EXTENSIONS,
+    STREAM_PROTOCOL,
+];
 
 // === impl Wish ===
 
@@ -147,9 +150,8 @@ fn is_harmless(protocols: &HeaderValue) -> bool {
 
 /// Whether an origin is the host that was asked.
 fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
-    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
-    origin.zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host))
+    headers::host_of(origin).zip(host).is_some_and(|(origin, host)| origin.eq_ignore_ascii_case(host))
 }
 
 // === impl Switched ===
