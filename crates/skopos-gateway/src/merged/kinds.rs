@@ -251,7 +251,8 @@ impl RestartFile {
         }
     }
 
-    /// As a whole or not at all.
+    /// As a whole or not at all, for whoever comes after this process. It is not forced to the disk, as checkpoints are: this is
+    /// done each second, and what a crash of the machine tears is refused by its checksum, which costs watchers a 410.
     async fn write(&self, standing: &Standing) -> std::io::Result<()> {
         if let Some(folder) = self.path.parent() {
             tokio::fs::create_dir_all(folder).await?;

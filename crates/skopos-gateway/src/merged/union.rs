@@ -102,16 +102,10 @@ fn distinct(offers: &[Offer]) -> Vec<(&Offer, usize)> {
     let mut places: BTreeMap<*const Catalog, usize> = BTreeMap::new();
     let mut distinct: Vec<(&Offer, usize)> = Vec::new();
     for offer in offers {
-        match places.entry(Arc::as_ptr(&offer.catalog)) {
-            std::collections::btree_map::Entry::Occupied(place) => {
-                if let Some((_, weight)) = distinct.get_mut(*place.get()) {
-                    *weight += 1;
-                }
-            }
-            std::collections::btree_map::Entry::Vacant(place) => {
-                place.insert(distinct.len());
-                distinct.push((offer, 1));
-            }
+        let place = *places.entry(Arc::as_ptr(&offer.catalog)).or_insert(distinct.len());
+        match distinct.get_mut(place) {
+            Some((_, weight)) => *weight += 1,
+            None => distinct.push((offer, 1)),
         }
     }
     distinct
