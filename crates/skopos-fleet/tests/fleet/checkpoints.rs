@@ -59,12 +59,9 @@ async fn keep_once(world: &World, directory: &Path) {
 
 /// Waits until the server has said which cluster it is: before, nothing of it can be kept.
 async fn known(cluster: &Cluster) {
-    let names = |cluster: &Cluster| {
-        let of =
-            |(_, checkpoint): (_, Result<Checkpoint, _>)| checkpoint.is_ok_and(|c| c.cluster().is_some());
-        cluster.checkpoints().into_iter().all(of)
-    };
-    eventually("it has said who it is", || names(cluster)).await;
+    let named = |checkpoint: Checkpoint| checkpoint.cluster().is_some();
+    let all_named = || cluster.checkpoints().into_iter().all(|(_, checkpoint)| checkpoint.is_ok_and(named));
+    eventually("it has said who it is", all_named).await;
 }
 
 fn version() -> DocumentRequest {
