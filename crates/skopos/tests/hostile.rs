@@ -228,6 +228,57 @@ async fn a_gzip_bomb_is_not_even_unpacked() {
     }
 }
 
+/// A list of one object that has a next page, which is the same.
+fn endless_list() -> Value {
+    let mut list = list_of(&[item("one")]);
+    list["metadata"]["continue"] = "x".into();
+    list
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_without_an_end_is_given_up() {
+    let world = world_with(TestServer::builder(), listing(quiet())).await;
+    let fault = world.server.faults().inject(answer(endless_list())).on(Match::list());
+    let maps = config_maps(&world.factory);
+    let error = maps.wait_synced(secs(60)).await.unwrap_err();
+    let who = the_one(&error);
+    assert_eq!(who.state.condition, Condition::ServerError, "{error}");
+    assert!(who.reason.contains("the list does not end"), "{error}");
+    assert!(fault.hits() <= 12, "{} requests in a minute", fault.hits());
+    fault.heal();
+    maps.wait_synced(PLENTY).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_heeds_the_limit_and_not_the_token_is_asked_for_all_at_once() {
+    let world = world_with(TestServer::builder(), listing(quiet())).await;
+    world.create("a", "two", "1");
+    let _fault = world.server.faults().inject(answer(endless_list())).on(Match::list().query("limit", "500"));
+    let maps = config_maps(&world.factory);
+    maps.wait_synced(secs(30)).await.unwrap();
+    assert_eq!(maps.snapshot().iter().map(|object| object.name().to_owned()).collect::<Vec<_>>(), ["two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_more_than_is_accepted_is_given_up_with_the_name_of_the_cap() {
+    for initial in [InitialList::Paged, InitialList::Streamed] {
+        let mut options = quiet();
+        options.machine.initial = initial;
+        options.machine.page_size = Some(1);
+        options.machine.max_list_objects = 2;
+        let world = world_with(TestServer::builder(), options).await;
+        for name in ["one", "two", "three"] {
+            world.create("a", name, "1");
+        }
+        let maps = config_maps(&world.factory);
+        let error = maps.wait_synced(secs(20)).await.unwrap_err();
+        assert!(the_one(&error).reason.contains("MachineOptions::max_list_objects"), "{error}");
+        world.delete("a", "three");
+        maps.wait_synced(PLENTY).await.unwrap();
+        assert_eq!(maps.snapshot().len(), 2);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_no_list_is_an_error_that_says_what_came() {
     let table = json!({

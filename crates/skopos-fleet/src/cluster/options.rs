@@ -20,7 +20,8 @@ pub struct ClusterOptions {
     /// its age. Default 10 min; `None`: never.
     pub idle_stop: Option<Duration>,
     /// What the objects of one cluster may take, in bytes of their JSON; above it the kinds go that were not used for the
-    /// longest time. Default 256 MiB; `None`: no bound.
+    /// longest time. A list of more than four times as much, as the server sends it, is given up while it comes. Default
+    /// 256 MiB; `None`: no bound but that of `factory.machine.max_list_bytes`.
     pub memory_budget: Option<u64>,
     /// How many kinds of one cluster may be kept at once. Default 64.
     pub max_kinds: usize,

@@ -165,6 +165,10 @@ struct Making {
     admitted: CancellationToken,
 }
 
+/// Bytes of a list as it is sent for each byte that may be kept: what a transform leaves out is often half, and this is the bound on
+/// a hostile server and not the budget.
+const LISTED_PER_KEPT: u64 = 4;
+
 async fn make(making: Making) -> Result<Session, FleetError> {
     let Making { id, spec, options, connector, keeper, admitted } = making;
     let unusable = |reason: String| FleetError::Config { cluster: id.clone(), reason: reason.into() };
@@ -177,6 +181,11 @@ async fn make(making: Making) -> Result<Session, FleetError> {
     let transport = transport.map_err(|panic| unusable(panic.to_string()))?;
     let transport = transport.map_err(|error| unusable(error.to_string()))?;
     let mut of_factory = options.factory.clone();
+    if let Some(budget) = options.memory_budget {
+        // The budget is looked after once a list is there. One that could never fit does not get that far.
+        let most = &mut of_factory.machine.max_list_bytes;
+        *most = (*most).min(budget.saturating_mul(LISTED_PER_KEPT));
+    }
     if let Some(keeper) = keeper {
         let identity = tokio::time::timeout(KEEPER_PATIENCE, keeper.identity(&id)).await;
         of_factory.cluster = identity.ok().flatten();

@@ -42,6 +42,10 @@ pub(super) enum Meaning {
     ServerError,
     /// A success status, and bytes that are not what a Kubernetes API server sends.
     Malformed,
+    /// A list whose pages lead nowhere.
+    Endless,
+    /// A list beyond what is accepted.
+    TooLarge,
     /// Not even an answer: a redirect, broken HTTP.
     Protocol,
     /// Any other 4xx.
@@ -84,7 +88,15 @@ impl Verdict {
 
     /// Whether the server has, or may have, begun to do what was asked, so that asking again costs it as much again.
     pub(super) fn was_served(&self) -> bool {
-        matches!(self.meaning, Meaning::Lost | Meaning::TimedOut | Meaning::Malformed | Meaning::Protocol)
+        matches!(
+            self.meaning,
+            Meaning::Lost
+                | Meaning::TimedOut
+                | Meaning::Malformed
+                | Meaning::Endless
+                | Meaning::TooLarge
+                | Meaning::Protocol
+        )
     }
 
     /// The state of a link that waits because of this.
@@ -95,9 +107,12 @@ impl Verdict {
             Meaning::Forbidden => Condition::Forbidden,
             Meaning::NotServed => Condition::NotServed,
             Meaning::Throttled => Condition::Throttled,
-            Meaning::ServerError | Meaning::Malformed | Meaning::Protocol | Meaning::ServerReadError => {
-                Condition::ServerError
-            }
+            Meaning::ServerError
+            | Meaning::Malformed
+            | Meaning::Endless
+            | Meaning::TooLarge
+            | Meaning::Protocol
+            | Meaning::ServerReadError => Condition::ServerError,
             Meaning::Rejected => Condition::Rejected,
             Meaning::Closed => Condition::Stopped,
             Meaning::Expired | Meaning::TooLargeResourceVersion | Meaning::Lost | Meaning::TimedOut => {

@@ -24,6 +24,10 @@ pub(super) struct Listing {
     resource_version: Option<ResourceVersion>,
     /// How often a page had to be asked for again.
     page_failures: u32,
+    /// Objects of the page in hand.
+    on_page: usize,
+    /// Pages so far that were not worth asking for.
+    poor_pages: u32,
 }
 
 /// A list to be made.
@@ -44,10 +48,16 @@ pub(super) struct Gathered {
     pub(super) unreadable: Vec<ObjectKey>,
     /// Objects that can be neither decoded nor named.
     pub(super) nameless: usize,
+    /// Objects that came, those that came twice twice: so they are kept until the list is complete.
+    objects: usize,
+    /// Bytes of their JSON.
+    bytes: u64,
 }
 
 /// A page is asked for again so often before the list is begun anew: what was staged is not kept for ever.
 const PAGE_ATTEMPTS: u32 = 4;
+/// So many pages of a list may bring less than a hundredth of what was asked for. An empty page with a token is legal.
+const POOR_PAGES: u32 = 20;
 
 impl ListPlan {
     pub(super) fn new(cause: ReplaceCause) -> Self {
@@ -60,9 +70,43 @@ impl ListPlan {
     }
 }
 
+impl Listing {
+    /// Why a page that ends with this token leads nowhere. A server that answers each page with another is believed as long
+    /// as they bring something.
+    fn does_not_end(&mut self, token: &str) -> Option<String> {
+        if self.token.as_deref() == Some(token) {
+            return Some("the list does not end: a page continues with itself".to_owned());
+        }
+        let asked = self.limit.map_or(500, |limit| limit as usize);
+        self.poor_pages += u32::from(self.on_page < (asked / 100).max(1));
+        (self.poor_pages > POOR_PAGES)
+            .then(|| format!("the list does not end: {} of its pages bring next to nothing", self.poor_pages))
+    }
+}
+
 impl Gathered {
     pub(super) fn new(asked_at: Time) -> Self {
-        Gathered { asked_at, unreadable: Vec::new(), nameless: 0 }
+        Gathered { asked_at, unreadable: Vec::new(), nameless: 0, objects: 0, bytes: 0 }
+    }
+
+    /// One object more, of so many bytes of JSON, if there is room for it.
+    pub(super) fn take(&mut self, bytes: usize, options: &MachineOptions) -> Result<(), Verdict> {
+        self.objects = self.objects.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        let (cap, most) = match options {
+            MachineOptions { max_list_objects, .. } if self.objects > *max_list_objects => {
+                ("max_list_objects", format!("{max_list_objects} objects"))
+            }
+            MachineOptions { max_list_bytes, .. } if self.bytes > *max_list_bytes => {
+                ("max_list_bytes", format!("{max_list_bytes} bytes"))
+            }
+            _ => return Ok(()),
+        };
+        let reason = format!(
+            "the list has more than {most}, which is the most that is accepted: if so much is really there, raise \
+             MachineOptions::{cap} or narrow the selectors"
+        );
+        Err(Verdict::new(Meaning::TooLarge, reason))
     }
 
     /// An object that is there and cannot be read.
@@ -131,6 +175,8 @@ impl Machine {
             token: None,
             resource_version: None,
             page_failures: 0,
+            on_page: 0,
+            poor_pages: 0,
             plan,
         });
     }
@@ -145,6 +191,7 @@ impl Machine {
     pub(super) fn request_page(&mut self, mut listing: Listing) {
         listing.id = self.new_id();
         listing.patience = self.now + self.options.list_patience;
+        listing.on_page = 0;
         self.stats.list_requests += 1;
         self.actions.push_back(Action::List(ListRequest {
             id: listing.id,
@@ -177,6 +224,12 @@ impl Machine {
             return;
         }
         for item in items {
+            listing.on_page += 1;
+            let bytes = item.as_ref().map_or(0, |object| object.bytes().len());
+            if let Err(verdict) = listing.gathered.take(bytes, &self.options) {
+                self.actions.push_back(Action::Cancel { id: listing.id });
+                return self.on_list_failed(verdict, sink);
+            }
             match item {
                 Ok(object) => sink.stage(object),
                 Err(broken) => {
@@ -211,6 +264,11 @@ impl Machine {
         }
         let whole = self.options.content == Content::Objects;
         let token = continue_token.filter(|token| whole && !token.is_empty());
+        if let Some(token) = &token
+            && let Some(reason) = listing.does_not_end(token)
+        {
+            return self.on_list_failed(Verdict::new(Meaning::Endless, reason), sink);
+        }
         let state = std::mem::replace(
             &mut self.state,
             State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
@@ -246,6 +304,8 @@ impl Machine {
                 | Meaning::Forbidden
                 | Meaning::NotServed
                 | Meaning::Rejected
+                | Meaning::Endless
+                | Meaning::TooLarge
         );
         if later_page && passing && listing.page_failures < PAGE_ATTEMPTS {
             // All pages are of one snapshot, so a page can be asked for again; what it brought twice is the same.
@@ -255,6 +315,10 @@ impl Machine {
         }
         if later_page && verdict.meaning == Meaning::Expired {
             // The list takes longer than the server keeps its history. Pages would end the same way each time.
+            self.pages_work = false;
+        }
+        if verdict.meaning == Meaning::Endless {
+            // Something between here and the content heeds the limit and not the token. Without a limit it may be whole.
             self.pages_work = false;
         }
         if listing.begun {

@@ -62,6 +62,8 @@ use crate::{Change, ReplaceCause, Sink, Time};
 /// * RVs never go back, unless two consistent reads agree that the server's did. That begins a new epoch.
 /// * Doubt about a silent stream comes from outside ([`Input::Probed`]), and is settled by a second look.
 /// * No minute sees more than six requests (a page goes on with its list and is none) or two lists, whatever is wrong.
+/// * A list has an end: pages that lead nowhere are given up for a list in one piece, and one beyond
+///   [`MachineOptions::max_list_objects`] or [`MachineOptions::max_list_bytes`] where it passes them.
 ///
 /// # How to drive it
 ///

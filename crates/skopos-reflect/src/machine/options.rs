@@ -11,6 +11,11 @@ pub struct MachineOptions {
     pub initial: InitialList,
     /// Objects per page of a list; 500 as in client-go and kubectl. `None`: everything in one answer.
     pub page_size: Option<u32>,
+    /// Objects of one whole list, streamed or of all its pages together; objects that come twice count twice. 2,000,000.
+    /// A list beyond it is given up where it passes the cap, and is asked for again later: nothing of it is kept.
+    pub max_list_objects: usize,
+    /// Bytes of JSON of the objects of one whole list, counted as `max_list_objects` is and before any transform. 8 GiB.
+    pub max_list_bytes: u64,
     /// Begin with content that is already in the sink (a checkpoint) instead of a list.
     pub resume: Option<Resume>,
     /// How long a streamed list may bring nothing before it is taken for one that never ends (kubernetes#140890), and
@@ -86,6 +91,8 @@ impl Default for MachineOptions {
             content: Content::default(),
             initial: InitialList::default(),
             page_size: Some(500),
+            max_list_objects: 2_000_000,
+            max_list_bytes: 8 << 30,
             resume: None,
             initial_events_patience: Duration::from_secs(10),
             watch_timeout: (Duration::from_secs(300), Duration::from_secs(600)),

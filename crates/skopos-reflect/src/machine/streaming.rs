@@ -78,6 +78,17 @@ impl Machine {
             if !streaming.begun {
                 return;
             }
+            let bytes = match &event {
+                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => Some(object.bytes().len()),
+                Ok(_) => None,
+                Err(_) => Some(0),
+            };
+            if let Some(bytes) = bytes
+                && let Err(verdict) = streaming.gathered.take(bytes, &self.options)
+            {
+                self.actions.push_back(Action::Cancel { id: streaming.id });
+                return self.on_stream_failed(verdict, sink);
+            }
             match event {
                 Ok(WatchEvent::Added(object)) => {
                     // The initial events come in the order of the keys, and only they are the list making progress:

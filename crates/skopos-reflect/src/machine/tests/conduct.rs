@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use skopos_wire::WatchEvent;
+use skopos_wire::{RawObject, WatchEvent};
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -131,6 +131,78 @@ fn a_page_continues_its_list_and_is_of_the_same_version() {
     desk.give(Input::Opened { id: whole.id });
     desk.give(end(whole.id, 12, Some("")));
     assert_eq!(desk.sink.rv, Some(12), "an empty token is none");
+}
+
+#[test]
+fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
+    let empty = |_: u64| Vec::new();
+    let full = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 5];
+    // The same page for ever; ever new pages with nothing on them; and what is slow, but gets on.
+    type Items = fn(u64) -> Vec<Result<RawObject, BrokenItem>>;
+    let cases: [(Items, bool, Option<u64>); 3] =
+        [(full, false, Some(2)), (empty, true, Some(21)), (full, true, None)];
+    for (items, new_tokens, end) in cases {
+        let mut desk = Desk::new(1);
+        let mut pages = 0;
+        let again = loop {
+            let Action::List(page) = desk.asks() else { panic!("a list") };
+            if pages > 0 && page.continue_token.is_none() {
+                break Some(page);
+            }
+            pages += 1;
+            if pages > 500 {
+                break None;
+            }
+            let token = if new_tokens { format!("after {pages}") } else { "x".to_owned() };
+            desk.give(Input::Opened { id: page.id });
+            desk.give(Input::Items { id: page.id, items: items(pages) });
+            let continue_token = Some(token.into());
+            desk.give(Input::ListEnd { id: page.id, resource_version: Some(10.into()), continue_token });
+        };
+        assert_eq!(again.is_some().then_some(pages), end);
+        let Some(whole) = again else { continue };
+        assert_eq!(whole.limit, None);
+        assert!(!desk.sink.is_staging() && desk.sink.rv.is_none());
+        let state = desk.machine.state();
+        assert_eq!(state.condition, Condition::ServerError);
+        assert!(state.reason.as_ref().is_some_and(|reason| reason.contains("does not end")), "{state:?}");
+    }
+}
+
+#[test]
+fn a_list_beyond_the_caps_is_given_up_where_it_passes_them() {
+    let bytes = object("a", 1, 9).bytes().len() as u64;
+    let by_number = MachineOptions { max_list_objects: 2, ..MachineOptions::default() };
+    let by_size = MachineOptions { max_list_bytes: 2 * bytes, ..MachineOptions::default() };
+    for (caps, name) in [(by_number, "max_list_objects"), (by_size, "max_list_bytes")] {
+        for initial in [InitialList::Paged, InitialList::Streamed] {
+            let mut desk = Desk::with(MachineOptions { initial, ..caps.clone() }, 1);
+            let mut id = desk.asks().id();
+            for (number, object) in
+                [object("a", 1, 9), object("b", 1, 9), object("c", 1, 9)].into_iter().enumerate()
+            {
+                assert!(desk.sink.rv.is_none() && !desk.machine.state().condition.is_failing());
+                desk.give(Input::Opened { id });
+                if initial == InitialList::Streamed {
+                    desk.give(Input::Events { id, events: vec![Ok(WatchEvent::Added(object))] });
+                    continue;
+                }
+                desk.give(Input::Items { id, items: vec![Ok(object)] });
+                if number < 2 {
+                    let continue_token = Some(number.to_string().into());
+                    desk.give(Input::ListEnd { id, resource_version: Some(10.into()), continue_token });
+                    id = desk.asks().id();
+                }
+            }
+            assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id }));
+            assert!(!desk.sink.is_staging(), "nothing of it is kept");
+            let state = desk.machine.state();
+            assert_eq!(state.condition, Condition::ServerError);
+            assert!(state.reason.as_ref().is_some_and(|reason| reason.contains(name)), "{state:?}");
+            let Action::List(again) = desk.asks() else { panic!("a list") };
+            assert_eq!((again.continue_token, again.limit), (None, Some(500)));
+        }
+    }
 }
 
 #[test]

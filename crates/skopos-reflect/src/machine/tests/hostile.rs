@@ -198,7 +198,11 @@ impl Conversation {
             (9, Some(id)) => self.give(Input::ListEnd {
                 id,
                 resource_version: (!words.byte().is_multiple_of(8)).then(|| words.version().into()),
-                continue_token: words.byte().is_multiple_of(3).then(|| "next".into()),
+                continue_token: match words.byte() % 6 {
+                    0 => Some("next".into()),
+                    3 => Some("further".into()),
+                    _ => None,
+                },
             }),
             (10..=12, Some(id)) => self.give(Input::Events { id, events: words.many(Words::event) }),
             (13, Some(id)) => {
