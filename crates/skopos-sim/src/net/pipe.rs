@@ -24,6 +24,7 @@ pub(super) struct Pipe {
     waiting_out: usize,
     inbound_timer: Pin<Box<Sleep>>,
     outbound_timer: Pin<Box<Sleep>>,
+    patience: Pin<Box<Sleep>>,
     /// How many bytes may pass until `tick`.
     allowance: usize,
     tick: Instant,
@@ -35,6 +36,9 @@ type OnLost = Box<dyn FnOnce(Pipe) + Send>;
 
 /// What the sockets' buffers hold.
 const BUFFER: usize = 256 * 1024;
+
+/// How long the client's kernel waits for what it has sent to be acknowledged: the TCP_USER_TIMEOUT that the transport sets.
+const USER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The rhythm of a throttle.
 const TICK: Duration = Duration::from_millis(100);
@@ -54,6 +58,7 @@ impl Pipe {
             waiting_out: 0,
             inbound_timer: Box::pin(sleep_until(now)),
             outbound_timer: Box::pin(sleep_until(now)),
+            patience: Box::pin(sleep_until(now)),
             allowance: 0,
             tick: now,
             lost: Some(Box::new(lost)),
@@ -98,6 +103,24 @@ impl Pipe {
             }
         }
         Ok(())
+    }
+
+    /// Gives the connection up if what was sent into a hole has not come through in time.
+    fn give_up(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let fate = self.wire.fate();
+        if let Some((sent, _)) = self.outbound.front()
+            && fate.holes_out > 0
+            && !fate.given_up
+        {
+            self.patience.as_mut().reset(*sent + USER_TIMEOUT);
+            if std::future::Future::poll(self.patience.as_mut(), cx).is_ready() {
+                self.wire.give_up();
+            }
+        }
+        match self.wire.fate() {
+            fate if fate.given_up => fate.error().map_or(Ok(()), Err),
+            _ => Ok(()),
+        }
     }
 
     /// How many bytes may pass now; waits for the next tick if none.
@@ -158,6 +181,7 @@ impl AsyncRead for Pipe {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         this.wire.register(true, cx);
+        this.give_up(cx)?;
         let fate = this.wire.fate();
         if fate.holes_out == 0 && !this.outbound.is_empty() {
             this.push(cx)?;
@@ -211,6 +235,7 @@ impl AsyncWrite for Pipe {
         if fate.holes_out == 0 {
             this.push(cx)?;
         }
+        this.give_up(cx)?;
         Poll::Ready(Ok(part.len()))
     }
 

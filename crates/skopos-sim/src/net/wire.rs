@@ -56,6 +56,8 @@ pub(super) struct Fate {
     pub(super) throttle: Option<usize>,
     pub(super) cut: Option<Cut>,
     pub(super) ended: Option<Ending>,
+    /// The client's kernel has given it up.
+    pub(super) given_up: bool,
     pub(super) closed: bool,
 }
 
@@ -105,6 +107,10 @@ impl Wire {
     pub fn is_cut(&self) -> bool {
         let fate = self.state.lock();
         fate.cut.is_none() && fate.ended.is_some()
+    }
+
+    pub(super) fn give_up(&self) {
+        self.edit(|fate| fate.given_up = true);
     }
 
     pub(super) fn hole(&self, direction: Direction, begins: bool) {
@@ -171,6 +177,9 @@ impl Fate {
     }
 
     pub(super) fn error(&self) -> Option<io::Error> {
+        if self.given_up {
+            return Some(io::Error::new(io::ErrorKind::TimedOut, "connection timed out"));
+        }
         (self.ended == Some(Ending::Rst))
             .then(|| io::Error::new(io::ErrorKind::ConnectionReset, "connection reset by peer"))
     }
