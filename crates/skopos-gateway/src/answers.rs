@@ -19,8 +19,17 @@ pub(crate) struct Answers<K, V> {
 #[derive(Clone, Debug)]
 pub(crate) struct Answer<V> {
     pub(crate) value: V,
-    /// How long it holds, counted from when it was asked for: not from when it came.
-    pub(crate) holds: Duration,
+    /// How long it holds.
+    pub(crate) holds: Holds,
+}
+
+/// How long an answer holds, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// From when it was asked for, not from when it came: what changed in between it may not know.
+    SinceAsked(Duration),
+    /// From when it came: that there is none, which may take longer to find out than it holds.
+    SinceCome(Duration),
 }
 
 /// An answer, and how long ago it was asked for.
@@ -68,11 +77,16 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
         Aged { value: answer.value, age: asked.elapsed() }
     }
 
+    /// The answer that is kept, if one is.
+    pub(crate) fn kept(&self, key: &K) -> Option<Aged<V>> {
+        self.inner.lock().kept(key, Instant::now())
+    }
+
     fn find(&self, key: &K, ask: impl FnOnce() -> BoxFuture<'static, Answer<V>>) -> Found<V> {
         let now = Instant::now();
         let mut inner = self.inner.lock();
-        if let Some(known) = inner.known.get(key).filter(|known| now < known.until) {
-            return Found::Known(Aged { value: known.value.clone(), age: now - known.asked });
+        if let Some(aged) = inner.kept(key, now) {
+            return Found::Known(aged);
         }
         let under_way =
             inner.asking.get(key).and_then(|asking| Some((asking.asked, asking.flight.upgrade()?)));
@@ -97,11 +111,16 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
             return;
         }
         inner.asking.remove(&key);
-        if answer.holds.is_zero() {
+        let now = Instant::now();
+        let until = match answer.holds {
+            Holds::SinceAsked(time) => asked + time,
+            Holds::SinceCome(time) => now + time,
+        };
+        if until <= now {
             inner.known.remove(&key);
             return;
         }
-        let known = Known { value: answer.value.clone(), asked, until: asked + answer.holds };
+        let known = Known { value: answer.value.clone(), asked, until };
         if inner.known.insert(key.clone(), known).is_none() {
             inner.order.push_back(key);
         }
@@ -114,6 +133,13 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
             let Inner { known, order, .. } = &mut *inner;
             order.retain(|key| known.contains_key(key));
         }
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Inner<K, V> {
+    fn kept(&self, key: &K, now: Instant) -> Option<Aged<V>> {
+        let known = self.known.get(key).filter(|known| now < known.until)?;
+        Some(Aged { value: known.value.clone(), age: now - known.asked })
     }
 }
 
@@ -146,7 +172,7 @@ mod tests {
                 async move {
                     let value = times.fetch_add(1, Ordering::Relaxed) + 1;
                     tokio::time::sleep(Duration::from_secs(1)).await;
-                    Answer { value, holds: Duration::from_secs(holds) }
+                    Answer { value, holds: Holds::SinceAsked(Duration::from_secs(holds)) }
                 }
                 .boxed()
             };
@@ -169,6 +195,25 @@ mod tests {
         assert_eq!(asked.ask("a", 10).await, Aged { value: 1, age: Duration::from_millis(9_999) });
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(asked.ask("a", 10).await.value, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_there_is_no_answer_holds_from_when_that_was_known() {
+        let answers: Answers<&str, u8> = Answers::new(10);
+        let ask = |value| {
+            move || {
+                async move {
+                    tokio::time::sleep(Duration::from_secs(3)).await;
+                    Answer { value, holds: Holds::SinceCome(Duration::from_secs(1)) }
+                }
+                .boxed()
+            }
+        };
+        answers.get("a", ask(1)).await;
+        tokio::time::advance(Duration::from_millis(999)).await;
+        assert_eq!(answers.get("a", ask(2)).await, Aged { value: 1, age: Duration::from_millis(3_999) });
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(answers.get("a", ask(2)).await.value, 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -41,7 +41,7 @@ pub enum AskError {
 // === impl AskError ===
 
 impl AskError {
-    /// Whether the cluster may be well again later: it is down or busy, and did not refuse.
+    /// Whether nobody is there who could decide. A cluster that is busy, or fails, or refuses is there.
     #[must_use]
     pub fn is_down(&self) -> bool {
         matches!(self, Self::Down(_))
@@ -72,9 +72,10 @@ pub(crate) async fn review<Q: Serialize, A: DeserializeOwned>(
         StatusCode::OK | StatusCode::CREATED => {
             serde_json::from_slice(answer.body()).map_err(|error| unusable(&error))
         }
-        // What it says may be about somebody else: only the code is told on.
-        busy if busy.is_server_error() || busy == StatusCode::TOO_MANY_REQUESTS => {
-            Err(AskError::Down(format!("it answered {busy}").into()))
+        // Said by what stands before a server that is not there. What it says may be about somebody else: only the code is
+        // told on.
+        StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            Err(AskError::Down(format!("it answered {}", answer.status()).into()))
         }
         refused => Err(AskError::Unusable(format!("it answered {refused} to a review").into())),
     }

@@ -350,6 +350,8 @@ impl Reload {
         };
         match next.gateway() {
             Ok(gateway) => {
+                // First, for those who have something open: what they may do is decided anew.
+                next.services.authorizer.take_over(&next.services.config);
                 self.gateway.store(Arc::new(gateway));
                 self.current = next;
             }

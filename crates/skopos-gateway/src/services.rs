@@ -49,12 +49,13 @@ impl Services {
         self.fleet.unread_sources(self.config.cache.member_deadline.0).await
     }
 
-    /// The same clusters under another configuration. What is open counts as before, unless its limit has changed.
+    /// The same clusters under another configuration. What is open counts as before, unless its limit has changed. Rights are
+    /// decided as before until [`Authorizer::take_over`].
     #[must_use]
     pub fn renewed(&self, config: Arc<Config>) -> Self {
         let watches = self.watches.renewed(config.listen.limits.watches_per_user);
         let streams = self.streams.renewed(config.outbound.streams.per_user);
-        Self { watches, streams, ..Self::new(self.fleet.clone(), config) }
+        Self { watches, streams, config, ..self.clone() }
     }
 }
 

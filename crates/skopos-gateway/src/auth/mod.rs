@@ -24,7 +24,7 @@ use skopos_wire::Status;
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
 use self::token_review::Reviewer;
-use crate::answers::{Answer, Answers};
+use crate::answers::{Answer, Answers, Holds};
 use crate::ask::Ask;
 use crate::config::Config;
 use crate::headers;
@@ -123,14 +123,15 @@ impl Shared {
         if let Some(provider) = self.oidc.as_ref().filter(|provider| provider.issued(token)) {
             return match provider.identity(token, DEADLINE).await {
                 Ok((identity, valid_for)) => {
-                    Answer { value: Ok(Arc::new(identity)), holds: HOLDS.min(valid_for) }
+                    let holds = Holds::SinceAsked(HOLDS.min(valid_for));
+                    Answer { value: Ok(Arc::new(identity)), holds }
                 }
                 Err(error) => failed(error),
             };
         }
         match &self.reviewer {
             Some(reviewer) => match reviewer.identity(token, DEADLINE).await {
-                Ok(identity) => Answer { value: Ok(Arc::new(identity)), holds: HOLDS },
+                Ok(identity) => Answer { value: Ok(Arc::new(identity)), holds: Holds::SinceAsked(HOLDS) },
                 Err(error) => failed(error),
             },
             None => failed(AuthError::Refused("nobody is configured who could know the token")),
@@ -140,8 +141,8 @@ impl Shared {
 
 fn failed<V>(error: AuthError) -> Answer<Result<V, AuthError>> {
     let holds = match error {
-        AuthError::Unavailable(_) => Duration::from_secs(1),
-        _ => HOLDS,
+        AuthError::Unavailable(_) => Holds::SinceCome(Duration::from_secs(1)),
+        _ => Holds::SinceAsked(HOLDS),
     };
     Answer { value: Err(error), holds }
 }

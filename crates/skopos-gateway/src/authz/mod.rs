@@ -7,6 +7,7 @@
 //! ```
 
 mod attributes;
+mod outages;
 mod policy;
 mod review;
 #[cfg(test)]
@@ -15,22 +16,24 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures::FutureExt as _;
 use skopos_wire::Status;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
+use self::outages::Outages;
 use self::policy::Policy;
-use crate::answers::{Answer, Answers};
+use crate::answers::{Aged, Answer, Answers, Holds};
 use crate::ask::Ask;
 use crate::auth::Identity;
 use crate::config::{AuthorizationMode, Config, LoopbackTrust, MemberDown};
 
 pub use self::attributes::Attributes;
 
-/// Decides what callers may do. Cheap to clone.
+/// Decides what callers may do. Cheap to clone; all clones decide by the same rules.
 #[derive(Clone)]
 pub struct Authorizer {
-    shared: Arc<Shared>,
+    rules: Arc<ArcSwap<Rules>>,
 }
 
 /// What was decided, by whom, and how long ago.
@@ -59,7 +62,8 @@ pub enum DecisionSource {
     Trusted,
 }
 
-struct Shared {
+/// The rules in force, and what was decided by them.
+struct Rules {
     ask: Arc<dyn Ask>,
     mode: AuthorizationMode,
     when_down: MemberDown,
@@ -69,6 +73,7 @@ struct Shared {
     holds: Duration,
     deadline: Duration,
     known: Answers<Key, Verdict>,
+    outages: Outages,
 }
 
 /// Everything that decides. Whatever is left out here is a right that somebody gets who does not have it.
@@ -101,41 +106,57 @@ impl Authorizer {
     /// Decides as `config` says; `ask` reaches the members.
     #[must_use]
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Self {
-        let rules = &config.authorization;
-        let trusts = rules.loopback == LoopbackTrust::Trusted && !config.authentication.is_configured();
-        let shared = Shared {
-            ask,
-            mode: rules.mode,
-            when_down: rules.when_member_is_down,
-            trusted: trusts.then(Identity::loopback),
-            policy: Policy::new(rules.policy.clone()),
-            holds: rules.cache.0.min(Duration::from_secs(10)),
-            deadline: config.cache.member_deadline.0,
-            known: Answers::new(MOST_KNOWN),
-        };
-        Self { shared: Arc::new(shared) }
+        Self { rules: Arc::new(ArcSwap::from_pointee(Rules::new(config, ask))) }
+    }
+
+    /// Decides as `config` says from now on, for whoever has something open too. What was decided is forgotten.
+    pub fn take_over(&self, config: &Config) {
+        let ask = self.rules.load().ask.clone();
+        self.rules.store(Arc::new(Rules::new(config, ask)));
     }
 
     /// Whether `who` may do `what` in `cluster`; at the latest after the deadline for members.
     pub async fn decide(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
-        let shared = &self.shared;
-        if self.trusts(who) {
-            return Verdict::allowed("", DecisionSource::Trusted).aged(Duration::ZERO);
+        let rules = self.rules.load_full();
+        match rules.without_asking(cluster, who, what) {
+            Some(decision) => decision,
+            None => rules.decide(Key::new(cluster, who, what)).await,
         }
-        if shared.mode == AuthorizationMode::Policy {
-            return shared.by_policy(cluster, who, what).aged(Duration::ZERO);
+    }
+
+    /// As [`Authorizer::decide`] for one of many clusters, none of which may hold up the others: at the latest at `until`, and
+    /// at once if the cluster did not answer lately. Then it is asked in the background, so that it is known when it answers
+    /// again.
+    pub async fn decide_by(
+        &self,
+        cluster: &str,
+        who: &Arc<Identity>,
+        what: &Attributes,
+        until: Instant,
+    ) -> Decision {
+        let rules = self.rules.load_full();
+        if let Some(decision) = rules.without_asking(cluster, who, what) {
+            return decision;
         }
-        let key = Key { cluster: cluster.into(), who: who.clone(), what: what.clone() };
-        let (asker, asked_for) = (shared.clone(), key.clone());
-        let known =
-            shared.known.get(key, move || async move { asker.by_member(&asked_for).await }.boxed()).await;
-        known.value.aged(known.age)
+        let key = Key::new(cluster, who, what);
+        if !rules.outages.is_out(cluster) {
+            let decided = timeout_at(until, rules.decide(key)).await;
+            return decided.unwrap_or_else(|_| rules.down(cluster, who, what).aged(Duration::ZERO));
+        }
+        if let Some(kept) = rules.known.kept(&key) {
+            return kept.into();
+        }
+        let asker = rules.clone();
+        rules.outages.ask_again(cluster, async move {
+            asker.decide(key).await;
+        });
+        rules.down(cluster, who, what).aged(Duration::ZERO)
     }
 
     /// Whether `who` counts as the gateway itself, of whom nothing is reviewed.
     #[must_use]
     pub fn trusts(&self, who: &Identity) -> bool {
-        self.shared.trusted.as_ref() == Some(who)
+        self.rules.load().trusts(who)
     }
 
     /// As [`Authorizer::decide`], where denied as the API server says it.
@@ -168,13 +189,54 @@ impl Authorizer {
 
 impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Authorizer").field("mode", &self.shared.mode).finish_non_exhaustive()
+        f.debug_struct("Authorizer").field("mode", &self.rules.load().mode).finish_non_exhaustive()
     }
 }
 
-// === impl Shared ===
+// === impl Rules ===
 
-impl Shared {
+impl Rules {
+    fn new(config: &Config, ask: Arc<dyn Ask>) -> Self {
+        let rules = &config.authorization;
+        let trusts = rules.loopback == LoopbackTrust::Trusted && !config.authentication.is_configured();
+        Self {
+            ask,
+            mode: rules.mode,
+            when_down: rules.when_member_is_down,
+            trusted: trusts.then(Identity::loopback),
+            policy: Policy::new(rules.policy.clone()),
+            holds: rules.cache.0.min(Duration::from_secs(10)),
+            deadline: config.cache.member_deadline.0,
+            known: Answers::new(MOST_KNOWN),
+            outages: Outages::default(),
+        }
+    }
+
+    fn trusts(&self, who: &Identity) -> bool {
+        self.trusted.as_ref() == Some(who)
+    }
+
+    fn without_asking(&self, cluster: &str, who: &Identity, what: &Attributes) -> Option<Decision> {
+        if self.trusts(who) {
+            return Some(Verdict::allowed("", DecisionSource::Trusted).aged(Duration::ZERO));
+        }
+        let by_policy = self.mode == AuthorizationMode::Policy;
+        by_policy.then(|| self.by_policy(cluster, who, what).aged(Duration::ZERO))
+    }
+
+    async fn decide(self: &Arc<Self>, key: Key) -> Decision {
+        let (asker, asked_for) = (self.clone(), key.clone());
+        self.known.get(key, move || async move { asker.by_member(&asked_for).await }.boxed()).await.into()
+    }
+
+    /// What holds while the member is down.
+    fn down(&self, cluster: &str, who: &Identity, what: &Attributes) -> Verdict {
+        match self.when_down {
+            MemberDown::Policy => self.by_policy(cluster, who, what),
+            MemberDown::Deny => unanswered(),
+        }
+    }
+
     fn by_policy(&self, cluster: &str, who: &Identity, what: &Attributes) -> Verdict {
         match self.policy.allows(cluster, who, what) {
             true => Verdict::allowed("by a rule of the gateway's configuration", DecisionSource::Policy),
@@ -188,23 +250,35 @@ impl Shared {
         let Key { cluster, who, what } = key;
         match review::review(&*self.ask, cluster, who, what, self.deadline).await {
             Ok((allowed, reason)) => {
-                let verdict = Verdict { allowed, reason: reason.into(), source: DecisionSource::Member };
-                Answer { value: verdict, holds: self.holds }
+                self.outages.answered(cluster);
+                let value = Verdict { allowed, reason: reason.into(), source: DecisionSource::Member };
+                Answer { value, holds: Holds::SinceAsked(self.holds) }
             }
             Err(error) => {
                 tracing::debug!(%cluster, %error, "a member cannot be asked for its policy");
-                let by_rules = self.when_down == MemberDown::Policy && error.is_down();
-                let value = match by_rules {
-                    true => self.by_policy(cluster, who, what),
-                    // What went wrong may tell of others: the log has it.
-                    false => Verdict::denied(
-                        "the cluster cannot be asked whether it is allowed",
-                        DecisionSource::MemberDown,
-                    ),
+                let value = match error.is_down() {
+                    true => {
+                        self.outages.failed(cluster);
+                        self.down(cluster, who, what)
+                    }
+                    false => unanswered(),
                 };
-                Answer { value, holds: DOWN_HOLDS }
+                Answer { value, holds: Holds::SinceCome(DOWN_HOLDS) }
             }
         }
+    }
+}
+
+/// What went wrong may tell of others: the log has it.
+fn unanswered() -> Verdict {
+    Verdict::denied("the cluster cannot be asked whether it is allowed", DecisionSource::MemberDown)
+}
+
+// === impl Key ===
+
+impl Key {
+    fn new(cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Self {
+        Self { cluster: cluster.into(), who: who.clone(), what: what.clone() }
     }
 }
 
@@ -221,6 +295,22 @@ impl Verdict {
 
     fn aged(self, age: Duration) -> Decision {
         Decision { allowed: self.allowed, reason: self.reason, source: self.source, age }
+    }
+}
+
+// === impl Decision ===
+
+impl Decision {
+    /// Whether it is denied only because nobody could be asked: it may well be allowed.
+    #[must_use]
+    pub fn is_undecided(&self) -> bool {
+        !self.allowed && self.source == DecisionSource::MemberDown
+    }
+}
+
+impl From<Aged<Verdict>> for Decision {
+    fn from(known: Aged<Verdict>) -> Self {
+        known.value.aged(known.age)
     }
 }
 

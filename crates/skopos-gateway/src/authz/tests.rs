@@ -182,6 +182,65 @@ async fn a_down_member_is_asked_once_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_of_many_that_does_not_answer_is_waited_for_once() {
+    let script = allowing();
+    script.takes(Duration::from_secs(5));
+    let authorizer = authorizer(&script);
+    let decide = async |cluster: &str| {
+        let (begun, within) = (Instant::now(), Duration::from_secs(3));
+        let decision = authorizer.decide_by(cluster, &jane(), &pods(), begun + within).await;
+        (decision.source, decision.allowed, begun.elapsed())
+    };
+    let (none, member) = (DecisionSource::MemberDown, DecisionSource::Member);
+    assert_eq!(decide("a").await, (none, false, Duration::from_secs(3)));
+    for _ in 0..120 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(decide("a").await, (none, false, Duration::ZERO));
+    }
+    let asked = script.asked().len();
+    assert!(
+        (10..=16).contains(&asked),
+        "each takes 3 s and is followed by a pause of 1 s: {asked} in a minute"
+    );
+
+    // It is well again: whoever asks next is told so a moment later, without having waited.
+    script.takes(Duration::from_millis(10));
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(decide("a").await, (none, false, Duration::ZERO));
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(decide("a").await, (member, true, Duration::ZERO));
+    assert_eq!(decide("b").await, (member, true, Duration::from_millis(10)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_was_down_long_ago_is_waited_for() {
+    let script = Script::new(|_, _| Err(AskError::Down("refused".into())));
+    let authorizer = authorizer(&script);
+    let within = Duration::from_secs(3);
+    let (jane, pods) = (jane(), pods());
+    assert!(authorizer.decide_by("a", &jane, &pods, Instant::now() + within).await.is_undecided());
+    script.answers(|_, _| Ok((201, json!({"status": {"allowed": true}}))));
+    tokio::time::advance(Duration::from_secs(30)).await;
+    assert!(authorizer.decide_by("a", &jane, &pods, Instant::now() + within).await.allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_that_are_taken_over_hold_for_what_is_open() {
+    let script = allowing();
+    let before = with_policy(AuthorizationMode::Policy, MemberDown::Deny);
+    let authorizer = Authorizer::new(&before, script.arc());
+    let (watcher, jane, watch) = (authorizer.clone(), jane(), pods());
+    let revoked = watcher.revoked("a", &jane, &watch);
+    tokio::pin!(revoked);
+    assert!(tokio::time::timeout(Duration::from_secs(300), &mut revoked).await.is_err());
+    let mut after = before;
+    after.authorization.policy.clear();
+    authorizer.take_over(&after);
+    let ended = tokio::time::timeout(Duration::from_secs(60), &mut revoked).await;
+    assert!(!ended.unwrap().allowed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_rules_decide_for_members_that_are_down_and_for_no_others() {
     let config = with_policy(AuthorizationMode::Member, MemberDown::Policy);
     let secrets = Attributes { resource: "secrets".into(), ..pods() };
@@ -191,8 +250,8 @@ async fn the_rules_decide_for_members_that_are_down_and_for_no_others() {
     assert_eq!((decision.allowed, decision.source), (true, DecisionSource::Policy));
     assert!(!authorizer.decide("a", &jane(), &secrets).await.allowed);
 
-    // One that answers is its own master, and one that refuses to answer is not down.
-    for code in [201, 403, 404] {
+    // One that answers is its own master, and one that refuses to answer, is busy or fails is not down.
+    for code in [201, 403, 404, 429, 500, 501] {
         let script = Script::new(move |_, _| Ok((code, json!({"status": {"allowed": false}}))));
         let decision = Authorizer::new(&config, script.arc()).decide("a", &jane(), &pods()).await;
         assert!(!decision.allowed, "{code}");

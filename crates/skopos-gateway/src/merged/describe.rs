@@ -11,7 +11,7 @@ use skopos_wire::Status;
 use tokio::time::{Instant, timeout_at};
 
 use super::openapi::{self, Index};
-use super::route::{Merged, REVIEWS, wants_table};
+use super::route::{Merged, wants_table};
 use super::standing::Clusters;
 use super::union::{self, Offer};
 use crate::authz::Attributes;
@@ -19,6 +19,9 @@ use crate::catalog::{self, Catalog};
 use crate::clusters::{document_answer, status_of};
 use crate::response::{self, Response};
 use crate::route::{Audited, Call};
+
+/// How many documents are read at the same time.
+const DOCUMENTS: usize = 64;
 
 /// How many clusters are asked for the columns of a table.
 const DEFINITIONS: u32 = 3;
@@ -149,7 +152,7 @@ impl Merged {
             async move { (cluster, answer.await.ok()) }.boxed()
         });
         let asked: Vec<BoxFuture<'static, _>> = asked.collect();
-        stream::iter(asked).buffered(REVIEWS).collect().boxed()
+        stream::iter(asked).buffered(DOCUMENTS).collect().boxed()
     }
 
     /// The same with the columns that its definition asks for: that of the first of these clusters that has one in memory,

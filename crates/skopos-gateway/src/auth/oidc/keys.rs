@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::AuthError;
 use super::fetch::Fetch;
-use crate::answers::{Answer, Answers};
+use crate::answers::{Answer, Answers, Holds};
 
 /// The keys of one issuer.
 pub(super) struct Keys {
@@ -89,7 +89,7 @@ impl Keys {
                         Err(AuthError::Unavailable("the OpenID provider does not answer"))
                     }
                 };
-                Answer { value, holds: PAUSE }
+                Answer { value, holds: Holds::SinceCome(PAUSE) }
             })
         };
         self.fetching.get((), ask).await.value
