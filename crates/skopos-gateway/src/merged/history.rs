@@ -181,6 +181,13 @@ impl History {
         f(view.roster.get(cluster).is_some_and(|member| member.position.is_some()))
     }
 
+    /// Calls `f` while nothing changes, with the mark of the cluster's last change.
+    pub(crate) fn with_changes<R>(&self, cluster: &ClusterId, f: impl FnOnce(Mark) -> R) -> R {
+        let mut core = self.core.lock();
+        let view = core.merger.view(self.now());
+        f(view.roster.get(cluster).map_or(view.mark, |member| member.changed()))
+    }
+
     /// With the lock held, so that events come in the order of their marks. Watchers are woken without it.
     fn publish(&self, events: Vec<Event>) {
         self.window.append(events.into_iter().map(|event| {

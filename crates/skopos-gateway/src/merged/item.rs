@@ -30,6 +30,11 @@ impl MergedItem {
         &self.cluster
     }
 
+    /// When it became so.
+    pub(crate) fn mark(&self) -> Mark {
+        self.entry.mark
+    }
+
     fn object(&self) -> &RawObject {
         &self.entry.object
     }

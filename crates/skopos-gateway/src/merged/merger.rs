@@ -55,6 +55,13 @@ pub(crate) struct Member {
     changed_at: ResourceVersion,
 }
 
+impl Member {
+    /// The mark of its last change.
+    pub(crate) fn changed(&self) -> Mark {
+        self.changed
+    }
+}
+
 /// Where a member's history stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {

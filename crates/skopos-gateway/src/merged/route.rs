@@ -1,5 +1,6 @@
 //! `/fleet/...`: who asks what of which clusters, and the answer.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use skopos::LabelSelector;
 use skopos_fleet::{Cluster, ClusterId};
 use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOptions};
 use skopos_wire::{GroupResource, Status};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::guard::{Guard, Sight};
 use super::item::MergedItem;
@@ -61,8 +62,9 @@ pub(super) struct Scope {
 /// The most that is kept of compressed objects, with the objects that would be gone otherwise.
 const MAX_BLOCK_BYTES: usize = 256 << 20;
 
-/// How many clusters are asked at the same time whether a caller may read them.
-pub(super) const REVIEWS: usize = 64;
+/// How many clusters are asked at the same time whether a caller may read them: whoever waits for its turn behind those that
+/// do not answer is taken for one of them. Each is asked over connections of its own.
+const REVIEWS: usize = 4096;
 
 // === impl Merged ===
 
@@ -175,8 +177,10 @@ impl Merged {
         let unread = self.services.unread_sources().await;
         let members = self.services.fleet.members();
         let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
+        let until = Instant::now() + self.services.config.cache.member_deadline.0;
         let decisions = stream::iter(named).map(|cluster| async move {
-            let decision = self.services.authorizer.decide(cluster.id().as_str(), &call.identity, what).await;
+            let authorizer = &self.services.authorizer;
+            let decision = authorizer.decide_by(cluster.id().as_str(), &call.identity, what, until).await;
             (cluster, decision)
         });
         let decisions: Vec<(Cluster, Decision)> = decisions.buffered(REVIEWS).collect().await;
@@ -194,7 +198,10 @@ impl Merged {
                 }
                 false => {
                     denied.push(cluster.id().to_string());
-                    considered.push(cluster);
+                    // One that could not be asked may be seen yet.
+                    if !decided.is_undecided() {
+                        considered.push(cluster);
+                    }
                 }
             }
             // An answer that shows something is allowed, whatever else was not.
@@ -298,8 +305,7 @@ impl Read<'_> {
         let standing = self.standing();
         let source = self.source(sight.clone(), false, Vec::new());
         let permitted = sight.clone();
-        let request =
-            self.request(&query).permitting(move |item: &MergedItem| permitted.sees(item.cluster()));
+        let request = self.request(&query).permitting(move |item: &MergedItem| permitted.permits(item));
         let answer = skopos_serve::watch(&source, &self.options(), &request).await?;
         let guard = Guard {
             fleet: services.fleet.clone(),
@@ -312,6 +318,7 @@ impl Read<'_> {
             sights: self.merged.sights.clone(),
             question: self.question(),
             considered: self.scope.considered.clone(),
+            asking: BTreeSet::new(),
             vanished,
             draining: self.call.draining.clone(),
         };

@@ -25,6 +25,8 @@ pub(crate) struct Sights {
 struct Known {
     sight: BTreeSet<ClusterId>,
     changed: BTreeMap<ClusterId, Mark>,
+    /// Out of sight for open watches, and since when for the first of them.
+    held: BTreeMap<ClusterId, Mark>,
     asked: Mark,
 }
 
@@ -63,12 +65,15 @@ impl Sights {
                 let oldest = all.iter().min_by_key(|(_, known)| known.asked).map(|(question, _)| *question);
                 oldest.and_then(|question| all.remove(&question));
             }
-            let known = Known { sight: sight.clone(), changed: BTreeMap::new(), asked: now };
+            let known =
+                Known { sight: sight.clone(), changed: BTreeMap::new(), held: BTreeMap::new(), asked: now };
             all.insert(question, known);
             return;
         };
-        for cluster in sight.difference(&known.sight).filter(|cluster| !is_new(cluster)) {
-            known.changed.insert(cluster.clone(), now);
+        for cluster in sight.difference(&known.sight) {
+            if known.held.remove(cluster).is_some() || !is_new(cluster) {
+                known.changed.insert(cluster.clone(), now);
+            }
         }
         for cluster in known.sight.difference(sight) {
             known.changed.insert(cluster.clone(), now);
@@ -80,6 +85,24 @@ impl Sights {
     /// A cluster came into the sight of an open watch, which misses nothing of it.
     pub(crate) fn join(&self, question: Question, cluster: &ClusterId) {
         if let Some(known) = self.known.lock().get_mut(&question) {
+            known.sight.insert(cluster.clone());
+        }
+    }
+
+    /// An open watch is told nothing of a cluster that comes after `at`. Who goes on from a later mark would miss it.
+    pub(crate) fn hold(&self, question: Question, cluster: &ClusterId, at: Mark) {
+        if let Some(known) = self.known.lock().get_mut(&question) {
+            known.sight.remove(cluster);
+            known.held.entry(cluster.clone()).and_modify(|since| *since = at.min(*since)).or_insert(at);
+        }
+    }
+
+    /// An open watch is told of a cluster again, the last change of which was at `changed`.
+    pub(crate) fn regain(&self, question: Question, cluster: &ClusterId, changed: Mark) {
+        if let Some(known) = self.known.lock().get_mut(&question)
+            && known.held.get(cluster).is_some_and(|since| changed <= *since)
+        {
+            known.held.remove(cluster);
             known.sight.insert(cluster.clone());
         }
     }
@@ -125,6 +148,26 @@ mod tests {
         sights.note(question, &set(&["a", "b"]), Mark::new(20), |_| false);
         sights.note(question, &set(&["a", "b", "c"]), Mark::new(30), |_| true);
         assert!(sights.is_as_at(question, Mark::new(10)));
+    }
+
+    #[test]
+    fn what_was_held_back_is_listed_anew_if_it_has_changed() {
+        let question = Question::of(&[b"jane"]);
+        let (all, b) = (set(&["a", "b"]), ClusterId::new("b").unwrap());
+        for (changed, goes_on) in [(30, true), (35, false)] {
+            let sights = Sights::default();
+            sights.note(question, &all, Mark::new(10), |_| true);
+            sights.hold(question, &b, Mark::new(30));
+            sights.hold(question, &b, Mark::new(40));
+            sights.regain(question, &b, Mark::new(changed));
+            sights.note(question, &all, Mark::new(60), |_| true);
+            assert_eq!(sights.is_as_at(question, Mark::new(50)), goes_on, "{changed}");
+        }
+        let sights = Sights::default();
+        sights.note(question, &all, Mark::new(10), |_| true);
+        sights.hold(question, &b, Mark::new(30));
+        sights.note(question, &all, Mark::new(60), |_| true);
+        assert!(!sights.is_as_at(question, Mark::new(50)), "nobody has looked whether it changed");
     }
 
     #[test]

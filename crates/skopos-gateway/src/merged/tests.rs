@@ -13,8 +13,8 @@ use skopos::journal::JournalOptions;
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{InformerOptions, Transform, Transport};
 use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions, InformerChoice};
-use skopos_testserver::{How, TestServer};
-use tokio::time::{sleep, timeout};
+use skopos_testserver::{Fault, How, Match, TestServer};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{KindsOptions, Merged};
@@ -252,6 +252,12 @@ impl Watch {
         let event = self.next().await.expect("the stream goes on");
         let version = event["object"]["metadata"]["resourceVersion"].as_str().unwrap_or("0").parse().unwrap();
         (event["type"].as_str().unwrap().to_owned(), name_of(&event["object"]), version)
+    }
+
+    /// Nothing is said for so long, while somebody listens.
+    async fn silent_for(&mut self, time: Duration) {
+        let said = timeout(time, self.body.frame()).await;
+        assert!(said.is_err() && self.buffer.is_empty(), "nothing was to be said: {said:?}");
     }
 
     /// Nothing is said for a while.
@@ -534,6 +540,86 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     let event = watch.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert!(watch.next().await.is_none());
+}
+
+/// A caller of whom each cluster is asked whether they may.
+fn reviewed(names: &[&'static str]) -> Bed {
+    let mut bed = Bed::with(names, KindsOptions::default(), |_| {});
+    bed.who = Arc::new(Identity::authenticated("jane", []));
+    bed.servers.values().for_each(|server| server.auth().answer_reviews(|_| true));
+    bed
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
+    let bed = reviewed(&["north", "south"]);
+    bed.pod("north", "shop", "a");
+    bed.pod("south", "shop", "b");
+    let list = bed.until(PODS, |list| list.items().len() == 2).await;
+    let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
+    bed.server("south").pause_with(How::Rst).await;
+    watch.silent_for(LONG).await;
+    bed.relabel("north", "shop", "a", "1");
+    says(&watch.event().await, "MODIFIED", "north/shop/a");
+    // It is back, and nothing happened there: the watch goes on with it.
+    bed.server("south").resume().await.unwrap();
+    watch.silent_for(LONG).await;
+    bed.relabel("south", "shop", "b", "1");
+    says(&watch.event().await, "MODIFIED", "south/shop/b");
+    // The right was taken away while nobody could be asked: nothing that came after is shown.
+    bed.server("south").pause_with(How::Rst).await;
+    watch.silent_for(LONG).await;
+    bed.server("south").auth().answer_reviews(|_| false);
+    bed.relabel("south", "shop", "b", "2");
+    bed.server("south").resume().await.unwrap();
+    let event = watch.next().await.unwrap();
+    assert_eq!(event["object"]["code"], 410, "{event}");
+    assert!(watch.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_could_not_be_told_of_a_clusters_changes_lists_anew() {
+    let bed = reviewed(&["north", "south"]);
+    bed.pod("north", "shop", "a");
+    bed.pod("south", "shop", "b");
+    let list = bed.until(PODS, |list| list.items().len() == 2).await;
+    let mut open = bed.watch(&format!("resourceVersion={}", list.version())).await;
+    bed.server("south").pause_with(How::Rst).await;
+    open.silent_for(LONG).await;
+    // Whoever lists now does not see it, and is told as soon as it can be asked.
+    let list = bed.get(PODS).await;
+    assert_eq!(list.items(), ["north/shop/a"]);
+    assert!(list.warnings().contains("south"));
+    let mut late = bed.watch(&format!("resourceVersion={}", list.version())).await;
+    late.silent_for(LONG).await;
+    bed.pod("south", "shop", "c");
+    bed.server("south").resume().await.unwrap();
+    for watch in [&mut open, &mut late] {
+        let told = timeout(Duration::from_secs(30), watch.next()).await.unwrap();
+        assert_eq!(told.unwrap()["object"]["code"], 410);
+    }
+    assert_eq!(bed.get(PODS).await.items(), ["north/shop/a", "south/shop/b", "south/shop/c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_slow_to_say_what_one_may_holds_up_nobody_twice() {
+    let bed = reviewed(&["north", "south"]);
+    bed.pod("north", "shop", "a");
+    bed.pod("south", "shop", "b");
+    bed.until(PODS, |list| list.items().len() == 2).await;
+    sleep(LONG).await;
+    let reviews = Match::any().path_prefix("/apis/authorization.k8s.io/");
+    let _slow = bed.server("south").faults().inject(Fault::DelayHeaders(Duration::from_secs(5))).on(reviews);
+    let took = async || {
+        let begun = Instant::now();
+        assert_eq!(bed.get(PODS).await.items(), ["north/shop/a"]);
+        begun.elapsed()
+    };
+    assert!(took().await <= Duration::from_millis(3_100));
+    for _ in 0..60 {
+        sleep(Duration::from_secs(1)).await;
+        assert!(took().await < Duration::from_millis(100));
+    }
 }
 
 #[tokio::test(start_paused = true)]
