@@ -1,36 +1,45 @@
 //! Who we are, on every request: kube's own layers for URL, credentials and extra headers.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, panic::AssertUnwindSafe, time::Duration};
 
 use futures::{
     FutureExt,
-    future::{self, BoxFuture, Shared},
+    future::{self, BoxFuture, Ready, Shared},
 };
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header};
 use kube::client::{AuthError, Body, ConfigExt};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
-use crate::error::{ConfigError, Death};
+use crate::{
+    errand::Errand,
+    error::{ConfigError, Death},
+};
 
 /// Turns a request with a path into one for this cluster, with credentials.
 pub(crate) struct Credentials {
     config: kube::Config,
     refresh_interval: Duration,
+    /// Adds what never changes.
+    constant: Layers,
     current: Mutex<Current>,
+    /// Asking the source for the credentials of one request, and of all others that come meanwhile. kube runs a plugin in
+    /// there when a token is about to expire, and keeps what it prints only if somebody waits for it to the end.
+    asking: Errand<Result<Option<HeaderValue>, Death>>,
 }
 
 /// Takes a request and gives it back completed, as the "body" of a response, because the layers insist on one.
 type Layers = BoxCloneSyncService<Request<Body>, Response<Request<Body>>, BoxError>;
 
-/// Having credentials anew. It goes on when nobody waits any more: a plugin may ask a person to log in, and must not do so
-/// again for each request.
+/// Having a source of credentials anew. It goes on when nobody waits any more: a plugin may ask a person to log in, and must
+/// not do so again for each request.
 type Renewal = Shared<BoxFuture<'static, Result<Layers, Death>>>;
 
 #[derive(Default)]
 struct Current {
-    layers: Option<Layers>,
+    /// Adds the credentials.
+    source: Option<Layers>,
     renewal: Option<Renewal>,
     /// Begin of the last renewal.
     renewed_at: Option<Instant>,
@@ -43,27 +52,42 @@ impl Credentials {
         config: &kube::Config,
         refresh_interval: Duration,
     ) -> Result<Self, ConfigError> {
+        let headers = config.extra_headers_layer().map_err(|e| ConfigError::Header(e.to_string()))?;
+        let constant = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .layer(headers)
+            .map_err(BoxError::from)
+            .service(tower::service_fn(give_back));
         let runs_something = config.auth_info.exec.is_some() || config.auth_info.auth_provider.is_some();
-        let layers = match runs_something {
-            true => {
-                config.extra_headers_layer().map_err(|e| ConfigError::Header(e.to_string()))?;
-                None
-            }
+        let source = match runs_something {
+            true => None,
             false => Some(build(config)?),
         };
-        let current = Mutex::new(Current { layers, ..Current::default() });
-        Ok(Self { config: config.clone(), refresh_interval, current })
+        Ok(Self {
+            config: config.clone(),
+            refresh_interval,
+            constant: BoxCloneSyncService::new(constant),
+            current: Mutex::new(Current { source, ..Current::default() }),
+            asking: Errand::new(),
+        })
     }
 
     /// Completes a request. May read a token file or wait for a plugin; the caller bounds it.
-    pub(crate) async fn complete(&self, request: Request<Body>) -> Result<Request<Body>, Death> {
-        let layers = self.current.lock().layers.clone();
-        let layers = match layers {
-            Some(layers) => layers,
+    pub(crate) async fn complete(&self, mut request: Request<Body>) -> Result<Request<Body>, Death> {
+        let source = match self.source() {
+            Some(source) => source,
             None => self.renew(false).await?,
         };
-        let completed = layers.oneshot(request).await.map_err(|e| Death::Auth(e.to_string().into()))?;
-        Ok(completed.into_body())
+        match self.asking.run(|| ask(source).boxed()).await {
+            Ok(Some(credentials)) => _ = request.headers_mut().insert(header::AUTHORIZATION, credentials),
+            Ok(None) => {}
+            Err(death) => {
+                // A plugin may give something of another kind now, which this source has no use for.
+                self.current.lock().source = None;
+                return Err(death);
+            }
+        }
+        through(self.constant.clone(), request).await
     }
 
     /// The server answered 401: has the credentials anew, unless that was done a moment ago.
@@ -76,6 +100,18 @@ impl Credentials {
     /// How often a 401 made us have credentials anew.
     pub(crate) fn refreshes(&self) -> u64 {
         self.current.lock().refreshes
+    }
+
+    /// What is at hand: also of a renewal that nobody waited for to the end.
+    fn source(&self) -> Option<Layers> {
+        let (source, renewal) = {
+            let current = self.current.lock();
+            (current.source.clone(), current.renewal.clone().filter(|r| r.peek().is_none()))
+        };
+        match renewal.and_then(FutureExt::now_or_never) {
+            Some(Ok(renewed)) => Some(self.keep(renewed)),
+            _ => source,
+        }
     }
 
     /// The result of the renewal that runs, or ran a moment ago; else of a new one.
@@ -95,9 +131,12 @@ impl Credentials {
                 }
             }
         };
-        let layers = renewal.await?;
-        self.current.lock().layers = Some(layers.clone());
-        Ok(layers)
+        Ok(self.keep(renewal.await?))
+    }
+
+    fn keep(&self, source: Layers) -> Layers {
+        self.current.lock().source = Some(source.clone());
+        source
     }
 }
 
@@ -115,22 +154,45 @@ fn renewal(config: kube::Config) -> Renewal {
 
 fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
     let auth = config.auth_layer().map_err(|error| ConfigError::Auth(without_secrets(&error)))?;
-    let headers = config.extra_headers_layer().map_err(|e| ConfigError::Header(e.to_string()))?;
-    let give_back = tower::service_fn(|request: Request<Body>| {
-        future::ready(Ok::<_, Infallible>(Response::new(request)))
-    });
     let layers = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
         .option_layer(auth)
-        .layer(headers)
         .map_err(BoxError::from)
-        .service(give_back);
+        .service(tower::service_fn(give_back));
     Ok(BoxCloneSyncService::new(layers))
+}
+
+fn give_back(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, Infallible>> {
+    future::ready(Ok(Response::new(request)))
+}
+
+/// What the source adds to a request.
+async fn ask(source: Layers) -> Result<Option<HeaderValue>, Death> {
+    // A panic in there must not be that of everybody who joins.
+    let asked = AssertUnwindSafe(through(source, Request::new(Body::empty()))).catch_unwind().await;
+    let request = asked.unwrap_or_else(|_| Err(Death::Auth("the token's source panicked".into())))?;
+    Ok(request.headers().get(header::AUTHORIZATION).cloned())
+}
+
+async fn through(layers: Layers, request: Request<Body>) -> Result<Request<Body>, Death> {
+    match layers.oneshot(request).await {
+        Ok(completed) => Ok(completed.into_body()),
+        Err(error) => Err(Death::Auth(match error.downcast_ref() {
+            Some(error) => told(error).into(),
+            None => error.to_string().into(),
+        })),
+    }
 }
 
 /// What went wrong, without what a plugin printed to its standard output: that may be a token.
 pub(crate) fn without_secrets(error: &kube::Error) -> String {
-    let kube::Error::Auth(AuthError::AuthExecRun { out, .. }) = error else { return error.to_string() };
+    match error {
+        kube::Error::Auth(error) => told(error),
+        error => error.to_string(),
+    }
+}
+
+fn told(error: &AuthError) -> String {
+    let AuthError::AuthExecRun { out, .. } = error else { return error.to_string() };
     let stderr = String::from_utf8_lossy(&out.stderr);
     let stderr: String = stderr.trim().chars().take(500).collect();
     format!("exec plugin failed with {}: {stderr}", out.status)

@@ -59,7 +59,7 @@ pub struct DialAttempt {
 }
 
 /// What [`DialAttempt::stage`] may say.
-const STAGES: [&str; 5] = ["start", "name resolution", "tcp", "tls", "http/2 settings"];
+const STAGES: [&str; 6] = ["start", "certificates", "name resolution", "tcp", "tls", "http/2 settings"];
 
 impl DialAttempt {
     pub(crate) fn new(uri: http::Uri, number: u64, rhythm: Duration) -> Self {
@@ -104,10 +104,12 @@ impl DialAttempt {
 /// How far a dial has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
-    Resolve = 1,
-    Tcp = 2,
-    Tls = 3,
-    Settings = 4,
+    /// Reading files, or waiting for an exec plugin.
+    Certificates = 1,
+    Resolve = 2,
+    Tcp = 3,
+    Tls = 4,
+    Settings = 5,
 }
 
 /// A byte stream in both directions. Implemented for everything that can be one.

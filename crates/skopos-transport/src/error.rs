@@ -97,7 +97,7 @@ pub enum Death {
     ConnectTimeout {
         /// The deadline that passed.
         after: Duration,
-        /// How far it got: `name resolution`, `tcp`, `tls`, `http/2 settings`.
+        /// How far it got: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`, `http/2 settings`.
         stage: &'static str,
     },
     /// TLS could not be set up.

@@ -26,6 +26,7 @@ mod class;
 mod connection;
 mod credentials;
 mod dialer;
+mod errand;
 mod error;
 mod guard;
 mod hub;

@@ -43,8 +43,9 @@ pub struct TransportOptions {
     pub min_progress_bytes: usize,
     /// After a 401 credentials are had anew, at most once in this time. Default 5 s.
     pub credential_refresh_interval: Duration,
-    /// CA and client certificate are read anew for a dial when they are older than this, and after each TLS failure.
-    /// Default 5 min.
+    /// CA and client certificate are read anew for a dial when they are older than this, and after each TLS failure. What an
+    /// exec plugin has not given after half of `connect_timeout` is for a later dial; until then the old ones do. Default
+    /// 5 min.
     pub tls_refresh_interval: Duration,
     /// The wall clock, compared with the monotonic one each second to notice a suspend.
     pub wall_clock: WallClock,

@@ -2,17 +2,13 @@
 
 use std::{future::Future, io, net::SocketAddr, net::ToSocketAddrs, sync::Arc, time::Duration};
 
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, Shared},
-    stream::FuturesUnordered,
-};
-use parking_lot::Mutex;
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{io::BufReader, net::TcpStream};
 use tokio_rustls::{TlsConnector, rustls::ClientConfig};
 
 use crate::{
     dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
+    errand::Errand,
     error::{ConfigError, Death},
     guard::AddressGuard,
     options::TransportOptions,
@@ -35,10 +31,10 @@ pub(crate) struct TcpDialer {
     user_timeout: Duration,
     guard: AddressGuard,
     /// A lookup that still runs is joined, not repeated: each occupies a thread that nothing can stop.
-    lookup: Mutex<Option<Lookup>>,
+    lookup: Errand<Found>,
 }
 
-type Lookup = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, Arc<str>>>>;
+type Found = Result<Vec<SocketAddr>, Arc<str>>;
 
 impl TcpDialer {
     pub(crate) fn from_config(
@@ -69,19 +65,12 @@ impl TcpDialer {
                 .with_retries(2),
             user_timeout: options.ping_interval + options.ping_timeout,
             guard: options.addresses.clone(),
-            lookup: Mutex::new(None),
+            lookup: Errand::new(),
         })
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Death> {
-        let lookup = {
-            let mut slot = self.lookup.lock();
-            match &*slot {
-                Some(running) if running.peek().is_none() => running.clone(),
-                _ => slot.insert(lookup(self.host.clone(), self.port)).clone(),
-            }
-        };
-        let found = lookup.await;
+        let found = self.lookup.run(|| lookup(self.host.clone(), self.port)).await;
         found.map_err(|reason| Death::Dns { host: self.host.clone(), reason })
     }
 
@@ -137,7 +126,7 @@ impl Dialer for SharedTcpDialer {
         let dialer = self.0.clone();
         Box::pin(async move {
             // Certificates first: reading them must not age a connection that already stands.
-            attempt.enter(Stage::Tls);
+            attempt.enter(Stage::Certificates);
             let tls = match &dialer.tls {
                 Some(source) => Some((source, source.current().await?)),
                 None => None,
@@ -178,7 +167,7 @@ fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<Sock
 const READ: usize = 64 << 10;
 
 /// `getaddrinfo` in a thread of its own. Answers are not kept, neither good nor bad: dials are a second apart.
-fn lookup(host: Arc<str>, port: u16) -> Lookup {
+fn lookup(host: Arc<str>, port: u16) -> BoxFuture<'static, Found> {
     async move {
         let name = host.clone();
         let resolve = move || (&*name, port).to_socket_addrs().map(Vec::from_iter);
@@ -190,7 +179,6 @@ fn lookup(host: Arc<str>, port: u16) -> Lookup {
         }
     }
     .boxed()
-    .shared()
 }
 
 /// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`].

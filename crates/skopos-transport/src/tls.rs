@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::{FutureExt, future::BoxFuture};
 use kube::client::ConfigExt;
 use parking_lot::Mutex;
 use rustls::{ClientConfig, crypto::CryptoProvider, pki_types::ServerName};
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 use crate::{
     certificate,
     credentials::without_secrets,
+    errand::Errand,
     error::{ConfigError, Death, TlsFault},
     options::TransportOptions,
 };
@@ -21,10 +23,14 @@ pub(crate) struct TlsSource {
     server_name: ServerName<'static>,
     alpn: Vec<Vec<u8>>,
     refresh_after: Duration,
-    current: Mutex<Current>,
-    /// One build at a time.
-    building: tokio::sync::Mutex<()>,
+    /// How long a dial waits for new settings when there are others.
+    patience: Duration,
+    current: Arc<Mutex<Current>>,
+    /// One build at a time. A plugin may take longer than a dial.
+    building: Errand<Built>,
 }
+
+type Built = Result<Arc<ClientConfig>, Death>;
 
 #[derive(Default)]
 struct Current {
@@ -57,8 +63,9 @@ impl TlsSource {
             server_name,
             alpn,
             refresh_after: options.tls_refresh_interval,
-            current: Mutex::default(),
-            building: tokio::sync::Mutex::new(()),
+            patience: options.connect_timeout / 2,
+            current: Arc::default(),
+            building: Errand::new(),
         };
         if source.config.auth_info.exec.is_none() {
             let built = build(&source.config, &source.alpn)?;
@@ -82,16 +89,42 @@ impl TlsSource {
         if let Some(config) = self.fresh() {
             return Ok(config);
         }
-        let _one_at_a_time = self.building.lock().await;
-        if let Some(config) = self.fresh() {
-            return Ok(config);
+        let building = self.building.run(|| self.build());
+        let old = self.current.lock().built.clone();
+        match old {
+            None => building.await,
+            // A plugin that hangs must not take down what may still work.
+            Some((old, _)) => tokio::time::timeout(self.patience, building).await.unwrap_or(Ok(old)),
         }
-        let (config, alpn) = (self.config.clone(), self.alpn.clone());
-        let built = tokio::task::spawn_blocking(move || build(&config, &alpn)).await;
-        let built = built.unwrap_or_else(|panic| Err(ConfigError::ClientCertificate(panic.to_string())));
+    }
+
+    /// In a thread of its own, because kube reads files and runs plugins without yielding.
+    fn build(&self) -> BoxFuture<'static, Built> {
+        let (config, alpn, current) = (self.config.clone(), self.alpn.clone(), self.current.clone());
+        let build = tokio::task::spawn_blocking(move || build(&config, &alpn));
+        async move {
+            let built = build.await;
+            let built = built.unwrap_or_else(|panic| Err(ConfigError::ClientCertificate(panic.to_string())));
+            current.lock().settle(built)
+        }
+        .boxed()
+    }
+
+    fn fresh(&self) -> Option<Arc<ClientConfig>> {
         let mut current = self.current.lock();
-        current.distrusted = false;
-        match (built, &mut current.built) {
+        if current.distrusted {
+            return None;
+        }
+        let (config, built_at) = current.built.as_mut()?;
+        let age = built_at.get_or_insert_with(Instant::now).elapsed();
+        (age < self.refresh_after).then(|| config.clone())
+    }
+}
+
+impl Current {
+    fn settle(&mut self, built: Result<Arc<ClientConfig>, ConfigError>) -> Built {
+        self.distrusted = false;
+        match (built, &mut self.built) {
             (Ok(config), built) => {
                 *built = Some((config.clone(), Some(Instant::now())));
                 Ok(config)
@@ -104,16 +137,6 @@ impl TlsSource {
             }
             (Err(error), None) => Err(TlsFault::ClientCertificate(error.to_string().into()).into()),
         }
-    }
-
-    fn fresh(&self) -> Option<Arc<ClientConfig>> {
-        let mut current = self.current.lock();
-        if current.distrusted {
-            return None;
-        }
-        let (config, built_at) = current.built.as_mut()?;
-        let age = built_at.get_or_insert_with(Instant::now).elapsed();
-        (age < self.refresh_after).then(|| config.clone())
     }
 }
 

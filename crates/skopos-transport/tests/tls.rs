@@ -1,11 +1,11 @@
 //! Real sockets and TLS: what certificates, names, credentials and addresses have to say.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use base64::Engine;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -13,7 +13,12 @@ use hyper_util::{
     server::conn::auto,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::ListParams, client::Body, config::KubeConfigOptions};
+use kube::{
+    Api,
+    api::ListParams,
+    client::Body,
+    config::{ExecConfig, KubeConfigOptions},
+};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -60,6 +65,10 @@ struct Server {
     /// What the certificate is; taken anew for each handshake.
     identity: Arc<Mutex<Arc<rustls::ServerConfig>>>,
     authorization: Arc<Mutex<Vec<String>>>,
+    /// Certificates that came with requests.
+    clients: Arc<Mutex<Vec<Option<CertificateDer<'static>>>>>,
+    /// Who has this certificate is answered 401: it was good when the connection was made.
+    expired: Arc<Mutex<Option<CertificateDer<'static>>>>,
 }
 
 fn server_config(identity: &Identity, alpn: &[&str], clients: Option<&Issuer>) -> Arc<rustls::ServerConfig> {
@@ -75,7 +84,7 @@ fn server_config(identity: &Identity, alpn: &[&str], clients: Option<&Issuer>) -
             roots.add(authority.der().clone()).unwrap();
             let verifier =
                 rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            builder.with_client_cert_verifier(verifier.build().unwrap())
+            builder.with_client_cert_verifier(verifier.allow_unauthenticated().build().unwrap())
         }
     };
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
@@ -93,20 +102,30 @@ impl Server {
             tasks: TaskTracker::new(),
             identity: Arc::new(Mutex::new(config)),
             authorization: Arc::default(),
+            clients: Arc::default(),
+            expired: Arc::default(),
         };
         let (tasks, identity, seen) =
             (server.tasks.clone(), server.identity.clone(), server.authorization.clone());
+        let (clients, expired) = (server.clients.clone(), server.expired.clone());
         server.tasks.spawn(async move {
             loop {
                 let (socket, _) = listener.accept().await.unwrap();
                 let acceptor = tokio_rustls::TlsAcceptor::from(identity.lock().clone());
-                let seen = seen.clone();
+                let (seen, clients, expired) = (seen.clone(), clients.clone(), expired.clone());
                 tasks.spawn(async move {
                     let Ok(stream) = acceptor.accept(socket).await else { return };
+                    let client =
+                        stream.get_ref().1.peer_certificates().map(|chain| chain[0].clone().into_owned());
                     let service = service_fn(move |request: Request<Incoming>| {
                         let value = request.headers().get("authorization");
                         seen.lock().push(value.map_or("none", |v| v.to_str().unwrap()).to_owned());
-                        async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(PODS)))) }
+                        clients.lock().push(client.clone());
+                        let mut answer = Response::new(Full::new(Bytes::from_static(PODS)));
+                        if client.is_some() && client == *expired.lock() {
+                            *answer.status_mut() = StatusCode::UNAUTHORIZED;
+                        }
+                        async { Ok::<_, Infallible>(answer) }
                     });
                     let builder = auto::Builder::new(TokioExecutor::new());
                     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
@@ -133,9 +152,12 @@ fn transport(config: kube::Config) -> Transport {
     Transport::from_config(config, TransportOptions::default()).unwrap()
 }
 
-async fn ask(transport: &Transport) -> Result<Bytes, TransportError> {
+async fn ask(transport: &Transport) -> Result<StatusCode, TransportError> {
     let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
-    Ok(transport.send(request).await?.into_body().collect().await?.to_bytes())
+    let answer = transport.send(request).await?;
+    let status = answer.status();
+    answer.into_body().collect().await?;
+    Ok(status)
 }
 
 #[tokio::test]
@@ -218,11 +240,11 @@ async fn an_untrusted_or_expired_server_is_told_apart_and_found_again_after_rota
 }
 
 /// Waits out the backoff, then asks once.
-async fn next_attempt(transport: &Transport) -> Result<(), TransportError> {
+async fn next_attempt(transport: &Transport) -> Result<StatusCode, TransportError> {
     if let Some(down) = transport.stats().down {
         tokio::time::sleep_until(down.next).await;
     }
-    ask(transport).await.map(drop)
+    ask(transport).await
 }
 
 #[tokio::test]
@@ -361,6 +383,25 @@ async fn no_tls_at_the_other_end_is_a_tls_fault() {
     assert!(matches!(error.death(), Death::Tls(TlsFault::Other(_))), "{error}");
 }
 
+/// A shell script that has `path` as its `$0`.
+#[cfg(unix)]
+fn plugin(script: &str, path: &Path) -> ExecConfig {
+    let exec = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", script, path],
+        "interactiveMode": "Never",
+    });
+    serde_json::from_value(exec).unwrap()
+}
+
+/// What a plugin prints.
+#[cfg(unix)]
+fn credential(status: serde_json::Value) -> String {
+    let api_version = "client.authentication.k8s.io/v1";
+    serde_json::json!({"kind": "ExecCredential", "apiVersion": api_version, "status": status}).to_string()
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
@@ -370,13 +411,7 @@ async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let answer = dir.path().join("answer.json");
     let mut config = config(&server.url("127.0.0.1"), &authority);
-    let exec = serde_json::json!({
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "command": "cat",
-        "args": [answer],
-        "interactiveMode": "Never",
-    });
-    config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+    config.auth_info.exec = Some(plugin("cat \"$0\"", &answer));
     // Building a transport runs nothing, so it cannot fail or hang on a plugin.
     let refresh = Duration::from_millis(200);
     let options = TransportOptions { credential_refresh_interval: refresh, ..Default::default() };
@@ -384,15 +419,39 @@ async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
     let error = ask(&transport).await.unwrap_err();
     assert!(matches!(error.death(), Death::Auth(_)), "{error}");
     assert!(error.to_string().contains("answer.json"), "what the plugin says: {error}");
-    let credential = serde_json::json!({
-        "kind": "ExecCredential",
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "status": {"token": "from-plugin", "expirationTimestamp": "2100-01-01T00:00:00Z"},
-    });
-    std::fs::write(&answer, credential.to_string()).unwrap();
+    let status = serde_json::json!({"token": "from-plugin", "expirationTimestamp": "2100-01-01T00:00:00Z"});
+    std::fs::write(&answer, credential(status)).unwrap();
     tokio::time::sleep(refresh).await;
     ask(&transport).await.unwrap();
     assert_eq!(*server.authorization.lock(), ["Bearer from-plugin"]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_plugin_slower_than_every_deadline_is_waited_for_and_not_run_again() {
+    let authority = authority();
+    let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
+    let server = Server::start(server_config(&identity, &["h2"], None)).await;
+    // Once for the headers, once for TLS; and once more where the first token is already about to expire.
+    for (first_expires, most_runs) in [("2100-01-01T00:00:00Z", 2), ("2001-01-01T00:00:00Z", 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let token =
+            |expires| credential(serde_json::json!({"token": "from-plugin", "expirationTimestamp": expires}));
+        std::fs::write(dir.path().join("first"), token(first_expires)).unwrap();
+        std::fs::write(dir.path().join("later"), token("2100-01-01T00:00:00Z")).unwrap();
+        let script = "cd \"$0\"; echo run >>runs; n=$(wc -l <runs); sleep 1
+            if [ $n -eq 1 ]; then cat first; else cat later; fi";
+        let mut config = config(&server.url("127.0.0.1"), &authority);
+        config.auth_info.exec = Some(plugin(script, dir.path()));
+        let mut options =
+            TransportOptions { connect_timeout: Duration::from_millis(300), ..Default::default() };
+        options.backoff.first = Duration::from_millis(50);
+        let transport = Transport::from_config(config, options).unwrap();
+        let until_answered = async { while next_attempt(&transport).await.is_err() {} };
+        let answered = tokio::time::timeout(Duration::from_secs(20), until_answered).await;
+        let runs = std::fs::read_to_string(dir.path().join("runs")).unwrap().lines().count();
+        assert!(answered.is_ok() && runs <= most_runs, "{answered:?} after {runs} runs");
+    }
 }
 
 #[tokio::test]
