@@ -15,11 +15,20 @@ pub(crate) fn check_client(auth: &AuthInfo) -> Result<(), ConfigError> {
         .map_err(|e| ConfigError::ClientCertificate(format!("no certificate in it: {e}")))?;
     let not_after = not_after(&first)
         .ok_or_else(|| ConfigError::ClientCertificate("is not an X.509 certificate".into()))?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64);
-    if not_after < now {
+    if not_after < now() {
         return Err(ConfigError::ClientCertificateExpired { not_after });
     }
     Ok(())
+}
+
+/// Whether it is of no use any more. What cannot be read has not expired.
+pub(crate) fn has_expired(certificate: &CertificateDer<'_>) -> bool {
+    not_after(certificate).is_some_and(|not_after| not_after < now())
+}
+
+/// In seconds since 1970.
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
 fn client_pem(auth: &AuthInfo) -> Result<Option<Vec<u8>>, ConfigError> {

@@ -12,6 +12,7 @@ use std::{
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Death;
 
@@ -25,6 +26,12 @@ pub trait Dialer: Send + Sync + 'static {
 
     /// A dial failed, or what it gave died before it was of any use. What was kept for it (certificates) may be wrong.
     fn failed(&self, _death: &Death) {}
+
+    /// The server answered 401 on a connection from here: looks whether it would know us better on a new one, and says so of
+    /// those that stand ([`Dialed::superseded_by`]). Called for every 401, and waited for no longer than 5 s.
+    fn rejected(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// A [`Dialer`] of a closure.
@@ -122,17 +129,26 @@ pub struct Dialed {
     pub(crate) io: Box<dyn Io>,
     pub(crate) protocol: Protocol,
     pub(crate) peer: Arc<str>,
+    pub(crate) superseded: CancellationToken,
 }
 
 impl Dialed {
     /// A standing connection; `protocol` is what ALPN chose, or what is known beforehand.
     pub fn new(io: impl Io, protocol: Protocol) -> Self {
-        Self { io: Box::new(io), protocol, peer: "in memory".into() }
+        let superseded = CancellationToken::new();
+        Self { io: Box::new(io), protocol, peer: "in memory".into(), superseded }
     }
 
     /// Names the other end, for stats.
     pub fn with_peer(mut self, peer: impl fmt::Display) -> Self {
         self.peer = peer.to_string().into();
+        self
+    }
+
+    /// When `token` is cancelled the connection takes no more requests, because a new one is to be preferred. Those that are
+    /// on it go on.
+    pub fn superseded_by(mut self, token: CancellationToken) -> Self {
+        self.superseded = token;
         self
     }
 }

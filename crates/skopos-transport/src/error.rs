@@ -202,7 +202,8 @@ pub enum Death {
     /// The caller asked for this connection to be retired.
     #[error("connection retired by the caller: {0}")]
     Distrusted(Arc<str>),
-    /// The connection was too old, or idle for too long. Nobody's request ends with it.
+    /// The connection was too old, idle for too long, or made with a client certificate that has been replaced since. Nobody's
+    /// request ends with it.
     #[error("connection outdated")]
     Outdated,
     /// The transport was shut down.

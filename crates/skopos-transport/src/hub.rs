@@ -62,6 +62,8 @@ struct Connection {
     sender: Option<Sender>,
     vitals: Arc<Vitals>,
     peer: Arc<str>,
+    /// Cancelled: new requests are better off on a new one.
+    superseded: CancellationToken,
 }
 
 /// A place on a connection, given back when dropped.
@@ -247,9 +249,10 @@ impl Hub {
         let limit = self.options.connect_timeout;
         let connecting = async {
             let dialed = self.dialer.dial(attempt.clone()).await?;
-            let (protocol, peer) = (dialed.protocol, dialed.peer.clone());
+            let (protocol, peer, superseded) =
+                (dialed.protocol, dialed.peer.clone(), dialed.superseded.clone());
             let up = establish(dialed, side, &self.options, &self.patience, &vitals, &attempt).await?;
-            Ok((protocol, peer, up))
+            Ok((protocol, peer, superseded, up))
         };
         let connected = tokio::select! {
             biased;
@@ -261,10 +264,11 @@ impl Hub {
             },
         };
         match connected {
-            Ok((protocol, peer, (sender, engine, limit))) => {
+            Ok((protocol, peer, superseded, (sender, engine, limit))) => {
                 tracing::debug!(%id, %peer, ?protocol, limit, "connected");
                 outcome.failure = None;
-                let connection = Connection { sender: Some(sender), vitals: vitals.clone(), peer };
+                let connection =
+                    Connection { sender: Some(sender), vitals: vitals.clone(), peer, superseded };
                 self.admit(id, side, protocol, limit, connection);
                 drop(outcome);
                 // The dial's task goes on as the connection's.
@@ -364,6 +368,12 @@ impl Hub {
             member.served += 1;
         }
         state.backoff.proven();
+    }
+
+    /// The server answered 401. Connections that another has superseded since then are retired when this is done.
+    pub(crate) async fn rejected(&self) {
+        self.dialer.rejected().await;
+        self.look_over(Instant::now());
     }
 
     pub(crate) fn resent(&self) {
@@ -512,7 +522,9 @@ impl Hub {
 
     fn look_over(&self, now: Instant) {
         let mut state = self.state.lock();
-        let outdated = state.pool.outdated(now);
+        let mut outdated = state.pool.outdated(now);
+        let superseded = |m: &&Member<Connection>| m.connection.superseded.is_cancelled();
+        outdated.extend(state.pool.members().iter().filter(superseded).map(|m| m.id));
         for id in &outdated {
             self.retire_locked(&mut state, *id, Arc::new(Death::Outdated));
         }

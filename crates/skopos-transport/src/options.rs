@@ -41,9 +41,11 @@ pub struct TransportOptions {
     pub deadlines: ClassDeadlines,
     /// A body that should flow has to bring at least so many bytes (or its end) within the progress deadline. Default 1024.
     pub min_progress_bytes: usize,
-    /// After a 401 credentials are had anew, at most once in this time. Default 5 s.
+    /// After a 401 credentials are had anew, at most once in this time; so is a client certificate, and when it is another one
+    /// the connections that were made with the old take no more requests. Default 5 s.
     pub credential_refresh_interval: Duration,
-    /// CA and client certificate are read anew for a dial when they are older than this, and after each TLS failure. What an
+    /// CA and client certificate are read anew for a dial when they are older than this or the certificate has expired, and
+    /// after each TLS failure. What an
     /// exec plugin has not given after half of `connect_timeout` is for a later dial; until then the old ones do. Default
     /// 5 min.
     pub tls_refresh_interval: Duration,

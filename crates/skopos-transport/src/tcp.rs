@@ -4,7 +4,7 @@ use std::{future::Future, io, net::SocketAddr, net::ToSocketAddrs, sync::Arc, ti
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{io::BufReader, net::TcpStream};
-use tokio_rustls::{TlsConnector, rustls::ClientConfig};
+use tokio_rustls::TlsConnector;
 
 use crate::{
     dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
@@ -12,7 +12,7 @@ use crate::{
     error::{ConfigError, Death},
     guard::AddressGuard,
     options::TransportOptions,
-    tls::{TlsSource, over_http1},
+    tls::{Settings, TlsSource, over_http1},
 };
 
 /// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
@@ -78,16 +78,16 @@ impl TcpDialer {
     async fn connect(
         &self,
         addresses: &[SocketAddr],
-        tls: Option<(&Arc<TlsSource>, Arc<ClientConfig>)>,
+        tls: Option<(&Arc<TlsSource>, Settings)>,
         attempt: &DialAttempt,
     ) -> Result<Dialed, Death> {
         attempt.enter(Stage::Tcp);
         let (stream, address) = first_of(addresses, |address| self.tcp(address)).await?;
-        let Some((source, config)) = tls else {
+        let Some((source, settings)) = tls else {
             let protocol = if attempt.http1_only() { Protocol::Http1 } else { self.plain_protocol };
             return Ok(Dialed::new(stream, protocol).with_peer(address));
         };
-        let config = if attempt.http1_only() { over_http1(&config) } else { config };
+        let config = if attempt.http1_only() { over_http1(&settings.tls) } else { settings.tls };
         attempt.enter(Stage::Tls);
         let stream = BufReader::with_capacity(READ, stream);
         let stream = TlsConnector::from(config).connect(source.server_name(), stream).await;
@@ -96,7 +96,7 @@ impl TcpDialer {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        Ok(Dialed::new(stream, protocol).with_peer(address))
+        Ok(Dialed::new(stream, protocol).with_peer(address).superseded_by(settings.superseded))
     }
 
     async fn tcp(&self, address: SocketAddr) -> Result<(TcpStream, SocketAddr), Death> {
@@ -143,6 +143,15 @@ impl Dialer for SharedTcpDialer {
         if let (Death::Tls(_), Some(tls)) = (death, &self.0.tls) {
             tls.distrust();
         }
+    }
+
+    fn rejected(&self) -> BoxFuture<'static, ()> {
+        let dialer = self.0.clone();
+        Box::pin(async move {
+            if let Some(tls) = &dialer.tls {
+                tls.rejected().await;
+            }
+        })
     }
 }
 

@@ -5,8 +5,13 @@ use std::{sync::Arc, time::Duration};
 use futures::{FutureExt, future::BoxFuture};
 use kube::client::ConfigExt;
 use parking_lot::Mutex;
-use rustls::{ClientConfig, crypto::CryptoProvider, pki_types::ServerName};
+use rustls::{
+    ClientConfig,
+    crypto::CryptoProvider,
+    pki_types::{CertificateDer, ServerName},
+};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     certificate,
@@ -25,17 +30,31 @@ pub(crate) struct TlsSource {
     refresh_after: Duration,
     /// How long a dial waits for new settings when there are others.
     patience: Duration,
+    /// After a 401 they are had anew at most once in this time.
+    rejected_after: Duration,
     current: Arc<Mutex<Current>>,
     /// One build at a time. A plugin may take longer than a dial.
     building: Errand<Built>,
 }
 
-type Built = Result<Arc<ClientConfig>, Death>;
+/// TLS settings, and who we are with them.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) tls: Arc<ClientConfig>,
+    /// Cancelled: our certificate is another one now.
+    pub(crate) superseded: CancellationToken,
+    certificate: Option<CertificateDer<'static>>,
+}
+
+type Built = Result<Settings, Death>;
 
 #[derive(Default)]
 struct Current {
-    built: Option<(Arc<ClientConfig>, Option<Instant>)>,
+    /// With the time at which they were asked for.
+    built: Option<(Settings, Option<Instant>)>,
     distrusted: bool,
+    /// When the server last said 401 and they were had anew.
+    rejected_at: Option<Instant>,
 }
 
 impl TlsSource {
@@ -64,11 +83,12 @@ impl TlsSource {
             alpn,
             refresh_after: options.tls_refresh_interval,
             patience: options.connect_timeout / 2,
+            rejected_after: options.credential_refresh_interval,
             current: Arc::default(),
             building: Errand::new(),
         };
         if source.config.auth_info.exec.is_none() {
-            let built = build(&source.config, &source.alpn)?;
+            let built = Settings::new(build(&source.config, &source.alpn, None)?);
             // Without an age: this may be outside of a runtime. The first dial gives it one.
             source.current.lock().built = Some((built, None));
         }
@@ -84,10 +104,26 @@ impl TlsSource {
         self.current.lock().distrusted = true;
     }
 
+    /// The server does not know us on a connection that stands. It judges a client certificate with each request, so the one
+    /// that was good for the handshake may have expired: looks whether there is another now.
+    pub(crate) async fn rejected(&self) {
+        {
+            let mut current = self.current.lock();
+            let certified =
+                (current.built.as_ref()).is_some_and(|(settings, _)| settings.certificate.is_some());
+            let recent = current.rejected_at.is_some_and(|at| at.elapsed() < self.rejected_after);
+            if !certified || recent {
+                return;
+            }
+            current.rejected_at = Some(Instant::now());
+        }
+        let _ = self.building.run(|| self.build()).await;
+    }
+
     /// The settings for a dial that begins now.
-    pub(crate) async fn current(&self) -> Result<Arc<ClientConfig>, Death> {
-        if let Some(config) = self.fresh() {
-            return Ok(config);
+    pub(crate) async fn current(&self) -> Result<Settings, Death> {
+        if let Some(settings) = self.fresh() {
+            return Ok(settings);
         }
         let building = self.building.run(|| self.build());
         let old = self.current.lock().built.clone();
@@ -101,42 +137,62 @@ impl TlsSource {
     /// In a thread of its own, because kube reads files and runs plugins without yielding.
     fn build(&self) -> BoxFuture<'static, Built> {
         let (config, alpn, current) = (self.config.clone(), self.alpn.clone(), self.current.clone());
-        let build = tokio::task::spawn_blocking(move || build(&config, &alpn));
+        let before = self.current.lock().built.as_ref().map(|(settings, _)| settings.certificate.is_some());
+        let began = Instant::now();
+        let build = tokio::task::spawn_blocking(move || build(&config, &alpn, before));
         async move {
             let built = build.await;
             let built = built.unwrap_or_else(|panic| Err(ConfigError::ClientCertificate(panic.to_string())));
-            current.lock().settle(built)
+            current.lock().settle(built, began)
         }
         .boxed()
     }
 
-    fn fresh(&self) -> Option<Arc<ClientConfig>> {
+    fn fresh(&self) -> Option<Settings> {
         let mut current = self.current.lock();
         if current.distrusted {
             return None;
         }
-        let (config, built_at) = current.built.as_mut()?;
+        let (settings, built_at) = current.built.as_mut()?;
         let age = built_at.get_or_insert_with(Instant::now).elapsed();
-        (age < self.refresh_after).then(|| config.clone())
+        let expired = settings.certificate.as_ref().is_some_and(|c| certificate::has_expired(c));
+        (age < self.refresh_after && !expired).then(|| settings.clone())
     }
 }
 
 impl Current {
-    fn settle(&mut self, built: Result<Arc<ClientConfig>, ConfigError>) -> Built {
+    fn settle(&mut self, built: Result<ClientConfig, ConfigError>, began: Instant) -> Built {
         self.distrusted = false;
         match (built, &mut self.built) {
-            (Ok(config), built) => {
-                *built = Some((config.clone(), Some(Instant::now())));
-                Ok(config)
+            (Ok(tls), built) => {
+                let mut settings = Settings::new(tls);
+                match built {
+                    Some((old, _)) if old.certificate == settings.certificate => {
+                        settings.superseded = old.superseded.clone();
+                    }
+                    Some((old, _)) => old.superseded.cancel(),
+                    None => {}
+                }
+                *built = Some((settings.clone(), Some(began)));
+                Ok(settings)
             }
             // Files that vanish or are half written must not take down what still works.
-            (Err(error), Some((config, age))) => {
+            (Err(error), Some((settings, age))) => {
                 tracing::warn!(%error, "cannot renew TLS settings, keeping the old ones");
-                *age = Some(Instant::now());
-                Ok(config.clone())
+                *age = Some(began);
+                Ok(settings.clone())
             }
             (Err(error), None) => Err(TlsFault::ClientCertificate(error.to_string().into()).into()),
         }
+    }
+}
+
+impl Settings {
+    fn new(tls: ClientConfig) -> Self {
+        // There is one at most, whatever the server might ask for.
+        let key = tls.client_auth_cert_resolver.resolve(&[], &[]);
+        let certificate = key.and_then(|key| Some(key.cert.first()?.clone().into_owned()));
+        Self { tls: Arc::new(tls), superseded: CancellationToken::new(), certificate }
     }
 }
 
@@ -159,11 +215,38 @@ fn ensure_crypto_provider() {
     }
 }
 
-fn build(config: &kube::Config, alpn: &[Vec<u8>]) -> Result<Arc<ClientConfig>, ConfigError> {
+/// `before`: whether the last settings had a client certificate.
+fn build(config: &kube::Config, alpn: &[Vec<u8>], before: Option<bool>) -> Result<ClientConfig, ConfigError> {
     certificate::check_client(&config.auth_info)?;
-    let mut tls = config.rustls_client_config().map_err(blame)?;
+    let mut tls = match config.auth_info.exec.is_some() {
+        true => with_plugin(config, before)?,
+        false => config.rustls_client_config().map_err(blame)?,
+    };
     tls.alpn_protocols = alpn.to_vec();
-    Ok(Arc::new(tls))
+    Ok(tls)
+}
+
+/// To kube a plugin that fails here is one without a certificate, and whoever believes that is anonymous for as long as the
+/// connection stands. So that is believed only of a plugin that is known to give something else.
+fn with_plugin(config: &kube::Config, before: Option<bool>) -> Result<ClientConfig, ConfigError> {
+    let settings = |config: &kube::Config| config.rustls_client_config().map_err(blame);
+    if let Some(certified) = before {
+        let tls = settings(config)?;
+        if !certified || tls.client_auth_cert_resolver.has_certs() {
+            return Ok(tls);
+        }
+    }
+    // Here kube tells a failure.
+    if config.auth_layer().map_err(blame)?.is_some() {
+        let mut without = config.clone();
+        without.auth_info.exec = None;
+        return settings(&without);
+    }
+    let tls = settings(config)?;
+    match tls.client_auth_cert_resolver.has_certs() {
+        true => Ok(tls),
+        false => Err(ConfigError::Auth("the exec plugin gave neither token nor certificate".into())),
+    }
 }
 
 fn blame(error: kube::Error) -> ConfigError {

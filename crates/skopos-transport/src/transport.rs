@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use futures::future::BoxFuture;
+use futures::future::{self, BoxFuture};
 use http::{Method, Request, Response, StatusCode, header, request::Parts};
 use hyper::body::Incoming;
 use kube::client::Body;
@@ -378,7 +378,7 @@ impl<'a> Call<'a> {
         }
         if response.status() == StatusCode::UNAUTHORIZED {
             // The response goes to the caller in any case; its next request shall have what is valid now.
-            let rejected = self.owner.credentials.rejected();
+            let rejected = future::join(self.owner.credentials.rejected(), self.hub.rejected());
             let _ = tokio::time::timeout(REFRESH_WAIT, rejected).await;
         }
         Ok(())

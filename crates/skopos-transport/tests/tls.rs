@@ -281,6 +281,65 @@ async fn a_client_certificate_works_and_is_read_again_when_it_was_rotated() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_expires_on_a_standing_connection_is_replaced_by_the_rotated_one() {
+    let (authority, clients) = (authority(), self::authority());
+    let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
+    let server = Server::start(server_config(&identity, &["h2"], Some(&clients))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rotate = || {
+        let identity = Identity::new(&clients, &["me"], |_| {});
+        std::fs::write(dir.path().join("tls.crt"), identity.certificate).unwrap();
+        std::fs::write(dir.path().join("tls.key"), identity.key).unwrap();
+    };
+    rotate();
+    let mut config = config(&server.url("127.0.0.1"), &authority);
+    config.auth_info.client_certificate = Some(dir.path().join("tls.crt").display().to_string());
+    config.auth_info.client_key = Some(dir.path().join("tls.key").display().to_string());
+    let options = TransportOptions { credential_refresh_interval: Duration::ZERO, ..Default::default() };
+    let transport = Transport::from_config(config, options).unwrap();
+    assert_eq!(ask(&transport).await.unwrap(), 200);
+    *server.expired.lock() = server.clients.lock()[0].clone();
+    // As long as there is no other certificate, another connection would be of no use.
+    for _ in 0..2 {
+        assert_eq!(ask(&transport).await.unwrap(), 401);
+        assert_eq!(transport.stats().dials, 1);
+    }
+    rotate();
+    assert_eq!(ask(&transport).await.unwrap(), 401, "which makes us look");
+    assert_eq!(ask(&transport).await.unwrap(), 200);
+    assert_eq!(ask(&transport).await.unwrap(), 200);
+    assert_eq!(transport.stats().dials, 2);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_plugin_that_fails_when_it_is_dialed_makes_nobody_anonymous() {
+    let (authority, clients) = (authority(), self::authority());
+    let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
+    let server = Server::start(server_config(&identity, &["h2"], Some(&clients))).await;
+    let dir = tempfile::tempdir().unwrap();
+    let me = Identity::new(&clients, &["me"], |_| {});
+    let status =
+        serde_json::json!({"clientCertificateData": me.certificate, "clientKeyData": me.key.clone()});
+    std::fs::write(dir.path().join("answer"), credential(status)).unwrap();
+    // Well the first time, for the headers, and then not when the connection is dialed.
+    let script = "cd \"$0\"; echo run >>runs; n=$(wc -l <runs); [ $n -ne 2 ] && [ ! -e down ] && cat answer";
+    let mut config = config(&server.url("127.0.0.1"), &authority);
+    config.auth_info.exec = Some(plugin(script, dir.path()));
+    let options = TransportOptions { tls_refresh_interval: Duration::ZERO, ..Default::default() };
+    let transport = Transport::from_config(config, options).unwrap();
+    let error = ask(&transport).await.unwrap_err();
+    assert_eq!(error.death().kind(), "tls_client_certificate", "{error}");
+    assert_eq!(next_attempt(&transport).await.unwrap(), 200);
+    // What was known is better than nothing.
+    std::fs::write(dir.path().join("down"), "").unwrap();
+    transport.retire(transport.stats().connections[0].id, "another shall be dialed");
+    assert_eq!(next_attempt(&transport).await.unwrap(), 200);
+    assert_eq!(transport.stats().dials, 3);
+    assert!(server.clients.lock().iter().all(Option::is_some), "anonymous");
+}
+
+#[tokio::test]
 async fn a_ca_file_named_by_the_kubeconfig_is_read_again_when_it_was_rotated() {
     let (old, new) = (authority(), authority());
     let identity =
