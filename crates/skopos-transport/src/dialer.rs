@@ -100,7 +100,8 @@ impl DialAttempt {
 
     /// Remembers how far the attempt has come, for the error if it gets stuck there.
     pub(crate) fn enter(&self, stage: Stage) {
-        self.stage.store(stage as usize, Ordering::Relaxed);
+        // The furthest of those that run side by side.
+        self.stage.fetch_max(stage as usize, Ordering::Relaxed);
     }
 
     pub(crate) fn stage(&self) -> &'static str {

@@ -33,15 +33,17 @@ impl<T: Clone> Errand<T> {
 mod tests {
     use std::{cell::Cell, time::Duration};
 
+    use tokio_util::task::TaskTracker;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn what_nobody_waited_for_is_there_for_the_next() {
-        let (errand, runs) = (Errand::new(), Cell::new(0));
+        let (errand, runs, tasks) = (Errand::new(), Cell::new(0), TaskTracker::new());
         let ask = || {
             errand.run(|| {
                 runs.set(runs.get() + 1);
-                let slow = tokio::spawn(tokio::time::sleep(Duration::from_secs(12)));
+                let slow = tasks.spawn(tokio::time::sleep(Duration::from_secs(12)));
                 slow.map(|done| done.is_ok()).boxed()
             })
         };

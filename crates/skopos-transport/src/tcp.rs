@@ -1,6 +1,14 @@
 //! The dialer of real life: DNS, TCP, TLS.
 
-use std::{future::Future, io, net::SocketAddr, net::ToSocketAddrs, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    net::ToSocketAddrs,
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use tokio::{io::BufReader, net::TcpStream};
@@ -18,7 +26,11 @@ use crate::{
 /// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Bounds the sockets of one dial.
+/// The same when one of them has accepted: a server that everybody comes back to at once is slow with its first words, and
+/// further handshakes would be more of that.
+const HANDSHAKE: Duration = Duration::from_secs(1);
+
+/// Bounds the sockets of one dial, and the addresses that it tries.
 const MOST_SOCKETS: usize = 16;
 
 /// Resolves anew for each dial, tries all addresses, then TLS with current certificates.
@@ -32,6 +44,9 @@ pub(crate) struct TcpDialer {
     guard: AddressGuard,
     /// A lookup that still runs is joined, not repeated: each occupies a thread that nothing can stop.
     lookup: Errand<Found>,
+    /// The address that is tried first: after each failure the next. One may take everything and answer nothing, and which
+    /// one it was is known only when the dial is over.
+    turn: AtomicUsize,
 }
 
 type Found = Result<Vec<SocketAddr>, Arc<str>>;
@@ -66,6 +81,7 @@ impl TcpDialer {
             user_timeout: options.ping_interval + options.ping_timeout,
             guard: options.addresses.clone(),
             lookup: Errand::new(),
+            turn: AtomicUsize::new(0),
         })
     }
 
@@ -74,21 +90,42 @@ impl TcpDialer {
         found.map_err(|reason| Death::Dns { host: self.host.clone(), reason })
     }
 
+    /// Those that may be connected to, in the order in which they are tried.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, Death> {
+        let mut addresses = admitted(self.resolve().await?, &self.guard)?;
+        let first = self.turn.load(Relaxed).checked_rem(addresses.len());
+        addresses.rotate_left(first.unwrap_or_default());
+        addresses.truncate(MOST_SOCKETS);
+        Ok(addresses)
+    }
+
     /// TCP and TLS, once with each address.
     async fn connect(
         &self,
         addresses: &[SocketAddr],
-        tls: Option<(&Arc<TlsSource>, Settings)>,
+        tls: Option<&(Arc<TlsSource>, Settings)>,
         attempt: &DialAttempt,
     ) -> Result<Dialed, Death> {
+        let accepted = AtomicBool::new(false);
+        first_of(addresses, &accepted, |address| self.with(address, tls, attempt, &accepted)).await
+    }
+
+    async fn with(
+        &self,
+        address: SocketAddr,
+        tls: Option<&(Arc<TlsSource>, Settings)>,
+        attempt: &DialAttempt,
+        accepted: &AtomicBool,
+    ) -> Result<Dialed, Death> {
         attempt.enter(Stage::Tcp);
-        let (stream, address) = first_of(addresses, |address| self.tcp(address)).await?;
+        let stream = self.tcp(address).await.map_err(|error| Death::of_connect(address, &error))?;
         let Some((source, settings)) = tls else {
             let protocol = if attempt.http1_only() { Protocol::Http1 } else { self.plain_protocol };
             return Ok(Dialed::new(stream, protocol).with_peer(address));
         };
-        let config = if attempt.http1_only() { over_http1(&settings.tls) } else { settings.tls };
+        accepted.store(true, Relaxed);
         attempt.enter(Stage::Tls);
+        let config = if attempt.http1_only() { over_http1(&settings.tls) } else { settings.tls.clone() };
         let stream = BufReader::with_capacity(READ, stream);
         let stream = TlsConnector::from(config).connect(source.server_name(), stream).await;
         let stream = stream.map_err(|error| Death::of_socket(&error))?;
@@ -96,14 +133,14 @@ impl TcpDialer {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        Ok(Dialed::new(stream, protocol).with_peer(address).superseded_by(settings.superseded))
+        let superseded = settings.superseded.clone();
+        Ok(Dialed::new(stream, protocol).with_peer(address).superseded_by(superseded))
     }
 
-    async fn tcp(&self, address: SocketAddr) -> Result<(TcpStream, SocketAddr), Death> {
-        let why = |error: io::Error| Death::of_connect(address, &error);
-        let stream = TcpStream::connect(address).await.map_err(why)?;
-        self.prepare(&stream).map_err(why)?;
-        Ok((stream, address))
+    async fn tcp(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(address).await?;
+        self.prepare(&stream)?;
+        Ok(stream)
     }
 
     fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
@@ -128,18 +165,19 @@ impl Dialer for SharedTcpDialer {
             // Certificates first: reading them must not age a connection that already stands.
             attempt.enter(Stage::Certificates);
             let tls = match &dialer.tls {
-                Some(source) => Some((source, source.current().await?)),
+                Some(source) => Some((source.clone(), source.current().await?)),
                 None => None,
             };
             attempt.enter(Stage::Resolve);
-            let addresses = admitted(dialer.resolve().await?, &dialer.guard)?;
-            let connect = || dialer.connect(&addresses, tls.clone(), &attempt);
+            let addresses = dialer.addresses().await?;
+            let connect = || dialer.connect(&addresses, tls.as_ref(), &attempt);
             again_every(attempt.rhythm(), MOST_SOCKETS.div_ceil(addresses.len()), connect).await
         })
     }
 
     /// The server refuses a client certificate only after the handshake, so this may come late.
     fn failed(&self, death: &Death) {
+        self.0.turn.fetch_add(1, Relaxed);
         if let (Death::Tls(_), Some(tls)) = (death, &self.0.tls) {
             tls.distrust();
         }
@@ -190,9 +228,9 @@ fn lookup(host: Arc<str>, port: u16) -> BoxFuture<'static, Found> {
     .boxed()
 }
 
-/// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`].
-/// Ends with the last failure when all have failed. The caller bounds it.
-async fn first_of<T, F, Fut>(addresses: &[SocketAddr], connect: F) -> Result<T, Death>
+/// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`], or
+/// [`HANDSHAKE`] when one of them has `accepted`. Ends with a failure when all have failed. The caller bounds it.
+async fn first_of<T, F, Fut>(addresses: &[SocketAddr], accepted: &AtomicBool, connect: F) -> Result<T, Death>
 where
     F: Fn(SocketAddr) -> Fut,
     Fut: Future<Output = Result<T, Death>>,
@@ -206,14 +244,29 @@ where
             None if running.is_empty() => return Err(last),
             None => {}
         }
+        let silence = async {
+            tokio::time::sleep(STAGGER).await;
+            if accepted.load(Relaxed) {
+                tokio::time::sleep(HANDSHAKE - STAGGER).await;
+            }
+        };
         tokio::select! {
             biased;
             Some(result) = running.next() => match result {
                 Ok(connected) => return Ok(connected),
-                Err(death) => last = death,
+                Err(death) => last = more_telling(last, death),
             },
-            () = tokio::time::sleep(STAGGER), if queue.len() > 0 => {}
+            () = silence, if queue.len() > 0 => {}
         }
+    }
+}
+
+/// Which failure of several is told: the last, but for one of TLS, after which certificates are read again.
+fn more_telling(before: Death, now: Death) -> Death {
+    match (&before, &now) {
+        (Death::Tls(_), Death::Tls(_)) => now,
+        (Death::Tls(_), _) => before,
+        _ => now,
     }
 }
 
@@ -235,7 +288,7 @@ where
             biased;
             Some(result) = running.next() => match result {
                 Ok(connected) => return Ok(connected),
-                Err(death) => last = death,
+                Err(death) => last = more_telling(last, death),
             },
             () = tokio::time::sleep(rhythm) => running.extend(again.next()),
         }
@@ -245,10 +298,16 @@ where
 
 #[cfg(test)]
 mod tests {
+    use tokio::{net::TcpListener, time::Instant};
+    use tokio_util::task::TaskTracker;
+
     use super::*;
-    use tokio::time::Instant;
+    use crate::error::TlsFault;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    /// No address has accepted.
+    static NOBODY: AtomicBool = AtomicBool::new(false);
 
     fn addresses(n: u8) -> Vec<SocketAddr> {
         (1..=n).map(|i| SocketAddr::from(([10, 0, 0, i], 443))).collect()
@@ -262,7 +321,7 @@ mod tests {
     async fn a_refusal_leads_to_the_next_address_at_once() {
         let begin = Instant::now();
         let three = addresses(3);
-        let got = first_of(&three, |a| async move {
+        let got = first_of(&three, &NOBODY, |a| async move {
             if a.ip().to_string() == "10.0.0.3" { Ok(a) } else { Err(refused(a)) }
         });
         assert_eq!(got.await.unwrap(), addresses(3)[2]);
@@ -273,7 +332,7 @@ mod tests {
     async fn a_silent_address_does_not_hold_up_the_next() {
         let begin = Instant::now();
         let two = addresses(2);
-        let got = first_of(&two, |a| async move {
+        let got = first_of(&two, &NOBODY, |a| async move {
             if a.ip().to_string() == "10.0.0.1" {
                 std::future::pending::<()>().await;
             }
@@ -281,6 +340,102 @@ mod tests {
         });
         assert_eq!(got.await.unwrap(), addresses(2)[1]);
         assert!(begin.elapsed() <= STAGGER + Duration::from_millis(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_accepts_has_a_second_for_its_handshake() {
+        let (begin, accepted) = (Instant::now(), AtomicBool::new(false));
+        let two = addresses(2);
+        let got = first_of(&two, &accepted, |a| {
+            let first = !accepted.swap(true, Relaxed);
+            async move {
+                if first {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Death>(a)
+            }
+        });
+        assert_eq!(got.await.unwrap(), addresses(2)[1]);
+        let took = begin.elapsed();
+        assert!(took >= HANDSHAKE && took <= HANDSHAKE + Duration::from_millis(4), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_of_tls_is_told_whatever_others_say() {
+        let two = addresses(2);
+        let untrusted = || Death::Tls(TlsFault::Untrusted("no".into()));
+        let got = first_of(&two, &NOBODY, |a| async move {
+            Err::<(), _>(if a == addresses(1)[0] { untrusted() } else { refused(a) })
+        });
+        assert_eq!(got.await.unwrap_err(), untrusted());
+    }
+
+    #[tokio::test]
+    async fn neither_a_silent_address_nor_a_strangers_hides_a_good_one() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let ((stranger, _), (good, certificate)) = (tls_server().await, tls_server().await);
+        let mut config = kube::Config::new("https://server.test/".parse().unwrap());
+        config.root_cert = Some(vec![certificate]);
+        let dialer = dialer(&config);
+        let dialed = dial(&dialer, &[stranger, silent.local_addr().unwrap(), good]).await;
+        assert_eq!(*dialed.peer, good.to_string());
+    }
+
+    #[tokio::test]
+    async fn after_a_failure_another_address_is_the_first() {
+        let (one, two) = (
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        );
+        let both = [one.local_addr().unwrap(), two.local_addr().unwrap()];
+        let dialer = dialer(&kube::Config::new("http://server.test/".parse().unwrap()));
+        assert_eq!(*dial(&dialer, &both).await.peer, both[0].to_string());
+        // Took the connection, and then said nothing.
+        dialer.failed(&Death::ConnectTimeout { after: SECOND, stage: "http/2 settings" });
+        for _ in 0..2 {
+            assert_eq!(*dial(&dialer, &both).await.peer, both[1].to_string());
+        }
+    }
+
+    fn dialer(config: &kube::Config) -> SharedTcpDialer {
+        SharedTcpDialer(Arc::new(TcpDialer::from_config(config, &TransportOptions::default()).unwrap()))
+    }
+
+    /// Dials a name that has these addresses.
+    async fn dial(dialer: &SharedTcpDialer, addresses: &[SocketAddr]) -> Dialed {
+        let addresses = addresses.to_vec();
+        let found = async {
+            tokio::task::yield_now().await;
+            Ok(addresses)
+        };
+        // A lookup that is under way when the dial comes to it.
+        assert!(dialer.0.lookup.run(|| found.boxed()).now_or_never().is_none());
+        let attempt = DialAttempt::new("https://server.test/".parse().unwrap(), 1, SECOND);
+        tokio::time::timeout(10 * SECOND, dialer.dial(attempt)).await.expect("in time").unwrap()
+    }
+
+    /// Where it is, and its certificate.
+    async fn tls_server() -> (SocketAddr, Vec<u8>) {
+        let identity = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
+        let certificate = identity.cert.der().clone();
+        let key = rustls::pki_types::PrivatePkcs8KeyDer::from(identity.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], key.into())
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // Ends with the test's runtime.
+        TaskTracker::new().spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let _ = acceptor.accept(socket).await;
+            }
+        });
+        (address, certificate.to_vec())
     }
 
     #[test]
@@ -300,7 +455,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_refused_is_the_last_refusal() {
         let two = addresses(2);
-        let got = first_of(&two, |a| async move { Err::<(), _>(refused(a)) }).await;
+        let got = first_of(&two, &NOBODY, |a| async move { Err::<(), _>(refused(a)) }).await;
         assert_eq!(got.unwrap_err(), refused(addresses(2)[1]));
     }
 
