@@ -287,7 +287,9 @@ impl FactoryCore {
         if self.stop.is_cancelled() {
             return Err(Closed.into());
         }
-        if let Some(running) = registry.informers.get(&key).and_then(Weak::upgrade) {
+        let running = registry.informers.get(&key).and_then(Weak::upgrade);
+        // One that panicked is nobody's any more, but of those who have it.
+        if let Some(running) = running.filter(|running| !running.links.iter().any(Link::is_broken)) {
             drop(registry);
             // Those that it has already are the same: see `InformerOptions::index`.
             options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
@@ -388,7 +390,7 @@ impl FactoryCore {
         let live = self.live.clone();
         let ask = Arc::new(move |target: Target| -> Answer {
             let live = live.clone();
-            Box::pin(async move { live.probe(&target, times.timeout + GRACE).await })
+            Box::pin(async move { live.probe(&target, times.timeout.saturating_add(GRACE)).await })
         });
         let prober = Prober::start(times, ask, &self.tasks, &self.stop, registry.random.fork());
         registry.probers.insert(key, Arc::downgrade(&prober));

@@ -1,16 +1,20 @@
 //! One list/watch of an informer: the driver's task, and what it writes on its way into the store.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::FutureExt;
 use skopos_reflect::{
-    Change, Clock, Commit, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Resume, Sink,
-    Target, Time,
+    Change, Clock, Commit, Condition, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Resume,
+    Sink, Target, Time,
 };
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
 
 use crate::factory::FactoryCore;
 use crate::freshness::FreshnessCell;
+use crate::handler::text_of;
 use crate::options::Transform;
 use crate::prober::Prober;
 use crate::stats::TroubleLog;
@@ -21,6 +25,14 @@ pub(crate) struct Link {
     pub(crate) target: Target,
     pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Link {
+    /// Whether it panicked: nothing comes from it any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
 }
 
 /// What one list/watch needs to run.
@@ -62,11 +74,35 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         was_down,
     };
     let writer = StoreWriter::new(store.clone(), part, observer);
-    let intake = Intake { part, writer, cell, troubles: troubles.clone(), transform };
+    let intake = Intake { part, writer, cell: cell.clone(), troubles: troubles.clone(), transform };
+    let broken = Arc::new(AtomicBool::new(false));
+    let (name, flag) = (target.to_string(), broken.clone());
+    let run = async move { drop(driver.run(intake, stop).await) };
     factory.tasks.spawn(async move {
-        driver.run(intake, stop).await;
+        if let Some(panic) = panic_of(run).await {
+            tracing::error!(target = %name, %panic, "a list/watch panicked, and is over");
+            flag.store(true, Ordering::Relaxed);
+            tell_of_panic(&cell, part, clock, &panic);
+        }
     });
-    Link { target, handle, troubles }
+    Link { target, handle, troubles, broken }
+}
+
+/// Runs to the end; what it said if it panicked.
+async fn panic_of(run: impl Future<Output = ()>) -> Option<String> {
+    AssertUnwindSafe(run).catch_unwind().await.err().map(|panic| text_of(&*panic))
+}
+
+/// A panic is a mistake of ours. Nobody shall take what it left behind for content that is kept.
+fn tell_of_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
+    let reason: Arc<str> =
+        format!("the list/watch panicked: {panic}; ask the factory for the informer anew").into();
+    cell.update(part, |part| {
+        let state = LinkState::clone(&part.link);
+        let (since, reason) = (clock.now(), Some(reason.clone()));
+        part.link =
+            Arc::new(LinkState { condition: Condition::Stopped, since, reason, retry_at: None, ..state });
+    });
 }
 
 /// Publishes what the link says of itself as freshness.
@@ -160,5 +196,28 @@ impl Sink for Intake {
 
     fn state(&mut self, state: &LinkState) {
         self.writer.state(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_link_that_panicked_says_so_and_is_no_longer_live() {
+        let cell = FreshnessCell::for_tests();
+        let clock = Clock::new();
+        cell.update(0, |part| part.synced = true);
+        cell.prove(0, tokio::time::Instant::now());
+        cell.update(0, |part| {
+            part.link =
+                Arc::new(LinkState { condition: Condition::Watching, ..LinkState::clone(&part.link) });
+        });
+        assert!(cell.freshness().is_live());
+        assert_eq!(panic_of(async {}).await, None);
+        let panic = panic_of(async { panic!("no {}", "way") }).await.expect("it panicked");
+        tell_of_panic(&cell, 0, clock, &panic);
+        let freshness = cell.freshness();
+        assert!(!freshness.is_live() && freshness.to_string().contains("panicked: no way"), "{freshness}");
     }
 }

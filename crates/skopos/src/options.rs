@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
 use crate::checkpoint::{Checkpoint, WallClock};
 use crate::error::BuildError;
+use crate::handler::text_of;
 use crate::journal::JournalOptions;
 use crate::object::Object;
 use crate::sleep::SleepClock;
@@ -236,7 +238,8 @@ pub enum Transform {
     Keep,
     /// Without `metadata.managedFields`, which is often half of an object and which hardly anybody reads.
     DropManagedFields,
-    /// Your own function from JSON to JSON. It must leave name, namespace, uid and resourceVersion as they are.
+    /// Your own function from JSON to JSON. It must leave name, namespace, uid and resourceVersion as they are; if it does not, or
+    /// panics, the object is kept as it was, and that is logged.
     Custom {
         /// Tells this transform from others: the same name must mean the same function.
         name: String,
@@ -262,7 +265,14 @@ impl Transform {
         let json = match self {
             Self::Keep => return object,
             Self::DropManagedFields => skopos_wire::transform::drop_managed_fields(object.bytes()),
-            Self::Custom { apply, .. } => apply(object.bytes()),
+            Self::Custom { apply, .. } => match catch_unwind(AssertUnwindSafe(|| apply(object.bytes()))) {
+                Ok(json) => json,
+                Err(panic) => {
+                    let (key, panic) = (object.key(), text_of(&*panic));
+                    tracing::error!(%key, transform = ?self, %panic, "a transform panicked: the object is kept as it was");
+                    return object;
+                }
+            },
         };
         match RawObject::scan(json, &Limits::default()) {
             Ok(refined) if same_identity(&refined, &object) => refined,

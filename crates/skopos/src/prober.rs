@@ -177,7 +177,7 @@ impl Core {
 
     async fn probe_forever(&self, random: &mut fastrand::Rng) {
         // A first list has just proven the age; many kinds started at once shall not probe at once.
-        let mut next = Instant::now() + self.times.interval.mul_f64(0.5 + random.f64() / 2.0);
+        let mut next = after(self.times.interval.mul_f64(0.5 + random.f64() / 2.0));
         let mut scope = 0;
         let mut after_failure = AFTER_FAILURE.0;
         loop {
@@ -196,7 +196,7 @@ impl Core {
             let failed = self.last.borrow().as_ref().is_some_and(|outcome| outcome.result.is_err());
             after_failure = if failed { (after_failure * 2).min(AFTER_FAILURE.1) } else { AFTER_FAILURE.0 };
             let interval = if failed { self.times.interval.min(after_failure) } else { self.times.interval };
-            next = Instant::now() + interval.mul_f64(0.8 + random.f64() / 5.0);
+            next = after(interval.mul_f64(0.8 + random.f64() / 5.0));
         }
     }
 
@@ -216,7 +216,7 @@ impl Core {
             let target = targets[*scope % targets.len()].clone();
             let sent_at = Instant::now();
             self.sent.fetch_add(1, Ordering::Relaxed);
-            let waited = self.times.timeout + Duration::from_secs(1);
+            let waited = self.times.timeout.saturating_add(Duration::from_secs(1));
             let result =
                 timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
             let refused = result.as_ref().is_err_and(LiveError::is_forbidden);
@@ -255,6 +255,12 @@ impl Core {
             listener(probe);
         }
     }
+}
+
+/// In so long a time, or as good as never.
+fn after(wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(60 * 60 * 24 * 365);
+    Instant::now() + wait.min(FAR)
 }
 
 impl Demand {

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use skopos::{
@@ -234,6 +236,53 @@ async fn a_live_read_of_metadata_heeds_the_field_selector() {
     let (here, there) = futures::future::try_join(read(&here), read(&there)).await.unwrap();
     assert_eq!((here.source, here.object.is_some()), (Source::Live, false));
     assert_eq!((there.source, there.object.is_some()), (Source::Live, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transform_that_panics_costs_no_more_than_its_own_work() {
+    let world = world().await;
+    world.create("a", "odd", "1");
+    let apply: skopos::TransformFn = std::sync::Arc::new(|json: &[u8]| {
+        assert!(!json.windows(5).any(|text| text == b"\"odd\""), "an odd object");
+        json.to_vec().into()
+    });
+    let odd = Transform::Custom { name: "even-only".to_owned(), apply };
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all().transform(odd)).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    world.put("a", "odd", "2");
+    let last = world.create("a", "two", "2");
+    maps.wait_for(&last.into(), secs(5)).await.unwrap();
+    assert_eq!(names(&maps), ["a/odd", "a/two"]);
+    assert!(maps.freshness().is_live(), "{}", maps.freshness());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_patience_is_too_long() {
+    let mut options = quiet();
+    options.probe_interval = Duration::MAX;
+    let machine = &mut options.machine;
+    for span in [
+        &mut machine.backoff_max,
+        &mut machine.initial_events_patience,
+        &mut machine.probe_grace,
+        &mut machine.doubt_limit,
+        &mut machine.list_patience,
+        &mut machine.watch_patience,
+        &mut machine.quiet_limit,
+        &mut machine.retry_after_max,
+    ] {
+        *span = Duration::MAX;
+    }
+    let world = world_with(TestServer::builder(), options).await;
+    let fault = world.server.faults().inject(Fault::status(503, 0)).on(Match::list().query("limit", "500"));
+    let streams = world.server.faults().inject(Fault::status(503, 0)).on(Match::watch());
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).unwrap();
+    let error = maps.wait_synced(secs(1)).await.unwrap_err();
+    assert!(error.to_string().contains("HTTP 503"), "{error}");
+    fault.heal();
+    streams.heal();
+    maps.wait_synced(PLENTY).await.unwrap();
+    assert!(world.factory.shutdown(secs(1)).await.complete);
 }
 
 #[tokio::test(start_paused = true)]

@@ -22,6 +22,11 @@ pub(super) struct Budget {
     spent: VecDeque<Time>,
 }
 
+/// A span times a factor; the longest span there is where that is longer.
+pub(super) fn scaled(span: Duration, factor: f64) -> Duration {
+    Duration::try_from_secs_f64(span.as_secs_f64() * factor).unwrap_or(Duration::MAX)
+}
+
 /// What a budget is for: a minute, and a second for what takes longer on its way to the server than what went before.
 const MINUTE: Duration = Duration::from_secs(61);
 
@@ -37,7 +42,7 @@ impl Backoff {
         let doublings = self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
         let base = options.backoff_min.saturating_mul(1 << doublings).min(options.backoff_max);
-        base.mul_f64(1.0 + 0.3 * rng.f64())
+        scaled(base, 1.0 + 0.3 * rng.f64())
     }
 }
 

@@ -334,10 +334,10 @@ impl Machine {
         }
         self.doubt.look = None;
         self.doubt.inconclusive = self.doubt.inconclusive.saturating_add(1);
-        let pause = self.options.probe_grace * (1 << self.doubt.inconclusive.min(3));
+        let pause = self.options.probe_grace.saturating_mul(1 << self.doubt.inconclusive.min(3));
         self.doubt.not_before = self.now + pause + self.up_to(pause / 4);
         let Some(oldest) = self.doubt.probes.front() else { return };
-        let limit = self.options.doubt_limit * (1 << self.doubt.vain_lists);
+        let limit = self.options.doubt_limit.saturating_mul(1 << self.doubt.vain_lists);
         let reason = "the stream is silent, and nothing shows that it has nothing to say".into();
         if self.now.since(oldest.seen_at) >= limit {
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);

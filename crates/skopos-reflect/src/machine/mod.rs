@@ -30,7 +30,7 @@ pub use self::options::{Content, InitialList, MachineOptions, Resume};
 pub use self::stats::MachineStats;
 
 use self::again::Again;
-use self::backoff::{Backoff, Budget};
+use self::backoff::{Backoff, Budget, scaled};
 use self::broken::{Broken, Resolving, Suspect};
 use self::classify::{Meaning, Verdict};
 use self::doubt::Doubt;
@@ -370,7 +370,7 @@ impl Machine {
 
     /// A request failed: says so, and waits before the next step.
     fn fail(&mut self, verdict: Verdict, next: Next, sink: &mut dyn Sink) {
-        self.fail_within(verdict, next, self.options.backoff_max.mul_f64(2.0), sink);
+        self.fail_within(verdict, next, self.options.backoff_max.saturating_mul(2), sink);
     }
 
     /// As [`fail`](Machine::fail), with a bound on the delay (the server's own wish is above it).
@@ -399,7 +399,7 @@ impl Machine {
             _ => {
                 let delay = self.backoff.fail(&self.options, &mut self.rng).min(longest);
                 let wish = verdict.retry_after.map(|wish| wish.min(self.options.retry_after_max));
-                let wish = wish.map(|wish| wish.mul_f64(1.0 + 0.1 * self.rng.f64()));
+                let wish = wish.map(|wish| scaled(wish, 1.0 + 0.1 * self.rng.f64()));
                 self.now + delay.max(wish.unwrap_or_default())
             }
         };

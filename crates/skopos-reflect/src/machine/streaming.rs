@@ -50,7 +50,9 @@ impl Machine {
             patience: self.now + self.options.stream_patience,
             gathered: Gathered::new(self.now),
             furthest: None,
-            latest: self.now + self.options.stream_patience + self.options.initial_events_patience * WHOLE,
+            latest: self.now
+                + self.options.stream_patience
+                + self.options.initial_events_patience.saturating_mul(WHOLE),
             timeout,
             plan,
         });
@@ -59,7 +61,7 @@ impl Machine {
     pub(super) fn on_stream_opened(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &mut self.state else { return };
         if !std::mem::replace(&mut streaming.begun, true) {
-            streaming.latest = self.now + self.options.initial_events_patience * WHOLE;
+            streaming.latest = self.now + self.options.initial_events_patience.saturating_mul(WHOLE);
             sink.begin_replace();
         }
         streaming.patience = (self.now + self.options.initial_events_patience).min(streaming.latest);

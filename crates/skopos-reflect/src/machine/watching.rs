@@ -307,7 +307,7 @@ impl Machine {
             let lived = opened_at.map_or(Duration::ZERO, |opened_at| self.now.since(opened_at));
             Verdict::new(Meaning::Lost, format!("the server ended the watch after {lived:.1?}"))
         });
-        let longest = if progressed { LIVELY_DELAY } else { self.options.backoff_max.mul_f64(2.0) };
+        let longest = if progressed { LIVELY_DELAY } else { self.options.backoff_max.saturating_mul(2) };
         self.fail_within(verdict, Next::Watch { avoid, distrust: false }, longest, sink);
     }
 
