@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::audit_and_heal;
 use crate::checkpoint::Identity;
-use crate::error::{BuildError, NotSynced};
+use crate::error::{BuildError, NotSynced, Unsynced};
 use crate::freshness::{Basis, Common, FreshnessCell, SLEEP_WORTH_TELLING};
 use crate::informer::{Informer, Running, Shared};
 use crate::link::{self, Link, LinkParts};
@@ -169,7 +169,8 @@ impl InformerFactory {
         self.core.informer(ResourceId::from(resource), Form::Full, options)
     }
 
-    /// Waits until all informers that there are now have synced, for at most [`FactoryOptions::sync_timeout`].
+    /// Waits until all informers that there are now have synced, for at most [`FactoryOptions::sync_timeout`]. One whose last
+    /// handle is dropped meanwhile is waited for no longer.
     ///
     /// # Errors
     /// When the time is over, with all that is missing and why; at once when the factory is shut down.
@@ -184,13 +185,14 @@ impl InformerFactory {
     pub async fn wait_synced_within(&self, limit: Duration) -> Result<(), NotSynced> {
         let begun = Instant::now();
         let informers = self.core.informers();
-        let waits = informers.iter().map(|informer| informer.wait_synced(limit));
-        let (mut who, mut closed) = (Vec::new(), self.core.stop.is_cancelled());
-        for result in futures::future::join_all(waits).await {
-            let Err(missing) = result else { continue };
-            who.extend(missing.who);
-            closed |= missing.closed;
-        }
+        let waits = informers.iter().map(|informer| async move {
+            let result = informer.wait_synced(limit).await;
+            // One that somebody else let go meanwhile is not there any more, and nobody's to wait for.
+            result.err().filter(|missing| !missing.closed || self.core.stop.is_cancelled())
+        });
+        let missing = futures::future::join_all(waits).await;
+        let who: Vec<Unsynced> = missing.into_iter().flatten().flat_map(|missing| missing.who).collect();
+        let closed = self.core.stop.is_cancelled();
         match who.is_empty() && !closed {
             true => Ok(()),
             false => Err(NotSynced { waited: begun.elapsed(), who, closed }),

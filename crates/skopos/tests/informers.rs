@@ -286,6 +286,26 @@ async fn no_patience_is_too_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_lets_go_of_an_informer_ends_nobody_elses_wait() {
+    let world = world().await;
+    let fault = world.server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).unwrap();
+    let pods: Informer<Pod> = world.factory.informer(InformerOptions::all()).unwrap();
+    let mut wait = Box::pin(world.factory.wait_synced());
+    assert!(tokio::time::timeout(secs(1), &mut wait).await.is_err(), "there are no pods yet");
+    drop(pods);
+    tokio::time::timeout(secs(1), wait).await.unwrap().unwrap();
+    assert!(maps.has_synced());
+    // A factory that is shut down is another matter.
+    let pods: Informer<Pod> = world.factory.informer(InformerOptions::all()).unwrap();
+    let mut wait = Box::pin(world.factory.wait_synced());
+    assert!(tokio::time::timeout(secs(1), &mut wait).await.is_err());
+    world.factory.shutdown(secs(1)).await;
+    assert!(wait.await.unwrap_err().closed);
+    drop((pods, fault));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_audit_finds_a_lost_event_and_heals_it() {
     let world = world().await;
     world.create("a", "one", "1");
