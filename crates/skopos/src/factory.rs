@@ -490,32 +490,52 @@ impl FactoryCore {
     }
 
     fn begin_audits(&self) {
-        let Some(interval) = self.options.audit_interval else { return };
         let now = Instant::now();
         for informer in self.informers() {
-            {
-                let mut next = informer.next_audit.lock();
-                if next.is_none_or(|due| due > now) {
-                    continue;
-                }
-                *next = Some(now + interval.mul_f64(self.jitter()));
+            // Taken, it is not due before it is done: what waits for a server cannot pile up.
+            let due = informer.next_audit.lock().take_if(|due| *due <= now).is_some();
+            if !due {
+                continue;
+            }
+            let done = AuditDone(informer.clone());
+            if informer.is_failing() {
+                // It would be in vain. And when the server is back, not everything is listed at once.
+                drop(done);
+                continue;
             }
             let stop = informer.stop.clone();
             self.tasks.spawn(async move {
+                let informer = &done.0;
                 let audit = async {
                     // Each is a list of everything: not many at once.
                     let _permit = informer.factory.audits.acquire().await;
-                    audit_and_heal(&informer, Instant::now() + informer.factory.options.audit_timeout).await
+                    audit_and_heal(informer, Instant::now() + informer.factory.options.audit_timeout).await
                 };
                 stop.run_until_cancelled(audit).await;
             });
         }
     }
 
+    /// When an informer is audited next, if it is.
+    fn next_audit(&self) -> Option<Instant> {
+        let wait = self.options.audit_interval?.mul_f64(self.jitter());
+        Instant::now().checked_add(wait)
+    }
+
     fn forget_the_gone(&self) {
         let mut registry = self.registry.lock();
         registry.informers.retain(|_, informer| informer.strong_count() > 0);
         registry.probers.retain(|_, prober| prober.strong_count() > 0);
+    }
+}
+
+/// An audit that is due or under way. When it is over, however it ended, the next one has its time.
+struct AuditDone(Arc<Shared>);
+
+impl Drop for AuditDone {
+    fn drop(&mut self) {
+        let next = self.0.factory.next_audit();
+        *self.0.next_audit.lock() = next;
     }
 }
 

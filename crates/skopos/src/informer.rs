@@ -53,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) probes: Subscription,
     pub(crate) stop: CancellationToken,
     pub(crate) audits: Mutex<AuditStats>,
+    /// None while one is under way, too.
     pub(crate) next_audit: Mutex<Option<Instant>>,
     /// One audit at a time.
     pub(crate) auditing: tokio::sync::Mutex<()>,
@@ -275,6 +276,11 @@ impl Shared {
 
     pub(crate) fn relist(&self) {
         self.links.iter().for_each(|link| link.handle.relist());
+    }
+
+    /// Whether a list/watch waits because its last attempt failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.freshness().basis().parts.iter().any(|part| part.link.condition.is_failing())
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -12,7 +12,7 @@ use skopos::{
     BuildError, Event, Freshness, HandlerOptions, Informer, InformerOptions, ObjectKey, Source, StaleReason,
     Transform, sync_handler,
 };
-use skopos_testserver::{Fault, Match, TestServer};
+use skopos_testserver::{Connections, Direction, Fault, Match, TestServer};
 use support::*;
 use tokio::time::Instant;
 
@@ -364,6 +364,37 @@ async fn a_periodic_audit_heals_without_being_asked() {
     tokio::time::sleep(secs(665)).await;
     assert_eq!(names(&maps), ["a/lost", "a/seen"]);
     assert!(maps.freshness().is_live());
+}
+
+#[tokio::test(start_paused = true)]
+async fn audits_do_not_pile_up_while_a_server_is_away() {
+    let options = skopos::FactoryOptions { audit_interval: Some(secs(60)), ..quiet() };
+    let world = world_with(TestServer::builder(), options).await;
+    let informers: Vec<Informer<ConfigMap>> = (0..60)
+        .map(|n| {
+            let options = InformerOptions::all().labels(&format!("value!={n}")).unwrap();
+            world.factory.informer(options).unwrap()
+        })
+        .collect();
+    world.factory.wait_synced().await.unwrap();
+    let hole = world.server.faults().black_hole(Connections::All, Direction::Both);
+    let before = world.factory.stats().tasks;
+    for _ in 0..20 {
+        tokio::time::sleep(secs(60)).await;
+        let tasks = world.factory.stats().tasks;
+        assert!(tasks <= before + informers.len(), "{tasks} tasks, {before} before");
+    }
+    let audits = |world: &World| world.lists("configmaps");
+    world.server.clear_requests();
+    hole.heal();
+    eventually_within(secs(60), "all are live", || informers.iter().all(|maps| maps.freshness().is_live()))
+        .await;
+    tokio::time::sleep(secs(60)).await;
+    let (asked, informers) = (audits(&world), informers.len());
+    assert!(
+        (1..=3 * informers).contains(&asked),
+        "{asked} lists by {informers} informers in two minutes at most"
+    );
 }
 
 #[tokio::test(start_paused = true)]
