@@ -89,9 +89,10 @@ impl Folder {
     /// Everything is of this identity from now on, and of any other nothing is there. Returns the kinds that had files.
     pub(super) fn begin_anew(&self, identity: Option<&str>) -> BTreeSet<ResourceId> {
         let mut state = self.state.lock();
-        let State { indexed, kinds, refused, .. } = std::mem::take(&mut *state);
+        let State { indexed, kinds, refused, problem, .. } = std::mem::take(&mut *state);
         state.identity = identity.map(Into::into);
-        state.refused = refused;
+        // What was in the way is told until it is not any more.
+        (state.refused, state.problem) = (refused, problem);
         kinds.into_keys().chain(indexed).collect()
     }
 

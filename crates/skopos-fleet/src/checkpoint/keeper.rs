@@ -486,12 +486,21 @@ impl Keeper for CheckpointKeeper {
             loop {
                 if Instant::now() >= tidy_at {
                     tidy_at = Instant::now() + TIDY;
-                    self.tidy(&fleet.members()).await;
+                    // What is not removed now is removed another time.
+                    stop.run_until_cancelled(self.tidy(&fleet.members())).await;
                 }
                 if stop.run_until_cancelled(tokio::time::sleep(self.options.every)).await.is_none() {
                     break;
                 }
-                self.save_all(&fleet, false, &stop).await;
+                let over = async {
+                    stop.cancelled().await;
+                    tokio::time::sleep(self.options.end).await;
+                };
+                tokio::select! {
+                    () = self.save_all(&fleet, false, &stop) => {}
+                    // Nothing can be written: there is nothing to be gained by beginning once more.
+                    () = over => return tracing::warn!("checkpoints cannot be written: older ones are left"),
+                }
             }
             if timeout(self.options.end, self.save_now(&fleet)).await.is_err() {
                 tracing::warn!("not all checkpoints could be written in time: older ones are left");

@@ -5,35 +5,71 @@ use std::io::{self, Cursor, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::TryStreamExt as _;
 use futures::future::BoxFuture;
+use futures::{Stream, StreamExt as _};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt as _};
-use tokio::time::timeout;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 
 use super::store::{Content, FileName, Store, StoredFile, blocking};
 
 /// Objects below a prefix, of which this process is the only user: nothing keeps others away.
+///
+/// One that hangs or fails again and again is left alone for a while ([`BucketLimits::pause`]): until then every call fails at
+/// once, so that however many files there are, not each of them is waited for. Clones share that.
 #[derive(Clone)]
 pub struct Bucket {
     objects: Arc<dyn ObjectStore>,
     prefix: Path,
     limits: BucketLimits,
+    health: Arc<Mutex<Health>>,
 }
 
 /// What a [`Bucket`] may take.
 #[derive(Clone, Copy, Debug)]
 pub struct BucketLimits {
-    /// How long one object may take to be read or written, its retries included (60 s).
+    /// How long it may take to begin to answer, and between the parts of an answer (3 s). Retries included.
+    pub answer: Duration,
+    /// How long one object may take to be read or written as a whole, retries included (60 s).
     pub request: Duration,
+    /// How long nothing is asked of it after it has not answered in time, or failed three times in a row (15 s).
+    pub pause: Duration,
     /// The most bytes of an object: each is in memory as a whole while it is read or written (512 MiB).
     pub bytes: u64,
 }
 
+/// How it has answered lately.
+#[derive(Default)]
+struct Health {
+    failures: u32,
+    /// Nothing is asked of it before.
+    paused_until: Option<Instant>,
+    reason: Option<Arc<str>>,
+}
+
+/// What can become of a call beside an answer.
+enum Failure {
+    Late,
+    TooLarge,
+    TooMany,
+    Refused(Error),
+}
+
+/// So many failures in a row are enough.
+const MOST_FAILURES: u32 = 3;
+
+/// A thousand clusters of a hundred kinds, with room.
+const MOST_FILES: usize = 1_000_000;
+
 impl Default for BucketLimits {
     fn default() -> Self {
-        Self { request: Duration::from_secs(60), bytes: 512 << 20 }
+        Self {
+            answer: Duration::from_secs(3),
+            request: Duration::from_secs(60),
+            pause: Duration::from_secs(15),
+            bytes: 512 << 20,
+        }
     }
 }
 
@@ -42,7 +78,18 @@ impl Default for BucketLimits {
 impl Bucket {
     /// Below `prefix` in a store that is configured already: with its credentials, its retries and its timeouts.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str, limits: BucketLimits) -> Self {
-        Self { objects, prefix: Path::from(prefix), limits }
+        Self { objects, prefix: Path::from(prefix), limits, health: Arc::default() }
+    }
+
+    /// The same further below.
+    #[must_use]
+    pub fn below(&self, folder: &str) -> Self {
+        Self { prefix: self.prefix.clone().join(folder), ..self.clone() }
+    }
+
+    /// What it may take.
+    pub fn limits(&self) -> &BucketLimits {
+        &self.limits
     }
 
     fn path(&self, file: &FileName) -> Path {
@@ -56,34 +103,88 @@ impl Bucket {
         parts.next().is_none().then(|| FileName::new(folder.as_ref(), file.as_ref()))
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> io::Result<T> {
-        match timeout(self.limits.request, call).await {
-            Ok(result) => result.map_err(in_io),
-            Err(_) => {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "the object store does not answer in time"))
-            }
+    /// Calls it, for at most `limit` in all, unless it is to be left alone.
+    async fn ask<T>(&self, limit: Duration, call: impl Future<Output = Result<T, Failure>>) -> io::Result<T> {
+        if let Some(reason) = self.health.lock().pause() {
+            let problem = format!("it is not asked for a while: {reason}");
+            return Err(io::Error::new(io::ErrorKind::NotConnected, problem));
         }
+        let result = timeout(limit, call).await.unwrap_or(Err(Failure::Late));
+        let grave = match &result {
+            Ok(_) | Err(Failure::TooLarge | Failure::TooMany | Failure::Refused(Error::NotFound { .. })) => 0,
+            Err(Failure::Refused(_)) => 1,
+            // Another time would take as long.
+            Err(Failure::Late) => MOST_FAILURES,
+        };
+        let result = result.map_err(|failure| self.in_io(failure));
+        let reason = result.as_ref().err().map(ToString::to_string);
+        self.health.lock().note(grave, reason, self.limits.pause);
+        result
     }
 
     fn too_large(&self) -> io::Error {
         io::Error::other(format!("it has more than the {} bytes that one object may have", self.limits.bytes))
+    }
+
+    fn in_io(&self, failure: Failure) -> io::Error {
+        match failure {
+            Failure::Late => {
+                io::Error::new(io::ErrorKind::TimedOut, "the object store does not answer in time")
+            }
+            Failure::TooLarge => self.too_large(),
+            Failure::TooMany => io::Error::other(format!("there are more than {MOST_FILES} objects")),
+            Failure::Refused(error) => {
+                let kind = match &error {
+                    Error::NotFound { .. } => io::ErrorKind::NotFound,
+                    Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                        io::ErrorKind::PermissionDenied
+                    }
+                    _ => io::ErrorKind::Other,
+                };
+                io::Error::new(kind, error)
+            }
+        }
+    }
+
+    async fn get(&self, path: &Path) -> Result<Vec<u8>, Failure> {
+        let within = self.limits.answer;
+        let found = timeout(within, self.objects.get(path)).await.map_err(|_| Failure::Late)??;
+        let size = found.meta.size;
+        if size > self.limits.bytes {
+            return Err(Failure::TooLarge);
+        }
+        let mut bytes = Vec::new();
+        let mut parts = found.into_stream();
+        while let Some(part) = next(&mut parts, within).await? {
+            if (bytes.len() + part.len()) as u64 > self.limits.bytes {
+                return Err(Failure::TooLarge);
+            }
+            bytes.extend_from_slice(&part);
+        }
+        Ok(bytes)
+    }
+
+    async fn all(&self) -> Result<Vec<StoredFile>, Failure> {
+        let mut objects = self.objects.list(Some(&self.prefix));
+        let mut files = Vec::new();
+        while let Some(object) = next(&mut objects, self.limits.answer).await? {
+            if files.len() == MOST_FILES {
+                return Err(Failure::TooMany);
+            }
+            if let Some(name) = self.name(&object.location) {
+                let (bytes, modified) = (object.size, object.last_modified.into());
+                files.push(StoredFile { name, bytes, modified });
+            }
+        }
+        Ok(files)
     }
 }
 
 impl Store for Bucket {
     fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
         Box::pin(async move {
-            let path = self.path(file);
-            let bytes: Option<Bytes> = self
-                .bounded(async {
-                    let found = self.objects.get(&path).await?;
-                    match found.meta.size <= self.limits.bytes {
-                        true => found.bytes().await.map(Some),
-                        false => Ok(None),
-                    }
-                })
-                .await?;
-            Ok(Box::new(Cursor::new(bytes.ok_or_else(|| self.too_large())?)) as Box<dyn Read + Send>)
+            let bytes = self.ask(self.limits.request, self.get(&self.path(file))).await?;
+            Ok(Box::new(Cursor::new(bytes)) as Box<dyn Read + Send>)
         })
     }
 
@@ -100,14 +201,18 @@ impl Store for Bucket {
                 return Err(self.too_large());
             }
             // The store puts the object in its place as a whole.
-            self.bounded(self.objects.put(&self.path(file), packed.into())).await?;
+            let path = self.path(file);
+            let putting = async { Ok(self.objects.put(&path, packed.into()).await?) };
+            self.ask(self.limits.request, putting).await?;
             Ok(bytes)
         })
     }
 
     fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            match self.bounded(self.objects.delete(&self.path(file))).await {
+            let path = self.path(file);
+            let removing = async { Ok(self.objects.delete(&path).await?) };
+            match self.ask(self.limits.answer, removing).await {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             }
@@ -115,32 +220,64 @@ impl Store for Bucket {
     }
 
     fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        Box::pin(async move { self.bounded(self.objects.rename(&self.path(from), &self.path(to))).await })
+        Box::pin(async move {
+            let (from, to) = (self.path(from), self.path(to));
+            let renaming = async { Ok(self.objects.rename(&from, &to).await?) };
+            self.ask(self.limits.request, renaming).await
+        })
     }
 
     fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
-        Box::pin(async move {
-            let found = self.bounded(self.objects.list(Some(&self.prefix)).try_collect::<Vec<_>>()).await?;
-            let stored = found.into_iter().filter_map(|object| {
-                let name = self.name(&object.location)?;
-                Some(StoredFile { name, bytes: object.size, modified: object.last_modified.into() })
-            });
-            Ok(stored.collect())
-        })
+        Box::pin(self.ask(self.limits.request, self.all()))
     }
-}
-
-fn in_io(error: Error) -> io::Error {
-    let kind = match &error {
-        Error::NotFound { .. } => io::ErrorKind::NotFound,
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
-        _ => io::ErrorKind::Other,
-    };
-    io::Error::new(kind, error)
 }
 
 impl fmt::Debug for Bucket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Bucket({} in {})", self.prefix, self.objects)
+    }
+}
+
+/// The next of an answer's parts, if it comes in time.
+async fn next<T>(
+    parts: &mut (impl Stream<Item = Result<T, Error>> + Unpin),
+    within: Duration,
+) -> Result<Option<T>, Failure> {
+    let part = timeout(within, parts.next()).await.map_err(|_| Failure::Late)?;
+    part.transpose().map_err(Failure::Refused)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Why nothing is to be asked of it now, if so.
+    fn pause(&mut self) -> Option<Arc<str>> {
+        let until = self.paused_until?;
+        if Instant::now() < until {
+            return self.reason.clone();
+        }
+        self.paused_until = None;
+        None
+    }
+
+    /// A call has ended, and counts as so many failures.
+    fn note(&mut self, failures: u32, reason: Option<String>, pause: Duration) {
+        if failures == 0 {
+            *self = Self::default();
+            return;
+        }
+        self.failures += failures;
+        // After a pause one failure is enough.
+        if self.failures >= MOST_FAILURES {
+            self.failures = MOST_FAILURES - 1;
+            self.paused_until = Some(Instant::now() + pause);
+            self.reason = reason.map(Into::into);
+        }
     }
 }

@@ -66,6 +66,13 @@ pub(super) async fn blocking<T: Send + 'static>(
 // === impl FileName ===
 
 impl FileName {
+    /// `None` where anything but what may be in a name is in one of both.
+    pub fn checked(folder: &str, file: &str) -> Option<Self> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=".contains(&byte);
+        let good = |name: &str| !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain);
+        (good(folder) && good(file)).then(|| Self::new(folder, file))
+    }
+
     pub(super) fn new(folder: impl Into<String>, file: impl Into<String>) -> Self {
         Self { folder: folder.into(), file: file.into() }
     }

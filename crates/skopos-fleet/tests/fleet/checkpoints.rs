@@ -425,3 +425,154 @@ async fn a_bucket_does_as_well_as_a_directory() {
         kept.end().await;
     }
 }
+
+#[cfg(feature = "object-store")]
+#[tokio::test(start_paused = true)]
+async fn a_bucket_that_hangs_delays_the_start_once_and_the_end_hardly() {
+    use object_store::memory::InMemory;
+    use object_store::throttle::{ThrottleConfig, ThrottledStore};
+    use skopos_fleet::checkpoint::{Bucket, BucketLimits};
+    use tokio::time::Instant;
+
+    let world = World::default();
+    let members: Vec<String> = (0..40).map(|number| format!("member-{number}")).collect();
+    let servers: Vec<TestServer> = members.iter().map(|name| world.server(name)).collect();
+    let objects = Arc::new(ThrottledStore::new(InMemory::new(), ThrottleConfig::default()));
+    let start = || {
+        let bucket = Bucket::new(objects.clone(), "prefix", BucketLimits::default());
+        let kept = Kept::over(&world, bucket, KeeperOptions::default());
+        members.iter().for_each(|name| drop(join(&kept.fleet, name)));
+        kept
+    };
+    let kept = start();
+    for cluster in kept.fleet.members().values() {
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        known(cluster).await;
+    }
+    kept.end().await;
+    let hang = |on: bool| {
+        let long = if on { secs(3600) } else { Duration::ZERO };
+        objects.config_mut(|config| {
+            config.wait_get_per_call = long;
+            config.wait_put_per_call = long;
+            config.wait_list_per_call = long;
+            config.wait_delete_per_call = long;
+        });
+    };
+    hang(true);
+    let kept = start();
+    let begun = Instant::now();
+    for cluster in kept.fleet.members().values() {
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    }
+    let limits = BucketLimits::default();
+    assert!(begun.elapsed() < limits.answer + secs(2), "{:?}", begun.elapsed());
+    for (id, cluster) in kept.fleet.members().iter() {
+        let stats = cluster.stats().kept.unwrap();
+        assert!(stats.refused > 0 && stats.problem.is_some(), "{id}: {stats:?}");
+    }
+    // In the middle of writing, which does not end either.
+    tokio::time::sleep(secs(35)).await;
+    let begun = Instant::now();
+    kept.end().await;
+    assert!(begun.elapsed() < secs(7), "{:?}", begun.elapsed());
+
+    // What was there before the trouble is there after it.
+    hang(false);
+    tokio::time::sleep(limits.pause).await;
+    servers.iter().for_each(TestServer::clear_requests);
+    let kept = start();
+    for cluster in kept.fleet.members().values() {
+        confirmed(cluster).await;
+    }
+    assert_eq!(kept.keeper.refused(), 0);
+    assert_eq!(servers.iter().map(lists).sum::<usize>(), 0);
+    kept.end().await;
+}
+
+#[cfg(feature = "object-store")]
+#[tokio::test(start_paused = true)]
+async fn a_bucket_is_left_alone_after_some_failures_and_asked_again_later() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures::stream::BoxStream;
+    use object_store::memory::InMemory;
+    use object_store::path::Path as Key;
+    use object_store::*;
+    use skopos_fleet::checkpoint::{Bucket, BucketLimits};
+
+    /// Refuses to give anything, and counts how often it is asked to.
+    #[derive(Debug)]
+    struct Refuses(InMemory, Arc<AtomicU32>);
+
+    impl std::fmt::Display for Refuses {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("Refuses")
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl ObjectStore for Refuses {
+        async fn put_opts(&self, at: &Key, what: PutPayload, how: PutOptions) -> Result<PutResult> {
+            self.0.put_opts(at, what, how).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            at: &Key,
+            how: PutMultipartOptions,
+        ) -> Result<Box<dyn MultipartUpload>> {
+            self.0.put_multipart_opts(at, how).await
+        }
+
+        async fn get_opts(&self, at: &Key, _how: GetOptions) -> Result<GetResult> {
+            match self.1.fetch_add(1, Ordering::Relaxed) {
+                // Not there: no failure.
+                0..4 => Err(Error::NotFound { path: at.to_string(), source: "none".into() }),
+                _ => Err(Error::PermissionDenied { path: at.to_string(), source: "no".into() }),
+            }
+        }
+
+        fn delete_stream(&self, keys: BoxStream<'static, Result<Key>>) -> BoxStream<'static, Result<Key>> {
+            self.0.delete_stream(keys)
+        }
+
+        fn list(&self, prefix: Option<&Key>) -> BoxStream<'static, Result<ObjectMeta>> {
+            self.0.list(prefix)
+        }
+
+        async fn list_with_delimiter(&self, prefix: Option<&Key>) -> Result<ListResult> {
+            self.0.list_with_delimiter(prefix).await
+        }
+
+        async fn copy_opts(&self, from: &Key, to: &Key, how: CopyOptions) -> Result<()> {
+            self.0.copy_opts(from, to, how).await
+        }
+    }
+
+    let asked = Arc::new(AtomicU32::new(0));
+    let bucket = Bucket::new(Arc::new(Refuses(InMemory::new(), asked.clone())), "", BucketLimits::default());
+    let file = FileName::checked("a", "b").unwrap();
+    let kind = async || bucket.below("x").read(&file).await.err().unwrap().kind();
+    for _ in 0..4 {
+        assert_eq!(kind().await, io::ErrorKind::NotFound);
+    }
+    for _ in 0..3 {
+        assert_eq!(kind().await, io::ErrorKind::PermissionDenied);
+    }
+    for _ in 0..100 {
+        assert_eq!(kind().await, io::ErrorKind::NotConnected, "it is left alone");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 7);
+    tokio::time::sleep(BucketLimits::default().pause).await;
+    assert_eq!(kind().await, io::ErrorKind::PermissionDenied);
+    assert_eq!(kind().await, io::ErrorKind::NotConnected, "one failure is enough");
+}
+
+#[test]
+fn no_name_of_a_file_leads_elsewhere() {
+    for (folder, file) in [("", "a"), ("a", ""), ("..", "a"), ("a", ".a"), ("a/b", "c"), ("a", "b c")] {
+        assert_eq!(FileName::checked(folder, file), None, "{folder} {file}");
+    }
+    assert_eq!(FileName::checked("=41", "core.v1.pods").unwrap().to_string(), "=41/core.v1.pods");
+}
