@@ -15,7 +15,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 use skopos_fleet::source::VclusterDial;
-use skopos_fleet::{Fleet, FleetOptions, Keeper};
+use skopos_fleet::{Fleet, FleetOptions};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -54,11 +54,11 @@ pub enum DaemonError {
     /// A source of clusters cannot be followed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The folder of the checkpoints cannot be used.
-    #[error("checkpoints.folder {}: {error}", folder.display())]
+    /// The folder or the bucket of the checkpoints cannot be used.
+    #[error("checkpoints.{place}: {error}")]
     Checkpoints {
-        /// The folder.
-        folder: PathBuf,
+        /// Which.
+        place: String,
         /// Why not.
         error: std::io::Error,
     },
@@ -140,7 +140,8 @@ impl Daemon {
         follower: Option<ConfigFollower>,
     ) -> Result<Self, DaemonError> {
         let listener = Listener::bind(&listen_options(&config))?;
-        let keeper = keeper(&config).await?.or_else(|| embedding.fleet.keeper.clone());
+        let fleet::Kept { keeper, restarts } = kept(&config).await?;
+        let keeper = keeper.or_else(|| embedding.fleet.keeper.clone());
         let fleet = Fleet::new(FleetOptions { keeper, ..embedding.fleet });
         let hosts = FleetHosts {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
@@ -154,7 +155,7 @@ impl Daemon {
             merged: Merged::new(
                 services.clone(),
                 KindsOptions {
-                    folder: fleet::merged_folder(&services.config),
+                    restarts,
                     idle_stop: services.config.cache.idle_stop.0,
                     ..KindsOptions::default()
                 },
@@ -243,13 +244,19 @@ impl std::fmt::Debug for Daemon {
     }
 }
 
-/// What keeps the clusters over restarts.
-async fn keeper(config: &Arc<Config>) -> Result<Option<Arc<dyn Keeper>>, DaemonError> {
+/// What outlives the process.
+async fn kept(config: &Arc<Config>) -> Result<fleet::Kept, DaemonError> {
     let of = config.clone();
-    let keeper = tokio::task::spawn_blocking(move || fleet::keeper(&of)).await;
-    keeper.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
-        let folder = config.checkpoints.as_ref().map(|checkpoints| checkpoints.folder.clone());
-        DaemonError::Checkpoints { folder: folder.unwrap_or_default(), error }
+    let kept = tokio::task::spawn_blocking(move || fleet::keeping(&of)).await;
+    kept.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
+        let checkpoints = config.checkpoints.as_ref();
+        let folder = checkpoints.and_then(|checkpoints| checkpoints.folder.as_ref());
+        let bucket = checkpoints.and_then(|checkpoints| checkpoints.bucket.as_ref());
+        let place = match (folder, bucket) {
+            (Some(folder), _) => format!("folder {}", folder.display()),
+            (None, bucket) => format!("bucket {}", bucket.map_or("", |bucket| &bucket.url)),
+        };
+        DaemonError::Checkpoints { place, error }
     })
 }
 

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use skopos_fleet::vcluster::{Host, HostOptions, PauseOptions, ResumeOptions};
-use skopos_fleet::{Condition, Endpoint};
+use skopos_fleet::{Condition, Endpoint, FleetChange};
 use skopos_testserver::{TestServer, VirtualClusters};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::bucket::testing::{Mood, S3};
 
 /// Bounds what a test waits for; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -159,6 +160,73 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     let address = running.address;
     assert_eq!(running.end().await.cut, 0);
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is_down() {
+    let (s3, folder) = (S3::start().await, tempfile::tempdir().unwrap());
+    let member = TestServer::builder().start().await.unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let mut config = config::of_kubeconfig(kubeconfig);
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    config.cache.member_deadline = config::Span::seconds(1);
+    let bucket = serde_json::to_value(s3.source(folder.path())).unwrap();
+    config.checkpoints = serde_json::from_value(json!({"bucket": bucket, "every": "1s"})).unwrap();
+    let start = || async {
+        let daemon = Daemon::of_config(config.clone()).await.unwrap();
+        let mut changes = daemon.fleet().changes();
+        let running = Running::of(daemon, member.clone(), tempfile::tempdir().unwrap());
+        let Some(FleetChange::Added(cluster)) = tokio::time::timeout(PATIENCE, changes.next()).await.unwrap()
+        else {
+            panic!("no cluster")
+        };
+        let path = format!("/clusters/{}/api/v1/namespaces", cluster.id());
+        (running, cluster, path)
+    };
+    let halt = |mut running: Running| async move {
+        running.stop.cancel();
+        let ended = tokio::time::timeout(PATIENCE, running.tasks.join_next()).await;
+        ended.unwrap().unwrap().unwrap();
+    };
+    let (running, cluster, path) = start().await;
+    assert!(running.get(&path).await.contains("skopos-source: memory"));
+    let (_, merged) = running.ask("GET", "/fleet/api/v1/namespaces", "", &Value::Null).await;
+    let seen = merged["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let written = async {
+        while !s3.names().iter().any(|name| name.ends_with("core.v1.namespaces.skopos")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, written).await.unwrap();
+    drop(cluster);
+    halt(running).await;
+    let names = s3.names();
+    assert!(names.contains(&"some/prefix/views/merged/core.v1.namespaces".into()), "{names:?}");
+
+    member.pause().await;
+    let (running, _, path) = start().await;
+    let list = running.get(&path).await;
+    assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
+    assert!(list.contains("skopos-source: memory") && list.contains("warning: 299"), "{list}");
+    let watch = format!("/fleet/api/v1/namespaces?watch=true&timeoutSeconds=1&resourceVersion={seen}");
+    let watched = running.get(&watch).await;
+    assert!(watched.starts_with("HTTP/1.1 200") && !watched.contains("ERROR"), "{watched}");
+    halt(running).await;
+
+    // One that hangs delays nothing for long, and is told of.
+    member.resume().await.unwrap();
+    s3.feels(Mood::Hang);
+    let (running, cluster, path) = start().await;
+    assert!(running.get(&path).await.starts_with("HTTP/1.1 200"));
+    assert!(running.get("/fleet/api/v1/namespaces").await.starts_with("HTTP/1.1 200"));
+    let (_, report) = running.ask("GET", "/api/v1/status", "", &Value::Null).await;
+    let kept = &report["clusters"][0]["checkpoints"];
+    assert!(kept["problem"].as_str().is_some_and(|problem| problem.contains("in time")), "{report}");
+    assert!(!report.to_string().contains("hunter"));
+    drop(cluster);
+    halt(running).await;
+    member.stop().await;
 }
 
 #[tokio::test]

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,7 +19,9 @@ use skopos_fleet::{
 };
 use skopos_serve::Registry;
 
+use crate::bucket;
 use crate::config::{self, Config, HostCluster, LoopbackTrust};
+use crate::merged::Restarts;
 
 /// How the fleet behaves of which `config` speaks: what it keeps, for how long, and within which bounds.
 #[must_use]
@@ -50,13 +51,20 @@ pub fn options(config: &Config) -> FleetOptions {
     FleetOptions { cluster, retain_removed: config.clusters.retain_removed.0, ..FleetOptions::default() }
 }
 
-/// What keeps the clusters over restarts, if `config` says so.
+/// What outlives the process: the clusters' content, and what merged views need to go on.
+#[derive(Clone, Default)]
+pub(crate) struct Kept {
+    pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    pub(crate) restarts: Restarts,
+}
+
+/// What `config` says is to be kept, and where. Connects to nothing; a bucket that does not answer is found out when it is
+/// used.
 ///
 /// # Errors
-/// When the folder cannot be used, or another gateway uses it.
-pub fn keeper(config: &Config) -> io::Result<Option<Arc<dyn Keeper>>> {
-    let Some(checkpoints) = &config.checkpoints else { return Ok(None) };
-    let directory = Directory::open(checkpoints.folder.join("clusters"))?;
+/// When the folder cannot be used, or another gateway uses it; when the bucket cannot be used as it is configured.
+pub(crate) fn keeping(config: &Config) -> io::Result<Kept> {
+    let Some(checkpoints) = &config.checkpoints else { return Ok(Kept::default()) };
     let mut options = KeeperOptions::default();
     options.every = checkpoints.every.0;
     options.limits.bytes = checkpoints.kind_bytes.0;
@@ -69,12 +77,20 @@ pub fn keeper(config: &Config) -> io::Result<Option<Arc<dyn Keeper>>> {
             cache.never.iter().any(|never| never.group == kind.group && never.resource == kind.plural);
         (!secret || cache.secrets) && !never
     });
-    Ok(Some(Arc::new(CheckpointKeeper::new(directory, options))))
-}
-
-/// Where merged views write what their watches need to go on.
-pub(crate) fn merged_folder(config: &Config) -> Option<PathBuf> {
-    config.checkpoints.as_ref().map(|checkpoints| checkpoints.folder.join("merged"))
+    let (keeper, restarts) = match (&checkpoints.folder, &checkpoints.bucket) {
+        (Some(folder), _) => {
+            let keeper = CheckpointKeeper::new(Directory::open(folder.join("clusters"))?, options);
+            (keeper, Restarts::Folder(folder.join("merged")))
+        }
+        (None, Some(source)) => {
+            let bucket = bucket::open(source, bucket::environment()).map_err(io::Error::other)?;
+            let keeper = CheckpointKeeper::new(bucket.below("clusters"), options);
+            // One further level for its own list.
+            (keeper, Restarts::Bucket { bucket: bucket.below("views"), every: checkpoints.every.0 })
+        }
+        (None, None) => return Ok(Kept::default()),
+    };
+    Ok(Kept { keeper: Some(Arc::new(keeper)), restarts })
 }
 
 /// Why a source of clusters cannot be followed.

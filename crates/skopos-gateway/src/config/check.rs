@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::tree::Node;
 use super::{AuthorizationMode, Config, LoopbackTrust, MemberDown, Problem, Span};
+use crate::bucket::{Endpoint, Place};
 
 /// A field, and what is wrong with it.
 pub(super) struct Fault {
@@ -18,11 +19,15 @@ pub(super) fn check(config: &Config) -> Vec<Fault> {
     faults.authentication(config);
     faults.authorization(config);
     faults.times(config);
+    faults.checkpoints(config);
     faults.0
 }
 
 /// A decision that is kept for longer would outlive a right that was taken away.
 const MOST_CACHE: Duration = Duration::from_secs(10);
+
+/// Whoever reads a cluster right after the start may have to wait so long.
+const MOST_ANSWER: Duration = Duration::from_secs(10);
 
 /// More often would be nothing but writing.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -135,11 +140,37 @@ impl Faults {
                 self.add(field, "must be more than nothing");
             }
         }
-        if config.checkpoints.as_ref().is_some_and(|checkpoints| checkpoints.every.0 < SHORTEST) {
-            self.add("checkpoints.every", format!("must be at least {}", Span(SHORTEST)));
-        }
         if limits.header_bytes.0 < 8 * 1024 || limits.header_bytes.0 > 1024 * 1024 {
             self.add("listen.limits.headerBytes", "must be between 8Ki and 1Mi");
+        }
+    }
+
+    fn checkpoints(&mut self, config: &Config) {
+        let Some(checkpoints) = &config.checkpoints else { return };
+        if checkpoints.every.0 < SHORTEST {
+            self.add("checkpoints.every", format!("must be at least {}", Span(SHORTEST)));
+        }
+        match (&checkpoints.folder, &checkpoints.bucket) {
+            (None, None) => self.add("checkpoints", "must name a folder or a bucket"),
+            (Some(_), Some(_)) => {
+                self.add("checkpoints.bucket", "is in place of a folder: there is one already")
+            }
+            _ => {}
+        }
+        let Some(bucket) = &checkpoints.bucket else { return };
+        if let Err(problem) = Place::parse(&bucket.url) {
+            self.add("checkpoints.bucket.url", problem);
+        }
+        let endpoint = bucket.endpoint.as_deref().map(|url| Endpoint::parse(url, bucket.allow_http));
+        if let Some(Err(problem)) = endpoint {
+            self.add("checkpoints.bucket.endpoint", problem);
+        }
+        if bucket.answer.0.is_zero() || bucket.answer.0 > MOST_ANSWER {
+            let most = Span(MOST_ANSWER);
+            self.add("checkpoints.bucket.answer", format!("must be more than nothing and at most {most}"));
+        }
+        if bucket.deadline.0 < bucket.answer.0 {
+            self.add("checkpoints.bucket.deadline", "must be at least as long as answer");
         }
     }
 }

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 pub use follow::{ConfigFollower, ConfigState, Refused};
 pub use kubeconfig::of_kubeconfig;
 pub use model::{
-    Authentication, Authorization, AuthorizationMode, Cache, Checkpoints, CidrList, ClientCertificates,
-    Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind, KubeconfigSource, KubeconfigSwitches,
-    Limits, Listen, LoopbackTrust, MemberDown, Metrics, Observers, Oidc, Outbound, PolicyRule, SecretFlavour,
-    SecretSource, StreamLimits, Tls, TokenReview, VclusterSource,
+    Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,
+    CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind,
+    KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, MemberDown, Metrics, Observers,
+    Oidc, Outbound, PolicyRule, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, VclusterSource,
 };
 pub use schema::json_schema;
 pub use values::{ByteSize, Span};

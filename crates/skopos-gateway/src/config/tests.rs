@@ -124,6 +124,72 @@ authorization:
 }
 
 #[test]
+fn checkpoints_go_into_a_folder_or_into_a_bucket() {
+    let text = "\
+checkpoints:
+  bucket:
+    url: s3://skopos-prod/west
+    endpoint: https://minio.example.com:9000
+    region: eu-central-1
+    ca: /etc/skopos/minio.crt
+    credentials: {accessKey: /etc/skopos/s3/access, secretKey: /etc/skopos/s3/secret}
+    deadline: 2m
+  every: 1m
+";
+    let config = Config::parse(text).unwrap();
+    let bucket = config.checkpoints.as_ref().unwrap().bucket.as_ref().unwrap();
+    assert_eq!(
+        (bucket.answer, bucket.deadline, bucket.allow_http),
+        (Span::seconds(3), Span::seconds(120), false)
+    );
+    let written = serde_saphyr::to_string(&config).unwrap();
+    assert_eq!(Config::parse(&written).unwrap(), config, "{written}");
+    Config::parse("checkpoints: {bucket: {url: s3://skopos-prod, endpoint: 'http://127.0.0.1:9000'}}")
+        .unwrap();
+    Config::parse(
+        "checkpoints: {bucket: {url: s3://skopos-prod, endpoint: 'http://minio', allowHttp: true}}",
+    )
+    .unwrap();
+
+    assert_eq!(
+        problems("checkpoints:\n  every: 1m\n"),
+        ["line 2, column 3: checkpoints: must name a folder or a bucket"]
+    );
+    let wrong = "\
+checkpoints:
+  folder: /var/lib/skopos
+  bucket:
+    url: https://skopos-prod/west
+    endpoint: http://user:hunter2@minio.example.com
+    answer: 11s
+    deadline: 1s
+";
+    let found = problems(wrong);
+    assert!(!found.join(" ").contains("hunter2"), "{found:?}");
+    assert_eq!(
+        found,
+        [
+            "line 4, column 5: checkpoints.bucket: is in place of a folder: there is one already",
+            "line 4, column 10: checkpoints.bucket.url: must be written as s3://BUCKET/PREFIX",
+            "line 5, column 15: checkpoints.bucket.endpoint: must not have a user or a password: there is credentials",
+            "line 6, column 13: checkpoints.bucket.answer: must be more than nothing and at most 10s",
+            "line 7, column 15: checkpoints.bucket.deadline: must be at least as long as answer",
+        ]
+    );
+    let clear = problems("checkpoints:\n  bucket:\n    url: s3://abc\n    endpoint: http://minio:9000\n");
+    assert!(
+        clear[0].starts_with("line 4, column 15: checkpoints.bucket.endpoint: is without TLS"),
+        "{clear:?}"
+    );
+    let unknown = problems("checkpoints:\n  bucket:\n    url: s3://abc\n    secretKey: hunter2\n");
+    assert!(
+        unknown[0].starts_with("line 4, column 5: checkpoints.bucket: \"secretKey\" is not known"),
+        "{unknown:?}"
+    );
+    assert!(!unknown[0].contains("hunter2"));
+}
+
+#[test]
 fn text_that_is_no_yaml_is_told_with_its_line() {
     let found = problems("listen:\n  address: [\n");
     assert!(found[0].starts_with("line "), "{found:?}");

@@ -1,7 +1,6 @@
 //! The kinds that have a merged view: started by the first who asks, stopped when nobody has for a while.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +9,13 @@ use parking_lot::Mutex;
 use skopos::ResourceId;
 use skopos_fleet::{CachedKind, Fleet};
 use skopos_serve::{ResourceType, WindowOptions};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::feed::{Absences, Feed};
 use super::history::History;
-use super::restart::Standing;
+use super::shelf::{RestartFile, Restarts, Shelf};
 use crate::catalog::Catalogs;
 use crate::fleet::resource_id;
 
@@ -24,8 +23,8 @@ use crate::fleet::resource_id;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct KindsOptions {
-    /// The folder for restart files, one small one per kind. Without it watches do not outlive the process: they get 410.
-    pub folder: Option<PathBuf>,
+    /// Where restart files are, one small one per kind.
+    pub restarts: Restarts,
     /// A kind of which nobody has asked for so long is let go of. Default 10 min.
     pub idle_stop: Duration,
     /// How much of the history is kept.
@@ -53,6 +52,7 @@ pub(crate) struct Kinds {
     fleet: Fleet,
     catalogs: Catalogs,
     options: KindsOptions,
+    shelf: Option<Shelf>,
     running: Mutex<HashMap<Shape, Arc<Kind>>>,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -64,14 +64,15 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The longest name of a restart file, which file systems bound.
 const MOST_NAME: usize = 240;
 
-/// How often restart files are written, if there is something new.
-const WRITE: Duration = Duration::from_secs(1);
-
 // === impl KindsOptions ===
 
 impl Default for KindsOptions {
     fn default() -> Self {
-        Self { folder: None, idle_stop: Duration::from_secs(600), window: WindowOptions::default() }
+        Self {
+            restarts: Restarts::default(),
+            idle_stop: Duration::from_secs(600),
+            window: WindowOptions::default(),
+        }
     }
 }
 
@@ -88,8 +89,15 @@ impl Shape {
 
 impl Kinds {
     pub(crate) fn new(fleet: Fleet, catalogs: Catalogs, options: KindsOptions) -> Self {
-        let stop = CancellationToken::new();
-        Self { fleet, catalogs, options, running: Mutex::default(), stop, tasks: TaskTracker::new() }
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let shelf = Shelf::of(&options.restarts);
+        if let Some(loading) = shelf.as_ref().and_then(Shelf::load) {
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                stop.run_until_cancelled(loading).await;
+            });
+        }
+        Self { fleet, catalogs, options, shelf, running: Mutex::default(), stop, tasks }
     }
 
     /// The merged view of a kind: started now, if it is not there.
@@ -190,7 +198,7 @@ impl Kinds {
     }
 
     fn file(&self, shape: &Shape) -> Option<RestartFile> {
-        let folder = self.options.folder.as_ref()?;
+        let shelf = self.shelf.as_ref()?;
         let Shape { resource, namespaced, custom } = shape;
         let group = if resource.group.is_empty() { "core" } else { &resource.group };
         let mut name = format!("{group}.{}.{}", resource.version, resource.plural);
@@ -200,65 +208,6 @@ impl Kinds {
         }
         let safe = name.len() <= MOST_NAME
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
-        safe.then(|| RestartFile { path: folder.join(format!("{name}.merged")), kind: name })
-    }
-}
-
-/// Where a kind's [`Standing`] is written.
-struct RestartFile {
-    path: PathBuf,
-    kind: String,
-}
-
-impl RestartFile {
-    /// What an earlier process left, if it can be read.
-    async fn read(&self) -> Option<Standing> {
-        let bytes = match tokio::fs::read(&self.path).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    tracing::warn!(path = %self.path.display(), %error, "cannot read a restart file: watches begin anew");
-                }
-                return None;
-            }
-        };
-        Standing::decode(&bytes, &self.kind)
-            .inspect_err(|error| {
-                tracing::warn!(path = %self.path.display(), %error, "a restart file is refused: watches begin anew");
-            })
-            .ok()
-    }
-
-    /// Writes it whenever there is something new, and at the end.
-    async fn keep(&self, history: &History, stop: &CancellationToken) {
-        let mut ticks = interval(WRITE);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut written: Option<Standing> = None;
-        loop {
-            let over = stop.run_until_cancelled(ticks.tick()).await.is_none();
-            let standing = history.standing();
-            if history.is_open() && written.as_ref() != Some(&standing) {
-                match self.write(&standing).await {
-                    Ok(()) => written = Some(standing),
-                    Err(error) => {
-                        tracing::warn!(path = %self.path.display(), %error, "cannot write a restart file");
-                    }
-                }
-            }
-            if over {
-                return;
-            }
-        }
-    }
-
-    /// As a whole or not at all, for whoever comes after this process. It is not forced to the disk, as checkpoints are: this is
-    /// done each second, and what a crash of the machine tears is refused by its checksum, which costs watchers a 410.
-    async fn write(&self, standing: &Standing) -> std::io::Result<()> {
-        if let Some(folder) = self.path.parent() {
-            tokio::fs::create_dir_all(folder).await?;
-        }
-        let temporary = self.path.with_extension("merged.new");
-        tokio::fs::write(&temporary, standing.encode(&self.kind)).await?;
-        tokio::fs::rename(&temporary, &self.path).await
+        safe.then(|| shelf.file(name)).flatten()
     }
 }

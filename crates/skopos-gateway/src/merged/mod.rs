@@ -9,7 +9,7 @@
 //! | module | its one idea |
 //! |---|---|
 //! | `merger`, `contents`, `mark` | what the members tell, made one history; no I/O, no clock |
-//! | `restart` | what the next process needs so that watches go on |
+//! | `restart`, `shelf` | what the next process needs so that watches go on; where that is kept |
 //! | `feed` | one task per member, from its journal into the history |
 //! | `history` | the history, shared between feed and readers |
 //! | `item`, `render`, `source` | what lists and watches of `skopos-serve` see of it |
@@ -38,7 +38,9 @@
 //! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a [`Mark`], which is the
 //! wall clock in microseconds, or one more than the mark before where the clock has not moved on. It grows over restarts,
 //! and says nothing of how much happens in clusters that a caller may not read: a list's mark is the time of the list. What
-//! stands behind a mark is a vector: for each cluster its own epoch and resourceVersion. The vector stays here.
+//! stands behind a mark is a vector: for each cluster which one it is, its own epoch and resourceVersion. The vector stays
+//! here. Where another cluster takes a name while the process runs, what differs is told, deletions and additions; over a
+//! restart nobody goes on from a mark whose cluster was another, or whose identity is not known.
 //!
 //! A mark is no secret and no permission: whoever makes one up gets what he may read anyway, or 410. So it is not signed,
 //! which a decimal integer could not be.
@@ -77,6 +79,7 @@ mod render;
 mod restart;
 mod route;
 mod seal;
+mod shelf;
 mod sights;
 mod source;
 mod standing;
@@ -87,3 +90,4 @@ mod union;
 pub use kinds::KindsOptions;
 pub use mark::Mark;
 pub use route::Merged;
+pub use shelf::Restarts;

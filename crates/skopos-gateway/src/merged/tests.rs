@@ -17,7 +17,7 @@ use skopos_testserver::{Fault, How, Match, TestServer};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{KindsOptions, Merged};
+use super::{KindsOptions, Merged, Restarts};
 use crate::auth::Identity;
 use crate::body::LimitedBody;
 use crate::config::{Config, LoopbackTrust};
@@ -679,7 +679,7 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
-    let options = KindsOptions { folder: Some(folder.path().to_owned()), ..KindsOptions::default() };
+    let options = KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
     let mut bed = Bed::with(&["north", "south"], options.clone(), |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
     });

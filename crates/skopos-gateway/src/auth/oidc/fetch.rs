@@ -6,11 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Limited};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use skopos::transport::{RequestOptions, Transport, TransportOptions};
 
 use super::OidcError;
+use crate::pem;
 
 /// Gets documents.
 pub(super) trait Fetch: Send + Sync + 'static {
@@ -31,19 +30,7 @@ pub(super) struct HttpsFetch {
 
 impl HttpsFetch {
     pub(super) fn new(ca: Option<&Path>) -> Result<Self, OidcError> {
-        let unusable =
-            |path: &Path, why: &dyn std::fmt::Display| OidcError::Ca(format!("{}: {why}", path.display()));
-        let read = |path: &Path| {
-            let pem = std::fs::read(path).map_err(|error| unusable(path, &error))?;
-            let all: Result<Vec<_>, _> =
-                CertificateDer::pem_slice_iter(&pem).map(|c| c.map(|c| c.to_vec())).collect();
-            match all {
-                Ok(all) if all.is_empty() => Err(unusable(path, &"it has no certificate")),
-                Ok(all) => Ok(all),
-                Err(error) => Err(unusable(path, &error)),
-            }
-        };
-        Ok(Self { ca: ca.map(read).transpose()? })
+        Ok(Self { ca: ca.map(pem::certificates).transpose().map_err(OidcError::Ca)? })
     }
 
     async fn get(ca: Option<Vec<Vec<u8>>>, url: String, within: Duration) -> Result<Bytes, String> {

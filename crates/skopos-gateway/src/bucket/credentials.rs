@@ -1,0 +1,131 @@
+//! Whose requests they are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential};
+use object_store::{CredentialProvider, Error};
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt as _;
+use tokio::time::Instant;
+
+use crate::config::BucketCredentials;
+
+/// Credentials of where the process runs: what is put into its environment, or what stands there of where to have them.
+pub(crate) struct Environment<'a> {
+    get: &'a (dyn Fn(&str) -> Option<String> + Sync),
+}
+
+/// Keys in files, which are read again.
+pub(super) struct FileCredentials {
+    files: BucketCredentials,
+    /// When they were read.
+    latest: Mutex<Option<(Instant, Arc<AwsCredential>)>>,
+}
+
+/// Whoever changes the keys need not wait for longer.
+const READ_AGAIN: Duration = Duration::from_secs(10);
+
+/// The longest session tokens have some two thousand bytes.
+const MOST_BYTES: u64 = 16 << 10;
+
+/// What of the environment says whose the requests are. All else there is for other programs.
+const CREDENTIALS: [&str; 9] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+];
+
+// === impl Environment ===
+
+impl<'a> Environment<'a> {
+    pub(crate) fn new(get: &'a (dyn Fn(&str) -> Option<String> + Sync)) -> Self {
+        Self { get }
+    }
+
+    /// With what the environment says; where that is nothing, the machine's own service for credentials is asked.
+    pub(super) fn complete(&self, mut builder: AmazonS3Builder) -> AmazonS3Builder {
+        for name in CREDENTIALS {
+            let key = name.to_ascii_lowercase().parse::<AmazonS3ConfigKey>();
+            if let (Ok(key), Some(value)) = (key, self.value(name)) {
+                builder = builder.with_config(key, value);
+            }
+        }
+        builder
+    }
+
+    pub(super) fn region(&self) -> Option<String> {
+        self.value("AWS_REGION").or_else(|| self.value("AWS_DEFAULT_REGION"))
+    }
+
+    fn value(&self, name: &str) -> Option<String> {
+        (self.get)(name).filter(|value| !value.is_empty())
+    }
+}
+
+// === impl FileCredentials ===
+
+impl FileCredentials {
+    pub(super) fn new(files: &BucketCredentials) -> Self {
+        Self { files: files.clone(), latest: Mutex::default() }
+    }
+
+    async fn read(&self) -> Result<AwsCredential, Error> {
+        Ok(AwsCredential {
+            key_id: word(&self.files.access_key).await?,
+            secret_key: word(&self.files.secret_key).await?,
+            token: match &self.files.session_token {
+                Some(path) => Some(word(path).await?),
+                None => None,
+            },
+        })
+    }
+}
+
+#[async_trait::async_trait]
+impl CredentialProvider for FileCredentials {
+    type Credential = AwsCredential;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
+        if let Some((at, latest)) = &*self.latest.lock()
+            && at.elapsed() < READ_AGAIN
+        {
+            return Ok(latest.clone());
+        }
+        let read = Arc::new(self.read().await?);
+        *self.latest.lock() = Some((Instant::now(), read.clone()));
+        Ok(read)
+    }
+}
+
+impl fmt::Debug for FileCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileCredentials({})", self.files.access_key.display())
+    }
+}
+
+/// What is in a file, without the line's end. Errors do not repeat it.
+async fn word(path: &Path) -> Result<String, Error> {
+    let unusable = |why: String| Error::Generic {
+        store: "credentials",
+        source: format!("{}: {why}", PathBuf::from(path).display()).into(),
+    };
+    let file = tokio::fs::File::open(path).await.map_err(|error| unusable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let reading = file.take(MOST_BYTES).read_to_end(&mut bytes).await;
+    reading.map_err(|error| unusable(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| unusable("it is no text".into()))?;
+    match text.trim() {
+        "" => Err(unusable("it is empty".into())),
+        word if word.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(word.to_owned()),
+        _ => Err(unusable("it has more than one word".into())),
+    }
+}

@@ -1,0 +1,264 @@
+//! The requests of `object_store`, over the project's own connections: those that notice their own death, with deadlines for
+//! headers, progress and body, and one TLS library.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, Uri};
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody,
+    HttpService,
+};
+use object_store::{ClientConfigKey, ClientOptions};
+use parking_lot::Mutex;
+use skopos::transport::{
+    ClassDeadlines, Deadlines, Death, Fault, RequestClass, RequestOptions, Transport, TransportBody,
+    TransportError, TransportOptions,
+};
+use skopos_fleet::checkpoint::BucketLimits;
+
+use super::place::{Endpoint, origin};
+use crate::config::BucketSource;
+use crate::pem;
+
+/// Makes clients.
+#[derive(Debug)]
+pub(super) struct Connector {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The only CAs that are trusted at the endpoint.
+    ca: Option<(String, Vec<Vec<u8>>)>,
+    options: TransportOptions,
+    deadline: Duration,
+    /// The most bytes of an answer.
+    most: u64,
+    /// By scheme, host and port: the bucket's, and where credentials are had.
+    ways: Mutex<HashMap<String, Transport>>,
+}
+
+/// One client: all are the same but for whether they may go without TLS.
+#[derive(Debug)]
+struct Client {
+    shared: Arc<Shared>,
+    clear: bool,
+}
+
+/// What is said beside an object.
+const MOST_SAID: u64 = 16 << 20;
+
+/// What is read of an answer that is none.
+const MOST_OF_ERROR: usize = 64 << 10;
+
+/// The longest word for what is wrong.
+const MOST_OF_CODE: usize = 64;
+
+// === impl Connector ===
+
+impl Connector {
+    pub(super) fn new(
+        source: &BucketSource,
+        endpoint: Option<&Endpoint>,
+        limits: &BucketLimits,
+    ) -> Result<Self, String> {
+        let ca = source.ca.as_deref().map(pem::certificates).transpose()?;
+        let ca = ca.map(|ca| (endpoint.map(Endpoint::url).unwrap_or_default(), ca));
+        let deadlines = |headers| Deadlines {
+            headers: Some(headers),
+            progress: Some(limits.answer),
+            body: Some(limits.request),
+        };
+        let options = TransportOptions {
+            connect_timeout: limits.answer,
+            // What speaks for itself as S3 speaks it so.
+            http1_only: true,
+            max_connections_http1: 32,
+            deadlines: ClassDeadlines {
+                read: deadlines(limits.answer),
+                // Its headers come when all is written.
+                write: deadlines(limits.request),
+                ..ClassDeadlines::default()
+            },
+            ..TransportOptions::default()
+        };
+        let (deadline, most) = (limits.request, limits.bytes + MOST_SAID);
+        Ok(Self { shared: Arc::new(Shared { ca, options, deadline, most, ways: Mutex::default() }) })
+    }
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let clear = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
+        Ok(HttpClient::new(Client { shared: self.shared.clone(), clear }))
+    }
+}
+
+// === impl Client ===
+
+#[async_trait::async_trait]
+impl HttpService for Client {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if !self.clear && request.uri().scheme() != Some(&http::uri::Scheme::HTTPS) {
+            return Err(failed(HttpErrorKind::Unknown, "it is not asked for without TLS"));
+        }
+        let transport = self.shared.way(request.uri()).await?;
+        let (parts, body) = request.into_parts();
+        let class = match parts.method {
+            Method::GET | Method::HEAD => RequestClass::Read,
+            _ => RequestClass::Write,
+        };
+        let options = RequestOptions {
+            class: Some(class),
+            deadline: Some(self.shared.deadline),
+            ..RequestOptions::default()
+        };
+        let mut request = Request::new(Body::from(body.collect().await?.to_bytes()));
+        (*request.method_mut(), *request.uri_mut()) = (parts.method, parts.uri);
+        *request.headers_mut() = parts.headers;
+        request.extensions_mut().insert(options);
+        let answer = transport.send(request).await.map_err(|error| of_transport(&error))?;
+        match answer.status().is_success() {
+            true => {
+                let (parts, body) = answer.into_parts();
+                let body = Answer { body: Mutex::new(body), left: self.shared.most };
+                Ok(Response::from_parts(parts, HttpResponseBody::new(body)))
+            }
+            false => Ok(in_short(answer).await),
+        }
+    }
+}
+
+/// The code alone of an answer that is none: what else it says may be anything, among it what the request was signed with.
+async fn in_short(answer: Response<TransportBody>) -> HttpResponse {
+    let (parts, body) = answer.into_parts();
+    let said = Limited::new(body, MOST_OF_ERROR).collect().await;
+    let said = said.map_or_else(|_| Bytes::new(), |said| said.to_bytes());
+    let code = code_of(&String::from_utf8_lossy(&said)).unwrap_or_default().to_owned();
+    let mut short = Response::new(HttpResponseBody::from(code));
+    *short.status_mut() = parts.status;
+    short
+}
+
+/// What is between `<Code>` and `</Code>`, if that is a word.
+fn code_of(said: &str) -> Option<&str> {
+    let (code, _) = said.split_once("<Code>")?.1.split_once("</Code>")?;
+    let is_word = code.len() <= MOST_OF_CODE && code.bytes().all(|byte| byte.is_ascii_alphabetic());
+    is_word.then_some(code)
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Connections to where `uri` leads.
+    async fn way(self: &Arc<Self>, uri: &Uri) -> Result<Transport, HttpError> {
+        let origin = origin(uri);
+        if let Some(known) = self.ways.lock().get(&origin) {
+            return Ok(known.clone());
+        }
+        let own = self.clone();
+        // The CAs of the system are files.
+        let made = tokio::task::spawn_blocking(move || {
+            let url = origin.parse::<Uri>().map_err(|error| error.to_string())?;
+            let mut config = kube::Config::new(url);
+            config.root_cert =
+                own.ca.as_ref().filter(|(of, _)| of.is_empty() || *of == origin).map(|(_, ca)| ca.clone());
+            let transport = Transport::from_config(config, own.options.clone());
+            let transport = transport.map_err(|error| error.to_string())?;
+            Ok::<_, String>(own.ways.lock().entry(origin).or_insert(transport).clone())
+        });
+        let made = made.await.unwrap_or_else(|error| Err(error.to_string()));
+        made.map_err(|problem| failed(HttpErrorKind::Unknown, &problem))
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// The body of an answer, which may not be endless.
+struct Answer {
+    /// For others to share what only one reads.
+    body: Mutex<TransportBody>,
+    left: u64,
+}
+
+// === impl Answer ===
+
+impl http_body::Body for Answer {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let frame = ready!(Pin::new(self.body.get_mut()).poll_frame(cx));
+        let bytes = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len) as u64,
+            _ => 0,
+        };
+        match self.left.checked_sub(bytes) {
+            Some(left) => self.left = left,
+            None => return Poll::Ready(Some(Err(failed(HttpErrorKind::Decode, "the answer does not end")))),
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(|error| of_transport(&error))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.lock().is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.lock().size_hint()
+    }
+}
+
+/// What `object_store` makes of it: it tries again what may be better another time.
+fn of_transport(error: &TransportError) -> HttpError {
+    let kind = match (error.death(), error.fault()) {
+        (
+            Death::HeadersDeadline { .. }
+            | Death::ProgressDeadline { .. }
+            | Death::BodyDeadline { .. }
+            | Death::CallerDeadline { .. },
+            _,
+        ) => HttpErrorKind::Timeout,
+        (Death::Redirected { .. }, _) => {
+            return failed(HttpErrorKind::Unknown, "it leads elsewhere: is the region right?");
+        }
+        (_, Fault::Caller) => HttpErrorKind::Unknown,
+        (_, Fault::Network) => HttpErrorKind::Connect,
+        _ => HttpErrorKind::Interrupted,
+    };
+    failed(kind, &error.to_string())
+}
+
+fn failed(kind: HttpErrorKind, problem: &str) -> HttpError {
+    HttpError::new(kind, std::io::Error::other(problem.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_error_only_its_code_is_told() {
+        let said = "<Error><Code>AccessDenied</Code><Message>secret</Message></Error>";
+        assert_eq!(code_of(said), Some("AccessDenied"));
+        for none in ["", "<Code>", "<Code>a b</Code>", "<Code>/etc</Code>", "secret"] {
+            assert_eq!(code_of(none), None, "{none}");
+        }
+        assert_eq!(code_of(&format!("<Code>{}</Code>", "a".repeat(65))), None);
+    }
+}

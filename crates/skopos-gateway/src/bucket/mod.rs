@@ -1,0 +1,76 @@
+//! A bucket of S3 or the like, as the configuration names one.
+//!
+//! | module | its one idea |
+//! |---|---|
+//! | `place` | what the URLs of the configuration may say; pure |
+//! | `http` | the requests of `object_store`, over the project's own connections |
+//! | `credentials` | whose they are: from files, or from where the process runs |
+//!
+//! Nothing is asked of it here: whether it answers shows when it is used.
+
+mod credentials;
+mod http;
+mod place;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::env;
+use std::sync::Arc;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use skopos_fleet::checkpoint::{Bucket, BucketLimits};
+
+use self::credentials::{Environment, FileCredentials};
+use self::http::Connector;
+pub(crate) use self::place::{Endpoint, Place};
+use crate::config::BucketSource;
+
+/// The bucket that `source` names. Reads files; connects to nothing.
+///
+/// # Errors
+/// When it cannot be used as it is configured: what is wrong, without any credentials in it.
+pub(crate) fn open(source: &BucketSource, environment: Environment<'_>) -> Result<Bucket, String> {
+    let place = Place::parse(&source.url)?;
+    let limits =
+        BucketLimits { answer: source.answer.0, request: source.deadline.0, ..BucketLimits::default() };
+    let endpoint =
+        source.endpoint.as_deref().map(|url| Endpoint::parse(url, source.allow_http)).transpose()?;
+    let retry = RetryConfig {
+        backoff: BackoffConfig {
+            init_backoff: limits.answer / 20,
+            max_backoff: limits.answer / 4,
+            base: 2.0,
+        },
+        max_retries: 2,
+        retry_timeout: limits.request,
+    };
+    // By itself it may be asked over TLS only.
+    let clear = endpoint.as_ref().is_some_and(Endpoint::is_clear);
+    let mut builder = AmazonS3Builder::new()
+        .with_bucket_name(place.bucket)
+        .with_retry(retry)
+        // Not every service knows how to remove several at once.
+        .with_disable_bulk_delete(true)
+        .with_client_options(ClientOptions::new().with_allow_http(clear))
+        .with_http_connector(Connector::new(source, endpoint.as_ref(), &limits)?);
+    builder = match &source.credentials {
+        Some(files) => builder.with_credentials(Arc::new(FileCredentials::new(files))),
+        None => environment.complete(builder),
+    };
+    if let Some(region) = source.region.clone().or_else(|| environment.region()) {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_endpoint(endpoint.url());
+    }
+    let objects = builder.build().map_err(|error| error.to_string())?;
+    Ok(Bucket::new(Arc::new(objects), place.prefix, limits))
+}
+
+/// What the process was started with.
+pub(crate) fn environment() -> Environment<'static> {
+    Environment::new(&|name| env::var(name).ok())
+}
