@@ -107,6 +107,12 @@ impl<K> Informer<K> {
         &self.shared.resource
     }
 
+    /// What the cluster is that the content is of, as far as anybody has said
+    /// ([`FactoryOptions::cluster`](crate::FactoryOptions::cluster)): resource versions mean nothing in another.
+    pub fn cluster(&self) -> Option<Arc<str>> {
+        self.shared.factory.cluster()
+    }
+
     /// The namespaces that it covers.
     pub fn scope(&self) -> &Scope {
         &self.shared.scope

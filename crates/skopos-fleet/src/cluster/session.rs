@@ -186,11 +186,13 @@ async fn make(making: Making) -> Result<Session, FleetError> {
         let most = &mut of_factory.machine.max_list_bytes;
         *most = (*most).min(budget.saturating_mul(LISTED_PER_KEPT));
     }
+    let mut is_kept = false;
     if let Some(keeper) = keeper {
         let identity = tokio::time::timeout(KEEPER_PATIENCE, keeper.identity(&id)).await;
         of_factory.cluster = identity.ok().flatten();
+        is_kept = of_factory.cluster.is_some();
     }
-    if of_factory.cluster.is_none() {
+    if !is_kept {
         // Nothing is there that could be of another.
         admitted.cancel();
     }

@@ -152,7 +152,8 @@ impl Feed {
             let (snapshot, mut cursor) = journal.begin();
             if snapshot.is_synced() {
                 let version = snapshot.resource_version().clone();
-                let position = Position { epoch: snapshot.epoch(), version };
+                let identity = kind.informer().cluster();
+                let position = Position { identity, epoch: snapshot.epoch(), version };
                 let objects: Vec<RawObject> = snapshot.iter().map(|object| object.raw().clone()).collect();
                 drop(snapshot);
                 self.history.take(id, position, objects);
@@ -160,10 +161,10 @@ impl Feed {
                 opening.settled(id);
             }
             tokio::select! {
-                over = self.read_on(id, &mut cursor) => if over { return },
+                over = self.read_on(id, kind, &mut cursor) => if over { return },
                 _ = kind.ended() => {
                     // What was told until then.
-                    while self.read_batch(id, &mut cursor) == Ok(true) {}
+                    while self.read_batch(id, kind, &mut cursor) == Ok(true) {}
                     return;
                 }
             }
@@ -171,10 +172,10 @@ impl Feed {
     }
 
     /// Reads changes until the cursor has lost its place, or (true) there will be no more.
-    async fn read_on(&self, id: &ClusterId, cursor: &mut Cursor<RawObject>) -> bool {
+    async fn read_on(&self, id: &ClusterId, kind: &CachedKind, cursor: &mut Cursor<RawObject>) -> bool {
         let mut closed = false;
         loop {
-            match self.read_batch(id, cursor) {
+            match self.read_batch(id, kind, cursor) {
                 Ok(true) => tokio::task::consume_budget().await,
                 Ok(false) if closed => return true,
                 Ok(false) => closed = cursor.changed(WAIT).await.is_err(),
@@ -186,12 +187,19 @@ impl Feed {
     }
 
     /// Reads some changes. Returns whether there are more.
-    fn read_batch(&self, id: &ClusterId, cursor: &mut Cursor<RawObject>) -> Result<bool, JournalError> {
+    fn read_batch(
+        &self,
+        id: &ClusterId,
+        kind: &CachedKind,
+        cursor: &mut Cursor<RawObject>,
+    ) -> Result<bool, JournalError> {
         let batch = cursor.read(BATCH)?;
-        let epoch = batch.epoch;
+        // Of one kept kind it is known at some time, and the same from then on.
+        let (identity, epoch) = (kind.informer().cluster(), batch.epoch);
+        let at = |version| Position { identity: identity.clone(), epoch, version };
         let more = batch.reached.is_none();
         let changes = batch.changes.into_iter().filter_map(|change| {
-            let position = Position { epoch, version: change.resource_version.clone() };
+            let position = at(change.resource_version.clone());
             let told = match (change.kind, change.new) {
                 (ChangeKind::Deleted, _) => {
                     let last = change.last.map(|last| last.raw().clone());
@@ -201,7 +209,7 @@ impl Feed {
             };
             Some((position, told))
         });
-        let reached = batch.reached.map(|version| Position { epoch, version });
+        let reached = batch.reached.map(at);
         self.history.change(id, changes, reached);
         Ok(more)
     }

@@ -9,9 +9,9 @@
 //!
 //! A vector: where each member's history stood. Within one process a mark is a place in the log of events, and needs no
 //! vector. Over a restart it does: [`Merger::standing`] says, for each member, from which mark to which its content was one
-//! and the same ([`Stand`]). If the member's store then comes back at just that content, a watcher who had seen all of it can
-//! go on, and has missed nothing: [`Merger::resume`]. Everybody else gets 410. What a restarted process does not have is
-//! the objects of the changes before it, so it could not tell more.
+//! and the same ([`Stand`]). If the member's store then comes back at just that content, of the same cluster, a watcher who
+//! had seen all of it can go on, and has missed nothing: [`Merger::resume`]. Everybody else gets 410. What a restarted process
+//! does not have is the objects of the changes before it, so it could not tell more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,6 +65,8 @@ impl Member {
 /// Where a member's history stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
+    /// Which cluster it is, once that is known: another may have taken its name.
+    pub(crate) identity: Option<Arc<str>>,
     /// The stretch of unbroken history.
     pub(crate) epoch: u64,
     /// The member's own version.
@@ -249,6 +251,7 @@ impl Merger {
             let position = member.position.clone()?;
             Some(Stand {
                 changed: member.changed,
+                identity: position.identity,
                 epoch: position.epoch,
                 from: member.changed_at.clone(),
                 to: position.version,

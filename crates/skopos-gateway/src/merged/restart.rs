@@ -3,6 +3,7 @@
 //! A few dozen bytes per member, written as a whole. The objects are in the members' checkpoints, not here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -26,10 +27,12 @@ pub(crate) struct Standing {
 }
 
 /// Where one member stood: its content was the same from the mark `changed` on, and at all of its versions between `from`
-/// and `to`.
+/// and `to`. Versions mean nothing in another cluster, so it is of the one with this identity alone; where that was not
+/// known, nobody can go on from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
     pub(crate) changed: Mark,
+    pub(crate) identity: Option<Arc<str>>,
     pub(crate) epoch: u64,
     pub(crate) from: ResourceVersion,
     pub(crate) to: ResourceVersion,
@@ -54,7 +57,10 @@ pub(crate) enum RestartError {
 impl Stand {
     /// Whether the member's content at `position` is what it was then.
     pub(crate) fn is_content_at(&self, position: &Position) -> bool {
-        self.epoch == position.epoch && (&self.from..=&self.to).contains(&&position.version)
+        let is_same_cluster = self.identity.is_some() && self.identity == position.identity;
+        is_same_cluster
+            && self.epoch == position.epoch
+            && (&self.from..=&self.to).contains(&&position.version)
     }
 }
 
@@ -66,6 +72,7 @@ impl Standing {
         let members = self.members.iter().map(|(id, stand)| WireStand {
             cluster: id.to_string(),
             changed: stand.changed.number(),
+            identity: stand.identity.as_deref().map(str::to_owned),
             epoch: stand.epoch,
             from: stand.from.to_string(),
             to: stand.to.to_string(),
@@ -96,7 +103,8 @@ impl Standing {
         let member = |stand: WireStand| {
             let id = ClusterId::new(&stand.cluster).ok()?;
             let (from, to) = (stand.from.parse().ok()?, stand.to.parse().ok()?);
-            Some((id, Stand { changed: Mark::new(stand.changed), epoch: stand.epoch, from, to }))
+            let (changed, identity) = (Mark::new(stand.changed), stand.identity.map(Into::into));
+            Some((id, Stand { changed, identity, epoch: stand.epoch, from, to }))
         };
         let members = wire.members.into_iter().map(member).collect::<Option<_>>();
         let gone = |(id, mark): (String, u64)| Some((ClusterId::new(id).ok()?, Mark::new(mark)));
@@ -110,7 +118,7 @@ impl Standing {
     }
 }
 
-const HEAD: &[u8] = b"skopos merged 1\n";
+const HEAD: &[u8] = b"skopos merged 2\n";
 
 /// Of SHA-256.
 const CHECKSUM: usize = 32;
@@ -128,6 +136,7 @@ struct Wire {
 struct WireStand {
     cluster: String,
     changed: u64,
+    identity: Option<String>,
     epoch: u64,
     from: String,
     to: String,
@@ -140,6 +149,7 @@ mod tests {
     fn standing() -> Standing {
         let stand = Stand {
             changed: Mark::new(7),
+            identity: Some("uid 1".into()),
             epoch: 2,
             from: 40.into(),
             to: "18446744073709551616".parse().unwrap(),
@@ -176,8 +186,17 @@ mod tests {
     #[test]
     fn content_is_the_same_between_two_versions_of_one_epoch() {
         let stand = standing().members.into_values().next().unwrap();
-        let at = |epoch, version: u64| Position { epoch, version: version.into() };
+        let of = |identity: Option<&str>, epoch, version: u64| Position {
+            identity: identity.map(Into::into),
+            epoch,
+            version: version.into(),
+        };
+        let at = |epoch, version| of(Some("uid 1"), epoch, version);
         assert!(stand.is_content_at(&at(2, 40)) && stand.is_content_at(&at(2, 41)));
         assert!(!stand.is_content_at(&at(2, 39)) && !stand.is_content_at(&at(1, 40)));
+        assert!(!stand.is_content_at(&of(Some("uid 2"), 2, 40)), "another cluster of its name");
+        assert!(!stand.is_content_at(&of(None, 2, 40)), "nobody knows which");
+        let unknown = Stand { identity: None, ..stand };
+        assert!(!unknown.is_content_at(&of(None, 2, 40)), "nor knew it then");
     }
 }

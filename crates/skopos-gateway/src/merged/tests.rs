@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos::journal::JournalOptions;
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
-use skopos::{InformerOptions, Transform, Transport};
+use skopos::{FactoryOptions, InformerOptions, Transform, Transport};
 use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions, InformerChoice};
 use skopos_testserver::{Fault, How, Match, TestServer};
 use tokio::time::{Instant, sleep, timeout};
@@ -67,11 +67,22 @@ impl Bed {
     }
 
     fn with(names: &[&'static str], options: KindsOptions, change: impl FnOnce(&mut Config)) -> Self {
-        let mut config = Config::default();
-        change(&mut config);
         let servers: BTreeMap<_, _> =
             names.iter().map(|name| (*name, TestServer::builder().start_in_memory().unwrap())).collect();
+        Self::over(servers, "uid 1", options, change)
+    }
+
+    /// Servers of which each says that it is the cluster with this identity.
+    fn over(
+        servers: BTreeMap<&'static str, TestServer>,
+        identity: &str,
+        options: KindsOptions,
+        change: impl FnOnce(&mut Config),
+    ) -> Self {
+        let mut config = Config::default();
+        change(&mut config);
         let cluster = ClusterOptions {
+            factory: FactoryOptions { cluster: Some(identity.into()), ..FactoryOptions::default() },
             informer: InformerChoice::new(|_, _| {
                 let options = InformerOptions::all().transform(Transform::DropManagedFields);
                 options.journal(JournalOptions::default())
@@ -84,7 +95,7 @@ impl Bed {
             retain_removed: Duration::from_secs(600),
             ..FleetOptions::default()
         });
-        for name in names {
+        for name in servers.keys() {
             fleet.join(id(name), spec()).unwrap();
         }
         let services = Services::new(fleet, Arc::new(config));
@@ -679,7 +690,8 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     let folder = tempfile::tempdir().unwrap();
-    let options = KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let options =
+        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
     let mut bed = Bed::with(&["north", "south"], options.clone(), |config| {
         config.authorization.loopback = LoopbackTrust::Trusted;
     });
@@ -702,6 +714,30 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
         watch.silent().await;
     }
     assert!(bed.get(PODS).await.version() > seen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let trusted = |config: &mut Config| config.authorization.loopback = LoopbackTrust::Trusted;
+    let bed = Bed::with(&["north"], options.clone(), trusted);
+    bed.pod("north", "shop", "a");
+    let seen = bed.until(PODS, |list| list.items().len() == 1).await.version();
+    assert!(bed.merged.shutdown(LONG).await);
+    let servers = bed.servers.clone();
+    // The same objects at the same versions: the identity alone is another's.
+    for (identity, goes_on) in [("uid 1", true), ("uid 2", false)] {
+        let again = Bed::over(servers.clone(), identity, options.clone(), trusted);
+        again.until(PODS, |list| list.items().len() == 1).await;
+        let mut watch = again.watch(&format!("resourceVersion={seen}")).await;
+        match goes_on {
+            true => watch.silent().await,
+            false => assert_eq!(watch.next().await.unwrap()["object"]["code"], 410),
+        }
+        assert!(again.merged.shutdown(LONG).await);
+    }
 }
 
 #[tokio::test(start_paused = true)]

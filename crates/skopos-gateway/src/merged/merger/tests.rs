@@ -76,7 +76,7 @@ impl Truth {
 }
 
 fn position(version: usize) -> Position {
-    Position { epoch: 0, version: (version as u64).into() }
+    Position { identity: Some("uid 1".into()), epoch: 0, version: (version as u64).into() }
 }
 
 // === impl World ===
