@@ -460,3 +460,27 @@ async fn w16_faults_of_the_server_leave_other_requests_alone() {
     assert_eq!(fault.hits(), 1);
     server.faults().kill_connections(How::Fin);
 }
+
+#[tokio::test(start_paused = true)]
+async fn json_is_stored_as_it_is_and_watchers_see_it() {
+    let server = with_maps(&["a"]).await;
+    let mut stream =
+        watch(&server, &format!("{MAPS}?watch=1&resourceVersion={}", server.resource_version())).await;
+    let mut map = config_map("a");
+    map["metadata"]["uid"] = json!("u");
+    map["data"] = json!({"x": "y"});
+    for _ in 0..2 {
+        server.store_json("configmaps", map.to_string().as_bytes()).unwrap();
+        let event = stream.next().await.unwrap();
+        assert_eq!((&event["type"], rv(&event["object"])), (&json!("MODIFIED"), server.resource_version()));
+        assert_eq!(
+            (&event["object"]["data"], &event["object"]["metadata"]["uid"]),
+            (&json!({"x": "y"}), &json!("u"))
+        );
+    }
+    map["metadata"]["name"] = json!("b");
+    server.store_json("configmaps", map.to_string().as_bytes()).unwrap();
+    assert_eq!(stream.short().await, "ADDED b");
+    assert_eq!(server.store_json("configmaps", b"{}").unwrap_err().code, 400);
+    assert_eq!(server.store_json("widgets", map.to_string().as_bytes()).unwrap_err().code, 404);
+}

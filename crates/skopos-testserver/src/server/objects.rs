@@ -95,16 +95,24 @@ impl TestServer {
         let pods = ResourceKey::new("", "pods");
         let first = self.state().storage.len(&pods);
         for index in first..first + n {
-            self.load_object(&pods, &generator.pod(index));
+            match Draft::from_bytes(&generator.pod(index)) {
+                Ok(draft) => drop(self.state().storage.create(&pods, draft)),
+                Err(error) => tracing::warn!(%error, "a generated pod is not stored"),
+            }
         }
     }
 
-    /// Stores JSON as it is, if it is an object and its name is free.
-    fn load_object(&self, resource: &ResourceKey, json: &[u8]) {
-        match Draft::from_bytes(json) {
-            Ok(draft) => drop(self.state().storage.create(resource, draft)),
-            Err(error) => tracing::warn!(%error, "a generated object is not stored"),
-        }
+    /// Stores JSON as it is, in place of the object of its name if there is one: nothing is checked or filled in, and
+    /// watchers see an event even if nothing changed. Takes some 20 µs, where [`update`](TestServer::update) takes 200:
+    /// for whoever wants more events than a server can make.
+    ///
+    /// # Errors
+    /// 400 if it is no object with kind, apiVersion and name; 404 if the resource is not served.
+    pub fn store_json(&self, resource: &str, json: &[u8]) -> Result<(), Status> {
+        let resource = ResourceKey::from(&*self.resource_type(resource)?);
+        let draft = Draft::from_bytes(json).map_err(|error| Status::bad_request(error.to_string()))?;
+        // It does not matter what was there.
+        self.state().storage.put(&resource, draft).map(drop).map_err(|_| Status::internal_error("not stored"))
     }
 
     /// The newest resourceVersion.

@@ -155,6 +155,14 @@ impl Storage {
         })
     }
 
+    /// Stores an object under the next revision, whether there is one of its name or not.
+    ///
+    /// # Errors
+    /// None.
+    pub(crate) fn put(&self, resource: &ResourceKey, draft: Draft) -> Result<Arc<Stored>, WriteError> {
+        self.commit(resource, &draft.key(), |_| Ok(Write::Put(draft)))
+    }
+
     /// Deletes an object; gives its last state with the deletion's revision. With `expected`, only if it is still at
     /// that revision.
     ///
