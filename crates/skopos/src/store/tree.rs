@@ -16,6 +16,7 @@
 
 mod bounds;
 mod bytes;
+mod slots;
 
 use std::hint::black_box;
 use std::mem;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use bounds::Bounds;
 use bytes::hash_of;
+use slots::Slots;
 
 pub(crate) use bytes::Bytes;
 
@@ -34,6 +36,11 @@ pub(crate) trait Item: Clone {
 
     /// The key of this item.
     fn key(&self) -> &Self::Key;
+
+    /// Whether this is the item of the key that has these bytes. To be told with as few looks at memory as can be.
+    fn has_key(&self, bytes: &[u8]) -> bool {
+        self.key().bytes() == bytes
+    }
 
     /// True if both are certainly the same, as when they are the same allocation. [`diff`] passes over such pairs.
     fn is_same(&self, _other: &Self) -> bool {
@@ -91,7 +98,10 @@ impl<I: Item> Tree<I> {
         let mut node = &self.root;
         loop {
             match node {
-                Node::Leaf(leaf) => return leaf.find(hash, key).map(|at| &leaf.items[at]),
+                Node::Leaf(leaf) => {
+                    leaf.items.touch();
+                    return leaf.find(hash, key).and_then(|at| leaf.items.get(at));
+                }
                 Node::Inner(inner) => node = &inner.children[inner.child_of(key)],
             }
         }
@@ -107,7 +117,7 @@ impl<I: Item> Tree<I> {
                 Node::Leaf(leaf) => {
                     let leaf = Arc::make_mut(leaf);
                     let at = leaf.find(hash, key)?;
-                    return Some(&mut leaf.items[at]);
+                    return leaf.items.get_mut(at);
                 }
                 Node::Inner(inner) => {
                     let inner = Arc::make_mut(inner);
@@ -303,7 +313,7 @@ struct Leaf<I: Item> {
     /// `hashes[n]` belongs to `items[n]`; what lies behind means nothing.
     hashes: [u32; NODE],
     /// Sorted by key.
-    items: Vec<I>,
+    items: Slots<I>,
 }
 
 struct Inner<I: Item> {
@@ -357,7 +367,7 @@ impl<I: Item> Node<I> {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
                 let at = left.items.len();
                 left.hashes[at..at + right.items.len()].copy_from_slice(&right.hashes[..right.items.len()]);
-                left.items.append(&mut right.items);
+                left.items.append(mem::take(&mut right.items));
             }
             (Node::Inner(left), Node::Inner(right)) => {
                 let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
@@ -374,7 +384,7 @@ impl<I: Item> Leaf<I> {
     fn of(items: Vec<I>) -> Self {
         let mut hashes = [0; NODE];
         hashes.iter_mut().zip(&items).for_each(|(hash, item)| *hash = hash_of(item.key()));
-        Self { hashes, items }
+        Self { hashes, items: items.into_iter().collect() }
     }
 
     fn find<Q: Bytes + ?Sized>(&self, hash: u32, key: &Q) -> Option<usize> {
@@ -385,7 +395,7 @@ impl<I: Item> Leaf<I> {
         }
         while candidates != 0 {
             let at = candidates.trailing_zeros() as usize;
-            if self.items.get(at)?.key().bytes() == key.bytes() {
+            if self.items.get(at)?.has_key(key.bytes()) {
                 return Some(at);
             }
             candidates &= candidates - 1;
@@ -394,8 +404,8 @@ impl<I: Item> Leaf<I> {
     }
 
     fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
-        if let Some(at) = self.find(hash, item.key()) {
-            return Inserted::Replaced(mem::replace(&mut self.items[at], item));
+        if let Some(known) = self.find(hash, item.key()).and_then(|at| self.items.get_mut(at)) {
+            return Inserted::Replaced(mem::replace(known, item));
         }
         let at = self.items.partition_point(|other| other.key() < item.key());
         if self.items.len() < NODE {
@@ -405,12 +415,14 @@ impl<I: Item> Leaf<I> {
         let cut = cut_for(at, NODE);
         let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
         right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
+        // The key is that of the first item of the right, whichever that is.
+        let bound = right.items.get(0).filter(|_| at != cut).unwrap_or(&item).key().clone();
         if at < cut {
             self.put_at(at, hash, item);
         } else {
             right.put_at(at - cut, hash, item);
         }
-        Inserted::Split(right.items[0].key().clone(), Node::Leaf(Arc::new(right)))
+        Inserted::Split(bound, Node::Leaf(Arc::new(right)))
     }
 
     fn put_at(&mut self, at: usize, hash: u32, item: I) {
@@ -422,7 +434,7 @@ impl<I: Item> Leaf<I> {
     fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
         let at = self.find(hash, key)?;
         self.hashes.copy_within(at + 1..self.items.len(), at);
-        Some(self.items.remove(at))
+        self.items.remove(at)
     }
 
     fn touch(&self) {
@@ -517,7 +529,7 @@ impl<I: Item> Clone for Inner<I> {
 
 impl<I: Item> Default for Leaf<I> {
     fn default() -> Self {
-        Self { hashes: [0; NODE], items: Vec::new() }
+        Self { hashes: [0; NODE], items: Slots::default() }
     }
 }
 

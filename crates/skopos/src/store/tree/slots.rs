@@ -1,0 +1,93 @@
+//! The items of a leaf, within the leaf: a pointer less to follow, where each is a line of memory to wait for.
+
+use std::hint::black_box;
+
+use super::NODE;
+
+/// Up to [`NODE`] items in order.
+pub(super) struct Slots<I> {
+    len: usize,
+    /// The first `len` hold an item, the others none.
+    items: [Option<I>; NODE],
+}
+
+impl<I> Slots<I> {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn get(&self, at: usize) -> Option<&I> {
+        self.items.get(at)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, at: usize) -> Option<&mut I> {
+        self.items.get_mut(at)?.as_mut()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &I> {
+        self.items[..self.len].iter().flatten()
+    }
+
+    /// How many items are `before`, which holds for those at the start and for no other.
+    pub(super) fn partition_point(&self, before: impl Fn(&I) -> bool) -> usize {
+        self.items[..self.len].partition_point(|item| item.as_ref().is_some_and(&before))
+    }
+
+    /// Puts an item in, before the one that is at `at`. There must be room.
+    pub(super) fn insert(&mut self, at: usize, item: I) {
+        self.items[at..=self.len].rotate_right(1);
+        self.items[at] = Some(item);
+        self.len += 1;
+    }
+
+    /// Takes the item at `at` out.
+    pub(super) fn remove(&mut self, at: usize) -> Option<I> {
+        let removed = self.items.get_mut(at)?.take()?;
+        self.items[at..self.len].rotate_left(1);
+        self.len -= 1;
+        Some(removed)
+    }
+
+    /// Takes the items from `at` on out.
+    pub(super) fn split_off(&mut self, at: usize) -> Self {
+        let right = self.items[at..self.len].iter_mut().filter_map(Option::take).collect();
+        self.len = at;
+        right
+    }
+
+    /// Takes in the items of the right neighbour. There must be room.
+    pub(super) fn append(&mut self, right: Self) {
+        right.items.into_iter().flatten().for_each(|item| self.insert(self.len, item));
+    }
+
+    /// Reads a part of each line of memory that the items take, so that the processor fetches all of them while it finds out
+    /// which it needs.
+    pub(super) fn touch(&self) {
+        const LINE: usize = 8;
+        black_box(self.items.iter().step_by(LINE).filter(|item| item.is_some()).count());
+    }
+}
+
+impl<I> FromIterator<I> for Slots<I> {
+    /// Takes up to [`NODE`] items.
+    fn from_iter<T: IntoIterator<Item = I>>(items: T) -> Self {
+        let mut slots = Self::default();
+        for (slot, item) in slots.items.iter_mut().zip(items) {
+            *slot = Some(item);
+            slots.len += 1;
+        }
+        slots
+    }
+}
+
+impl<I: Clone> Clone for Slots<I> {
+    fn clone(&self) -> Self {
+        Self { len: self.len, items: self.items.clone() }
+    }
+}
+
+impl<I> Default for Slots<I> {
+    fn default() -> Self {
+        Self { len: 0, items: [const { None }; NODE] }
+    }
+}
