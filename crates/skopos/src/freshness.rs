@@ -22,9 +22,7 @@ use skopos_reflect::{Clock, Condition, Degradation, LinkState};
 use skopos_wire::ObjectKey;
 use tokio::time::Instant;
 
-#[cfg(test)]
-use crate::sleep::SleepClock;
-use crate::sleep::SleepLog;
+use crate::sleep::{SleepClock, SleepLog};
 use crate::sync::ArcSwap;
 
 /// What a store, a snapshot or a read knows about its own age.
@@ -219,9 +217,9 @@ pub(crate) struct Common {
     pub(crate) sleep: SleepLog,
 }
 
-#[cfg(test)]
 impl Common {
-    pub(crate) fn for_tests(clock: SleepClock) -> Arc<Self> {
+    /// That of no factory.
+    pub(crate) fn alone(clock: SleepClock) -> Arc<Self> {
         let stale_after = Duration::from_secs(90);
         Arc::new(Self { clock: Clock::new(), stale_after, sleep: SleepLog::new(clock) })
     }
@@ -391,10 +389,9 @@ impl FreshnessCell {
         Arc::new(Self(ArcSwap::from_pointee(basis)))
     }
 
-    /// One of which nothing is known, for tests of what is around it.
-    #[cfg(test)]
-    pub(crate) fn for_tests() -> Arc<Self> {
-        Self::new(Basis::new(Common::for_tests(SleepClock::system()), 1))
+    /// One of which nothing is known, for content that no factory's informer keeps.
+    pub(crate) fn alone() -> Arc<Self> {
+        Self::new(Basis::new(Common::alone(SleepClock::system()), 1))
     }
 
     /// The basis as it stands. Load it *before* the content it speaks of: content only gets newer.
@@ -465,7 +462,7 @@ mod tests {
     fn live(parts: usize) -> Cell {
         let slept = Arc::new(AtomicI64::new(0));
         let lead = slept.clone();
-        let common = Common::for_tests(SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()));
+        let common = Common::alone(SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()));
         let cell = FreshnessCell::new(Basis::new(common.clone(), parts));
         for part in 0..parts {
             cell.update(part, |part| part.synced = true);

@@ -205,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_link_that_panicked_says_so_and_is_no_longer_live() {
-        let cell = FreshnessCell::for_tests();
+        let cell = FreshnessCell::alone();
         let clock = Clock::new();
         cell.update(0, |part| part.synced = true);
         cell.prove(0, tokio::time::Instant::now());

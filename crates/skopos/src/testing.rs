@@ -40,7 +40,7 @@ pub(crate) fn commit(rv: u64, epoch: u64, gap: bool) -> Commit {
 
 /// A store and its writer.
 pub(crate) fn store() -> (Arc<StoreCore>, StoreWriter) {
-    let core = StoreCore::new(Content::unsynced(), FreshnessCell::for_tests());
+    let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
     (core.clone(), StoreWriter::new(core, 0, Unobserved))
 }
 

@@ -3,13 +3,15 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use kube::core::DynamicObject;
+use skopos_reflect::Sink;
 use skopos_wire::ObjectKey;
 use tokio::sync::watch;
 
 use super::core::{DuplicateIndex, Progress, StoreCore, StoreStats};
 use super::index::Indexer;
-use super::snapshot::Snapshot;
-use crate::freshness::Freshness;
+use super::snapshot::{Content, Snapshot};
+use super::writer::StoreWriter;
+use crate::freshness::{Freshness, FreshnessCell};
 use crate::journal::Journal;
 use crate::object::Object;
 
@@ -22,6 +24,13 @@ pub struct Store<K = DynamicObject> {
 }
 
 impl<K> Store<K> {
+    /// A store that no informer keeps, and where its content is written. For measurements: nothing is ever proven of its age.
+    #[doc(hidden)]
+    pub fn fed_by_hand() -> (Self, impl Sink) {
+        let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+        (core.clone().into(), StoreWriter::new(core, 0, ()))
+    }
+
     /// The whole content as it is now.
     pub fn snapshot(&self) -> Snapshot<K> {
         self.core.snapshot()

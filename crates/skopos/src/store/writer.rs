@@ -26,6 +26,12 @@ pub(crate) trait LinkObserver: Send {
     fn state(&mut self, state: &LinkState);
 }
 
+/// Nobody.
+impl LinkObserver for () {
+    fn fresh_as_of(&mut self, _at: Time) {}
+    fn state(&mut self, _state: &LinkState) {}
+}
+
 /// The one writer of a store. It keeps the promises of the content and of [`Event`], whatever the server sends:
 ///
 /// * an object of another uid under the same name is a deletion and an addition;

@@ -24,7 +24,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let common = Common::for_tests(SleepClock::from_fn(|| 0));
+        let common = Common::alone(SleepClock::from_fn(|| 0));
         let watching = LinkState {
             condition: Condition::Watching,
             since: common.clock.now(),

@@ -225,7 +225,7 @@ fn whoever_is_told_of_the_first_list_reads_that_there_was_one() {
 
 #[test]
 fn the_namespaces_of_a_set_are_listed_each_for_itself() {
-    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::for_tests());
+    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
     let mut writers = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
     let keys = || snapshot(&core).iter().map(|o| o.key().to_string()).collect::<Vec<_>>();
     let queue = Arc::new(Queue::new(10));
