@@ -39,7 +39,7 @@ enum Command {
         #[arg(long)]
         kubeconfig_out: PathBuf,
     },
-    /// Sync with a server, then count watch events until the last one (used by `run`).
+    /// Sync with a server, then count watch events (used by `run`).
     Client {
         /// Whose client.
         #[arg(long, value_enum)]
@@ -56,9 +56,6 @@ enum Command {
         /// How many reads of each kind are timed.
         #[arg(long, default_value_t = 200_000)]
         reads: usize,
-        /// How many events the server sends meanwhile: enough to outlast the reads.
-        #[arg(long, default_value_t = 200_000)]
-        events: usize,
     },
     #[command(flatten)]
     Gateway(gateway::Command),
@@ -76,9 +73,7 @@ fn main() -> anyhow::Result<()> {
         Command::Run(options) => runtime.block_on(run::run(&options)),
         Command::Serve { pods, kubeconfig_out } => runtime.block_on(serve::serve(pods, &kubeconfig_out)),
         Command::Client { peer, kubeconfig } => runtime.block_on(client::run(peer, &kubeconfig)),
-        Command::Snapshot { objects, reads, events } => {
-            runtime.block_on(snapshot::run(objects, reads, events))
-        }
+        Command::Snapshot { objects, reads } => snapshot::run(objects, reads),
         Command::Gateway(command) => runtime.block_on(gateway::run(command)),
         Command::Idle { informers } => runtime.block_on(idle::run(informers)),
     }
