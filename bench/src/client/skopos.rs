@@ -33,7 +33,7 @@ fn counting(
     sync_handler(move |event: Event<Pod>| {
         if typed {
             let pod = event.object().decode().expect("a generated pod is a pod");
-            std::hint::black_box(pod);
+            std::hint::black_box(&pod);
         }
         match event {
             Event::Added { initial: true, .. } => seen.object(),
