@@ -102,7 +102,7 @@ Examples:
 
 /// How to serve.
 #[derive(Debug, Clone, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["config", "kubeconfig"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["config", "kubeconfig", "print_schema"]))]
 pub(crate) struct ServeArgs {
     /// The configuration, in YAML; it is followed while it changes
     #[arg(long, value_name = "FILE")]
@@ -110,6 +110,9 @@ pub(crate) struct ServeArgs {
     /// Quick start: all contexts of this kubeconfig, on 127.0.0.1:8001, for whoever is on this machine
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// Print the JSON schema of the configuration, for editors, and end
+    #[arg(long)]
+    pub(crate) print_schema: bool,
 }
 
 /// Which gateway.
@@ -125,6 +128,12 @@ pub(crate) struct GatewayArgs {
     /// File with the CA of its certificate [default: the system's]
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate_authority: Option<PathBuf>,
+    /// File with a client certificate
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    pub(crate) client_certificate: Option<PathBuf>,
+    /// File with its key
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    pub(crate) client_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -1,4 +1,5 @@
 //! A gateway, as its clients see it.
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,9 +44,10 @@ impl Gateway {
         if let Some(path) = &args.certificate_authority {
             config.root_cert_file = Some(path.clone());
         }
-        if let Some(path) = &args.token_file {
-            config.auth_info.token_file = Some(path.display().to_string());
-        }
+        let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        config.auth_info.token_file = shown(&args.token_file);
+        config.auth_info.client_certificate = shown(&args.client_certificate);
+        config.auth_info.client_key = shown(&args.client_key);
         Self::with(config, args.server.clone())
     }
 

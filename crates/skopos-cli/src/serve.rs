@@ -15,6 +15,9 @@ pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
 /// Serves until stopped.
 pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), CliError> {
+    if args.print_schema {
+        return print_schema();
+    }
     leave_no_core_dump();
     let daemon = match (args.config, args.kubeconfig) {
         (Some(path), _) => Daemon::of_file(path).await,
@@ -29,6 +32,11 @@ pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), 
         tracing::warn!(connections = drained.cut, "connections were cut: their answers did not end in time");
     }
     Ok(())
+}
+
+fn print_schema() -> Result<(), CliError> {
+    let schema = format!("{:#}\n", skopos_gateway::config::json_schema());
+    io::stdout().write_all(schema.as_bytes()).map_err(|error| CliError::new(format!("cannot print: {error}")))
 }
 
 /// The tokens of clusters and what clusters hold are in memory: a process that dies does not write them to a disk.

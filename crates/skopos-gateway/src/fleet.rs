@@ -124,14 +124,16 @@ pub async fn follow(
     let clusters = &config.clusters;
     let addresses = addresses(&clusters.addresses)?;
     for source in &clusters.kubeconfigs {
-        let file = KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted());
+        let file =
+            KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted()).labels(source.labels.clone());
         match &source.contexts {
             Some(contexts) => fleet.follow(file.contexts(contexts.iter().cloned())),
             None => fleet.follow(file),
         }
     }
     for source in &clusters.folders {
-        fleet.follow(KubeconfigFolder::new(&source.path, policy(source.allow, &addresses)));
+        let folder = KubeconfigFolder::new(&source.path, policy(source.allow, &addresses));
+        fleet.follow(folder.labels(source.labels.clone()));
     }
     for source in &clusters.secrets {
         let flavour = match source.flavour {

@@ -39,7 +39,7 @@ pub use object::{DecodeError, Identity, Labels, RawObject, ScanError};
 pub use rv::{InvalidResourceVersion, ResourceVersion};
 pub use selector::{
     FieldRequirement, FieldSelector, FieldSource, LabelOperator, LabelRequirement, LabelSelector,
-    LabelSource, ParseError,
+    LabelSource, ParseError, label_problems,
 };
 pub use status::{
     FieldError, FieldErrorKind, GroupResource, ListOptionsFault, Status, StatusCause, StatusDetails,

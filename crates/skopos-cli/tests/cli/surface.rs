@@ -23,7 +23,7 @@ fn help_and_version_go_to_standard_output() {
 
 #[test]
 fn wrong_usage_exits_with_2() {
-    let wrong: [&[&str]; 7] = [
+    let wrong: [&[&str]; 9] = [
         &[],
         &["nonsense"],
         &["watch"],
@@ -31,6 +31,8 @@ fn wrong_usage_exits_with_2() {
         &["watch", "pods", "-A", "-n", "x"],
         &["watch", "pods", "--sync-timeout", "soon"],
         &["testserver", "--port", "70000"],
+        &["serve"],
+        &["status", "--client-certificate", "a.pem"],
     ];
     for args in wrong {
         let output = run(args);
@@ -41,6 +43,14 @@ fn wrong_usage_exits_with_2() {
             "{args:?}"
         );
     }
+}
+
+#[test]
+fn the_schema_of_the_configuration_is_printed() {
+    let output = run(&["serve", "--print-schema"]);
+    assert!(output.status.success());
+    let shipped = include_str!("../../../skopos-gateway/config.schema.json");
+    assert_eq!(text(&output.stdout), shipped);
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub struct KubeconfigFile {
     path: PathBuf,
     policy: KubeconfigPolicy,
     contexts: Option<Vec<String>>,
+    labels: Arc<BTreeMap<String, String>>,
     every: Duration,
 }
 
@@ -34,12 +35,21 @@ const MOST_CONTEXTS: usize = 10_000;
 impl KubeconfigFile {
     /// All contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
-        Self { path: path.into(), policy, contexts: None, every: EVERY }
+        Self { path: path.into(), policy, contexts: None, labels: Arc::default(), every: EVERY }
     }
 
     /// Only these contexts.
     pub fn contexts<S: Into<String>>(mut self, contexts: impl IntoIterator<Item = S>) -> Self {
         self.contexts = Some(contexts.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// With these labels on each cluster, by which members are selected.
+    pub fn labels<K: Into<String>, V: Into<String>>(
+        mut self,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        self.labels = Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect());
         self
     }
 
@@ -72,7 +82,7 @@ impl KubeconfigFile {
                 continue;
             };
             let spec = kubeconfig.cluster(Some(name)).map_err(Into::into);
-            let listed = Listed { spec, labels: Arc::default(), standing: Standing::Up };
+            let listed = Listed { spec, labels: self.labels.clone(), standing: Standing::Up };
             if clusters.contains_key(&id) {
                 doubles.push(name);
                 continue;

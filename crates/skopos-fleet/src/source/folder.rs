@@ -25,6 +25,7 @@ use crate::spec::SpecError;
 pub struct KubeconfigFolder {
     path: PathBuf,
     policy: KubeconfigPolicy,
+    labels: Arc<BTreeMap<String, String>>,
     every: Duration,
 }
 
@@ -34,7 +35,16 @@ const MOST_FILES: usize = 10_000;
 impl KubeconfigFolder {
     /// The kubeconfigs of a folder.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
-        Self { path: path.into(), policy, every: EVERY }
+        Self { path: path.into(), policy, labels: Arc::default(), every: EVERY }
+    }
+
+    /// With these labels on each cluster, by which members are selected.
+    pub fn labels<K: Into<String>, V: Into<String>>(
+        mut self,
+        labels: impl IntoIterator<Item = (K, V)>,
+    ) -> Self {
+        self.labels = Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect());
+        self
     }
 
     /// Looks at it so often.
@@ -55,7 +65,7 @@ impl KubeconfigFolder {
             let looking = options.clone();
             // A file system that hangs must hang nobody else.
             let look = tokio::task::spawn_blocking(move || {
-                let looked = folder.look(&looking.path, &looking.policy);
+                let looked = folder.look(&looking);
                 (folder, looked)
             });
             let Ok((back, looked)) = look.await else { return };
@@ -99,8 +109,9 @@ struct Looked {
 }
 
 impl Folder {
-    fn look(&mut self, path: &Path, policy: &KubeconfigPolicy) -> io::Result<Looked> {
-        let (there, trouble) = files(path)?;
+    fn look(&mut self, options: &KubeconfigFolder) -> io::Result<Looked> {
+        let policy = &options.policy;
+        let (there, trouble) = files(&options.path)?;
         let before = self.files.len();
         self.files.retain(|id, file| there.get(id).is_some_and(|path| path == file.path()));
         self.listed.retain(|id, _| there.contains_key(id));
@@ -125,7 +136,7 @@ impl Folder {
                     spec.map_err(SpecError::from)
                 }
             };
-            let listed = Listed { spec, labels: Arc::default(), standing: Standing::Up };
+            let listed = Listed { spec, labels: options.labels.clone(), standing: Standing::Up };
             looked.changed |= !self.listed.get(&id).is_some_and(|before| before.is_same(&listed));
             self.listed.insert(id, listed);
         }

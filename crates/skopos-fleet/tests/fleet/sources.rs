@@ -79,11 +79,16 @@ async fn only_the_chosen_contexts_of_a_file_count() {
     let path = folder.path().join("config");
     std::fs::write(&path, contexts(&["a", "b", "c"])).unwrap();
     let fleet = World::default().fleet();
-    fleet.follow(KubeconfigFile::new(&path, KubeconfigPolicy::trusted()).contexts(["b", "nobody"]));
+    fleet.follow(
+        KubeconfigFile::new(&path, KubeconfigPolicy::trusted())
+            .contexts(["b", "nobody"])
+            .labels([("env", "prod")]),
+    );
     eventually("they are there", || ids(&fleet) == ["b", "nobody"]).await;
     let problems = fleet.problems();
     assert_eq!(problems.len(), 1);
     assert_eq!(problems[0].cluster, Some(id("nobody")));
+    assert_eq!(fleet.cluster("b").unwrap().labels()["env"], "prod");
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,8 +112,10 @@ async fn each_file_of_a_folder_is_a_cluster_and_its_own_problem() {
     write("one.yaml.tmp", "{");
     std::fs::create_dir(file("deeper")).unwrap();
     let fleet = world.fleet();
-    fleet.follow(KubeconfigFolder::new(folder.path(), KubeconfigPolicy::hostile()));
+    let clusters = KubeconfigFolder::new(folder.path(), KubeconfigPolicy::hostile());
+    fleet.follow(clusters.labels([("env", "test")]));
     eventually("they are there", || ids(&fleet) == ["exec", "one", "two"]).await;
+    assert_eq!(fleet.cluster("two").unwrap().labels()["env"], "test");
     let refused = |fleet: &Fleet| {
         let problems = fleet.problems();
         let fields = problems.iter().map(|problem| match &problem.error {

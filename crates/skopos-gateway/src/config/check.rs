@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use skopos_wire::label_problems;
+
 use super::tree::Node;
-use super::{AuthorizationMode, Config, LoopbackTrust, MemberDown, Problem, Span};
+use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Problem, Span};
 use crate::bucket::{Endpoint, Place};
 
 /// A field, and what is wrong with it.
@@ -20,6 +22,7 @@ pub(super) fn check(config: &Config) -> Vec<Fault> {
     faults.authorization(config);
     faults.times(config);
     faults.checkpoints(config);
+    faults.labels(config);
     faults.0
 }
 
@@ -121,6 +124,19 @@ impl Faults {
         }
         if rules.loopback == LoopbackTrust::Trusted && !config.listen.address.ip().is_loopback() {
             self.add("authorization.loopback", "Trusted is for gateways that listen on loopback only");
+        }
+    }
+
+    fn labels(&mut self, config: &Config) {
+        let Clusters { kubeconfigs, folders, .. } = &config.clusters;
+        let files = kubeconfigs.iter().enumerate();
+        let files = files.map(|(n, file)| (format!("clusters.kubeconfigs[{n}].labels"), &file.labels));
+        let folders = folders.iter().enumerate();
+        let folders = folders.map(|(n, folder)| (format!("clusters.folders[{n}].labels"), &folder.labels));
+        for (field, labels) in files.chain(folders) {
+            for problem in labels.iter().flat_map(|(key, value)| label_problems(key, value)) {
+                self.add(field.clone(), problem);
+            }
         }
     }
 

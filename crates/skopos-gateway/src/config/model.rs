@@ -1,5 +1,6 @@
 //! What can be configured. The documentation of each field is that of the schema, too.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -262,6 +263,9 @@ pub struct KubeconfigSource {
     pub path: PathBuf,
     /// The contexts; all if absent. Each is a cluster of its name.
     pub contexts: Option<Vec<String>>,
+    /// Labels of these clusters, among which `?clusterSelector=` chooses.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A watched folder.
@@ -274,6 +278,9 @@ pub struct FolderSource {
     /// What its kubeconfigs may do beyond the harmless.
     #[serde(default)]
     pub allow: KubeconfigSwitches,
+    /// Labels of these clusters, among which `?clusterSelector=` chooses.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What a kubeconfig may do beyond naming an address, a CA and inline credentials. Each switch opens one thing.

@@ -31,7 +31,7 @@ authorization:
   policy:
   - {groups: [ops], verbs: [get, list, watch]}
 clusters:
-  kubeconfigs: [{path: /kube/config, contexts: [a, b]}]
+  kubeconfigs: [{path: /kube/config, contexts: [a, b], labels: {env: prod}}]
   folders: [{path: /clusters, allow: {exec: true}}]
   secrets: [{flavour: ClusterApi, host: {context: management}}]
 cache:
@@ -42,6 +42,7 @@ checkpoints: {folder: /var/lib/skopos}
     // The size is a text in the schema: a number is one that was not quoted.
     let config = Config::parse(&text.replace("32768", "32Ki")).unwrap();
     assert_eq!(config.cache.kinds[1].group, "apps");
+    assert_eq!(config.clusters.kubeconfigs[0].labels["env"], "prod");
     assert_eq!(config.authentication.oidc.as_ref().unwrap().username_prefix, "oidc:");
     let written = serde_saphyr::to_string(&config).unwrap();
     assert_eq!(Config::parse(&written).unwrap(), config, "{written}");
@@ -187,6 +188,25 @@ checkpoints:
         "{unknown:?}"
     );
     assert!(!unknown[0].contains("hunter2"));
+}
+
+#[test]
+fn labels_of_clusters_are_labels() {
+    let labels =
+        |labels: &str| problems(&format!("clusters:\n  folders:\n  - path: /a\n    labels: {labels}\n"));
+    Config::parse("clusters: {folders: [{path: /a, labels: {env: prod, example.com/zone: a.b_c}}]}").unwrap();
+    let wrong = labels("{-env: prod, env: a b}");
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    assert!(
+        wrong[0].starts_with(
+            "line 4, column 13: clusters.folders[0].labels: \"-env\": name part must consist of"
+        ),
+        "{wrong:?}"
+    );
+    assert_eq!(
+        labels("{env: 5}"),
+        ["line 4, column 19: clusters.folders[0].labels.env: must be a text, and is a number"]
+    );
 }
 
 #[test]

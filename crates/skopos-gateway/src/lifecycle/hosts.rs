@@ -66,7 +66,7 @@ impl FleetHosts {
     /// The clusters of the kubeconfig files as they are now. Of two of one name the first counts, as in the fleet.
     async fn contexts(&self) -> BTreeMap<String, Helm> {
         let mut all = BTreeMap::new();
-        for KubeconfigSource { path, contexts: wanted } in &self.files {
+        for KubeconfigSource { path, contexts: wanted, .. } in &self.files {
             // What is wrong with a file is a problem of the fleet, which follows it.
             let Ok(bytes) = tokio::fs::read(path).await else { continue };
             let Ok(file) = Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()) else { continue };

@@ -7,6 +7,7 @@ mod validation;
 
 pub use field::{FieldRequirement, FieldSelector, FieldSource};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector, LabelSource};
+pub use validation::label_problems;
 
 /// A selector that cannot be read. The caller is at fault; a server answers 400 with this text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

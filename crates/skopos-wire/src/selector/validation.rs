@@ -1,5 +1,13 @@
 //! What a label's key and value may look like, and how the API server says so.
 
+/// What the API server finds wrong with a label, if anything.
+#[must_use]
+pub fn label_problems(key: &str, value: &str) -> Vec<String> {
+    let of_key = label_key_problems(key).into_iter().map(|problem| format!("{key:?}: {problem}"));
+    let of_value = label_value_problems(value).into_iter().map(|problem| format!("{value:?}: {problem}"));
+    of_key.chain(of_value).collect()
+}
+
 /// What is wrong with a label key (`[prefix/]name`), if anything.
 pub(super) fn label_key_problems(key: &str) -> Vec<String> {
     let (prefix, name) = match key.split_once('/') {
