@@ -2,7 +2,7 @@
 //! each in the aggregated form (`apidiscovery.k8s.io`, v2 and v2beta1, chosen by the Accept header).
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -41,16 +41,14 @@ pub fn document(path: &str, accept: &str, resources: &[Arc<ResourceType>]) -> Op
 /// The same resources, group by group as they appear; the versions of each with the most stable and then the newest first.
 #[must_use]
 pub fn ordered(resources: &[Arc<ResourceType>]) -> Vec<Arc<ResourceType>> {
-    let mut ordered: Vec<Arc<ResourceType>> = Vec::with_capacity(resources.len());
-    let core = resources.iter().any(|resource| resource.group.is_empty()).then_some("");
-    for group in core.into_iter().chain(groups(resources)) {
-        let mut versions = versions(group, resources);
-        versions.sort_by(|a, b| by_stability(a, b));
-        for version in versions {
-            ordered.extend(resources.iter().filter(|r| r.group == group && r.version == version).cloned());
-        }
+    let mut groups = Groups::of(resources);
+    for group in &mut groups.all {
+        group.versions.sort_by(|a, b| by_stability(a.name, b.name));
     }
-    ordered
+    let core = groups.all.iter().filter(|group| group.name.is_empty());
+    let groups = core.chain(groups.named());
+    let resources = groups.flat_map(|group| &group.versions).flat_map(|version| &version.resources);
+    resources.map(|resource| Arc::clone(resource)).collect()
 }
 
 /// As [`document`], with groups and versions in the order in which they appear: of a group's versions the first is the
@@ -69,24 +67,35 @@ pub fn document_in_order(
     match segments.as_slice() {
         [] => plain(json!({"paths": paths(resources)})),
         ["api"] => match Aggregated::wanted(accept) {
-            Some(form) => Some((form.content_type(), form.list(resources, &[""]))),
+            Some(form) => {
+                let core = resources.iter().filter(|resource| resource.group.is_empty());
+                let mut groups = Groups::of(core);
+                // It is there without anything in it, too.
+                if groups.all.is_empty() {
+                    groups.all.push(Group { name: "", versions: Vec::new() });
+                }
+                Some((form.content_type(), form.list(groups.all.iter())))
+            }
             None => plain(json!({
                 "kind": "APIVersions",
                 "versions": ["v1"],
                 "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"}],
             })),
         },
-        ["apis"] => match Aggregated::wanted(accept) {
-            Some(form) => Some((form.content_type(), form.list(resources, &groups(resources)))),
-            None => {
-                let groups = groups(resources).into_iter().map(|name| group(name, resources));
-                plain(
-                    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups.collect::<Vec<_>>()}),
-                )
+        ["apis"] => {
+            let groups = Groups::of(resources);
+            match Aggregated::wanted(accept) {
+                Some(form) => Some((form.content_type(), form.list(groups.named()))),
+                None => plain(json!({
+                    "kind": "APIGroupList",
+                    "apiVersion": "v1",
+                    "groups": groups.named().filter_map(group).collect::<Vec<_>>(),
+                })),
             }
-        },
+        }
         ["apis", name] if served(name, "") => {
-            let mut document = group(name, resources);
+            let groups = Groups::of(resources.iter().filter(|resource| resource.group == *name));
+            let mut document = groups.all.first().and_then(group)?;
             document["kind"] = "APIGroup".into();
             document["apiVersion"] = "v1".into();
             plain(document)
@@ -113,26 +122,50 @@ fn paths(resources: &[Arc<ResourceType>]) -> BTreeSet<String> {
     paths
 }
 
-/// The groups except core, in order of appearance.
-fn groups(resources: &[Arc<ResourceType>]) -> Vec<&str> {
-    let mut groups: Vec<&str> = Vec::new();
-    for resource in resources.iter().filter(|r| !r.group.is_empty()) {
-        if !groups.contains(&resource.group.as_str()) {
-            groups.push(&resource.group);
-        }
-    }
-    groups
+/// Resources by group and version, each in the order of appearance. Made in one go: how many there are may be a stranger's
+/// choice.
+struct Groups<'a> {
+    all: Vec<Group<'a>>,
 }
 
-/// The versions of a group, in order of appearance.
-fn versions<'a>(group: &str, resources: &'a [Arc<ResourceType>]) -> Vec<&'a str> {
-    let mut versions: Vec<&str> = Vec::new();
-    for resource in resources.iter().filter(|r| r.group == group) {
-        if !versions.contains(&resource.version.as_str()) {
-            versions.push(&resource.version);
+struct Group<'a> {
+    /// Empty for core.
+    name: &'a str,
+    versions: Vec<Version<'a>>,
+}
+
+struct Version<'a> {
+    name: &'a str,
+    resources: Vec<&'a Arc<ResourceType>>,
+}
+
+// === impl Groups ===
+
+impl<'a> Groups<'a> {
+    fn of(resources: impl IntoIterator<Item = &'a Arc<ResourceType>>) -> Self {
+        let mut all: Vec<Group<'a>> = Vec::new();
+        let mut groups: HashMap<&str, usize> = HashMap::new();
+        let mut versions: HashMap<(&str, &str), usize> = HashMap::new();
+        for resource in resources {
+            let (group, version) = (resource.group.as_str(), resource.version.as_str());
+            let place = *groups.entry(group).or_insert_with(|| {
+                all.push(Group { name: group, versions: Vec::new() });
+                all.len() - 1
+            });
+            let of_group = &mut all[place].versions;
+            let place = *versions.entry((group, version)).or_insert_with(|| {
+                of_group.push(Version { name: version, resources: Vec::new() });
+                of_group.len() - 1
+            });
+            of_group[place].resources.push(resource);
         }
+        Self { all }
     }
-    versions
+
+    /// All but core.
+    fn named(&self) -> impl Iterator<Item = &Group<'a>> {
+        self.all.iter().filter(|group| !group.name.is_empty())
+    }
 }
 
 /// Stable versions before beta before alpha, newer before older, other names last.
@@ -159,12 +192,12 @@ pub fn by_stability(a: &str, b: &str) -> Ordering {
     }
 }
 
-fn group(name: &str, resources: &[Arc<ResourceType>]) -> Value {
-    let versions: Vec<Value> = versions(name, resources)
-        .into_iter()
-        .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
-        .collect();
-    json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
+/// `None` for one of nothing.
+fn group(group: &Group<'_>) -> Option<Value> {
+    let version = |version: &Version<'_>| json!({"groupVersion": group_version(group.name, version.name), "version": version.name});
+    let versions: Vec<Value> = group.versions.iter().map(version).collect();
+    let preferred = versions.first()?.clone();
+    Some(json!({"name": group.name, "versions": versions, "preferredVersion": preferred}))
 }
 
 fn resource_list(group: &str, version: &str, resources: &[Arc<ResourceType>]) -> Value {
@@ -250,7 +283,7 @@ impl Aggregated {
         }
     }
 
-    fn list(self, resources: &[Arc<ResourceType>], groups: &[&str]) -> Value {
+    fn list<'a, 'b: 'a>(self, groups: impl Iterator<Item = &'a Group<'b>>) -> Value {
         let version = match self {
             Self::V2 => "v2",
             Self::V2Beta1 => "v2beta1",
@@ -259,21 +292,20 @@ impl Aggregated {
             "kind": "APIGroupDiscoveryList",
             "apiVersion": format!("apidiscovery.k8s.io/{version}"),
             "metadata": {},
-            "items": groups.iter().map(|group| Self::group(group, resources)).collect::<Vec<_>>(),
+            "items": groups.map(Self::group).collect::<Vec<_>>(),
         })
     }
 
-    fn group(name: &str, resources: &[Arc<ResourceType>]) -> Value {
-        let version = |version: &str| {
-            let here = resources.iter().filter(|r| r.group == name && r.version == version);
+    fn group(group: &Group<'_>) -> Value {
+        let version = |version: &Version<'_>| {
             json!({
-                "version": version,
-                "resources": here.map(|resource| Self::resource(resource)).collect::<Vec<_>>(),
+                "version": version.name,
+                "resources": version.resources.iter().map(|resource| Self::resource(resource)).collect::<Vec<_>>(),
                 "freshness": "Current",
             })
         };
-        let versions: Vec<Value> = versions(name, resources).into_iter().map(version).collect();
-        json!({"metadata": {"name": name, "creationTimestamp": null}, "versions": versions})
+        let versions: Vec<Value> = group.versions.iter().map(version).collect();
+        json!({"metadata": {"name": group.name, "creationTimestamp": null}, "versions": versions})
     }
 
     fn resource(resource: &ResourceType) -> Value {
@@ -362,6 +394,65 @@ mod tests {
         assert_eq!(preferred(document("/apis/demo.example", "", &resources)).as_deref(), Some("v2"));
         let in_order = document_in_order("/apis/demo.example", "", &resources);
         assert_eq!(preferred(in_order).as_deref(), Some("v1beta1"));
+    }
+
+    #[test]
+    fn groups_and_versions_are_told_once_however_resources_are_mixed() {
+        let of = |group: &str, version: &str, plural: &str| {
+            Arc::new(ResourceType::new(group, version, plural, "Widget"))
+        };
+        let mixed = [
+            of("b.example", "v1", "x"),
+            of("a.example", "v1", "x"),
+            of("b.example", "v2", "x"),
+            of("", "v1", "pods"),
+            of("b.example", "v1", "y"),
+            of("b.example", "v01", "x"),
+            of("a.example", "v1", "y"),
+        ];
+        let told = |resources: &[Arc<ResourceType>]| -> Vec<String> {
+            let accept = format!("{AGGREGATED_V2},application/json");
+            let document = document_in_order("/apis", &accept, resources).unwrap().1;
+            let groups = document["items"].as_array().unwrap().iter();
+            groups
+                .flat_map(|group| {
+                    let name = group["metadata"]["name"].as_str().unwrap();
+                    group["versions"].as_array().unwrap().iter().map(move |version| {
+                        let resources = version["resources"].as_array().unwrap().iter();
+                        let resources: Vec<_> = resources.map(|r| r["resource"].as_str().unwrap()).collect();
+                        format!("{name}/{} {}", version["version"].as_str().unwrap(), resources.join(","))
+                    })
+                })
+                .collect()
+        };
+        let (b, a) = (["b.example/v1 x,y", "b.example/v2 x", "b.example/v01 x"], "a.example/v1 x,y");
+        assert_eq!(told(&mixed), [b[0], b[1], b[2], a]);
+        let in_order = ordered(&mixed);
+        assert_eq!(in_order[0].plural, "pods", "core comes first");
+        // As many as before are as stable, in the order in which they came.
+        assert_eq!(told(&in_order), [b[1], b[0], b[2], a]);
+        let classic = document_in_order("/apis", "", &in_order).unwrap().1;
+        assert_eq!(classic["groups"][0]["preferredVersion"]["version"], "v2");
+        assert_eq!(classic["groups"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            document_in_order("/apis/b.example", "", &mixed).unwrap().1["versions"][2]["version"],
+            "v01"
+        );
+    }
+
+    /// How many there are is a stranger's choice: no group is looked for among all.
+    #[test]
+    fn many_groups_are_as_quick_as_many_resources() {
+        let of = |n: usize| {
+            let (group, version) = (format!("g{n}.example"), format!("v{}", n % 7));
+            Arc::new(ResourceType::new(&group, &version, "widgets", "Widget"))
+        };
+        let wide = ordered(&(0..5_000).map(of).collect::<Vec<_>>());
+        for accept in ["", AGGREGATED_V2] {
+            let document = document_in_order("/apis", accept, &wide).unwrap().1;
+            let groups = document["items"].as_array().or(document["groups"].as_array());
+            assert_eq!(groups.unwrap().len(), 5_000);
+        }
     }
 
     #[test]
