@@ -31,8 +31,8 @@ impl Live {
 
     /// Lists everything that the target covers, in pages. Returns the revision that the list belongs to.
     ///
-    /// When the pages cannot be completed because the server forgot their revision, `restart` is called and the list is
-    /// made in one piece.
+    /// When the pages cannot be completed because the server forgot their revision, or are of different ones, `restart` is
+    /// called and the list is made in one piece.
     pub(crate) async fn list(
         &self,
         target: &Target,
@@ -52,25 +52,23 @@ impl Live {
         deadline: Instant,
         list: &mut impl Collect,
     ) -> Result<ResourceVersion, LiveError> {
-        let mut token = None;
+        let (mut token, mut first) = (None, None);
         loop {
             let request = target.page(Some(PAGE), token.as_deref());
-            let page = self.page(request, RequestClass::List, deadline, &mut |object| list.add(object)).await;
+            let page = self.page(target, request, deadline, &mut |object| list.add(object)).await;
             match page {
+                // Not one snapshot: a server that reads each page anew. Only one answer can hold a whole.
+                Ok((revision, _)) if *first.get_or_insert_with(|| revision.clone()) != revision => break,
                 Ok((revision, None)) => return Ok(revision),
                 Ok((_, next)) => token = next,
-                Err(error) if error.is_gone() && token.is_some() => {
-                    list.restart();
-                    let whole = target.page(None, None);
-                    let add = &mut |object| list.add(object);
-                    return self
-                        .page(whole, RequestClass::List, deadline, add)
-                        .await
-                        .map(|(revision, _)| revision);
-                }
+                Err(error) if error.is_gone() && token.is_some() => break,
                 Err(error) => return Err(error),
             }
         }
+        list.restart();
+        let whole = target.page(None, None);
+        let (revision, _) = self.page(target, whole, deadline, &mut |object| list.add(object)).await?;
+        Ok(revision)
     }
 
     /// One object as it is now; `None` if the server does not have it.
@@ -88,8 +86,8 @@ impl Live {
                 Err(refusal) if refusal.is_missing_object() => return Ok(None),
                 Err(refusal) => return Err(refusal.into()),
             };
-            let object = RawObject::scan(body, &self.limits)
-                .map_err(|error| LiveError::Malformed(error.to_string()))?;
+            let object = RawObject::scan(body, &self.limits).map_err(malformed)?;
+            target.check_object(&object).map_err(malformed)?;
             if object.key() != key {
                 return Err(LiveError::Malformed(format!("asked for {key}, got {}", object.key())));
             }
@@ -102,28 +100,31 @@ impl Live {
 
     async fn page(
         &self,
+        target: &Target,
         request: Request<Body>,
-        class: RequestClass,
         deadline: Instant,
         add: &mut (dyn FnMut(RawObject) + Send),
     ) -> Result<(ResourceVersion, Option<String>), LiveError> {
-        let mut body = self.send(request, class, deadline).await??.into_body();
-        let malformed = |error: &dyn std::fmt::Display| LiveError::Malformed(error.to_string());
+        let mut body = self.send(request, RequestClass::List, deadline).await??.into_body();
         let mut splitter = ListSplitter::new(self.limits.clone());
         let mut broken = None;
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
-            let mut item = |item| match item {
-                Ok(object) => add(object),
-                Err(error) => broken = Some(malformed(&error)),
+            let mut item = |item: Result<RawObject, _>| match item.map_err(malformed) {
+                Ok(object) => match target.check_object(&object) {
+                    Ok(()) => add(object),
+                    Err(wrong) => broken = Some(malformed(wrong)),
+                },
+                Err(error) => broken = Some(error),
             };
-            splitter.push_and_scan(&data, &mut item).map_err(|error| malformed(&error))?;
+            splitter.push_and_scan(&data, &mut item).map_err(malformed)?;
         }
-        let meta = match splitter.finish().map_err(|error| malformed(&error))? {
+        let meta = match splitter.finish().map_err(malformed)? {
             ListBody::List(meta) => meta,
             ListBody::Status(status) => return Err(RefusalError::of(status.code, Some(&status)).into()),
             _ => return Err(LiveError::Malformed("it is no list".to_owned())),
         };
+        target.check_list(&meta).map_err(malformed)?;
         match broken {
             Some(error) => Err(error),
             None => revision_of(meta),
@@ -176,6 +177,10 @@ impl Collect for Vec<RawObject> {
 const PAGE: u32 = 500;
 const REFUSAL_BYTES: usize = 64 << 10;
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
+
+fn malformed(error: impl std::fmt::Display) -> LiveError {
+    LiveError::Malformed(error.to_string())
+}
 
 fn revision_of(meta: ListMeta) -> Result<(ResourceVersion, Option<String>), LiveError> {
     if meta.resource_version.is_zero() {

@@ -19,7 +19,7 @@ use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
 use crate::freshness::{Basis, Freshness, PartBasis};
 use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
-use crate::store::{Closed, Content, Snapshot};
+use crate::store::{Closed, Content, Index, Snapshot};
 
 /// What a bounded read found.
 #[derive(Clone, Debug)]
@@ -204,6 +204,7 @@ impl Shared {
     async fn list_live(&self, deadline: Instant) -> Result<Snapshot, LiveError> {
         let sent_at = Instant::now();
         let mut content = Content::unsynced();
+        content.indexes = self.store.peek().indexes.iter().map(Index::emptied).collect();
         let mut lists = Vec::with_capacity(self.links.len());
         for link in &self.links {
             lists.push(async move {

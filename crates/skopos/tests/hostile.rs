@@ -425,20 +425,24 @@ async fn damaged_events_never_move_the_content_silently() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_list_of_another_kind_is_refused() {
+/// Lists that are none of config maps, each with what is said of it.
+fn of_another_kind() -> [(Value, &'static str); 3] {
     let mut secret = item("other");
     secret["kind"] = "Secret".into();
     let mut secrets = list_of(&[item("other")]);
     secrets["kind"] = "SecretList".into();
     let mut beta = list_of(&[]);
     beta["apiVersion"] = "v1beta1".into();
-    let cases = [
+    [
         (list_of(&[secret]), "asked for v1 ConfigMap, got Secret"),
         (secrets, "asked for v1 ConfigMapList, got v1 SecretList"),
         (beta, "asked for v1 ConfigMapList, got v1beta1 ConfigMapList"),
-    ];
-    for (list, reason) in cases {
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_another_kind_is_refused() {
+    for (list, reason) in of_another_kind() {
         let world = world_with(TestServer::builder(), listing(quiet())).await;
         let fault = world.server.faults().inject(answer(list)).on(Match::list());
         let maps = config_maps(&world.factory);
@@ -450,6 +454,49 @@ async fn a_list_of_another_kind_is_refused() {
         maps.wait_synced(PLENTY).await.unwrap();
         assert_eq!(maps.snapshot().len(), 0);
     }
+}
+
+/// A live read is asked for when something is wrong, so it must not be more trusting than the list/watch.
+#[tokio::test(start_paused = true)]
+async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
+    let world = world().await;
+    let maps = config_maps(&world.factory);
+    maps.wait_synced(secs(5)).await.unwrap();
+    for (list, reason) in of_another_kind() {
+        let fault = world.server.faults().inject(answer(list)).on(Match::list());
+        let error = maps.read(secs(0), secs(5)).await.unwrap_err();
+        assert!(error.to_string().contains(reason), "{error}");
+        maps.audit(secs(5)).await.unwrap_err();
+        fault.heal();
+    }
+    let mut secret = item("one");
+    secret["kind"] = "Secret".into();
+    let _fault = world.server.faults().inject(answer(secret)).on(Match::get());
+    let _no_probes = world.server.faults().inject(Fault::status(500, 0)).on(Match::list());
+    let key = ObjectKey::namespaced("a", "one");
+    let error = maps.read_one(&key, secs(0), secs(5)).await.unwrap_err();
+    assert!(error.to_string().contains("asked for v1 ConfigMap, got Secret"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_different_revisions_are_no_live_snapshot() {
+    let world = world().await;
+    world.create("a", "real", "1");
+    let maps = config_maps(&world.factory);
+    maps.wait_synced(secs(5)).await.unwrap();
+    let faults = world.server.faults();
+    let page = |name: &str, revision: &str, next: Option<&str>| {
+        let mut list = list_of(&[item(name)]);
+        list["metadata"] = json!({"resourceVersion": revision, "continue": next.unwrap_or_default()});
+        answer(list)
+    };
+    let paged = || Match::list().query("limit", "500");
+    let _first = faults.inject(page("one", "8", Some("more"))).on(paged().query("continue", ""));
+    let second = faults.inject(page("two", "9", None)).on(paged().query("continue", "more"));
+    let _no_probes = faults.inject(Fault::status(500, 0)).on(Match::list().query("limit", "1"));
+    let read = maps.read(secs(0), secs(5)).await.unwrap();
+    let names: Vec<String> = read.snapshot.iter().map(|object| object.key().to_string()).collect();
+    assert_eq!((names, second.hits()), (vec!["a/real".to_owned()], 1));
 }
 
 #[tokio::test(start_paused = true)]

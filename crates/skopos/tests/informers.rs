@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use skopos::{
-    BuildError, Event, Freshness, HandlerOptions, Informer, InformerOptions, ObjectKey, Source, StaleReason,
-    Transform, sync_handler,
+    BuildError, Event, Freshness, HandlerOptions, Indexer, Informer, InformerOptions, ObjectKey, Source,
+    StaleReason, Transform, sync_handler,
 };
 use skopos_testserver::{Connections, Direction, Fault, Match, TestServer};
 use support::*;
@@ -180,7 +180,8 @@ async fn an_age_is_proven_by_probes() {
 async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     let world = world().await;
     world.create("a", "one", "1");
-    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    let options = InformerOptions::all().indexer(Indexer::by_label("value"));
+    let maps = world.factory.informer::<ConfigMap>(options).unwrap();
     maps.wait_synced(secs(5)).await.unwrap();
     let read = maps.read(secs(30), secs(1)).await.unwrap();
     assert_eq!(read.source, Source::Cache);
@@ -203,6 +204,7 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     let read = maps.read(secs(1), secs(3)).await.unwrap();
     assert_eq!(read.source, Source::Live);
     assert_eq!(read.snapshot.iter().next().unwrap().label("value"), Some("2"));
+    assert_eq!(read.snapshot.by_index("label:value", "2").unwrap().count(), 1, "indexes are there, too");
     assert!(read.freshness().is_within(secs(1)));
     let one = maps.read_one(&ObjectKey::namespaced("a", "one"), secs(1), secs(3)).await.unwrap();
     assert_eq!((one.source, one.object.unwrap().label("value")), (Source::Live, Some("2")));

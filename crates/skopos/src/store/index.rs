@@ -120,6 +120,11 @@ impl Index {
         index
     }
 
+    /// The same index of nothing.
+    pub(crate) fn emptied(&self) -> Self {
+        Self { indexer: self.indexer.clone(), buckets: Tree::new() }
+    }
+
     pub(crate) fn name(&self) -> &str {
         self.indexer.name()
     }

@@ -26,6 +26,7 @@ pub(crate) mod tree;
 mod writer;
 
 pub use digest::Digest;
+pub(crate) use index::Index;
 pub use index::{Indexer, UnknownIndex};
 pub use reader::Store;
 pub use snapshot::{Objects, Page, Snapshot};
