@@ -15,6 +15,7 @@ use futures::{Stream, StreamExt, stream};
 use kube_runtime::reflector::{self, Lookup};
 use kube_runtime::watcher;
 use serde::de::DeserializeOwned;
+use skopos_wire::ObjectKey;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
@@ -43,7 +44,8 @@ where
     ///
     /// Give it to [`kube_runtime::reflector()`] and on to a `Controller` (`Controller::for_stream`, behind kube-runtime's feature
     /// `unstable-runtime-stream-control`) or to [`kube_runtime::controller::applier`], which is stable; see the examples.
-    /// Objects that do not fit `K` come as an error each; the stream goes on. It ends when the factory is shut down.
+    /// A state of an object that does not fit `K` comes as an error, and the stream goes on; if the state before did fit, that
+    /// is taken back by a `Delete`, so that nobody takes it for the present one. It ends when the factory is shut down.
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -64,12 +66,13 @@ where
             handler: RemoveOnDrop(handler),
             phase: Phase::Begin,
             ready: VecDeque::new(),
-            deleted: Vec::new(),
+            withdrawn: Vec::new(),
         };
         Ok(stream::unfold(watch, |mut watch| async move { Some((watch.next().await?, watch)) }))
     }
 
-    /// A kube-runtime store of a type that is known when compiling.
+    /// A kube-runtime store of a type that is known when compiling. An object whose newest state does not fit `K` is not in
+    /// it, and the log says so.
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -81,7 +84,7 @@ where
         self.kube_store_with(K::DynamicType::default())
     }
 
-    /// A kube-runtime store of a dynamic type.
+    /// A kube-runtime store of a dynamic type; else as [`Informer::kube_store`].
     ///
     /// # Errors
     /// If the factory was shut down.
@@ -125,8 +128,8 @@ struct Watch<K> {
     handler: RemoveOnDrop,
     phase: Phase,
     ready: VecDeque<watcher::Result<watcher::Event<K>>>,
-    /// What was deleted before the first list was through: kube-runtime has no word for it.
-    deleted: Vec<Object<K>>,
+    /// What was given, and is not so any more, before the first list was through: kube-runtime has no word for it.
+    withdrawn: Vec<(ObjectKey, K)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -149,43 +152,54 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
                 }
                 Phase::Listing => tokio::select! {
                     biased;
-                    event = self.events.recv() => self.listed(event?),
+                    event = self.events.recv() => self.take(&event?),
                     // All that was there is in the channel before the handler is synced, and was taken out of it above.
                     synced = self.handler.0.synced() => {
                         synced.ok()?;
                         self.phase = Phase::Watching;
                         self.ready.push_back(Ok(watcher::Event::InitDone));
-                        let deleted = std::mem::take(&mut self.deleted);
-                        self.ready.extend(deleted.iter().map(|object| decoded(object, watcher::Event::Delete)));
+                        let withdrawn = self.withdrawn.drain(..);
+                        self.ready.extend(withdrawn.map(|(_, object)| Ok(watcher::Event::Delete(object))));
                     }
                 },
                 Phase::Watching => {
                     let event = self.events.recv().await?;
-                    return Some(match &event {
-                        Event::Deleted { object, .. } => decoded(object, watcher::Event::Delete),
-                        other => decoded(other.object(), watcher::Event::Apply),
-                    });
+                    self.take(&event);
                 }
             }
         }
     }
 
-    fn listed(&mut self, event: Event<K>) {
-        match event {
-            Event::Deleted { object, .. } => self.deleted.push(object),
-            other => {
-                let object = other.object();
-                self.deleted.retain(|deleted| deleted.key() != object.key());
-                self.ready.push_back(decoded(object, watcher::Event::InitApply));
+    /// What is given of a key is its newest state or nothing: a state that does not fit takes back the one before.
+    fn take(&mut self, event: &Event<K>) {
+        let (newest, passed) = match event {
+            Event::Added { object, .. } => (Some(object.decode()), None),
+            Event::Updated { old, new, .. } => (Some(new.decode()), Some(old)),
+            Event::Deleted { old, .. } => (None, Some(old)),
+        };
+        let error = match newest {
+            Some(Ok(object)) => {
+                self.withdrawn.retain(|(key, _)| key != event.key());
+                return self.ready.push_back(Ok(match self.phase {
+                    Phase::Watching => watcher::Event::Apply(object),
+                    _ => watcher::Event::InitApply(object),
+                }));
+            }
+            Some(Err(error)) => Some(error),
+            None => None,
+        };
+        // It was given if it fits; a deletion tells the final state, if that does.
+        if let Some(Ok(given)) = passed.map(Object::decode) {
+            let last = match event {
+                Event::Deleted { object, .. } => object.decode().unwrap_or(given),
+                _ => given,
+            };
+            match self.phase {
+                Phase::Watching => self.ready.push_back(Ok(watcher::Event::Delete(last))),
+                _ => self.withdrawn.push((event.key().clone(), last)),
             }
         }
+        let error = error.map(|error| watcher::Error::WatchFailed(kube::Error::Service(Box::new(error))));
+        self.ready.extend(error.map(Err));
     }
-}
-
-fn decoded<K: DeserializeOwned>(
-    object: &Object<K>,
-    event: fn(K) -> watcher::Event<K>,
-) -> watcher::Result<watcher::Event<K>> {
-    let decoded = object.decode().map(event);
-    decoded.map_err(|error| watcher::Error::WatchFailed(kube::Error::Service(Box::new(error))))
 }

@@ -3,7 +3,7 @@ use std::fmt;
 use kube::core::DynamicObject;
 use skopos_wire::ObjectKey;
 
-use crate::object::Object;
+use crate::object::{Entry, Object};
 
 /// What a handler is told about one object.
 ///
@@ -34,6 +34,8 @@ pub enum Event<K = DynamicObject> {
     Deleted {
         /// Its final state with the RV of the deletion, if that is known, and otherwise the last known state.
         object: Object<K>,
+        /// The object as it was handed to this handler the last time: the same as `object` if its final state is not known.
+        old: Object<K>,
         /// Whether `object` is the final state. If not, the deletion was found out afterwards, and the object may have
         /// changed before it.
         final_state_known: bool,
@@ -85,10 +87,18 @@ impl<K> Event<K> {
         match self {
             Event::Added { object, initial, flags } => Event::Added { object: object.cast(), initial, flags },
             Event::Updated { old, new, flags } => Event::Updated { old: old.cast(), new: new.cast(), flags },
-            Event::Deleted { object, final_state_known, flags } => {
-                Event::Deleted { object: object.cast(), final_state_known, flags }
+            Event::Deleted { object, old, final_state_known, flags } => {
+                Event::Deleted { object: object.cast(), old: old.cast(), final_state_known, flags }
             }
         }
+    }
+}
+
+impl Event {
+    /// A deletion of which no more is known than the last state.
+    pub(crate) fn deleted(last: Entry, flags: EventFlags) -> Self {
+        let object: Object = last.into();
+        Event::Deleted { old: object.clone(), object, final_state_known: false, flags }
     }
 }
 
@@ -102,8 +112,9 @@ impl<K> Clone for Event<K> {
             Event::Updated { old, new, flags } => {
                 Event::Updated { old: old.clone(), new: new.clone(), flags: *flags }
             }
-            Event::Deleted { object, final_state_known, flags } => Event::Deleted {
+            Event::Deleted { object, old, final_state_known, flags } => Event::Deleted {
                 object: object.clone(),
+                old: old.clone(),
                 final_state_known: *final_state_known,
                 flags: *flags,
             },

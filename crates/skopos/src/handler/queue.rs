@@ -313,8 +313,7 @@ fn push_change(
         (Some(old), Some(new)) if old.uid() == new.uid() => events.push_back(updated(old, new, flags)),
         _ => {
             // The final state is not kept: whoever falls behind learns that the object is gone.
-            let deleted =
-                old.map(|old| Event::Deleted { object: old.clone().into(), final_state_known: false, flags });
+            let deleted = old.map(|old| Event::deleted(old.clone(), flags));
             // An object that took the place of another one is known to be new.
             let initial = initial && old.is_none();
             let added = new.map(|new| Event::Added { object: new.clone().into(), initial, flags });

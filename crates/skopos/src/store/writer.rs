@@ -205,7 +205,7 @@ impl Batch<'_> {
             stats.replaced_uids += 1;
             stats.deleted += 1;
             stats.added += 1;
-            events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
+            events.push(Event::deleted(old, flags));
             events.push(Event::Added { object: new.into(), initial: false, flags });
         }
     }
@@ -232,8 +232,12 @@ impl Batch<'_> {
         if let Some(journal) = journal {
             journal.changed(Record::deleted(old.clone(), last.clone(), at));
         }
-        let final_state_known = last.is_some();
-        events.push(Event::Deleted { object: last.unwrap_or(old).into(), final_state_known, flags });
+        events.push(match last {
+            Some(last) => {
+                Event::Deleted { object: last.into(), old: old.into(), final_state_known: true, flags }
+            }
+            None => Event::deleted(old, flags),
+        });
     }
 
     fn forget(&mut self, key: &ObjectKey) {
@@ -248,7 +252,7 @@ impl Batch<'_> {
             journal.changed(Record::deleted(old.clone(), None, self.to.clone()));
         }
         let flags = flags_for(false, key, self.behind);
-        events.push(Event::Deleted { object: old.into(), final_state_known: false, flags });
+        events.push(Event::deleted(old, flags));
     }
 }
 
