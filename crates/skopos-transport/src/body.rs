@@ -19,7 +19,7 @@ use crate::{
     error::{Death, TransportError},
     hub::Lease,
     options::Deadlines,
-    patience::PatientSleep,
+    patience::{NEVER, PatientSleep},
     transport::Owner,
     vitals::explain,
 };
@@ -213,7 +213,7 @@ impl Progress {
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
-            self.timer.reset(now + self.left);
+            self.timer.reset(now + NEVER.min(self.left));
         }
         Pin::new(&mut self.timer).poll(cx)
     }

@@ -2,9 +2,10 @@
 
 use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
-use crate::{class::RequestClass, error::ConfigError, guard::AddressGuard};
+use crate::{class::RequestClass, error::ConfigError, guard::AddressGuard, patience::NEVER};
 
-/// How a [`Transport`](crate::Transport) behaves. The defaults keep the detection bounds that the project promises.
+/// How a [`Transport`](crate::Transport) behaves. The defaults keep the detection bounds that the project promises. Where a
+/// time has no use, [`Duration::MAX`] says "never".
 #[derive(Clone, Debug)]
 pub struct TransportOptions {
     /// Bound of one dial: name resolution, TCP, TLS and the server's first SETTINGS together. Also the longest time that a
@@ -95,6 +96,22 @@ impl TransportOptions {
         not_zero("max_streams", self.max_streams == 0)?;
         not_zero("backoff.first", self.backoff.first.is_zero())?;
         not_zero("backoff.later", self.backoff.later.is_zero())
+    }
+
+    /// With times that can be added to one of a clock.
+    pub(crate) fn within_clocks(mut self) -> Self {
+        for time in [
+            &mut self.connect_timeout,
+            &mut self.ping_interval,
+            &mut self.ping_timeout,
+            &mut self.max_connection_age,
+            &mut self.backoff.first,
+            &mut self.backoff.first_for,
+            &mut self.backoff.later,
+        ] {
+            *time = NEVER.min(*time);
+        }
+        self
     }
 }
 

@@ -20,6 +20,9 @@ use tokio::time::{Instant, Sleep};
 /// What every deadline is extended by, so that bytes that have come are read before the deadline counts.
 pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 
+/// Longer than anybody waits: 30 years. `Duration::MAX` is a way to say that, and no clock goes that far.
+pub(crate) const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// Lag below this is normal.
 const TOLERATED_LAG: Duration = Duration::from_secs(1);
 
@@ -31,7 +34,8 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn sleep(&self, duration: Duration) -> PatientSleep {
-        self.sleep_until(Instant::now() + duration)
+        let now = Instant::now();
+        self.sleep_until(now.checked_add(duration).unwrap_or_else(|| now + NEVER))
     }
 
     pub(crate) fn sleep_until(&self, deadline: Instant) -> PatientSleep {

@@ -65,6 +65,7 @@ impl Transport {
     /// When URL, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
     /// first request runs it, and its failure is that request's [`Death::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
+        let options = options.within_clocks();
         let dialer = Arc::new(TcpDialer::from_config(&config, &options)?);
         Self::with_dialer(config, options, Arc::new(SharedTcpDialer(dialer)))
     }
@@ -80,6 +81,7 @@ impl Transport {
         dialer: Arc<dyn Dialer>,
     ) -> Result<Self, ConfigError> {
         options.validate()?;
+        let options = options.within_clocks();
         let url = &config.cluster_url;
         if url.authority().is_none() || url.scheme().is_none() {
             return Err(ConfigError::Url { url: url.to_string(), reason: "needs scheme and host" });
@@ -262,7 +264,8 @@ impl<'a> Call<'a> {
         let class = options.class.or_else(|| request.extensions_mut().remove());
         let class = class.unwrap_or_else(|| RequestClass::infer(request.method(), request.uri()));
         let encoding_asked = prepare(request, class);
-        let until = options.deadline.map(|after| (Instant::now() + after, after));
+        let now = Instant::now();
+        let until = options.deadline.and_then(|after| Some((now.checked_add(after)?, after)));
         Call { owner, hub, gate, class, options, encoding_asked, until }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bench::{Bench, Mode, READ, WATCH, ask, get, next, text};
 use futures::future::join_all;
-use skopos_transport::{ConnectionId, Death, Protocol, RequestOptions, TransportOptions};
+use skopos_transport::{ConnectionId, Deadlines, Death, Protocol, RequestOptions, TransportOptions};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -505,4 +505,28 @@ async fn a_wake_does_not_wait_for_the_backoff_or_a_dial_that_is_stuck() {
         let answered = waiting.join_next().await.unwrap().unwrap().unwrap();
         assert!(answered - woken < Duration::from_millis(100), "{mode:?}: {:?}", answered - woken);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_time_there_is_may_be_given_everywhere() {
+    const MAX: Duration = Duration::MAX;
+    let mut options = TransportOptions {
+        connect_timeout: MAX,
+        ping_interval: MAX,
+        ping_timeout: MAX,
+        max_connection_age: MAX,
+        idle_timeout: MAX,
+        credential_refresh_interval: MAX,
+        tls_refresh_interval: MAX,
+        ..Bench::options()
+    };
+    options.deadlines.read = Deadlines { headers: Some(MAX), progress: Some(MAX), body: Some(MAX) };
+    let bench = Bench::new();
+    let transport = bench.transport_with(options);
+    let mut request = get(READ);
+    request.extensions_mut().insert(RequestOptions { deadline: Some(MAX), ..RequestOptions::default() });
+    let response = transport.send(request).await.unwrap();
+    assert_eq!(text(response).await.unwrap(), READ);
+    transport.connected(MAX).await.unwrap();
+    assert!(transport.shutdown(MAX).await);
 }

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::audit::audit_and_heal;
 use crate::checkpoint::Identity;
+use crate::deadline;
 use crate::error::{BuildError, NotSynced, Unsynced};
 use crate::freshness::{Basis, Common, FreshnessCell, SLEEP_WORTH_TELLING};
 use crate::informer::{Informer, Running, Shared};
@@ -240,7 +241,7 @@ impl InformerFactory {
     /// until that is so, at most for `limit`; returns whether it is. There are no new informers afterwards.
     pub async fn freeze(&self, limit: Duration) -> bool {
         self.core.close();
-        timeout_at(Instant::now() + limit, self.core.tasks.wait()).await.is_ok()
+        timeout_at(deadline::after(limit), self.core.tasks.wait()).await.is_ok()
     }
 
     /// Ends all informers, handlers, probes and connections, and waits until nothing is left of them, but at most for
@@ -250,7 +251,7 @@ impl InformerFactory {
     /// Not to be called from inside a handler: it would wait for itself, until the limit.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let begun = Instant::now();
-        let deadline = begun + limit;
+        let deadline = deadline::from(begun, limit);
         self.core.close();
         let gone = timeout_at(deadline, self.core.tasks.wait()).await.is_ok();
         let disconnected = match self.core.options.keep_transport {
@@ -377,7 +378,7 @@ impl FactoryCore {
             transform: options.transform,
             stop,
             audits: Mutex::default(),
-            next_audit: Mutex::new(audit_in.map(|wait| Instant::now() + wait)),
+            next_audit: Mutex::new(audit_in.map(deadline::after)),
             auditing: tokio::sync::Mutex::new(()),
         }
     }
@@ -509,7 +510,7 @@ impl FactoryCore {
                 let audit = async {
                     // Each is a list of everything: not many at once.
                     let _permit = informer.factory.audits.acquire().await;
-                    audit_and_heal(informer, Instant::now() + informer.factory.options.audit_timeout).await
+                    audit_and_heal(informer, deadline::after(informer.factory.options.audit_timeout)).await
                 };
                 stop.run_until_cancelled(audit).await;
             });

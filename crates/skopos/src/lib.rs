@@ -10,6 +10,7 @@ mod adapters;
 mod audit;
 pub mod checkpoint;
 mod condition;
+mod deadline;
 mod error;
 mod factory;
 mod freshness;

@@ -15,6 +15,7 @@ use skopos_reflect::Target;
 use skopos_wire::{FieldSelector, ObjectKey, RawObject, ResourceVersion};
 use tokio::time::{Instant, timeout_at};
 
+use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
 use crate::freshness::{Basis, Freshness, PartBasis};
 use crate::informer::{Informer, Shared};
@@ -72,7 +73,7 @@ impl<K> Informer<K> {
         limit: Duration,
     ) -> Result<Snapshot<K>, WaitError> {
         let begun = Instant::now();
-        self.shared.reach(revision, begun + limit, begun).await?;
+        self.shared.reach(revision, deadline::from(begun, limit), begun).await?;
         Ok(self.snapshot())
     }
 
@@ -83,7 +84,7 @@ impl<K> Informer<K> {
     /// When neither could be had in time, with the reason of both; at once when the factory is shut down.
     pub async fn read(&self, max_age: Duration, limit: Duration) -> Result<Read<K>, ReadError> {
         let begun = Instant::now();
-        let deadline = begun + limit;
+        let deadline = deadline::from(begun, limit);
         if self.shared.is_closed() {
             return Err(Closed.into());
         }
@@ -110,7 +111,7 @@ impl<K> Informer<K> {
         limit: Duration,
     ) -> Result<ReadOne<K>, ReadOneError> {
         let begun = Instant::now();
-        let deadline = begun + limit;
+        let deadline = deadline::from(begun, limit);
         let Some(link) = self.shared.link_of(key) else {
             return Err(ReadOneError::OutOfScope { key: key.clone() });
         };

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::{
     Condition, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerOptions, InitialList,
-    WaitError, sync_handler,
+    ObjectKey, WaitError, sync_handler,
 };
 use skopos_testserver::{Fault, How, Match, RequestRecord, TestServer};
 use support::*;
@@ -447,4 +447,28 @@ async fn a_condition_is_waited_for_and_no_longer_than_said() {
     let (ended, _) = tokio::join!(maps.wait_until(has("3"), std::time::Duration::MAX), shutdown);
     assert!(matches!(ended, Err(WaitError::Closed(_))));
     assert_eq!(begun.elapsed().as_secs(), 5);
+}
+
+/// Whoever wants no deadline says so, and nothing breaks of it.
+#[tokio::test(start_paused = true)]
+async fn the_longest_time_there_is_may_be_given_everywhere() {
+    const MAX: std::time::Duration = std::time::Duration::MAX;
+    let options = FactoryOptions { audit_interval: Some(MAX), audit_timeout: MAX, ..quiet() };
+    let world = world_with(TestServer::builder(), options).await;
+    let revision = world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).expect("an informer");
+    maps.wait_synced(MAX).await.expect("synced");
+    maps.wait_for(&revision.into(), MAX).await.expect("there");
+    maps.read(secs(0), MAX).await.expect("read");
+    maps.read_one(&ObjectKey::namespaced("a", "one"), secs(0), MAX).await.expect("read");
+    assert!(maps.audit(MAX).await.expect("audited").is_clean());
+    let mut options = HandlerOptions::named("counts");
+    options.resync = Some(MAX);
+    let (seen, mut events) = tokio::sync::mpsc::channel(8);
+    let handler = sync_handler(move |_: Event<ConfigMap>| _ = seen.try_send(()));
+    let handler = maps.add_handler(handler, options).expect("a handler");
+    handler.synced().await.expect("synced");
+    assert!(events.recv().await.is_some());
+    assert!(world.factory.freeze(MAX).await);
+    assert!(world.factory.shutdown(MAX).await.complete);
 }

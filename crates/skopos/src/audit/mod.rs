@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::compare::Comparison;
 pub use self::compare::{Difference, DifferenceKind};
+use crate::deadline;
 use crate::error::AuditError;
 use crate::informer::{Informer, Shared};
 use crate::live::Collect;
@@ -73,7 +74,7 @@ impl<K> Informer<K> {
     /// # Errors
     /// When the comparison could not be made; nothing is known of the content then.
     pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
-        let audit = audit_and_heal(&self.shared, Instant::now() + limit);
+        let audit = audit_and_heal(&self.shared, deadline::after(limit));
         self.shared.stop.run_until_cancelled(audit).await.unwrap_or(Err(Closed.into()))
     }
 }

@@ -16,6 +16,7 @@ use super::event::Event;
 use super::handle::{HandlerStats, PoisonedEvent, Shared};
 use super::options::HandlerOptions;
 use super::queue::{Taken, Walk};
+use crate::deadline;
 use crate::sync::{Mutex, sleep, sleep_until, timeout};
 
 pub(super) struct Runner<K, H> {
@@ -32,7 +33,7 @@ struct Stopped;
 
 impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
     pub(super) fn new(handler: H, options: HandlerOptions, shared: Arc<Shared>) -> Self {
-        let next_resync = options.resync.map(|period| Instant::now() + period);
+        let next_resync = options.resync.map(deadline::after);
         Self { handler, options, shared, walk: None, next_resync, kind: PhantomData }
     }
 
@@ -94,7 +95,7 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
         if self.shared.store.resync(&self.shared.queue) {
             self.shared.tally.edit(|stats| stats.resyncs += 1);
         }
-        self.next_resync = Some(now + period);
+        self.next_resync = Some(deadline::from(now, period));
     }
 
     async fn deliver(&self, event: Event) -> Result<(), Stopped> {
