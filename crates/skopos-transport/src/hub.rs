@@ -228,8 +228,14 @@ impl Hub {
 
     /// Why there is no connection after all that waiting.
     pub(crate) fn no_connection(&self, after: Duration) -> Death {
-        let last = self.trouble();
-        last.map_or(Death::ConnectTimeout { after, stage: "waiting for a dial" }, |last| (*last).clone())
+        if let Some(last) = self.trouble() {
+            return (*last).clone();
+        }
+        let stage = match self.state.lock().pool.is_refused() {
+            true => "waiting for the server to allow a stream",
+            false => "waiting for a dial",
+        };
+        Death::ConnectTimeout { after, stage }
     }
 
     /// How the last dial failed, if none has succeeded since.

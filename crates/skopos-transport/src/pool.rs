@@ -79,6 +79,9 @@ pub(crate) struct Member<C> {
 /// Dials at once towards a server that is well and speaks HTTP/1.1, where every request needs its own connection.
 const PARALLEL_DIALS_HTTP1: usize = 8;
 
+/// A connection on which the server allows no stream is replaced after this time: another server may answer.
+const NO_STREAMS: Duration = Duration::from_secs(5);
+
 impl<C> Pool<C> {
     pub(crate) fn new(options: &TransportOptions) -> Self {
         Self {
@@ -116,6 +119,11 @@ impl<C> Pool<C> {
         if settling {
             return Pick::Wait;
         }
+        // An overloaded server may allow nothing: more connections would be more load, and no more use.
+        let refused = |m: &Member<C>| m.side == side && Some(m.id) != avoid && m.allows_nothing();
+        if self.members.iter().any(refused) {
+            return Pick::Wait;
+        }
         let dialing = self.dialing[side as usize];
         if dialing > 0 && !(healthy && dialing < self.useful_dials()) {
             return Pick::Wait;
@@ -150,6 +158,11 @@ impl<C> Pool<C> {
 
     pub(crate) fn members(&self) -> &[Member<C>] {
         &self.members
+    }
+
+    /// Whether a server allows no request at all on a connection.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.members.iter().any(Member::allows_nothing)
     }
 
     /// Whether many requests share a connection, as far as known.
@@ -198,6 +211,7 @@ impl<C> Pool<C> {
                     Protocol::Http2 => self.idle_timeout,
                     Protocol::Http1 => self.idle_timeout_http1,
                 };
+                let idle = if m.allows_nothing() { NO_STREAMS } else { idle };
                 now >= m.retires_at || (m.open == 0 && now.duration_since(m.idle_since) >= idle)
             })
             .map(|m| m.id)
@@ -222,6 +236,10 @@ impl<C> Pool<C> {
 impl<C> Member<C> {
     fn has_room(&self) -> bool {
         self.retired.is_none() && self.settled && self.open < self.limit
+    }
+
+    fn allows_nothing(&self) -> bool {
+        self.retired.is_none() && self.limit == 0 && self.open == 0
     }
 
     fn is_settling(&self) -> bool {
@@ -293,6 +311,26 @@ mod tests {
         t.pool.set_limit(first, 1);
         t.pool.release(first, t.now);
         assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_allows_no_streams_is_waited_for_and_then_replaced() {
+        let mut t = Fixture::new(TransportOptions::default());
+        let first = t.add(Side::Watch, Protocol::Http2, 0);
+        assert_eq!(t.pick(Side::Watch), Pick::Wait);
+        assert_eq!(t.pick(Side::Other), Pick::Dial, "the other side is not concerned");
+        t.pool.set_limit(first, 1);
+        assert_eq!(t.pick(Side::Watch), Pick::Use(first));
+        // What is open on it may last: whoever comes then is not to wait for its end.
+        t.pool.set_limit(first, 0);
+        assert_eq!(t.pick(Side::Watch), Pick::Dial);
+        t.pool.dial_over(Side::Watch);
+        t.pool.release(first, t.now);
+        assert_eq!(t.pick(Side::Watch), Pick::Wait);
+        assert_eq!(t.pool.outdated(t.now), []);
+        assert_eq!(t.pool.outdated(t.now + NO_STREAMS), [first]);
+        t.pool.retire(first, Arc::new(Death::Outdated));
+        assert_eq!(t.pick(Side::Watch), Pick::Dial);
     }
 
     #[tokio::test(start_paused = true)]

@@ -530,3 +530,14 @@ async fn the_longest_time_there_is_may_be_given_everywhere() {
     transport.connected(MAX).await.unwrap();
     assert!(transport.shutdown(MAX).await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_allows_no_streams_is_not_dialed_again_and_again() {
+    let bench = Bench::with_max_streams(0);
+    let transport = bench.transport();
+    let answers = join_all((0..100).map(|_| ask(&transport, READ))).await;
+    for error in answers.into_iter().map(Result::unwrap_err) {
+        assert!(error.to_string().contains("for the server to allow a stream"), "{error}");
+    }
+    assert!(bench.pipes().len() <= 3, "{} connections in 10 s", bench.pipes().len());
+}
