@@ -20,7 +20,7 @@ use crate::checkpoint::Identity;
 use crate::deadline;
 use crate::error::{BuildError, NotSynced, Unsynced};
 use crate::freshness::{Basis, Common, FreshnessCell, SLEEP_WORTH_TELLING};
-use crate::informer::{Informer, Running, Shared};
+use crate::informer::{Informer, NextAudit, Running, Shared};
 use crate::link::{self, Link, LinkParts};
 use crate::live::Live;
 use crate::options::{FactoryOptions, InformerOptions, ResourceId, Scope, SharingKey};
@@ -366,6 +366,10 @@ impl FactoryCore {
         });
         let audit_in =
             self.options.audit_interval.map(|interval| interval.mul_f64(0.8 + registry.random.f64() / 5.0));
+        // What is restored is compared with the server as soon as it can be, also if audits are made on demand only.
+        let confirms = restored.is_some();
+        let audit_in = if confirms { Some(Duration::ZERO) } else { audit_in };
+        let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms };
         Shared {
             factory: self.clone(),
             resource,
@@ -378,7 +382,7 @@ impl FactoryCore {
             transform: options.transform,
             stop,
             audits: Mutex::default(),
-            next_audit: Mutex::new(audit_in.map(deadline::after)),
+            next_audit: Mutex::new(next_audit),
             auditing: tokio::sync::Mutex::new(()),
         }
     }
@@ -466,6 +470,11 @@ const GRACE: Duration = Duration::from_millis(500);
 
 const AUDITS_AT_ONCE: usize = 2;
 
+/// How long after an attempt to confirm a checkpoint the next one is made.
+const CONFIRM_AGAIN: Duration = Duration::from_secs(10);
+/// A checkpoint that so many audits could not confirm is replaced by a list.
+const CONFIRMATIONS: u64 = 3;
+
 /// Once a second: has the machine slept, whose audit is due, what has gone.
 async fn keep_house(factory: Weak<FactoryCore>, stop: CancellationToken) {
     while stop.run_until_cancelled(sleep(Duration::from_secs(1))).await.is_some() {
@@ -493,10 +502,19 @@ impl FactoryCore {
     fn begin_audits(&self) {
         let now = Instant::now();
         for informer in self.informers() {
-            // Taken, it is not due before it is done: what waits for a server cannot pile up.
-            let due = informer.next_audit.lock().take_if(|due| *due <= now).is_some();
-            if !due {
-                continue;
+            let restored = informer.is_restored();
+            {
+                let mut next = informer.next_audit.lock();
+                if next.confirms && !restored {
+                    // A list has done it.
+                    *next = self.next_audit(&informer);
+                }
+                // What a checkpoint said waits until its RV was accepted.
+                if next.at.is_none_or(|due| due > now) || (restored && !informer.is_watching()) {
+                    continue;
+                }
+                // It is not due before it is done: what waits for a server cannot pile up.
+                next.at = None;
             }
             let done = AuditDone(informer.clone());
             if informer.is_failing() {
@@ -513,14 +531,23 @@ impl FactoryCore {
                     audit_and_heal(informer, deadline::after(informer.factory.options.audit_timeout)).await
                 };
                 stop.run_until_cancelled(audit).await;
+                let made = {
+                    let audits = informer.audits.lock();
+                    audits.completed + audits.failed
+                };
+                if made.is_multiple_of(CONFIRMATIONS) && informer.is_restored() && informer.is_watching() {
+                    informer.relist();
+                }
             });
         }
     }
 
     /// When an informer is audited next, if it is.
-    fn next_audit(&self) -> Option<Instant> {
-        let wait = self.options.audit_interval?.mul_f64(self.jitter());
-        Instant::now().checked_add(wait)
+    fn next_audit(&self, informer: &Shared) -> NextAudit {
+        let confirms = informer.is_restored();
+        let wait = if confirms { Some(CONFIRM_AGAIN) } else { self.options.audit_interval };
+        let at = wait.and_then(|wait| Instant::now().checked_add(wait.mul_f64(self.jitter())));
+        NextAudit { at, confirms }
     }
 
     fn forget_the_gone(&self) {
@@ -535,7 +562,7 @@ struct AuditDone(Arc<Shared>);
 
 impl Drop for AuditDone {
     fn drop(&mut self) {
-        let next = self.0.factory.next_audit();
+        let next = self.0.factory.next_audit(&self.0);
         *self.0.next_audit.lock() = next;
     }
 }

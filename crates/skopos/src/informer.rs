@@ -53,10 +53,18 @@ pub(crate) struct Shared {
     pub(crate) probes: Subscription,
     pub(crate) stop: CancellationToken,
     pub(crate) audits: Mutex<AuditStats>,
-    /// None while one is under way, too.
-    pub(crate) next_audit: Mutex<Option<Instant>>,
+    pub(crate) next_audit: Mutex<NextAudit>,
     /// One audit at a time.
     pub(crate) auditing: tokio::sync::Mutex<()>,
+}
+
+/// The next audit of an informer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NextAudit {
+    /// When it is due, if it is; not while one is under way.
+    pub(crate) at: Option<Instant>,
+    /// Whether it is to confirm what a checkpoint said.
+    pub(crate) confirms: bool,
 }
 
 impl<K> Informer<K> {
@@ -282,6 +290,17 @@ impl Shared {
 
     pub(crate) fn relist(&self) {
         self.links.iter().for_each(|link| link.handle.relist());
+    }
+
+    /// Whether some of the content is what a checkpoint said, and neither an audit nor a list has agreed.
+    pub(crate) fn is_restored(&self) -> bool {
+        let content = self.store.peek();
+        (0..self.links.len()).any(|part| content.is_restored(part))
+    }
+
+    /// Whether all watches stand.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.freshness().basis().parts.iter().all(|part| part.link.condition.is_watching())
     }
 
     /// Whether a list/watch waits because its last attempt failed.

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
-use crate::freshness::{Basis, Freshness, PartBasis};
+use crate::freshness::{Basis, Freshness};
 use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
 use crate::store::{Closed, Content, Index, Snapshot};
@@ -192,7 +192,7 @@ impl Shared {
         });
         let sent_at = proven.await.ok()??;
         let basis = self.freshness().basis();
-        let whole = basis.parts.iter().all(PartBasis::is_whole);
+        let whole = basis.parts.iter().all(|part| part.is_whole() && part.is_confirmed());
         // Loaded after the revision was reached: it holds all that was committed before the probe was sent. The link's own
         // proof comes a moment later, by way of its task.
         let basis = Basis::of_one_read(self.factory.common.clone(), sent_at);

@@ -14,7 +14,7 @@ use skopos::{
     BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerFactory, InformerOptions,
     StaleReason, sync_handler,
 };
-use skopos_testserver::RequestRecord;
+use skopos_testserver::{Fault, Match, RequestRecord};
 use support::*;
 
 /// A wall clock that was moved by so many seconds since the test began, in a machine that stays up.
@@ -35,11 +35,13 @@ fn written(informer: &Informer<ConfigMap>) -> Checkpoint {
     Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap()
 }
 
-/// How often everything was asked for: by lists that are no probes, and by watches that begin with a list.
-fn whole_lists(world: &World) -> usize {
+/// How often all objects were asked for: by lists that are neither probes nor audits, and by watches that begin with a list.
+fn whole_lists(world: &World, maps: &Informer<ConfigMap>) -> usize {
     let requests = world.server.requests();
     let streamed = |r: &&RequestRecord| r.query_param("sendInitialEvents").as_deref() == Some("true");
-    world.lists("configmaps") + requests.iter().filter(streamed).count()
+    let stats = maps.stats();
+    let audits = stats.audits.completed as usize * stats.links.len();
+    world.lists("configmaps") + requests.iter().filter(streamed).count() - audits
 }
 
 /// A world in which a first run has ended, the checkpoint that it left, and a factory of the next one, an hour later.
@@ -84,7 +86,7 @@ async fn a_restart_goes_on_where_the_last_run_ended() {
     assert_eq!(names, ["a/one", "b/three"]);
     assert!(maps.freshness().is_within(secs(1)), "{}", maps.freshness());
     seen.synced().await.unwrap();
-    assert_eq!((whole_lists(&world), world.requests("watch", "configmaps")), (0, 1));
+    assert_eq!((whole_lists(&world, &maps), world.requests("watch", "configmaps")), (0, 1));
     let told = changes.read(10).unwrap();
     let kinds: Vec<(ChangeKind, bool)> =
         told.changes.iter().map(|change| (change.kind, change.gap)).collect();
@@ -103,7 +105,7 @@ async fn history_that_is_gone_is_told_as_a_gap() {
     let mut changes = maps.store().journal().unwrap().begin().1;
     let mut events = Box::pin(maps.events().unwrap());
     maps.wait_synced(secs(20)).await.unwrap();
-    assert_eq!(whole_lists(&world), 1);
+    assert_eq!(whole_lists(&world, &maps), 1);
     let mut told = Vec::new();
     for _ in 0..4 {
         let event = tokio::time::timeout(PLENTY, events.next()).await.unwrap().unwrap();
@@ -146,7 +148,53 @@ async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
     world.server.resume().await.unwrap();
     maps.wait_synced(PLENTY).await.unwrap();
     assert!(maps.freshness().is_live(), "{}", maps.freshness());
-    assert_eq!(whole_lists(&world), 0);
+    assert_eq!(whole_lists(&world, &maps), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_was_restored_meanwhile_is_found_before_anything_is_called_live() {
+    let (world, _, _) = second_run().await;
+    let first = InformerFactory::new(transport_to(&world.server), options(0));
+    let backup = world.put("a", "one", "3");
+    world.put("a", "one", "4");
+    world.delete("a", "two");
+    world.create("a", "three", "1");
+    let maps: Informer<ConfigMap> = first.informer(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    let checkpoint = written(&maps);
+    first.shutdown(secs(1)).await;
+    // Past the checkpoint again when we are back, with another history.
+    world.server.roll_back(backup).unwrap();
+    for n in 0..10 {
+        world.put("b", "busy", &n.to_string());
+    }
+    let present = ["a/one=3", "a/two=2", "b/busy=9"];
+    let content = |maps: &Informer<ConfigMap>| -> Vec<String> {
+        let value = |object: &skopos::Object<ConfigMap>| object.label("value").unwrap_or_default().to_owned();
+        maps.snapshot().iter().map(|object| format!("{}={}", object.key(), value(&object))).collect()
+    };
+    let second = InformerFactory::new(transport_to(&world.server), options(3600));
+    let maps: Informer<ConfigMap> = second.informer(InformerOptions::all().restored(checkpoint)).unwrap();
+    for _ in 0..300 {
+        if maps.has_synced() || maps.freshness().is_live() {
+            assert_eq!(content(&maps), present);
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    assert!(maps.has_synced() && maps.freshness().is_live(), "{}", maps.freshness());
+    let read = maps.read(secs(1), secs(5)).await.unwrap();
+    assert_eq!(read.snapshot.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_no_audit_can_confirm_is_replaced_by_a_list() {
+    let (world, checkpoint, factory) = second_run().await;
+    let fault =
+        world.server.faults().inject(Fault::status(500, 0)).on(Match::list().query("limit", "500")).times(3);
+    let maps: Informer<ConfigMap> = factory.informer(InformerOptions::all().restored(checkpoint)).unwrap();
+    maps.wait_synced(PLENTY).await.unwrap();
+    assert_eq!(fault.hits(), 3);
+    assert!(maps.freshness().is_live() && maps.stats().relists == 1, "{}", maps.freshness());
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,5 +230,5 @@ async fn each_namespace_of_a_set_goes_on_at_its_own_rv() {
     maps.wait_synced(secs(5)).await.unwrap();
     eventually("the watch brings what is new", || maps.snapshot().len() == 3).await;
     assert_eq!(*maps.snapshot().resource_version_in("b"), last.into());
-    assert_eq!(whole_lists(&world), 0);
+    assert_eq!(whole_lists(&world, &maps), 0);
 }

@@ -78,11 +78,8 @@ impl Member {
         let lists = Arc::new(AtomicUsize::new(0));
         let counts = lists.clone();
         let observer = move |request: &RequestRecord| {
-            let whole = match request.verb {
-                "list" => request.query_param("limit").as_deref() != Some("1"),
-                "watch" => request.query_param("sendInitialEvents").as_deref() == Some("true"),
-                _ => false,
-            };
+            // Links stream their lists; others are probes, and the metadata by which a checkpoint is confirmed.
+            let whole = request.query_param("sendInitialEvents").as_deref() == Some("true");
             let new = request.outcome == Outcome::Waiting;
             if new && whole && request.resource.as_deref() == Some("configmaps") {
                 counts.fetch_add(1, Ordering::SeqCst);

@@ -179,8 +179,12 @@ impl Machine {
         } else {
             Next::List(plan)
         };
-        let position =
-            options.resume.as_ref().map(|resume| Position::new(resume.resource_version.clone(), now));
+        // What is resumed was reached before anybody can have asked for anything: a probe that was under way already and shows
+        // less is of another history.
+        let position = options
+            .resume
+            .as_ref()
+            .map(|resume| Position::new(resume.resource_version.clone(), Time::ORIGIN));
         Machine {
             rng: fastrand::Rng::with_seed(seed),
             now,

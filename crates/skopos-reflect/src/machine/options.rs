@@ -16,7 +16,9 @@ pub struct MachineOptions {
     pub max_list_objects: usize,
     /// Bytes of JSON of the objects of one whole list, counted as `max_list_objects` is and before any transform. 8 GiB.
     pub max_list_bytes: u64,
-    /// Begin with content that is already in the sink (a checkpoint) instead of a list.
+    /// Begin with content that is already in the sink (a checkpoint) instead of a list. The server accepts its RV also if its
+    /// history was rolled back and has passed that RV again: whether the content is of the present history has to be looked after
+    /// by who has it (`skopos` compares it with a list of metadata).
     pub resume: Option<Resume>,
     /// How long a streamed list may bring nothing before it is taken for one that never ends (kubernetes#140890), and
     /// an ordinary list is made instead. 10 s: kube-apiserver sends the end at most 3 s after the answer has begun, and

@@ -176,6 +176,10 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
         let now = Instant::now();
         shared.freshness().update(part, |part| part.audit = Some((now, differences)));
         link.handle.relist();
+    } else if reached && shared.store.peek().is_restored(part) {
+        // What was restored is what the server has: each object that has not changed since is the same.
+        shared.freshness().prove(part, sent_at);
+        shared.store.confirm(part);
     }
     Ok(PartReport {
         revision,

@@ -14,8 +14,11 @@
 //! * The watch goes on at the checkpoint's RV, without a list. If the server no longer has the history from there (410),
 //!   it is listed, and handlers and the journal are told of the differences, marked as a gap.
 //! * [`Informer::has_synced`](crate::Informer::has_synced) and `wait_synced` stay false until the server has confirmed the
-//!   content: a consistent read whose revision it has reached, or a list. Who waits for that wants to act on what the
-//!   server has, and a checkpoint may be of any age; who wants to read, need not wait.
+//!   content: as soon as the watch stands, an audit compares it with a list of metadata (a tenth of a list), two informers
+//!   of a factory at a time. An RV alone would confirm nothing: if the server's data were restored from a backup
+//!   meanwhile, it has passed the checkpoint's RV again with other content. If the audit finds that, everything is
+//!   listed, and the differences are told as a gap. Who waits for that wants to act on what the server has, and a
+//!   checkpoint may be of any age; who wants to read, need not wait.
 //!   [`Snapshot::is_synced`](crate::Snapshot::is_synced) tells that there is whole content.
 //!
 //! # The file

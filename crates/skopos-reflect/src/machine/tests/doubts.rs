@@ -27,6 +27,21 @@ fn silence_without_probes_is_looked_into_after_90_seconds() {
 }
 
 #[test]
+fn a_probe_of_before_a_resume_that_shows_less_is_of_another_history() {
+    let resume = Some(Resume { resource_version: 1000.into(), epoch: 0 });
+    let options = MachineOptions { initial: InitialList::Paged, resume, ..MachineOptions::default() };
+    let mut desk = Desk::with(options.clone(), 1);
+    (desk.machine, desk.now) = (Machine::new(options, 1, at(100)), at(100));
+    desk.sink.rv = Some(1000);
+    let watch = desk.asks().id();
+    desk.give(Input::Opened { id: watch });
+    desk.probe(99, 800);
+    assert_eq!(desk.sink.fresh, None, "it confirms nothing");
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    assert!(matches!(desk.asks(), Action::List(_)), "another read has to agree");
+}
+
+#[test]
 fn a_confirmed_silence_is_no_reason_to_look() {
     let (mut desk, _) = Desk::watching(1);
     desk.at(80);
