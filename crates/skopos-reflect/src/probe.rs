@@ -38,7 +38,7 @@ const LONGEST: usize = 4 << 20;
 /// Reads the collection's present RV: the smallest consistent LIST (`limit=1`, no `resourceVersion`, metadata only).
 ///
 /// What it returns is true of some moment after the call began; remember that moment for
-/// [`DriverHandle::probed`](crate::DriverHandle::probed). Selectors do not matter, the namespace only for permissions:
+/// [`DriverHandle::probed`](crate::DriverHandle::probed). Selectors do not matter, the namespace and a name only for permissions:
 /// the RV of a list is that of the whole storage behind it.
 ///
 /// # Errors

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use http::{Method, Request, header};
 use kube::client::Body;
-use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
+use skopos_wire::{FieldRequirement, FieldSelector, LabelSelector, ObjectKey};
 
 use crate::{ListRequest, WatchRequest, WatchStart};
 
@@ -36,7 +36,7 @@ pub enum Form {
     /// The whole object.
     #[default]
     Full,
-    /// Its metadata only (`PartialObjectMetadata`).
+    /// Its metadata only (`PartialObjectMetadata`), from servers that have such a form; from others the whole object.
     MetadataOnly,
 }
 
@@ -148,12 +148,22 @@ impl Target {
     }
 
     /// The request of a probe: the smallest consistent read of the collection. Without selectors, because the RV of a list
-    /// is that of the whole storage; with the namespace, because others may not be readable.
+    /// is that of the whole storage; but with the namespace, and the name where the field selector demands one, because
+    /// nothing else may be readable.
     pub fn probe(&self) -> Request<Body> {
         let mut query = Query::default();
+        if let Some(Ok(only)) = self.name().map(|name| FieldRequirement::new("metadata.name", true, name)) {
+            query.add("fieldSelector", &only.to_string());
+        }
         query.add("limit", "1");
         let accept = Target { form: Form::MetadataOnly, ..self.clone() };
         accept.get(self.path(), query, Shape::List)
+    }
+
+    /// The name that the field selector demands of objects, if it does. Rights may be for that one only (`resourceNames`).
+    pub fn name(&self) -> Option<String> {
+        let fields = FieldSelector::parse(&self.fields).ok()?;
+        fields.exact("metadata.name").map(str::to_owned)
     }
 
     fn path_in(&self, namespace: Option<&str>) -> String {
@@ -187,9 +197,11 @@ impl Target {
         let accept = match (self.form, shape) {
             (Form::Full, _) => "application/json",
             (Form::MetadataOnly, Shape::List) => {
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json;q=0.5"
             }
-            (Form::MetadataOnly, _) => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            (Form::MetadataOnly, _) => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;q=0.5"
+            }
         };
         let mut request = Request::new(Body::empty());
         *request.method_mut() = Method::GET;
@@ -267,4 +279,33 @@ fn encode(text: &str) -> String {
 /// `timeoutSeconds` is a whole number, and 0 means "as long as the server likes".
 fn whole_seconds(span: Duration) -> u64 {
     span.as_secs().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_asks_for_no_more_than_its_link_may_have() {
+        let probe = |fields: &str| {
+            let fields = FieldSelector::parse(fields).unwrap();
+            Target::new("", "v1", "secrets").in_namespace("a").with_fields(&fields).probe().uri().to_string()
+        };
+        assert_eq!(probe(""), "/api/v1/namespaces/a/secrets?limit=1");
+        assert_eq!(probe("type=Opaque"), "/api/v1/namespaces/a/secrets?limit=1");
+        assert_eq!(probe("metadata.name!=x"), "/api/v1/namespaces/a/secrets?limit=1");
+        let one = "/api/v1/namespaces/a/secrets?fieldSelector=metadata.name%3Dx&limit=1";
+        assert_eq!(probe("metadata.name=x"), one);
+        assert_eq!(probe("type=Opaque,metadata.name=x"), one);
+    }
+
+    #[test]
+    fn a_server_without_a_form_for_metadata_is_asked_for_what_it_has() {
+        let pods = Target::new("", "v1", "pods").metadata_only();
+        for request in [pods.probe(), pods.page(Some(500), None)] {
+            let accept = request.headers()[header::ACCEPT].to_str().unwrap();
+            assert!(accept.starts_with("application/json;as=PartialObjectMetadataList;"), "{accept}");
+            assert!(accept.ends_with(",application/json;q=0.5"), "{accept}");
+        }
+    }
 }

@@ -230,8 +230,13 @@ impl RefusalError {
 }
 
 impl LiveError {
-    pub(crate) fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Refused(refusal) if refusal.code == 403)
+    /// Whether it may be about what was asked for only: the rights to it, its version, its form.
+    pub(crate) fn is_refused_by_target(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if matches!(refusal.code, 403 | 404 | 406))
+    }
+
+    pub(crate) fn is_server_error(&self) -> bool {
+        matches!(self, Self::Refused(refusal) if refusal.code >= 500)
     }
 
     pub(crate) fn is_gone(&self) -> bool {

@@ -7,8 +7,8 @@
 //!         └────── Probe { sent_at, resource_version } ──┘
 //! ```
 //!
-//! The resource version of any consistent list is that of the whole storage, so the namespace of the probe does not
-//! matter. It is that of a subscriber all the same: nobody else's namespace may be readable.
+//! The resource version of any consistent list is that of the whole storage, so namespace, name and version of the probe do
+//! not matter. They are those of a subscriber all the same: nothing else may be readable, or served.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -211,7 +211,8 @@ impl Core {
             *self.wanted.lock() = None;
         }
         let mut outcome = None;
-        // Some subscribers may read only their namespace, and we do not know which until the server says no.
+        // Some subscribers may read only what is theirs, or are of a version that is not served any more, and we do not know
+        // which until the server says no.
         for _ in 0..targets.len().min(3) {
             let target = targets[*scope % targets.len()].clone();
             let sent_at = Instant::now();
@@ -219,12 +220,16 @@ impl Core {
             let waited = self.times.timeout.saturating_add(Duration::from_secs(1));
             let result =
                 timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
-            let refused = result.as_ref().is_err_and(LiveError::is_forbidden);
+            let refused = result.as_ref().is_err_and(LiveError::is_refused_by_target);
+            // One version may fail by itself (its conversion), but a server in trouble is not asked three times as often.
+            let failed = result.as_ref().is_err_and(LiveError::is_server_error);
             outcome = Some(Outcome { sent_at, result });
+            if refused || failed {
+                *scope += 1;
+            }
             if !refused {
                 break;
             }
-            *scope += 1;
         }
         let Some(outcome) = outcome else { return };
         match &outcome.result {
@@ -239,13 +244,15 @@ impl Core {
         self.last.send_replace(Some(outcome));
     }
 
-    /// One target for each scope that somebody is subscribed to, the whole cluster first.
+    /// One target for each scope, name and version that somebody is subscribed to, the whole cluster first.
     fn targets(&self) -> Vec<Target> {
         let subscribers = self.subscribers.lock();
-        let mut scopes: Vec<&Target> = subscribers.values().map(|subscriber| &subscriber.target).collect();
-        scopes.sort_by(|a, b| a.namespace.cmp(&b.namespace));
-        scopes.dedup_by(|a, b| a.namespace == b.namespace);
-        scopes.into_iter().cloned().collect()
+        let mut targets = BTreeMap::new();
+        for Subscriber { target, .. } in subscribers.values() {
+            let what = (&target.namespace, target.name(), &target.version);
+            targets.entry(what).or_insert(target);
+        }
+        targets.into_values().cloned().collect()
     }
 
     fn tell(&self, probe: &Probe) {
@@ -420,6 +427,49 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
         assert_eq!(running.prober.counts(), (3, 0), "what worked is asked first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_not_served_gives_way_to_another() {
+        for code in [404, 406, 500] {
+            let ask: Ask = Arc::new(move |target| {
+                Box::pin(async move {
+                    match &*target.version {
+                        "v1" => Ok(7.into()),
+                        _ => Err(LiveError::Refused(RefusalError::of(code, None))),
+                    }
+                })
+            });
+            let running = start(ask);
+            let of = |version| Target::new("example.org", version, "widgets");
+            let _old = running.prober.subscribe(of("v1"), Arc::new(|_| {}));
+            let _older = running.prober.subscribe(of("v0"), Arc::new(|_| {}));
+            let first = running.prober.probe_since(Instant::now()).await;
+            // A server that fails is asked again as late as ever.
+            assert_eq!(first.result.is_err(), code == 500, "{code}");
+            assert_eq!(running.prober.counts().0, if code == 500 { 1 } else { 2 });
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let last = running.prober.core.last.borrow().clone();
+            assert!(last.is_some_and(|outcome| outcome.result.is_ok()), "{code}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_may_not_be_read_gives_way_to_another() {
+        let ask: Ask = Arc::new(|target| {
+            Box::pin(async move {
+                match target.name().as_deref() {
+                    Some("mine") => Ok(7.into()),
+                    _ => Err(LiveError::Refused(RefusalError::of(403, None))),
+                }
+            })
+        });
+        let running = start(ask);
+        let of =
+            |fields: &str| target(Some("a")).with_fields(&skopos_wire::FieldSelector::parse(fields).unwrap());
+        let _all = running.prober.subscribe(of(""), Arc::new(|_| {}));
+        let _mine = running.prober.subscribe(of("metadata.name=mine"), Arc::new(|_| {}));
+        assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
     }
 
     #[tokio::test(start_paused = true)]

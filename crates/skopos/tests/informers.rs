@@ -177,6 +177,26 @@ async fn an_age_is_proven_by_probes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_may_read_one_name_only_has_its_age_proven_all_the_same() {
+    let world = world().await;
+    let early = world.create("a", "one", "1");
+    world.put("a", "one", "2");
+    let nameless = Match::list().resource("configmaps").query("fieldSelector", "");
+    let fault = world.server.faults().inject(Fault::status(403, 0)).on(nameless);
+    let one = InformerOptions::namespace("a").fields("metadata.name=one").unwrap();
+    let maps: Informer<ConfigMap> = world.factory.informer(one).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    for _ in 0..30 {
+        tokio::time::sleep(secs(10)).await;
+        assert!(maps.freshness().is_live(), "{}", maps.freshness());
+    }
+    // And so is history that went back.
+    world.server.roll_back(early).unwrap();
+    eventually_within(secs(40), "the rollback is found", || maps.snapshot().epoch() > 0).await;
+    assert_eq!(fault.hits(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     let world = world().await;
     world.create("a", "one", "1");
