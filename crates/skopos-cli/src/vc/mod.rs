@@ -95,7 +95,7 @@ async fn list(args: ListArgs) -> Result<(), CliError> {
 
 async fn pause(args: PauseArgs) -> Result<(), CliError> {
     let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
-    let options = PauseOptions { within: args.timeout };
+    let options = PauseOptions { within: args.timeout, ..PauseOptions::default() };
     let paused = host.pause(&name, on.namespace.as_deref(), options, &progress).await.map_err(explain)?;
     Output::of(args.output).done(&paused, "paused")
 }

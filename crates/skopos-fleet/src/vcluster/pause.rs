@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::cluster::VirtualCluster;
 use super::error::Error;
-use super::host::{Host, NAMESPACES, PODS, SECRETS, parts, path_of};
+use super::host::{Host, NAMESPACES, PODS, SECRETS, check_name, check_namespace, parts, path_of};
 use super::meta::{Meta, metas};
 use super::names;
-use super::progress::{Progress, Step};
+use super::progress::{Progress, Silent, Step};
 use super::secret::ConfigSecret;
 use super::session::{Extent, PatchKind, Session};
 use super::status::Status;
@@ -16,6 +16,10 @@ use super::workload::{Off, Workload, paused_date};
 /// How a virtual cluster is paused.
 #[derive(Clone, Copy, Debug)]
 pub struct PauseOptions {
+    /// Also delete the pods in namespaces that were made for its own ones. Whose such a namespace is, only a label says that the
+    /// namespaces of another virtual cluster may have, too: no is for who pauses it for somebody who may not delete pods everywhere
+    /// in the host. Default: yes.
+    pub synced: bool,
     /// For all of it, the waiting for pods to go included. Default 5 min.
     pub within: Duration,
 }
@@ -32,6 +36,22 @@ pub struct ResumeOptions {
 // === impl Host ===
 
 impl Host {
+    /// Whether there are namespaces in the host that were made for a virtual cluster's own ones, or could be that by their label. Who
+    /// may not look is told that there are none.
+    ///
+    /// # Errors
+    /// If the host refuses or does not answer, or not within that time.
+    pub async fn has_synced_namespaces(
+        &self,
+        name: &str,
+        namespace: &str,
+        within: Duration,
+    ) -> Result<bool, Error> {
+        check_name(name)?;
+        check_namespace(Some(namespace))?;
+        Ok(!synced_namespaces(&self.session(&Silent, within), name, namespace).await?.is_empty())
+    }
+
     /// Pauses a virtual cluster: its control plane is scaled to zero and annotated with what it had, and the pods that
     /// run for it are deleted. Everything else stays. One that is paused, or that the platform has put to sleep, stays as
     /// it is.
@@ -57,7 +77,7 @@ impl Host {
                 self.scale_down(&session, workload).await?;
             }
         }
-        self.delete_pods(&session, &cluster).await?;
+        self.delete_pods(&session, &cluster, options).await?;
         self.find_one(&session, name, Some(&cluster.namespace)).await
     }
 
@@ -198,9 +218,17 @@ impl Host {
     }
 
     /// Deletes the pods that run in the host for a virtual cluster. Nobody is there any more who would make them anew.
-    async fn delete_pods(&self, session: &Session<'_>, cluster: &VirtualCluster) -> Result<(), Error> {
+    async fn delete_pods(
+        &self,
+        session: &Session<'_>,
+        cluster: &VirtualCluster,
+        options: PauseOptions,
+    ) -> Result<(), Error> {
         let own = format!("{}={}", names::MANAGED_BY, cluster.name);
         delete_pods_in(session, &cluster.namespace, &own).await?;
+        if !options.synced {
+            return Ok(());
+        }
         for namespace in synced_namespaces(session, &cluster.name, &cluster.namespace).await? {
             delete_pods_in(session, &namespace.name, "").await?;
         }
@@ -210,7 +238,7 @@ impl Host {
 
 impl Default for PauseOptions {
     fn default() -> Self {
-        Self { within: Duration::from_secs(300) }
+        Self { synced: true, within: Duration::from_secs(300) }
     }
 }
 

@@ -49,7 +49,7 @@ async fn pods_that_do_not_go_end_with_the_deadline_and_say_so() {
         pod["metadata"]["finalizers"] = serde_json::json!(["example.com/stays"]);
     });
     let host = client(virtuals.host());
-    let options = PauseOptions { within: Duration::from_secs(30) };
+    let options = PauseOptions { within: Duration::from_secs(30), ..PauseOptions::default() };
     let error = host.pause("shop", None, options, &Silent).await.unwrap_err();
     assert_eq!(
         error.to_string(),

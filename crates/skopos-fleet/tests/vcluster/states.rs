@@ -122,6 +122,9 @@ async fn pods_that_run_for_it_go_and_all_else_stays() {
     namespace(server, "synced", json!({"vcluster.loft.sh/managed-by": "vcluster-shop-x-shop"}), json!({}));
     workload_pod(server, "synced", "inner", None);
     let before = ["secrets", "services", "persistentvolumeclaims"].map(|of| names(server, of, Some(NS)));
+    let own = PauseOptions { synced: false, ..PauseOptions::default() };
+    client(server).pause("shop", None, own, &Silent).await.unwrap();
+    server.wait_for(|server| names(server, "pods", None) == ["inner", "others", "plain"]).await.unwrap();
     let steps = Steps::default();
     client(server).pause("shop", None, PauseOptions::default(), &steps).await.unwrap();
     server.wait_for(|server| names(server, "pods", None) == ["others", "plain"]).await.unwrap();

@@ -28,7 +28,7 @@ use futures::future::BoxFuture;
 use http::{HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
-use skopos_fleet::vcluster::{Error, Fault, Host, names};
+use skopos_fleet::vcluster::{Error, Fault, Host, PauseOptions, names};
 use skopos_wire::{GroupResource, Status};
 
 pub(crate) use self::hosts::FleetHosts;
@@ -94,7 +94,7 @@ impl Lifecycle {
             ("GET", ["-", "operations", id]) => self.operation(call, id).await,
             ("GET", [namespace, name]) => self.get(call, namespace, name).await,
             ("DELETE", [namespace, name]) => self.delete(call, namespace, name).await,
-            ("POST", [namespace, name, "pause"]) => self.begin(call, namespace, name, Task::Pause).await,
+            ("POST", [namespace, name, "pause"]) => self.pause(call, namespace, name).await,
             ("POST", [namespace, name, "resume"]) => self.begin(call, namespace, name, Task::Resume).await,
             (_, [] | ["-", "operations", _] | [_, _] | [_, _, "pause" | "resume"]) => {
                 Err(Status::method_not_allowed(RESOURCE, call.method.as_str()))
@@ -122,7 +122,7 @@ impl Lifecycle {
 
     async fn create(&self, call: &Asked) -> Result<Response, Status> {
         let host_name = self.host_name(call).await?;
-        self.require(&host_name, call, &rights::creating()).await?;
+        self.require(&host_name, call, &rights::everything()).await?;
         let Creation { name, options } = Creation::parse(&call.body)?;
         let namespace = options.namespace.clone().unwrap_or_else(|| names::default_namespace(&name));
         let host = self.host(&host_name).await?;
@@ -132,11 +132,25 @@ impl Lifecycle {
     async fn delete(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
         let host = self.host_name(call).await?;
         let Deletion { mut options } = Deletion::parse(&call.query)?;
-        self.require(&host, call, &rights::deleting(namespace)).await?;
+        self.require(&host, call, &rights::everything()).await?;
         // Who may not delete namespaces deletes what is in it.
         let namespaces = self.authorizer.decide(&host, &call.identity, &rights::namespace(namespace)).await;
         options.removal.own_namespace &= namespaces.allowed;
         self.begin(call, namespace, name, Task::Delete(options)).await
+    }
+
+    async fn pause(&self, call: &Asked, namespace: &str, name: &str) -> Result<Response, Status> {
+        let host_name = self.host_name(call).await?;
+        let mut options = PauseOptions { synced: false, ..PauseOptions::default() };
+        self.require(&host_name, call, &rights::of_task(&Task::Pause(options), namespace)).await?;
+        let host = self.host(&host_name).await?;
+        let synced = host.has_synced_namespaces(name, namespace, PATIENCE).await;
+        if synced.map_err(|error| status_of(&error))? {
+            self.require(&host_name, call, &[rights::pods_everywhere()]).await?;
+            options.synced = true;
+        }
+        // What is synced from now on is left alone: nobody has asked for that.
+        self.begin(call, namespace, name, Task::Pause(options)).await
     }
 
     /// Begins something with what has to be there.

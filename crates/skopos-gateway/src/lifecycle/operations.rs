@@ -49,7 +49,7 @@ pub(super) struct Target {
 #[derive(Clone, Debug)]
 pub(super) enum Task {
     Create(Box<CreateOptions>),
-    Pause,
+    Pause(PauseOptions),
     Resume,
     Delete(DeleteOptions),
 }
@@ -161,7 +161,7 @@ impl Task {
     fn verb(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
-            Self::Pause => "pause",
+            Self::Pause(_) => "pause",
             Self::Resume => "resume",
             Self::Delete(_) => "delete",
         }
@@ -175,7 +175,7 @@ impl Task {
                 options.namespace = Some(namespace.clone());
                 host.create(name, &options, operation).await.map(Some)
             }
-            Self::Pause => host.pause(name, inside, PauseOptions::default(), operation).await.map(Some),
+            Self::Pause(options) => host.pause(name, inside, options, operation).await.map(Some),
             Self::Resume => {
                 let options = ResumeOptions { wait: true, ..ResumeOptions::default() };
                 host.resume(name, inside, options, operation).await.map(Some)

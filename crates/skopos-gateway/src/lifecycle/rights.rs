@@ -10,14 +10,16 @@ pub(super) fn reading(namespace: Option<&str>) -> Vec<Attributes> {
         .into()
 }
 
-/// Making one: its chart makes roles and takes values that may ask for anything, so only those may who may do everything.
-pub(super) fn creating() -> Vec<Attributes> {
+/// Making or deleting one, everywhere: its chart makes roles and takes values that may ask for anything, and a release that somebody
+/// wrote into its namespace may name any object, and more to be made when it goes. Its cluster roles and synced namespaces are
+/// known by names and labels that those of another one may have, too.
+pub(super) fn everything() -> Vec<Attributes> {
     vec![Attributes::resource("*", "*", "*", "*")]
 }
 
-/// Deleting one: objects of all kinds of a namespace go.
-pub(super) fn deleting(namespace: &str) -> Vec<Attributes> {
-    vec![Attributes::resource("*", "*", "*", "*").in_namespace(namespace)]
+/// Pausing one that has namespaces of its own in the host: that they are its own, only their label says.
+pub(super) fn pods_everywhere() -> Attributes {
+    Attributes::resource("delete", "", "v1", "pods")
 }
 
 /// Deleting its namespace.
@@ -29,10 +31,9 @@ pub(super) fn of_task(task: &Task, namespace: &str) -> Vec<Attributes> {
     let patch =
         ["statefulsets", "deployments"].map(|resource| in_namespace("patch", "apps", resource, namespace));
     match task {
-        Task::Create(_) => creating(),
-        Task::Delete(_) => deleting(namespace),
+        Task::Create(_) | Task::Delete(_) => everything(),
         Task::Resume => reading(Some(namespace)).into_iter().chain(patch).collect(),
-        Task::Pause => {
+        Task::Pause(_) => {
             let pods = in_namespace("delete", "", "pods", namespace);
             reading(Some(namespace)).into_iter().chain(patch).chain([pods]).collect()
         }

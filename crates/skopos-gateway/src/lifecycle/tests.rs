@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
@@ -177,6 +177,53 @@ async fn nobody_does_here_what_they_may_not_do_on_the_host() {
         }
         assert!(refused > 0, "{method} {path} is authorized");
     }
+}
+
+/// Its release may have made what is anywhere on the host, or ask for more when it is deleted; and what was synced for it is
+/// known by a name that another one may have, too.
+#[tokio::test(start_paused = true)]
+async fn everything_in_one_namespace_is_not_enough_to_delete_what_is_in_it() {
+    let script =
+        Script::reviewing(|_, spec| json!({"allowed": spec["resourceAttributes"]["namespace"] == NS}));
+    let gateway = Gateway::with(&[VirtualCluster::new("shop")], script).await;
+    let (code, refused) = gateway.ask("DELETE", "/vcluster-shop/shop", &[], Value::Null).await;
+    assert_eq!(code, 403, "{refused}");
+    assert!(gateway.virtuals.host().requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_not_delete_pods_everywhere_pauses_nothing_that_has_namespaces_of_its_own() {
+    let everywhere = Arc::new(AtomicBool::new(false));
+    let allowed = everywhere.clone();
+    let script = Script::reviewing(move |_, spec| {
+        let asked = &spec["resourceAttributes"];
+        json!({"allowed": asked["namespace"] == "a" || asked["namespace"] == "" && allowed.load(Ordering::SeqCst)})
+    });
+    let gateway =
+        Gateway::with(&[VirtualCluster::new("b-x-c").in_namespace("a").namespace_sync()], script).await;
+    // This namespace was made for vcluster c in namespace a-x-b, and could be one of b-x-c in a by its label.
+    let host = gateway.virtuals.host();
+    let labels = json!({"vcluster.loft.sh/managed-by": "a-x-b-x-c"});
+    host.create(
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others", "labels": labels}}),
+    )
+    .unwrap();
+    host.create(
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "others"},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}}),
+    )
+    .unwrap();
+    let (code, refused) = gateway.post("/a/b-x-c/pause", Value::Null).await;
+    assert_eq!(code, 403, "{refused}");
+    assert!(!refused["message"].as_str().unwrap().contains("others"), "{refused}");
+    assert!(host.get("pods", Some("others"), "web").is_ok());
+    assert_eq!(host.get("statefulsets", Some("a"), "b-x-c").unwrap()["spec"]["replicas"], 1);
+
+    everywhere.store(true, Ordering::SeqCst);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let paused = gateway.ended(gateway.post("/a/b-x-c/pause", Value::Null).await).await;
+    assert_eq!(paused["result"]["status"], "Paused", "{paused}");
+    assert!(host.get("pods", Some("others"), "web").is_err());
 }
 
 #[tokio::test(start_paused = true)]
