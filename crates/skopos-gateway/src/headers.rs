@@ -307,6 +307,7 @@ mod tests {
             uid: "7".into(),
             groups: vec!["dev".into(), "system:authenticated".into()],
             extra: [("Example.com/Scopes_x".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
+            home: None,
         };
         let mut out = headers(&[
             ("impersonate-user", "admin"),

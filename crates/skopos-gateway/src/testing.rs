@@ -148,7 +148,7 @@ impl Lab {
     pub(crate) fn guarded(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
         let cluster = names[0].to_owned();
         Self::with(names, |config| {
-            let token_review = Some(TokenReview { cluster, audiences: Vec::new() });
+            let token_review = Some(TokenReview { cluster, audiences: Vec::new(), shared_accounts: false });
             config.authentication = Authentication { token_review, ..Authentication::default() };
             change(config);
         })

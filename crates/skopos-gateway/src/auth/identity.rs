@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,10 +21,17 @@ pub struct Identity {
     /// What else the source said, for example scopes.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, Vec<String>>,
+    /// The only cluster in which this is who it says: names that begin with `system:` each cluster gives out itself, so one of
+    /// another cluster is somebody else. `None`: the same everywhere.
+    #[serde(skip)]
+    pub home: Option<Arc<str>>,
 }
 
 /// The group of everybody who proved to be somebody.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+
+/// What the names begin with that Kubernetes itself gives out.
+const SYSTEM: &str = "system:";
 
 // === impl Identity ===
 
@@ -44,6 +52,18 @@ impl Identity {
             groups: vec!["system:unauthenticated".into()],
             ..Self::default()
         }
+    }
+
+    /// Whether the name means the same in that cluster.
+    #[must_use]
+    pub fn is_known_in(&self, cluster: &str) -> bool {
+        self.home.as_deref().is_none_or(|home| home == cluster)
+    }
+
+    /// Whether a cluster itself gave the name or one of the groups: service accounts, nodes, whoever bootstraps it.
+    pub(crate) fn is_of_system(&self) -> bool {
+        let mut groups = self.groups.iter().filter(|group| *group != AUTHENTICATED);
+        self.user.starts_with(SYSTEM) || groups.any(|group| group.starts_with(SYSTEM))
     }
 
     pub(crate) fn join(&mut self, group: &str) {

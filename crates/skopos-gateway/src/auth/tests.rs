@@ -22,8 +22,12 @@ fn bearer(token: &str) -> HeaderMap {
 }
 
 fn reviewing(audiences: &[&str], script: &Script) -> Authenticator {
+    sharing(false, audiences, script)
+}
+
+fn sharing(shared_accounts: bool, audiences: &[&str], script: &Script) -> Authenticator {
     let audiences = audiences.iter().map(|audience| (*audience).to_owned()).collect();
-    let token_review = Some(TokenReview { cluster: "home".into(), audiences });
+    let token_review = Some(TokenReview { cluster: "home".into(), audiences, shared_accounts });
     let authentication = Authentication { token_review, ..Authentication::default() };
     let config = Config { authentication, ..Config::default() };
     Authenticator::new(&config, script.arc()).unwrap()
@@ -51,6 +55,28 @@ async fn a_token_is_reviewed_by_the_cluster_and_the_identity_is_complete() {
     assert_eq!(who.extra["scopes"], ["a"]);
     let (cluster, question) = script.asked().remove(0);
     assert_eq!((cluster.as_str(), &question["spec"]), ("home", &json!({"token": "good"})));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_of_the_system_of_a_cluster_is_of_that_one_alone_unless_told_otherwise() {
+    let who = async |shared: bool, user: &'static str, groups: &'static [&str]| {
+        let user = json!({"username": user, "groups": groups, "home": "b"});
+        let script = Script::reviewing(move |_, _| json!({"authenticated": true, "user": user}));
+        sharing(shared, &[], &script).identify(&peer(CLIENT), &bearer("good")).await.unwrap()
+    };
+    for (user, groups) in [
+        ("system:serviceaccount:ci:deployer", &["system:serviceaccounts", "system:serviceaccounts:ci"][..]),
+        ("system:node:n1", &["system:nodes"]),
+        ("system:bootstrap:abcdef", &[]),
+        ("jane", &["dev", "system:masters"]),
+    ] {
+        let own = who(false, user, groups).await;
+        assert!(own.is_known_in("home") && !own.is_known_in("b"), "{own:?}");
+        let shared = who(true, user, groups).await;
+        assert!(shared.is_known_in("home") && shared.is_known_in("b"), "{shared:?}");
+    }
+    let jane = who(false, "jane", &["dev", "system:authenticated"]).await;
+    assert!(jane.is_known_in("home") && jane.is_known_in("b"), "{jane:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ pub(super) struct Reviewer {
     ask: Arc<dyn Ask>,
     cluster: String,
     audiences: Vec<String>,
+    shared_accounts: bool,
     /// A flood of made-up tokens must not become one of reviews.
     places: Semaphore,
 }
@@ -25,8 +26,8 @@ const PLACES: usize = 32;
 
 impl Reviewer {
     pub(super) fn new(options: &config::TokenReview, ask: Arc<dyn Ask>) -> Self {
-        let (cluster, audiences) = (options.cluster.clone(), options.audiences.clone());
-        Self { ask, cluster, audiences, places: Semaphore::new(PLACES) }
+        let config::TokenReview { cluster, audiences, shared_accounts } = options.clone();
+        Self { ask, cluster, audiences, shared_accounts, places: Semaphore::new(PLACES) }
     }
 
     /// Who the token is for; at the latest after `within`.
@@ -60,6 +61,9 @@ impl Reviewer {
             return Err(AuthError::Refused("the token is for nobody"));
         }
         identity.join(super::identity::AUTHENTICATED);
+        if identity.is_of_system() && !self.shared_accounts {
+            identity.home = Some(self.cluster.as_str().into());
+        }
         Ok(identity)
     }
 }

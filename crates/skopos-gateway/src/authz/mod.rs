@@ -100,6 +100,9 @@ const DOWN_HOLDS: Duration = Duration::from_secs(1);
 /// Open watches are authorized again within 60 s: so often, with a decision that may be 10 s old.
 const AGAIN: Duration = Duration::from_secs(45);
 
+/// Said of whoever is a user or in a group of the system of one cluster, in all others, also in those that are not there.
+const ELSEWHERE: &str = "users and groups of the system are those of the cluster that reviewed the token (authentication.tokenReview.sharedAccounts)";
+
 // === impl Authorizer ===
 
 impl Authorizer {
@@ -219,6 +222,9 @@ impl Rules {
     fn without_asking(&self, cluster: &str, who: &Identity, what: &Attributes) -> Option<Decision> {
         if self.trusts(who) {
             return Some(Verdict::allowed("", DecisionSource::Trusted).aged(Duration::ZERO));
+        }
+        if !who.is_known_in(cluster) {
+            return Some(Verdict::denied(ELSEWHERE, DecisionSource::Policy).aged(Duration::ZERO));
         }
         let by_policy = self.mode == AuthorizationMode::Policy;
         by_policy.then(|| self.by_policy(cluster, who, what).aged(Duration::ZERO))

@@ -296,3 +296,17 @@ async fn a_right_that_is_taken_away_ends_a_watch_within_sixty_seconds() {
     let ended = tokio::time::timeout(Duration::from_secs(60), &mut revoked).await;
     assert!(!ended.unwrap().allowed);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_of_one_cluster_may_do_nothing_in_another_whoever_would_say_yes() {
+    for mode in [AuthorizationMode::Member, AuthorizationMode::Policy] {
+        let script = allowing();
+        let authorizer = Authorizer::new(&with_policy(mode, MemberDown::Policy), script.arc());
+        let jane = Arc::new(Identity { home: Some("home".into()), ..Identity::clone(&jane()) });
+        assert!(authorizer.decide("home", &jane, &pods()).await.allowed);
+        let asked = script.asked().len();
+        let refused = authorizer.require("b", &jane, &pods()).await.unwrap_err();
+        assert!(refused.code == 403 && refused.message.contains("sharedAccounts"), "{}", refused.message);
+        assert_eq!(script.asked().len(), asked, "nobody is asked");
+    }
+}

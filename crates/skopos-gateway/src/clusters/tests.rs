@@ -88,6 +88,30 @@ async fn the_member_decides_and_a_cluster_that_is_not_there_looks_like_a_forbidd
 }
 
 #[tokio::test(start_paused = true)]
+/// Two clusters may have accounts of the same name that have nothing to do with each other.
+#[tokio::test(start_paused = true)]
+async fn an_account_of_one_cluster_is_nobody_in_the_others() {
+    let lab = Lab::guarded(&["a", "b"], |_| {});
+    for name in ["a", "b"] {
+        lab.member(name).auth().answer_reviews(|_| true);
+    }
+    let pods = |cluster: &str| format!("/clusters/{cluster}/api/v1/namespaces/shop/pods");
+    for account in ["system:serviceaccount:ci:deployer", "system:node:n1", "system:bootstrap:abcdef"] {
+        lab.admit(account, account);
+        assert_eq!(lab.get_as(account, &pods("a")).await.code, 200, "{account}");
+        lab.member("b").clear_requests();
+        let (there, nowhere) =
+            (lab.get_as(account, &pods("b")).await, lab.get_as(account, &pods("none")).await);
+        assert_eq!((there.code, nowhere.code), (403, 403), "{account}");
+        assert_eq!(there.message(), nowhere.message());
+        assert!(lab.member("b").requests().is_empty(), "{account}: it is not even asked");
+        let all = lab.get_as(account, "/fleet/api/v1/pods").await.json();
+        assert_eq!(all["metadata"]["annotations"]["skopos.dev/denied"], "b", "{all}");
+    }
+    lab.admit("t-jane", "jane");
+    assert_eq!(lab.get_as("t-jane", &pods("b")).await.code, 200);
+}
+
 async fn a_list_of_one_name_needs_the_right_to_that_one() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");

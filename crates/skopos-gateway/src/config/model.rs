@@ -119,6 +119,10 @@ pub struct TokenReview {
     /// Audiences of which the token must have one; those of the cluster itself if empty.
     #[serde(default)]
     pub audiences: Vec<String>,
+    /// Whether its service accounts, and whoever else is a user or in a group that begins with `system:`, are taken for those of
+    /// the same names in all other clusters. Otherwise they may do something in this cluster alone.
+    #[serde(default)]
+    pub shared_accounts: bool,
 }
 
 /// Bearer tokens of an OpenID provider.
