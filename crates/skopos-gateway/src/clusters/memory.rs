@@ -44,6 +44,8 @@ struct Said {
     freshness: Freshness,
     /// Listed from the member for this read.
     live: bool,
+    /// The newest was asked for, and this is older than that may be.
+    late: bool,
 }
 
 /// The state at one revision.
@@ -252,7 +254,7 @@ impl Memory {
     }
 
     fn say(&self, snapshot: Snapshot<RawObject>, live: bool) -> Snapshot<RawObject> {
-        *self.said.lock() = Some(Said { freshness: snapshot.freshness(), live });
+        *self.said.lock() = Some(Said { freshness: snapshot.freshness(), live, late: false });
         if self.paged {
             self.view.remember(&snapshot);
         }
@@ -261,9 +263,11 @@ impl Memory {
 
     fn stamp(&self, answer: &mut Response) {
         let said = self.said.lock().clone();
-        let said = said.unwrap_or_else(|| Said { freshness: self.kind.informer().freshness(), live: false });
+        let now = || Said { freshness: self.kind.informer().freshness(), live: false, late: false };
+        let said = said.unwrap_or_else(now);
         let age = said.freshness.age();
-        let warning = (!said.live && !said.freshness.is_live()).then(|| self.warning(&said.freshness));
+        let is_old = said.late || !said.live && !said.freshness.is_live();
+        let warning = is_old.then(|| self.warning(&said.freshness));
         let source = if said.live { "member" } else { "memory" };
         stamp(answer.headers_mut(), &Stamp { source, age, warning });
         answer.extensions_mut().insert(Audited { source, age, ..Audited::default() });
@@ -278,9 +282,13 @@ impl Memory {
         };
         let state = self.cluster.state();
         let why = match (state.condition, &state.reason) {
-            (Condition::Live, _) | (_, None) => {
-                freshness.reason().map(ToString::to_string).unwrap_or_default()
-            }
+            (Condition::Live, _) | (_, None) => match freshness.reason() {
+                Some(reason) => reason.to_string(),
+                None if freshness.is_live() => {
+                    format!("nothing newer could be had within {:?}", self.member_deadline)
+                }
+                None => String::new(),
+            },
             (_, Some(reason)) => reason.to_string(),
         };
         format!("{resource} of cluster {cluster} from memory, {age}: {}: {why}", state.condition.word())
@@ -294,7 +302,13 @@ impl Source for Memory {
     async fn read(&self, wanted: Wanted, patience: Duration) -> Result<State, ReadError> {
         let informer = self.kind.informer();
         let snapshot = match wanted {
-            Wanted::Newest => self.newest().await,
+            Wanted::Newest => {
+                let snapshot = self.newest().await;
+                if let Some(said) = self.said.lock().as_mut() {
+                    said.late = !said.live && !said.freshness.is_within(self.max_age);
+                }
+                snapshot
+            }
             Wanted::Any => self.say(informer.snapshot(), false),
             Wanted::NotOlderThan(revision) => {
                 let snapshot = informer.snapshot();

@@ -4,7 +4,7 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos_fleet::{Paused, PausedBy};
-use skopos_testserver::{Connections, Direction};
+use skopos_testserver::{Connections, Direction, Fault};
 
 use crate::testing::{Lab, told};
 
@@ -226,6 +226,33 @@ async fn a_cluster_that_stops_answering_holds_a_read_up_only_until_the_deadline(
     assert!(began.elapsed() <= lab.services.config.cache.member_deadline.0, "{:?}", began.elapsed());
     assert_eq!((list.code, names(&list.json())), (200, vec!["a"]));
     assert!(!list.header("warning").is_empty() && list.header("skopos-age").parse::<f64>().unwrap() >= 100.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_older_than_it_should_be_has_a_warning_however_well_its_watch_is() {
+    let lab = Lab::with(&["a"], |config| {
+        config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
+        config.cache.max_age = crate::config::Span(Duration::from_secs(5));
+    });
+    fill(&lab, &["a"]);
+    lab.get(PODS, &[]).await;
+    let _slow = lab.member("a").faults().inject(Fault::DelayHeaders(Duration::from_secs(5))).everywhere();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    for path in [PODS.to_owned(), format!("{PODS}/a")] {
+        let told = lab.get(&path, &[]).await;
+        assert_eq!((told.code, told.header("skopos-source")), (200, "memory"));
+        let age: f64 = told.header("skopos-age").parse().unwrap();
+        assert!((5.0..90.0).contains(&age), "{age}");
+        let warning = told.header("warning");
+        assert!(
+            warning.starts_with("299 - \"pods of cluster a from memory, at most ")
+                && warning.contains("nothing newer could be had within 3s"),
+            "{warning}"
+        );
+    }
+    // Whoever takes anything gets it, and is told how old it is.
+    let any = lab.get(&format!("{PODS}?resourceVersion=0"), &[]).await;
+    assert_eq!((any.code, any.header("warning")), (200, ""));
 }
 
 #[tokio::test(start_paused = true)]
