@@ -1,4 +1,4 @@
-//! Watches that end before their time: their lifetime is over, a right is gone, what follows cannot be told, the gateway stops.
+//! Answers that end before their time: their lifetime is over, a right is gone, what follows cannot be told, the gateway stops.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,16 +20,36 @@ pub(crate) fn ending<H: Send + Unpin + 'static>(
     end: impl Future<Output = Option<Status>> + Send + 'static,
     held: H,
 ) -> ResponseBody {
+    let end = async { end.await.map_or(End::InOrder, |status| End::Told(error_event(&status))) };
+    Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
+}
+
+/// `body`, until `end` says why it is cut: then it fails, so that nobody takes what came for all of it. `held` is dropped with it.
+pub(crate) fn cut<H: Send + Unpin + 'static>(
+    body: ResponseBody,
+    end: impl Future<Output = &'static str> + Send + 'static,
+    held: H,
+) -> ResponseBody {
+    let end = async { End::Cut(end.await) };
     Ending { body, end: Some(Box::pin(end)), last: 0, _held: held }.boxed_unsync()
 }
 
 /// What is there to be told at the end is bounded, for more may come as fast as it is told.
 const LAST_FRAMES: usize = 1024;
 
+enum End {
+    /// With this frame.
+    Told(Bytes),
+    /// As if it were complete.
+    InOrder,
+    /// By an error: why.
+    Cut(&'static str),
+}
+
 struct Ending<H> {
     body: ResponseBody,
     /// `None` once it has come.
-    end: Option<BoxFuture<'static, Option<Status>>>,
+    end: Option<BoxFuture<'static, End>>,
     /// So many frames may still follow.
     last: usize,
     _held: H,
@@ -46,11 +66,15 @@ impl<H: Unpin> Body for Ending<H> {
         if let Some(end) = &mut self.end {
             match end.as_mut().poll(cx) {
                 Poll::Pending => return Pin::new(&mut self.body).poll_frame(cx),
-                Poll::Ready(Some(status)) => {
+                Poll::Ready(End::Told(frame)) => {
                     self.end = None;
-                    return Poll::Ready(Some(Ok(Frame::data(error_event(&status)))));
+                    return Poll::Ready(Some(Ok(Frame::data(frame))));
                 }
-                Poll::Ready(None) => (self.end, self.last) = (None, LAST_FRAMES),
+                Poll::Ready(End::Cut(why)) => {
+                    self.end = None;
+                    return Poll::Ready(Some(Err(why.into())));
+                }
+                Poll::Ready(End::InOrder) => (self.end, self.last) = (None, LAST_FRAMES),
             }
         }
         if self.last == 0 {
@@ -97,6 +121,14 @@ mod tests {
         let body = ending(response::whole("what is there".into()), async { None }, ());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "what is there");
         let body = ending(response::whole("all".into()), std::future::pending(), ());
+        assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_is_not_taken_for_whole() {
+        let body = cut(response::whole("half of it".into()), async { "enough" }, ());
+        assert_eq!(body.collect().await.unwrap_err().to_string(), "enough");
+        let body = cut(response::whole("all".into()), std::future::pending(), ());
         assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{Request, StatusCode, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -12,7 +13,7 @@ use skopos_wire::Status;
 use tokio::time::sleep;
 
 use super::{Allowed, Clusters, status_of};
-use crate::ending::ending;
+use crate::ending::{cut, ending};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::{BodyError, Response, ResponseBody};
@@ -27,36 +28,39 @@ impl Clusters {
         target: Option<ResourceTarget>,
     ) -> Result<Response, Status> {
         let Allowed { cluster, call } = allowed;
-        let watches =
-            target.as_ref().is_some_and(|target| target.attributes.verb == "watch" || target.reads_log());
-        let permit = match watches {
-            true => Some(self.services.watches.enter(&call.identity)?),
-            false => None,
+        let long = target.as_ref().and_then(Long::of);
+        let permit = match long {
+            Some(_) => Some(self.services.watches.enter(&call.identity)?),
+            None => None,
         };
         let outbound = &self.services.config.outbound;
         let (draining, identity) = (call.draining.clone(), call.identity.clone());
-        let request = self.outbound(call, target.as_ref(), watches).await?;
+        // A log that ends by itself gets the time that answers in progress get.
+        let drains = long == Some(Long::Watch) || long == Some(Long::Log) && call.query.flag("follow")?;
+        let request = self.outbound(call, target.as_ref(), long).await?;
         let answer =
             cluster.request(request, outbound.deadline.0).await.map_err(|error| status_of(&error))?;
         let (parts, body) = answer.into_parts();
         let body = body.map_err(|error| -> BodyError { Box::new(error) }).boxed_unsync();
-        let body = match (watches, target) {
-            (true, Some(target)) => {
-                let (authorizer, name) = (self.services.authorizer.clone(), cluster.id().clone());
-                let end = async move {
-                    tokio::select! {
-                        () = sleep(WATCH_LIFETIME) => {}
-                        () = draining.cancelled() => {}
-                        _ = authorizer.revoked(name.as_str(), &identity, &target.attributes) => {}
-                    }
-                    None
-                };
-                ending(body, end, permit)
+        let (Some(long), Some(target)) = (long, target) else { return passed_on(&parts, body) };
+        let (authorizer, name) = (self.services.authorizer.clone(), cluster.id().clone());
+        let lifetime = match long {
+            Long::Watch => WATCH_LIFETIME,
+            Long::Log => outbound.streams.lifetime.0,
+        };
+        let end = async move {
+            tokio::select! {
+                () = sleep(lifetime) => "its time is over",
+                () = draining.cancelled(), if drains => "the gateway stops",
+                _ = authorizer.revoked(name.as_str(), &identity, &target.attributes) => "the right is gone",
             }
-            _ => body,
+        };
+        let body = match long {
+            Long::Watch => ending(body, end.map(|_| None), permit),
+            Long::Log => cut(body, end, permit),
         };
         let mut response = passed_on(&parts, body)?;
-        if watches {
+        if long == Long::Watch {
             response.headers_mut().remove(header::CONTENT_LENGTH);
         }
         Ok(response)
@@ -66,12 +70,12 @@ impl Clusters {
         &self,
         call: Call,
         target: Option<&ResourceTarget>,
-        watches: bool,
+        long: Option<Long>,
     ) -> Result<Request<Body>, Status> {
         let outbound = &self.services.config.outbound;
-        let head = match watches {
-            true => self.head(&call, &within_lifetime(&call.query)?)?,
-            false => self.head(&call, &call.query)?,
+        let head = match long {
+            Some(Long::Watch) => self.head(&call, &within_lifetime(&call.query)?)?,
+            _ => self.head(&call, &call.query)?,
         };
         // Whole, within the limit, before the member hears of it: a slow client must not hold a place there.
         let body = match call.body.is_end_stream() {
@@ -79,13 +83,13 @@ impl Clusters {
             false => call.body.collect_all(outbound.deadline.0).await?,
         };
         let class = match target.map(|target| target.attributes.verb.as_str()) {
-            _ if watches => RequestClass::Watch,
+            _ if long.is_some() => RequestClass::Watch,
             Some("list") => RequestClass::List,
             Some("get") | None => RequestClass::Read,
             Some(_) => RequestClass::Write,
         };
         let mut request = head.map(|()| Body::from(body));
-        let deadline = (!watches).then_some(outbound.deadline.0);
+        let deadline = long.is_none().then_some(outbound.deadline.0);
         let options = RequestOptions { class: Some(class), deadline, ..RequestOptions::default() };
         request.extensions_mut().insert(options);
         Ok(request)
@@ -109,6 +113,27 @@ impl Clusters {
             uri.parse().map_err(|error| Status::bad_request(format!("the path: {error}")))?;
         *request.headers_mut() = headers;
         Ok(request)
+    }
+}
+
+/// What may take longer than other answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Long {
+    /// It may end at any time, and is taken up again.
+    Watch,
+    /// Nobody takes it up where it ended, so it must not end as if it were whole.
+    Log,
+}
+
+// === impl Long ===
+
+impl Long {
+    fn of(target: &ResourceTarget) -> Option<Self> {
+        match target.attributes.verb.as_str() {
+            _ if target.reads_log() => Some(Self::Log),
+            "watch" => Some(Self::Watch),
+            _ => None,
+        }
     }
 }
 

@@ -3,8 +3,9 @@ use std::time::Duration;
 use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::json;
+use skopos_testserver::{Fault, Match};
 
-use crate::config::{AuthorizationMode, PolicyRule};
+use crate::config::{AuthorizationMode, ConnectPolicy, PolicyRule};
 use crate::testing::{Lab, QuietSource, told};
 
 fn pod(name: &str) -> serde_json::Value {
@@ -87,7 +88,6 @@ async fn the_member_decides_and_a_cluster_that_is_not_there_looks_like_a_forbidd
     assert!(!none.message().contains("none"), "{}", none.message());
 }
 
-#[tokio::test(start_paused = true)]
 /// Two clusters may have accounts of the same name that have nothing to do with each other.
 #[tokio::test(start_paused = true)]
 async fn an_account_of_one_cluster_is_nobody_in_the_others() {
@@ -112,6 +112,7 @@ async fn an_account_of_one_cluster_is_nobody_in_the_others() {
     assert_eq!(lab.get_as("t-jane", &pods("b")).await.code, 200);
 }
 
+#[tokio::test(start_paused = true)]
 async fn a_list_of_one_name_needs_the_right_to_that_one() {
     let lab = Lab::guarded(&["a"], |_| {});
     lab.admit("t-jane", "jane");
@@ -341,4 +342,52 @@ async fn bodies_are_limited() {
     let answer = lab.send(Method::POST, "/clusters/echo/api/v1/namespaces", &[], "{}").await;
     assert_eq!(told(answer).await.code, 200);
     assert_eq!(echo.seen().len(), 1);
+}
+
+/// A watch may end at any time and is taken up again; nobody takes up a log.
+#[tokio::test(start_paused = true)]
+async fn a_log_lives_as_long_as_a_stream_and_is_never_cut_as_if_it_were_whole() {
+    let lab = Lab::guarded(&["a"], |config| config.outbound.connect = ConnectPolicy::Logs);
+    lab.member("a").load_pods(1);
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|_| true);
+    let pod = &lab.member("a").list("pods", None).unwrap().0[0]["metadata"];
+    let (namespace, name) = (pod["namespace"].as_str().unwrap(), pod["name"].as_str().unwrap());
+    let log = format!("/clusters/a/api/v1/namespaces/{namespace}/pods/{name}/log");
+    let log = log.as_str();
+    let whole = lab.get_as("t-jane", log).await;
+    assert_eq!((whole.code, whole.body.is_empty()), (200, false), "{whole:?}");
+    let asked = lab.member("a").requests();
+    let asked = asked.iter().find(|asked| asked.path.ends_with("/log")).unwrap();
+    assert!(!asked.query.contains("timeoutSeconds"), "{}", asked.query);
+
+    let _silent = lab.member("a").faults().inject(Fault::Stall).on(Match::get().resource("pods").name(name));
+    let jane = [("authorization", "Bearer t-jane")];
+    let followed = format!("{log}?follow=true");
+    let read = async |path: &str| {
+        let answer = lab.send(Method::GET, path, &jane, "").await;
+        assert_eq!(answer.status().as_u16(), 200);
+        let began = tokio::time::Instant::now();
+        (answer.into_body().collect().await.map(|body| body.to_bytes()), began.elapsed())
+    };
+    let lifetime = lab.services.config.outbound.streams.lifetime.0;
+    let (end, after) = read(&followed).await;
+    assert!(end.is_err() && after == lifetime, "{end:?} after {after:?}");
+
+    let drain = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        lab.draining.cancel();
+    };
+    // One that ends by itself is an answer in progress, which has its time when the gateway stops.
+    let late = tokio::time::timeout(Duration::from_secs(120), read(log));
+    let ((end, after), late, ()) = tokio::join!(read(&followed), late, drain);
+    assert!(end.is_err() && after == Duration::from_secs(60), "{end:?} after {after:?}");
+    assert!(late.is_err(), "{late:?}");
+
+    let revoked = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lab.member("a").auth().answer_reviews(|_| false);
+    };
+    let ((end, after), ()) = tokio::join!(read(log), revoked);
+    assert!(end.is_err() && after <= Duration::from_secs(61), "{end:?} after {after:?}");
 }
