@@ -92,7 +92,7 @@ impl InformerFactory {
         });
         let random = options.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
         let core = Arc::new(FactoryCore {
-            live: Live::new(transport.clone(), options.limits.clone()),
+            live: Live::new(transport.clone(), options.limits.clone(), &options.machine),
             transport,
             common,
             tasks: TaskTracker::new(),

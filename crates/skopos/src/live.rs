@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use skopos_reflect::Target;
+use skopos_reflect::{MachineOptions, Target};
 use skopos_transport::{RequestClass, RequestOptions, Transport, TransportBody};
 use skopos_wire::{Limits, ListBody, ListMeta, ListSplitter, ObjectKey, RawObject, ResourceVersion, Status};
 use tokio::time::{Instant, timeout_at};
@@ -17,11 +17,21 @@ use crate::error::{LiveError, RefusalError};
 pub(crate) struct Live {
     transport: Transport,
     limits: Limits,
+    most: Room,
+}
+
+/// What one list may still bring.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    objects: usize,
+    bytes: u64,
 }
 
 impl Live {
-    pub(crate) fn new(transport: Transport, limits: Limits) -> Self {
-        Self { transport, limits }
+    /// Lists are held to the caps of the list/watch.
+    pub(crate) fn new(transport: Transport, limits: Limits, machine: &MachineOptions) -> Self {
+        let most = Room { objects: machine.max_list_objects, bytes: machine.max_list_bytes };
+        Self { transport, limits, most }
     }
 
     /// The server's newest revision, of the storage that the target is in.
@@ -31,8 +41,8 @@ impl Live {
 
     /// Lists everything that the target covers, in pages. Returns the revision that the list belongs to.
     ///
-    /// When the pages cannot be completed because the server forgot their revision, or are of different ones, `restart` is
-    /// called and the list is made in one piece.
+    /// When the pages cannot be completed because the server forgot their revision, or are of different ones, or lead nowhere,
+    /// `restart` is called and the list is made in one piece.
     pub(crate) async fn list(
         &self,
         target: &Target,
@@ -52,23 +62,28 @@ impl Live {
         deadline: Instant,
         list: &mut impl Collect,
     ) -> Result<ResourceVersion, LiveError> {
-        let (mut token, mut first) = (None, None);
+        let (mut token, mut first, mut poor, mut room) = (None, None, 0, self.most);
         loop {
             let request = target.page(Some(PAGE), token.as_deref());
-            let page = self.page(target, request, deadline, &mut |object| list.add(object)).await;
+            let before = room.objects;
+            let page = self.page(target, request, deadline, &mut room, &mut |object| list.add(object)).await;
+            poor += u32::from(before - room.objects < POOR);
             match page {
                 // Not one snapshot: a server that reads each page anew. Only one answer can hold a whole.
                 Ok((revision, _)) if *first.get_or_insert_with(|| revision.clone()) != revision => break,
                 Ok((revision, None)) => return Ok(revision),
+                Ok((_, next)) if next == token || poor > POOR_PAGES => break,
                 Ok((_, next)) => token = next,
                 Err(error) if error.is_gone() && token.is_some() => break,
                 Err(error) => return Err(error),
             }
         }
         list.restart();
-        let whole = target.page(None, None);
-        let (revision, _) = self.page(target, whole, deadline, &mut |object| list.add(object)).await?;
-        Ok(revision)
+        let (whole, mut room) = (target.page(None, None), self.most);
+        match self.page(target, whole, deadline, &mut room, &mut |object| list.add(object)).await? {
+            (revision, None) => Ok(revision),
+            (_, Some(_)) => Err(malformed("the list does not end, in pages or without")),
+        }
     }
 
     /// One object as it is now; `None` if the server does not have it.
@@ -103,6 +118,7 @@ impl Live {
         target: &Target,
         request: Request<Body>,
         deadline: Instant,
+        room: &mut Room,
         add: &mut (dyn FnMut(RawObject) + Send),
     ) -> Result<(ResourceVersion, Option<String>), LiveError> {
         let mut body = self.send(request, RequestClass::List, deadline).await??.into_body();
@@ -111,13 +127,18 @@ impl Live {
         while let Some(frame) = body.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
             let mut item = |item: Result<RawObject, _>| match item.map_err(malformed) {
-                Ok(object) => match target.check_object(&object) {
-                    Ok(()) => add(object),
-                    Err(wrong) => broken = Some(malformed(wrong)),
-                },
+                Ok(object) => {
+                    match target.check_object(&object).map_err(malformed).and_then(|()| room.take(&object)) {
+                        Ok(()) => add(object),
+                        Err(wrong) => broken = Some(wrong),
+                    }
+                }
                 Err(error) => broken = Some(error),
             };
             splitter.push_and_scan(&data, &mut item).map_err(malformed)?;
+            if let Some(error) = broken {
+                return Err(error);
+            }
         }
         let meta = match splitter.finish().map_err(malformed)? {
             ListBody::List(meta) => meta,
@@ -125,10 +146,7 @@ impl Live {
             _ => return Err(LiveError::Malformed("it is no list".to_owned())),
         };
         target.check_list(&meta).map_err(malformed)?;
-        match broken {
-            Some(error) => Err(error),
-            None => revision_of(meta),
-        }
+        revision_of(meta)
     }
 
     /// Sends a request. The outer error is one of the connection, the inner one the server's refusal.
@@ -155,6 +173,20 @@ impl Live {
     }
 }
 
+impl Room {
+    fn take(&mut self, object: &RawObject) -> Result<(), LiveError> {
+        let objects = self.objects.checked_sub(1);
+        let bytes = self.bytes.checked_sub(object.bytes().len() as u64);
+        let (Some(objects), Some(bytes)) = (objects, bytes) else {
+            return Err(malformed(
+                "the list is larger than MachineOptions::max_list_objects or max_list_bytes",
+            ));
+        };
+        (self.objects, self.bytes) = (objects, bytes);
+        Ok(())
+    }
+}
+
 /// Takes the objects of a list.
 pub(crate) trait Collect: Send {
     /// One object, in the order of the list.
@@ -175,6 +207,9 @@ impl Collect for Vec<RawObject> {
 }
 
 const PAGE: u32 = 500;
+/// So many pages of a list may bring fewer objects than this, as with the list/watch.
+const POOR_PAGES: u32 = 20;
+const POOR: usize = 5;
 const REFUSAL_BYTES: usize = 64 << 10;
 const REFUSAL_PATIENCE: Duration = Duration::from_secs(2);
 

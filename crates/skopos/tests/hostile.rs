@@ -260,6 +260,19 @@ async fn a_server_that_heeds_the_limit_and_not_the_token_is_asked_for_all_at_onc
 }
 
 #[tokio::test(start_paused = true)]
+async fn reads_and_audits_of_a_list_without_an_end_fail_at_once() {
+    let world = world_with(TestServer::builder(), listing(quiet())).await;
+    let maps = config_maps(&world.factory);
+    maps.wait_synced(secs(5)).await.unwrap();
+    let fault = world.server.faults().inject(answer(endless_list())).on(Match::list());
+    let error = maps.audit(secs(60)).await.unwrap_err();
+    assert!(error.to_string().contains("does not end"), "{error}");
+    let error = maps.read(std::time::Duration::ZERO, secs(60)).await.unwrap_err();
+    assert!(error.to_string().contains("does not end"), "{error}");
+    assert!(fault.hits() <= 12, "{}", fault.hits());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_of_more_than_is_accepted_is_given_up_with_the_name_of_the_cap() {
     for initial in [InitialList::Paged, InitialList::Streamed] {
         let mut options = quiet();
