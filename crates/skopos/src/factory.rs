@@ -518,8 +518,11 @@ impl FactoryCore {
             }
             let done = AuditDone(informer.clone());
             if informer.is_failing() {
-                // It would be in vain. And when the server is back, not everything is listed at once.
+                // It would be in vain. It is looked at again soon, but when the server is back, not everything is listed at once.
                 drop(done);
+                let mut next = informer.next_audit.lock();
+                let wait = self.options.audit_interval.unwrap_or(CONFIRM_AGAIN).mul_f64(self.jitter() - 0.7);
+                next.at = next.at.map(|at| at.min(deadline::after(wait)));
                 continue;
             }
             let stop = informer.stop.clone();
