@@ -16,6 +16,8 @@ use crate::keeper::KeptStats;
 pub struct ClusterStats {
     /// Its name.
     pub id: ClusterId,
+    /// When it joined, in this process.
+    pub joined: Instant,
     /// How it stands.
     pub state: Arc<ClusterState>,
     /// The kinds that are kept, in order.
@@ -64,6 +66,7 @@ impl Unit {
         let (requests, request_failures) = self.request_counts();
         ClusterStats {
             id: self.id.clone(),
+            joined: self.began,
             state: self.state(),
             bytes: kinds.iter().map(|kind| kind.informer.bytes).sum(),
             kinds,

@@ -35,6 +35,8 @@ use crate::spec::{ClusterSpec, SpecError};
 /// One cluster.
 pub(crate) struct Unit {
     pub(crate) id: ClusterId,
+    /// When it joined.
+    pub(crate) began: Instant,
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) labels: ArcSwap<BTreeMap<String, String>>,
     pub(crate) kinds: Kinds,
@@ -88,7 +90,8 @@ const FETCH: Duration = Duration::from_secs(60);
 impl Unit {
     /// A unit, and the task that tends it.
     pub(crate) fn start(parts: UnitParts) -> Arc<Self> {
-        let machine = Machine::new(Instant::now(), parts.options.unreachable_after);
+        let began = Instant::now();
+        let machine = Machine::new(began, parts.options.unreachable_after);
         let state = Arc::new(machine.state().clone());
         let stirred = Arc::new(Notify::new());
         let keeper = parts.keeper.as_ref();
@@ -101,6 +104,7 @@ impl Unit {
         let unit = Arc::new(Self {
             link: ArcSwap::new(link),
             id: parts.id,
+            began,
             options: parts.options,
             labels: ArcSwap::new(parts.labels),
             kinds: Kinds::new(),

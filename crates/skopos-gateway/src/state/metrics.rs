@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Weak;
-use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -11,7 +10,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use skopos_fleet::{ClusterStats, Condition, KindStats};
-use tokio::time::Instant;
 
 use super::Shared;
 use super::requests::Requests;
@@ -43,9 +41,15 @@ const CLUSTER: [OfCluster; 14] = [
     ("cluster_state_seconds", "Time that the cluster has been in its state", GAUGE, |c| {
         Some(c.state.since.elapsed().as_secs_f64())
     }),
-    ("cluster_silent_seconds", "Time since the cluster answered anything", GAUGE, |c| {
-        since(c.state.answered_at)
-    }),
+    (
+        "cluster_silent_seconds",
+        "Time since the cluster answered anything, or joined if it never did",
+        GAUGE,
+        |c| {
+            // Also of what has been dead for as long as the process runs: there the alert on silence is needed most.
+            Some(c.state.answered_at.unwrap_or(c.joined).elapsed().as_secs_f64())
+        },
+    ),
     ("cluster_bytes", "JSON in memory", GAUGE, |c| Some(c.bytes as f64)),
     ("cluster_budget_bytes", "JSON that may be in memory", GAUGE, |c| {
         c.memory_budget.map(|bytes| bytes as f64)
@@ -271,8 +275,4 @@ fn sample(
         MetricType::Counter => ConstCounter::new(value).encode(metric),
         _ => ConstGauge::new(value).encode(metric),
     }
-}
-
-fn since(at: Option<Instant>) -> Option<f64> {
-    at.map(|at| at.elapsed()).map(|past: Duration| past.as_secs_f64())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 use serde_json::Value;
 use skopos::ResourceId;
 use skopos_fleet::{ClusterId, Condition, Paused, PausedBy};
+use skopos_testserver::{Fault, Match};
 
 use super::metrics::Metrics;
 use super::status::Report;
@@ -123,6 +124,34 @@ async fn the_report_says_how_clusters_stand_and_why() {
     assert_eq!((kind.resource.as_str(), kind.freshness.as_str()), ("pods", "live"));
 }
 
+/// What an alert is about has to be there when it is needed, or it never fires.
+#[tokio::test(start_paused = true)]
+async fn alerts_can_fire_for_what_has_been_dead_since_the_start() {
+    let lab = Lab::with(&["a", "b"], |config| {
+        config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
+        config.cache.kinds =
+            vec![crate::config::Kind { group: String::new(), version: "v1".into(), resource: "pods".into() }];
+    });
+    let broken = Fault::status(500, 0);
+    let _broken = lab.member("a").faults().inject(broken).on(Match::list().resource("pods"));
+    lab.member("b").pause().await;
+    tokio::time::sleep(Duration::from_secs(181)).await;
+    let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+    let value = |series: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.unwrap_or_else(|| panic!("no {series} in {text}")).trim().parse().unwrap()
+    };
+    assert_eq!(value(r#"skopos_cluster_up{cluster="b"}"#), 0.0);
+    assert_eq!(value(r#"skopos_cluster_paused{cluster="b"}"#), 0.0);
+    assert!(value(r#"skopos_cluster_silent_seconds{cluster="b"}"#) > 120.0);
+    assert!(value(r#"skopos_cluster_silent_seconds{cluster="a"}"#) < 60.0);
+    // Nothing is known of the age of what could never be read: the other alert on content has nothing to go by.
+    let of_kind = r#"{cluster="a",group="",version="v1",resource="pods"}"#;
+    assert_eq!(value(&format!("skopos_kind_live{of_kind}")), 0.0);
+    assert!(!text.contains(&format!("skopos_kind_age_seconds{of_kind}")));
+    assert_eq!(value(r#"skopos_cluster_up{cluster="a"}"#), 1.0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn alerts_are_about_metrics_that_exist() {
     let lab = Lab::trusting(&["a"]);
@@ -147,7 +176,7 @@ async fn alerts_are_about_metrics_that_exist() {
     }
     let wrong: Vec<_> = named.difference(&exist).collect();
     assert!(wrong.is_empty(), "{wrong:?} of {exist:?}");
-    for needed in ["cluster_silent_seconds", "kind_age_seconds", "kind_audit_mismatches_total"] {
+    for needed in ["cluster_silent_seconds", "kind_age_seconds", "kind_live", "kind_audit_mismatches_total"] {
         assert!(named.contains(&format!("skopos_{needed}")), "no alert for {needed}");
     }
 }
