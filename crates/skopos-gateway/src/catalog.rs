@@ -28,7 +28,7 @@ pub(crate) struct Catalog {
 pub(crate) enum Malformed {
     #[error("its discovery document has more than {} MiB", MOST_BYTES >> 20)]
     TooLarge,
-    #[error("its discovery document names more than {MOST_TYPES} resources")]
+    #[error("its discovery document names more than {MOST_TYPES} resources, or {MOST_GROUPS} groups of them")]
     TooMany,
     #[error("its discovery document is none of the aggregated form, which Kubernetes has since 1.26")]
     OfAnotherForm,
@@ -52,11 +52,15 @@ struct Known {
     catalog: Result<Arc<Catalog>, Malformed>,
 }
 
-/// The most bytes of a document that are looked at: some twenty times what a large cluster has.
+/// The most bytes of a document that are looked at: far more than a large cluster has.
 const MOST_BYTES: usize = 8 << 20;
 
-/// The most resources of a cluster, in all versions.
-const MOST_TYPES: usize = 20_000;
+/// The most resources of a cluster beside the built-in ones, in all versions: ten times the 500 definitions that Kubernetes'
+/// scale targets name.
+const MOST_TYPES: usize = 5_000;
+
+/// The most groups of them.
+const MOST_GROUPS: usize = 1_000;
 
 /// The most short names and the most categories of a resource.
 const MOST_NAMES: usize = 16;
@@ -183,7 +187,16 @@ impl Catalog {
                 }
             }
         }
-        Ok(catalog)
+        match catalog.groups() {
+            0..=MOST_GROUPS => Ok(catalog),
+            _ => Err(Malformed::TooMany),
+        }
+    }
+
+    /// How many groups there are.
+    fn groups(&self) -> usize {
+        let names: Vec<&String> = self.types.keys().map(|(group, _, _)| group).collect();
+        names.chunk_by(|a, b| a == b).count()
     }
 
     /// The resource of these names.
@@ -426,5 +439,15 @@ mod tests {
         let many = json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {"name": "example.com"},
             "versions": [{"version": "v1", "resources": resources}]}]});
         assert_eq!(Catalog::parse(many.to_string().as_bytes()), Err(Malformed::TooMany));
+        let wide = |groups: usize| {
+            let group = |n| {
+                json!({"metadata": {"name": format!("g{n}.example")},
+                "versions": [{"version": "v1", "resources": [resource("boats", "Boat")]}]})
+            };
+            let items: Vec<Value> = (0..groups).map(group).collect();
+            let document = json!({"kind": "APIGroupDiscoveryList", "items": items});
+            Catalog::parse(document.to_string().as_bytes()).map(|catalog| catalog.types().count())
+        };
+        assert_eq!((wide(MOST_GROUPS), wide(MOST_GROUPS + 1)), (Ok(MOST_GROUPS), Err(Malformed::TooMany)));
     }
 }

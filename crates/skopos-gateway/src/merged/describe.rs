@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{StatusCode, header};
@@ -46,7 +47,7 @@ impl Merged {
             let scope = self.scope(call, what).await?;
             return self.openapi(call, &path, &scope.seen).await;
         }
-        let mut types: Vec<Arc<ResourceType>> = discovery::ordered(&self.registry.all());
+        let mut united = None;
         let mut standing = Clusters::default();
         if path == "/" || path == "/apis" || path.starts_with("/apis/") {
             let scope = self.scope(call, what).await?;
@@ -54,19 +55,29 @@ impl Merged {
                 *audited = std::mem::take(audited).decided(decision);
             }
             let (offers, unknown) = self.offers(&scope.seen).await;
-            let united = union::unite(&offers);
-            types.extend(united.types);
+            let whole = self.unions.of(offers);
             standing.missing = unknown;
-            standing.missing.extend(united.otherwise);
+            standing.missing.extend_from_slice(&whole.union().otherwise);
+            united = Some(whole);
             standing.unread = scope.unread;
             standing.denied = scope.denied;
         }
-        types.retain(|resource| self.keeps(&resource.group, &resource.plural));
         let accept =
             call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let (content_type, document) =
-            discovery::document_in_order(&path, accept, &types).ok_or_else(Status::resource_not_served)?;
-        let mut answer = response::bytes(StatusCode::OK, content_type, document.to_string().into());
+        let write = || {
+            let mut types = discovery::ordered(&self.registry.all());
+            types.extend(united.iter().flat_map(|united| &united.union().types).cloned());
+            types.retain(|resource| self.keeps(&resource.group, &resource.plural));
+            let (content_type, document) = discovery::document_in_order(&path, accept, &types)?;
+            Some((content_type, Bytes::from(document.to_string())))
+        };
+        let document = match &united {
+            // What every client asks for.
+            Some(united) if path == "/apis" => united.document(accept, write),
+            _ => write(),
+        };
+        let (content_type, document) = document.ok_or_else(Status::resource_not_served)?;
+        let mut answer = response::bytes(StatusCode::OK, content_type, document);
         standing.warn(answer.headers_mut());
         Ok(answer)
     }

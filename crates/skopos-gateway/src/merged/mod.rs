@@ -14,6 +14,7 @@
 //! | `history` | the history, shared between feed and readers |
 //! | `item`, `render`, `source` | what lists and watches of `skopos-serve` see of it |
 //! | `union` | what the clusters serve beside the built-in kinds, as one; pure |
+//! | `united` | keeps that for those who ask next |
 //! | `openapi` | the same for the documents of OpenAPI |
 //! | `describe` | discovery and OpenAPI of all clusters, and the kinds that are not built in |
 //! | `route`, `standing` | who asks for what of which clusters; who is missing, old, not shown |
@@ -60,8 +61,9 @@
 //! to watches, for nothing is known to have changed. What did change is told when it is back: as the difference, for this
 //! cluster alone. A cluster that left the fleet keeps its objects as long as the fleet retains them
 //! (`clusters.retainRemoved`), in case it comes back; then they vanish *without* `DELETED`, which is for deletions: a watch
-//! that would have to show that gets 410 and lists anew. It is the one case of a watch that ends because of a cluster,
-//! chosen because the alternatives are to lie about a deletion or to keep ghosts.
+//! that would have to show that gets 410 and lists anew. So it is with a kind that has to go because the cluster's memory
+//! budget is used up. These are the cases of a watch that ends because of a cluster, chosen because the alternatives are to
+//! lie about a deletion or to keep ghosts.
 
 mod contents;
 mod describe;
@@ -86,6 +88,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod union;
+mod united;
 
 pub use kinds::KindsOptions;
 pub use mark::Mark;

@@ -22,6 +22,7 @@ use super::seal::SealKey;
 use super::sights::{Question, Sights};
 use super::source::MergedSource;
 use super::standing::{Clusters, Wanted};
+use super::united::Unions;
 use crate::authz::{Attributes, Decision};
 use crate::catalog::Catalogs;
 use crate::ending::{ending, error_event};
@@ -39,6 +40,7 @@ pub struct Merged {
     kinds: Arc<Kinds>,
     pub(super) registry: Arc<Registry>,
     pub(super) catalogs: Catalogs,
+    pub(super) unions: Arc<Unions>,
     sights: Arc<Sights>,
     key: SealKey,
     /// Of which compressed lists are made.
@@ -76,13 +78,23 @@ impl Merged {
         let kinds = Arc::new(Kinds::new(services.fleet.clone(), catalogs.clone(), options));
         let registry = Arc::new(Registry::builtin());
         let blocks = BlockCache::new(MAX_BLOCK_BYTES).blocks();
-        Self { services, kinds, registry, catalogs, sights: Arc::default(), key: SealKey::random(), blocks }
+        Self {
+            services,
+            kinds,
+            registry,
+            catalogs,
+            unions: Arc::default(),
+            sights: Arc::default(),
+            key: SealKey::random(),
+            blocks,
+        }
     }
 
     /// The same with other services: what runs goes on.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        Self { services, ..self.clone() }
+        // What is kept in memory is for the configuration to say.
+        Self { services, unions: Arc::default(), ..self.clone() }
     }
 
     /// Waits, at most for `limit`, until watches can be told all that the members hold, which must not change any more.

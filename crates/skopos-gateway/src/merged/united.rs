@@ -1,0 +1,149 @@
+//! What clusters serve together, kept for those who ask next: it takes a while to put together, and how long is for the
+//! members to say.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::union::{self, Offer, Union};
+
+/// Keeps what was put together last, for the sets of clusters that callers see.
+#[derive(Debug, Default)]
+pub(crate) struct Unions {
+    /// The last used at the end.
+    kept: Mutex<VecDeque<Arc<United>>>,
+}
+
+/// What some clusters serve together.
+#[derive(Debug)]
+pub(crate) struct United {
+    /// Of which it was made. While the catalogs are held no others can be where they are.
+    offers: Vec<Offer>,
+    union: Union,
+    /// By the `Accept` that they were asked for with.
+    documents: Mutex<Vec<(Box<str>, Document)>>,
+}
+
+/// A document, with its content type.
+pub(crate) type Document = (&'static str, Bytes);
+
+/// How many are kept.
+const MOST: usize = 8;
+
+/// How many documents of each: clients ask in three forms.
+const MOST_DOCUMENTS: usize = 4;
+
+/// The most bytes of those.
+const MOST_BYTES: usize = 32 << 20;
+
+/// What of `Accept` is remembered.
+const MOST_ACCEPT: usize = 1024;
+
+// === impl Unions ===
+
+impl Unions {
+    /// What these serve together. They are in the order of the clusters' names.
+    pub(crate) fn of(&self, offers: Vec<Offer>) -> Arc<United> {
+        if let Some(known) = self.find(&offers) {
+            return known;
+        }
+        let union = union::unite(&offers);
+        let united = Arc::new(United { offers, union, documents: Mutex::default() });
+        let mut kept = self.kept.lock();
+        while kept.len() >= MOST {
+            kept.pop_front();
+        }
+        kept.push_back(united.clone());
+        united
+    }
+
+    fn find(&self, offers: &[Offer]) -> Option<Arc<United>> {
+        let mut kept = self.kept.lock();
+        let place = kept.iter().position(|united| united.is_of(offers))?;
+        let united = kept.remove(place)?;
+        kept.push_back(united.clone());
+        Some(united)
+    }
+}
+
+// === impl United ===
+
+impl United {
+    pub(crate) fn union(&self) -> &Union {
+        &self.union
+    }
+
+    /// What is answered to this `Accept`: made by the first who asks.
+    pub(crate) fn document(&self, accept: &str, make: impl FnOnce() -> Option<Document>) -> Option<Document> {
+        let known =
+            self.documents.lock().iter().find(|(own, _)| **own == *accept).map(|(_, made)| made.clone());
+        if known.is_some() || accept.len() > MOST_ACCEPT {
+            return known.or_else(make);
+        }
+        let made = make()?;
+        let mut documents = self.documents.lock();
+        documents.push((accept.into(), made.clone()));
+        let bytes =
+            |all: &Vec<(Box<str>, Document)>| all.iter().map(|(_, (_, body))| body.len()).sum::<usize>();
+        while documents.len() > MOST_DOCUMENTS || bytes(&documents) > MOST_BYTES {
+            documents.remove(0);
+        }
+        Some(made)
+    }
+
+    fn is_of(&self, offers: &[Offer]) -> bool {
+        let same = |(a, b): (&Offer, &Offer)| a.cluster == b.cluster && Arc::ptr_eq(&a.catalog, &b.catalog);
+        self.offers.len() == offers.len() && self.offers.iter().zip(offers).all(same)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skopos_fleet::ClusterId;
+
+    use super::*;
+    use crate::catalog::Catalog;
+
+    fn offer(name: &str, catalog: &Arc<Catalog>) -> Offer {
+        Offer { cluster: ClusterId::new(name).unwrap(), catalog: catalog.clone() }
+    }
+
+    #[test]
+    fn what_is_the_same_is_put_together_once() {
+        let (unions, catalog) = (Unions::default(), Arc::new(Catalog::default()));
+        let first = unions.of(vec![offer("a", &catalog), offer("b", &catalog)]);
+        assert!(Arc::ptr_eq(&first, &unions.of(vec![offer("a", &catalog), offer("b", &catalog)])));
+        let others = [
+            vec![offer("a", &catalog)],
+            vec![offer("a", &catalog), offer("c", &catalog)],
+            vec![offer("a", &catalog), offer("b", &Arc::new(Catalog::default()))],
+        ];
+        for other in others {
+            assert!(!Arc::ptr_eq(&first, &unions.of(other)), "of another version, or of others");
+        }
+        for n in 0..20 {
+            unions.of(vec![offer(&format!("c{n}"), &catalog)]);
+        }
+        assert_eq!(unions.kept.lock().len(), MOST);
+    }
+
+    #[test]
+    fn a_document_is_written_once_for_each_form() {
+        let united = Unions::default().of(Vec::new());
+        let text =
+            |text: &'static str| move || Some(("application/json", Bytes::from_static(text.as_bytes())));
+        assert_eq!(united.document("x", text("a")).unwrap().1, "a");
+        assert_eq!(united.document("x", || unreachable!("it is kept")).unwrap().1, "a");
+        assert_eq!(united.document("y", text("b")).unwrap().1, "b");
+        assert!(united.document("z", || None).is_none());
+        for n in 0..20 {
+            united.document(&n.to_string(), text("c"));
+        }
+        united.document(&"x".repeat(2000), text("d"));
+        assert_eq!(united.documents.lock().len(), MOST_DOCUMENTS);
+        united.document("large", || Some(("", Bytes::from(vec![0; MOST_BYTES + 1]))));
+        assert!(united.documents.lock().is_empty());
+    }
+}
