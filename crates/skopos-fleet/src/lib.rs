@@ -21,7 +21,7 @@ pub mod vcluster;
 
 pub use address::AddressPolicy;
 pub use cluster::{
-    CachedKind, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector, Document,
+    Admits, CachedKind, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector, Document,
     DocumentRequest, Ended, InformerChoice, KindStats, Paused, PausedBy,
 };
 pub use error::FleetError;

@@ -15,15 +15,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 use skopos_fleet::source::VclusterDial;
-use skopos_fleet::{Fleet, FleetOptions};
-use tokio::sync::watch;
+use skopos_fleet::{Admits, ClusterOptions, Fleet, FleetOptions};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
-use crate::config::{self, Config, ConfigError, ConfigFollower, ConfigState};
-use crate::fleet::{self, SourceError};
+use crate::config::{self, Config, ConfigError, ConfigFollower};
+use crate::fleet::{self, SourceError, Wishes};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
 use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles};
@@ -38,6 +37,7 @@ pub struct Daemon {
     fleet: Fleet,
     current: Current,
     gateway: Arc<ArcSwap<Gateway>>,
+    wishes: Wishes,
     follower: Option<ConfigFollower>,
 }
 
@@ -140,9 +140,13 @@ impl Daemon {
         follower: Option<ConfigFollower>,
     ) -> Result<Self, DaemonError> {
         let listener = Listener::bind(&listen_options(&config))?;
-        let fleet::Kept { keeper, restarts } = kept(&config).await?;
+        let wishes = Wishes::of(config.clone());
+        let fleet::Kept { keeper, restarts } = kept(&config, &wishes).await?;
         let keeper = keeper.or_else(|| embedding.fleet.keeper.clone());
-        let fleet = Fleet::new(FleetOptions { keeper, ..embedding.fleet });
+        let (own, admits) = (embedding.fleet.cluster.admits.clone(), wishes.admits());
+        let admits = Admits::new(move |kind| own.admits(kind) && admits.admits(kind));
+        let cluster = ClusterOptions { admits, ..embedding.fleet.cluster };
+        let fleet = Fleet::new(FleetOptions { keeper, cluster, ..embedding.fleet });
         let hosts = FleetHosts {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
             files: config.clusters.kubeconfigs.clone(),
@@ -164,8 +168,9 @@ impl Daemon {
             state: State::new(services.clone(), changes),
             services,
         };
-        let gateway = Arc::new(ArcSwap::from_pointee(current.gateway()?));
-        Ok(Self { listener, fleet, current, gateway, follower })
+        let authenticator = authenticator(&fleet, &current.services.config)?;
+        let gateway = Arc::new(ArcSwap::from_pointee(current.gateway(authenticator)));
+        Ok(Self { listener, fleet, current, gateway, wishes, follower })
     }
 
     /// The address, with the port that was chosen.
@@ -190,23 +195,19 @@ impl Daemon {
     /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 32
     /// seconds after the configured time for draining nothing is left.
     pub async fn run(self, stop: CancellationToken) -> Drained {
-        let Self { listener, fleet, current, gateway, follower } = self;
+        let Self { listener, fleet, current, gateway, wishes, follower } = self;
         current.state.listening(listener.stats());
         current.state.serving(current.clusters.clone());
-        let (tasks, ending) = (TaskTracker::new(), CancellationToken::new());
+        let tasks = TaskTracker::new();
         if let Some(follower) = follower {
-            let reload = Reload {
-                changes: follower.subscribe(),
+            let mut reload = Reload {
                 started_with: current.services.config.clone(),
                 gateway: gateway.clone(),
                 current: current.clone(),
-                stop: stop.clone(),
+                wishes,
             };
-            tasks.spawn(follower.run(ending.clone()));
-            let until = ending.clone();
-            tasks.spawn(async move {
-                until.run_until_cancelled(reload.run()).await;
-            });
+            // While it stops nothing changes any more.
+            tasks.spawn(follower.run(stop.clone(), move |config| reload.take(config)));
         }
         tasks.close();
         let closing = CancellationToken::new();
@@ -221,7 +222,6 @@ impl Daemon {
             closing.cancel();
         };
         let (drained, ()) = tokio::join!(listener.run(Answering { gateway }, closing.clone()), unready);
-        ending.cancel();
         tasks.wait().await;
         let ended = [
             // What it does with hosts, it does by way of the fleet.
@@ -245,9 +245,9 @@ impl std::fmt::Debug for Daemon {
 }
 
 /// What outlives the process.
-async fn kept(config: &Arc<Config>) -> Result<fleet::Kept, DaemonError> {
-    let of = config.clone();
-    let kept = tokio::task::spawn_blocking(move || fleet::keeping(&of)).await;
+async fn kept(config: &Arc<Config>, wishes: &Wishes) -> Result<fleet::Kept, DaemonError> {
+    let (of, admits) = (config.clone(), wishes.admits());
+    let kept = tokio::task::spawn_blocking(move || fleet::keeping(&of, admits)).await;
     kept.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| {
         let checkpoints = config.checkpoints.as_ref();
         let folder = checkpoints.and_then(|checkpoints| checkpoints.folder.as_ref());
@@ -284,18 +284,21 @@ fn listen_options(config: &Config) -> ListenOptions {
     }
 }
 
+fn authenticator(fleet: &Fleet, config: &Config) -> Result<Authenticator, OidcError> {
+    Authenticator::new(config, Arc::new(FleetAsk::new(fleet.clone())))
+}
+
 // === impl Current ===
 
 impl Current {
-    fn gateway(&self) -> Result<Gateway, OidcError> {
+    fn gateway(&self, authenticator: Authenticator) -> Gateway {
         let config = &self.services.config;
-        let authenticator = Authenticator::new(config, Arc::new(FleetAsk::new(self.services.fleet.clone())))?;
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap_or(usize::MAX);
         let routes = Gateway::builder(authenticator, most)
             .route("clusters", Arc::new(self.clusters.clone()))
             .route("fleet", Arc::new(self.merged.clone()))
             .route("virtualclusters", Arc::new(self.lifecycle.clone()));
-        Ok(self.state.plug_into(routes).build())
+        self.state.plug_into(routes).build()
     }
 }
 
@@ -318,54 +321,36 @@ impl Handler for Answering {
 
 /// Takes over changes of the configuration.
 struct Reload {
-    changes: watch::Receiver<ConfigState>,
     started_with: Arc<Config>,
     gateway: Arc<ArcSwap<Gateway>>,
     current: Current,
-    stop: CancellationToken,
+    wishes: Wishes,
 }
 
 // === impl Reload ===
 
 impl Reload {
-    async fn run(mut self) {
-        let mut generation = self.changes.borrow_and_update().generation;
-        while self.changes.changed().await.is_ok() {
-            let (config, now) = {
-                let state = self.changes.borrow_and_update();
-                (state.config.clone(), state.generation)
-            };
-            if now == generation || self.stop.is_cancelled() {
-                continue;
-            }
-            generation = now;
-            self.take(config);
-        }
-    }
-
-    fn take(&mut self, config: Arc<Config>) {
-        for field in needs_restart(&self.started_with, &config) {
+    /// As a whole or not at all.
+    fn take(&mut self, config: &Arc<Config>) -> Result<(), Arc<str>> {
+        // What can fail comes first.
+        let authenticator = authenticator(&self.current.services.fleet, config);
+        let authenticator = authenticator.map_err(|error| Arc::<str>::from(error.to_string()))?;
+        for field in needs_restart(&self.started_with, config) {
             tracing::warn!(field, "a change of this field takes effect when the gateway is started again");
         }
-        let services = self.current.services.renewed(config);
-        let next = Current {
+        self.wishes.take(config.clone());
+        let services = self.current.services.renewed(config.clone());
+        self.current = Current {
             clusters: self.current.clusters.renewed(services.clone()),
             merged: self.current.merged.renewed(services.clone()),
             lifecycle: self.current.lifecycle.renewed(services.authorizer.clone()),
             state: self.current.state.renewed(services.clone()),
             services,
         };
-        match next.gateway() {
-            Ok(gateway) => {
-                // First, for those who have something open: what they may do is decided anew.
-                next.services.authorizer.take_over(&next.services.config);
-                self.gateway.store(Arc::new(gateway));
-                self.current = next;
-            }
-            Err(error) => {
-                tracing::error!(%error, "the changed configuration cannot be used, the old one stays")
-            }
-        }
+        // First, for those who have something open: what they may do is decided anew.
+        self.current.services.authorizer.take_over(config);
+        self.gateway.store(Arc::new(self.current.gateway(authenticator)));
+        Ok(())
     }
 }
 
@@ -387,6 +372,10 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
             cache(before) != cache(after),
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),
+        (
+            "outbound.impersonate, authorization.loopback: what is kept of objects in memory",
+            fleet::writes(before) != fleet::writes(after),
+        ),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()
 }

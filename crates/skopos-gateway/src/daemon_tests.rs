@@ -289,6 +289,72 @@ async fn a_changed_configuration_takes_effect_and_a_wrong_one_does_not() {
 }
 
 #[tokio::test]
+async fn a_change_is_in_force_as_a_whole_or_refused() {
+    let member = TestServer::builder().start().await.unwrap();
+    member.auth().answer_reviews(|_| true);
+    let applied = json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
+    let object = |kind: &str| {
+        json!({"apiVersion": "v1", "kind": kind,
+            "metadata": {"namespace": "default", "name": "it", "annotations": applied}})
+    };
+    member.create(object("ConfigMap")).unwrap();
+    member.create(object("Secret")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let path = folder.path().join("gateway.yaml");
+    let write = |more: &str| {
+        let clusters = format!("clusters: {{kubeconfigs: [{{path: {kubeconfig:?}}}]}}");
+        std::fs::write(&path, format!("listen: {{address: '127.0.0.1:0'}}\n{clusters}\n{more}\n")).unwrap();
+    };
+    write("cache: {secrets: true}");
+    let daemon = Daemon::of_file(path.clone()).await.unwrap();
+    let (gateway, mut state) = (daemon.gateway.clone(), daemon.follower.as_ref().unwrap().subscribe());
+    let mut changes = daemon.fleet().changes();
+    let running = Running::of(daemon, member, folder);
+    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    let cluster = running.fleet.members().values().next().unwrap().clone();
+    let get = async |plural: &str| {
+        let path = format!("/clusters/{}/api/v1/namespaces/default/{plural}/it", cluster.id());
+        running.get(&path).await
+    };
+    for plural in ["configmaps", "secrets"] {
+        let kept = get(plural).await;
+        assert!(kept.contains("skopos-source: memory") && !kept.contains("last-applied"), "{kept}");
+    }
+    let in_memory = || cluster.kinds().iter().map(|kind| kind.resource().plural.clone()).collect::<Vec<_>>();
+    assert_eq!(in_memory(), ["configmaps", "secrets"]);
+
+    // Writes go through from now on, and Secrets are not to be kept.
+    write("outbound: {impersonate: true}");
+    tokio::time::timeout(PATIENCE, state.wait_for(|state| state.generation == 2)).await.unwrap().unwrap();
+    for plural in ["configmaps", "secrets"] {
+        let asked = get(plural).await;
+        assert!(asked.contains("skopos-source: member") && asked.contains("last-applied"), "{asked}");
+    }
+    let gone = async {
+        while in_memory() != ["configmaps"] {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.unwrap();
+
+    // What cannot be used is refused as a whole, and said to be.
+    let before = gateway.load_full();
+    write("authentication: {oidc: {issuer: 'https://issuer.example', audiences: [x]}}");
+    let refused = state.wait_for(|state| state.refused.is_some());
+    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap().unwrap().clone();
+    assert!(refused.refused.unwrap().reason.contains("needs listen.tls"));
+    assert!(refused.generation == 2 && refused.config.outbound.impersonate);
+    assert!(Arc::ptr_eq(&before, &gateway.load_full()));
+    assert_eq!(
+        needs_restart(&Config::default(), &refused.config).last().unwrap().split(':').next(),
+        Some("outbound.impersonate, authorization.loopback")
+    );
+    running.end().await;
+}
+
+#[tokio::test]
 async fn whoever_pauses_a_virtual_cluster_the_state_that_is_shown_is_right() {
     const SHOP: &str = "shop.vcluster-shop";
     const NS: &str = "vcluster-shop";

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
@@ -37,7 +38,7 @@ pub fn options(config: &Config) -> FleetOptions {
         }
         known.map(|known| resource_id(&known))
     });
-    let writes = config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted;
+    let writes = writes(config);
     let cluster = ClusterOptions {
         kinds: pinned.collect(),
         prefetch_documents: true,
@@ -51,6 +52,39 @@ pub fn options(config: &Config) -> FleetOptions {
     FleetOptions { cluster, retain_removed: config.clusters.retain_removed.0, ..FleetOptions::default() }
 }
 
+/// Whether writes go through to the clusters.
+pub(crate) fn writes(config: &Config) -> bool {
+    config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted
+}
+
+/// What the configuration in force says of memory. Cheap to clone; all clones say the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes(Arc<ArcSwap<Config>>);
+
+impl Wishes {
+    /// Those of `config`.
+    pub(crate) fn of(config: Arc<Config>) -> Self {
+        Self(Arc::new(ArcSwap::new(config)))
+    }
+
+    /// From now on those of `config`.
+    pub(crate) fn take(&self, config: Arc<Config>) {
+        self.0.store(config);
+    }
+
+    /// Which kinds may be in memory, and on disk.
+    pub(crate) fn admits(&self) -> Admits {
+        let wishes = self.0.clone();
+        Admits::new(move |kind| {
+            let cache = &wishes.load().cache;
+            let secret = kind.group.is_empty() && kind.plural == "secrets";
+            let never =
+                cache.never.iter().any(|never| never.group == kind.group && never.resource == kind.plural);
+            (!secret || cache.secrets) && !never
+        })
+    }
+}
+
 /// What outlives the process: the clusters' content, and what merged views need to go on.
 #[derive(Clone, Default)]
 pub(crate) struct Kept {
@@ -58,25 +92,19 @@ pub(crate) struct Kept {
     pub(crate) restarts: Restarts,
 }
 
-/// What `config` says is to be kept, and where. Connects to nothing; a bucket that does not answer is found out when it is
-/// used.
+/// What `config` says is to be kept, of the kinds that `admits` says, and where. Connects to nothing; a bucket that does not
+/// answer is found out when it is used.
 ///
 /// # Errors
 /// When the folder cannot be used, or another gateway uses it; when the bucket cannot be used as it is configured.
-pub(crate) fn keeping(config: &Config) -> io::Result<Kept> {
+pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
     let Some(checkpoints) = &config.checkpoints else { return Ok(Kept::default()) };
     let mut options = KeeperOptions::default();
     options.every = checkpoints.every.0;
     options.limits.bytes = checkpoints.kind_bytes.0;
     options.total_bytes = checkpoints.total_bytes.0;
     options.orphans = checkpoints.retain.0;
-    let cache = config.cache.clone();
-    options.admits = Admits::new(move |kind| {
-        let secret = kind.group.is_empty() && kind.plural == "secrets";
-        let never =
-            cache.never.iter().any(|never| never.group == kind.group && never.resource == kind.plural);
-        (!secret || cache.secrets) && !never
-    });
+    options.admits = admits;
     let (keeper, restarts) = match (&checkpoints.folder, &checkpoints.bucket) {
         (Some(folder), _) => {
             let keeper = CheckpointKeeper::new(Directory::open(folder.join("clusters"))?, options);

@@ -23,7 +23,7 @@ use super::index::Index;
 use super::names::{self, REFUSED};
 use super::refusal::{Refusal, RefusalReason};
 use super::store::{Content, FileName, Store, blocking};
-use crate::cluster::{Cluster, Condition};
+use crate::cluster::{Admits, Cluster, Condition};
 use crate::fleet::{Fleet, Members};
 use crate::id::ClusterId;
 use crate::keeper::{Keeper, KeptStats, Remembered};
@@ -42,7 +42,7 @@ pub struct KeeperOptions {
     pub total_bytes: u64,
     /// The most kinds of one cluster that are started because there are files of them. Default 256.
     pub kinds: usize,
-    /// Which kinds may be kept; files of others are removed. Default: all.
+    /// Which kinds may be kept; files of others are removed. Asked whenever something is written. Default: all.
     pub admits: Admits,
     /// How long files stay of clusters that nobody has named since they were written, and since the process began. Default
     /// 24 h.
@@ -52,10 +52,6 @@ pub struct KeeperOptions {
     /// The clock by which ages go on over a restart.
     pub clock: WallClock,
 }
-
-/// Chooses the kinds that may be kept.
-#[derive(Clone)]
-pub struct Admits(Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>);
 
 /// Keeps the clusters of a fleet in a [`Store`]. To be given to [`FleetOptions::keeper`](crate::FleetOptions).
 pub struct CheckpointKeeper {
@@ -92,28 +88,11 @@ impl Default for KeeperOptions {
             document_bytes: 64 << 20,
             total_bytes: 16 << 30,
             kinds: 256,
-            admits: Admits::new(|_| true),
+            admits: Admits::default(),
             orphans: Duration::from_secs(24 * 3600),
             end: Duration::from_secs(5),
             clock: WallClock::system(),
         }
-    }
-}
-
-impl Admits {
-    /// Those that this function says.
-    pub fn new(admits: impl Fn(&ResourceId) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(admits))
-    }
-
-    fn admits(&self, resource: &ResourceId) -> bool {
-        (self.0)(resource)
-    }
-}
-
-impl fmt::Debug for Admits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Admits")
     }
 }
 
@@ -168,12 +147,16 @@ impl CheckpointKeeper {
         let taken = Instant::now();
         let (mut running, mut problem) = (BTreeSet::new(), None);
         for (resource, checkpoint) in cluster.checkpoints() {
-            running.insert(resource.clone());
             if stop.is_cancelled() {
                 return;
             }
+            // The file of what may not be kept any more goes with those of what does not run.
+            if !self.options.admits.admits(&resource) {
+                continue;
+            }
+            running.insert(resource.clone());
             let whole = checkpoint.ok().filter(|whole| whole.cluster() == Some(&*identity));
-            let Some(checkpoint) = whole.filter(|_| self.options.admits.admits(&resource)) else { continue };
+            let Some(checkpoint) = whole else { continue };
             if let Err(error) = self.save_kind(&folder, &resource, checkpoint, taken, all).await {
                 problem = Some(format!("{resource} is not kept: {error}"));
             }

@@ -46,8 +46,9 @@ mod object;
 mod refusal;
 mod store;
 
+pub use crate::cluster::Admits;
 pub use directory::Directory;
-pub use keeper::{Admits, CheckpointKeeper, KeeperOptions};
+pub use keeper::{CheckpointKeeper, KeeperOptions};
 #[cfg(feature = "object-store")]
 pub use object::{Bucket, BucketLimits};
 pub use refusal::{Refusal, RefusalReason};

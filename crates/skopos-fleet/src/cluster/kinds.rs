@@ -12,7 +12,7 @@ use skopos::{Condition, Informer, RawObject, ResourceId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::options::ClusterOptions;
+use super::options::{Admits, ClusterOptions};
 use super::stats::KindStats;
 use crate::error::FleetError;
 
@@ -31,6 +31,8 @@ pub enum Ended {
     Idle,
     /// It did not fit into the cluster's memory budget.
     Evicted,
+    /// It may not be kept any more ([`ClusterOptions::admits`]).
+    Unwanted,
     /// The cluster is reached another way now, and another copy is there.
     Reconnected,
     /// Another cluster has taken the place of the one that this is of.
@@ -266,6 +268,9 @@ impl Kinds {
         options: &ClusterOptions,
         begin: impl FnOnce() -> Starting,
     ) -> Result<Start, Arc<str>> {
+        if !options.admits.admits(resource) {
+            return Err("it may not be kept".into());
+        }
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.running.get(resource).filter(|slot| !slot.has_failed()) {
             return Ok(Start { starting: slot.starting.clone(), begun: None });
@@ -312,6 +317,11 @@ impl Kinds {
     /// Stops what nobody has used for so long.
     pub(crate) fn stop_idle(&self, limit: Duration) {
         self.remove(Ended::Idle, |entry| entry.is_idle_for(limit));
+    }
+
+    /// Stops what may not be kept any more, whoever uses it.
+    pub(crate) fn stop_unwanted(&self, admits: &Admits) {
+        self.remove(Ended::Unwanted, |entry| !admits.admits(entry.informer.resource()));
     }
 
     /// While more is kept than may be, lets the kind go that was not used for the longest time: of those that nobody holds

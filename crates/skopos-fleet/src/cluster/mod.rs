@@ -38,7 +38,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use self::documents::{Document, DocumentRequest};
 pub use self::kinds::{CachedKind, Ended};
 pub use self::machine::{ClusterState, Condition, Paused, PausedBy};
-pub use self::options::{ClusterOptions, Connector, InformerChoice};
+pub use self::options::{Admits, ClusterOptions, Connector, InformerChoice};
 pub use self::stats::{ClusterStats, KindStats};
 pub(crate) use self::unit::{Unit, UnitParts};
 use crate::error::FleetError;

@@ -16,6 +16,9 @@ pub struct ClusterOptions {
     /// Fetch discovery, the index of OpenAPI and the version as soon as the cluster answers, so that they are there when it
     /// does not any more. Default: false, which leaves a cluster alone until somebody asks for something.
     pub prefetch_documents: bool,
+    /// Which kinds may be kept. It is asked time and again: what may not be kept any more is let go within a second or two.
+    /// Default: all.
+    pub admits: Admits,
     /// An informer that nobody has used for so long is stopped, unless its cluster does not answer: then it is kept, with
     /// its age. Default 10 min; `None`: never.
     pub idle_stop: Option<Duration>,
@@ -50,6 +53,7 @@ impl Default for ClusterOptions {
         Self {
             kinds: Vec::new(),
             prefetch_documents: false,
+            admits: Admits::default(),
             idle_stop: Some(Duration::from_secs(600)),
             memory_budget: Some(256 << 20),
             max_kinds: 64,
@@ -63,6 +67,34 @@ impl Default for ClusterOptions {
             factory: FactoryOptions::default(),
             informer: InformerChoice::default(),
         }
+    }
+}
+
+/// Chooses the kinds that may be kept.
+#[derive(Clone)]
+pub struct Admits(Arc<dyn Fn(&ResourceId) -> bool + Send + Sync>);
+
+impl Admits {
+    /// Those that this function says. It is asked often, and must not wait for anything.
+    pub fn new(admits: impl Fn(&ResourceId) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(admits))
+    }
+
+    /// Whether this kind may be kept.
+    pub fn admits(&self, resource: &ResourceId) -> bool {
+        (self.0)(resource)
+    }
+}
+
+impl Default for Admits {
+    fn default() -> Self {
+        Self::new(|_| true)
+    }
+}
+
+impl fmt::Debug for Admits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admits")
     }
 }
 

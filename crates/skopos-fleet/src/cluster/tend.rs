@@ -133,6 +133,7 @@ impl<'a> Tender<'a> {
             }
             unit.kinds.stop_idle(limit);
         }
+        unit.kinds.stop_unwanted(&unit.options.admits);
         if let Some(budget) = unit.options.memory_budget {
             for (resource, bytes) in unit.kinds.keep_within(budget) {
                 tracing::warn!(cluster = %unit.id, %resource, bytes, budget,
@@ -188,7 +189,7 @@ impl<'a> Tender<'a> {
             return;
         }
         for resource in &self.unit.options.kinds {
-            if self.unit.kinds.is_started(resource) {
+            if self.unit.kinds.is_started(resource) || !self.unit.options.admits.admits(resource) {
                 continue;
             }
             if let Err(error) = self.unit.start_kind(resource, true) {

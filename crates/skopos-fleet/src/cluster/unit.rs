@@ -468,7 +468,7 @@ impl Unit {
         match ended {
             Ended::Removed => FleetError::Removed { cluster, since: self.state().since },
             Ended::Closed => FleetError::Closed,
-            Ended::Idle | Ended::Evicted | Ended::Reconnected | Ended::Replaced => {
+            Ended::Idle | Ended::Evicted | Ended::Unwanted | Ended::Reconnected | Ended::Replaced => {
                 let reason = "it was let go before it was complete; ask again".into();
                 FleetError::Budget { cluster, resource, reason }
             }

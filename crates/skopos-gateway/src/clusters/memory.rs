@@ -17,7 +17,7 @@ use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
 use crate::catalog;
 use crate::ending::ending;
-use crate::fleet::resource_id;
+use crate::fleet::{resource_id, writes};
 use crate::headers::{Stamp, stamp};
 use crate::query::Query;
 use crate::response::Response;
@@ -63,6 +63,12 @@ impl Clusters {
     ) -> Option<Result<Response, Status>> {
         let Allowed { cluster, call } = allowed;
         if !self.may_be_kept(target, call) {
+            return None;
+        }
+        // `kubectl apply` gets the object first, and takes fields that it does not find among those last applied for somebody
+        // else's: they would stay for ever.
+        let lacking = !self.keeps_applied && writes(&self.services.config);
+        if lacking && target.attributes.verb == "get" && is_asked(cluster.state().condition) {
             return None;
         }
         let cache = &self.services.config.cache;

@@ -32,6 +32,7 @@ use skopos_wire::{GroupResource, Status};
 use crate::auth::Identity;
 use crate::authz::Attributes;
 use crate::config::ConnectPolicy;
+use crate::fleet;
 use crate::gateway::not_found;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
@@ -50,6 +51,8 @@ pub use self::view::Served;
 pub struct Clusters {
     services: Services,
     views: Views,
+    /// Whether what was last applied is in memory: decided when the informers are made.
+    keeps_applied: bool,
 }
 
 /// A request whose cluster is there and which is allowed.
@@ -65,13 +68,14 @@ impl Clusters {
     #[must_use]
     pub fn new(services: Services) -> Self {
         let compressed = usize::try_from(services.config.cache.compressed_bytes.0).unwrap_or(usize::MAX);
-        Self { services, views: Views::new(compressed) }
+        let keeps_applied = fleet::writes(&services.config);
+        Self { services, views: Views::new(compressed), keeps_applied }
     }
 
     /// The same with other services; watches go on.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        Self { services, views: self.views.clone() }
+        Self { services, views: self.views.clone(), keeps_applied: self.keeps_applied }
     }
 
     /// What was made for lists and watches so far.

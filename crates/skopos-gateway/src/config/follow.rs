@@ -37,7 +37,8 @@ pub struct Refused {
 pub struct ConfigFollower {
     path: PathBuf,
     state: watch::Sender<ConfigState>,
-    last: Option<String>,
+    /// The text that was dealt with last; of a file that is not there, none.
+    last: Option<Option<String>>,
 }
 
 const EVERY: Duration = Duration::from_secs(2);
@@ -51,7 +52,7 @@ impl ConfigFollower {
     /// When it is wrong: there is no old one to stay with.
     pub fn open(path: PathBuf) -> Result<Self, ConfigError> {
         let config = Arc::new(Config::read(&path)?);
-        let last = std::fs::read_to_string(&path).ok();
+        let last = Some(std::fs::read_to_string(&path).ok());
         let (state, _) = watch::channel(ConfigState { config, generation: 1, refused: None });
         Ok(Self { path, state, last })
     }
@@ -62,8 +63,13 @@ impl ConfigFollower {
         self.state.subscribe()
     }
 
-    /// Follows the file until told to stop.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Follows the file until told to stop. `take` takes a configuration over, as a whole or not at all, and says why it cannot
+    /// be: then it is refused like one that is wrong, and tried again, for what is in the way may be another file.
+    pub async fn run(
+        mut self,
+        stop: CancellationToken,
+        mut take: impl FnMut(&Arc<Config>) -> Result<(), Arc<str>> + Send,
+    ) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -73,33 +79,57 @@ impl ConfigFollower {
                 (std::fs::read_to_string(&path).ok(), Config::read(&path))
             });
             let Some(Ok((text, parsed))) = stop.run_until_cancelled(read).await else { continue };
-            if text == self.last {
+            if self.last.as_ref() == Some(&text) {
                 continue;
             }
-            self.last = text;
-            self.take(parsed);
+            self.last = match self.look(parsed, &mut take) {
+                Look::Settled => Some(text),
+                Look::Again => None,
+            };
         }
     }
 
-    fn take(&self, parsed: Result<Config, ConfigError>) {
-        match parsed {
-            Ok(config) => {
-                let path = self.path.display();
-                tracing::info!(%path, "configuration changed");
-                self.state.send_modify(|state| {
-                    state.refused = None;
-                    if *state.config != config {
-                        state.config = Arc::new(config);
-                        state.generation += 1;
-                    }
-                });
-            }
+    fn look(
+        &self,
+        parsed: Result<Config, ConfigError>,
+        take: &mut impl FnMut(&Arc<Config>) -> Result<(), Arc<str>>,
+    ) -> Look {
+        let config = match parsed {
+            Ok(config) => Arc::new(config),
             Err(error) => {
-                let path = self.path.display();
-                tracing::error!(%path, %error, "changed configuration refused, the old one stays");
-                let reason = error.to_string().into();
-                self.state.send_modify(|state| state.refused = Some(Refused { reason, at: Instant::now() }));
+                self.refuse(error.to_string().into());
+                return Look::Settled;
             }
+        };
+        let news = *self.state.borrow().config != *config;
+        if news && let Err(reason) = take(&config) {
+            self.refuse(reason);
+            return Look::Again;
         }
+        let path = self.path.display();
+        tracing::info!(%path, "configuration changed");
+        self.state.send_modify(|state| {
+            state.refused = None;
+            if news {
+                state.config = config;
+                state.generation += 1;
+            }
+        });
+        Look::Settled
     }
+
+    fn refuse(&self, reason: Arc<str>) {
+        if self.state.borrow().refused.as_ref().is_some_and(|known| known.reason == reason) {
+            return;
+        }
+        let path = self.path.display();
+        tracing::error!(%path, %reason, "changed configuration refused, the old one stays");
+        self.state.send_modify(|state| state.refused = Some(Refused { reason, at: Instant::now() }));
+    }
+}
+
+/// Whether a text has been dealt with.
+enum Look {
+    Settled,
+    Again,
 }

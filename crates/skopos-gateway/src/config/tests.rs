@@ -236,7 +236,13 @@ async fn a_bad_change_is_refused_and_the_old_one_stays() {
     let mut state = follower.subscribe();
     let stop = tokio_util::sync::CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(follower.run(stop.clone()));
+    // What lies beside the file may be in the way, for a while.
+    let in_the_way = folder.path().join("in-the-way");
+    let seen = in_the_way.clone();
+    tasks.spawn(follower.run(stop.clone(), move |_| match seen.exists() {
+        true => Err("something is in the way".into()),
+        false => Ok(()),
+    }));
 
     std::fs::write(&path, "cache: {maxAge: 5s\n").unwrap();
     let refused = state.wait_for(|state| state.refused.is_some()).await.unwrap().clone();
@@ -248,10 +254,19 @@ async fn a_bad_change_is_refused_and_the_old_one_stays() {
     assert_eq!(taken.config.cache.max_age, Span::seconds(7));
     assert!(taken.refused.is_none());
 
+    std::fs::write(&in_the_way, "").unwrap();
+    std::fs::write(&path, "cache: {maxAge: 8s}\n").unwrap();
+    let refused = state.wait_for(|state| state.refused.is_some()).await.unwrap().clone();
+    assert_eq!((refused.generation, refused.config.cache.max_age), (2, Span::seconds(7)));
+    assert_eq!(&*refused.refused.unwrap().reason, "something is in the way");
+    std::fs::remove_file(&in_the_way).unwrap();
+    let taken = state.wait_for(|state| state.generation == 3).await.unwrap().clone();
+    assert!(taken.refused.is_none() && taken.config.cache.max_age == Span::seconds(8));
+
     // A file that is gone is no wish for nothing.
     std::fs::remove_file(&path).unwrap();
     let gone = state.wait_for(|state| state.refused.is_some()).await.unwrap().clone();
-    assert_eq!(gone.generation, 2);
+    assert_eq!(gone.generation, 3);
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }

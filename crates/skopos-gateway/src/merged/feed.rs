@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skopos::journal::{ChangeKind, Cursor, JournalError};
-use skopos_fleet::{CachedKind, Cluster, ClusterId, Fleet, FleetChange, FleetError};
+use skopos_fleet::{CachedKind, Cluster, ClusterId, Ended, Fleet, FleetChange, FleetError};
 use skopos_wire::RawObject;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +111,10 @@ impl Feed {
         loop {
             match self.look(&cluster).await {
                 Ok(()) => match cluster.kind(&self.shape.resource, START).await {
-                    Ok(kind) => self.read(id, &kind, opening).await,
+                    Ok(kind) => {
+                        self.read(id, &kind, opening).await;
+                        self.let_go(id, &kind);
+                    }
                     Err(error) => self.absences.set(id, Absence::of(&error)),
                 },
                 Err(absence) => self.absences.set(id, absence),
@@ -120,6 +123,19 @@ impl Feed {
             // Sooner when the member stands otherwise.
             let _ = tokio::time::timeout(RETRY, states.changed()).await;
         }
+    }
+
+    /// What had to make room, or may not be kept, is followed by nobody: to go on showing it would be to say that nothing changes
+    /// in a cluster that is well, and would take the very room. So its objects vanish, and come back as those of a cluster that
+    /// comes.
+    fn let_go(&self, id: &ClusterId, kind: &CachedKind) {
+        let why = match kind.end_reason() {
+            Some(Ended::Evicted) => "it was let go: what may be kept of the cluster in memory is used up",
+            Some(Ended::Unwanted) => "it may not be kept any more",
+            _ => return,
+        };
+        self.absences.set(id, Absence::Because(why.into()));
+        self.history.vanish(id);
     }
 
     /// Whether the member serves the kind, as far as its discovery says: nobody is asked for what it does not have.

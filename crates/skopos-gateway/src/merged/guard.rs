@@ -136,9 +136,9 @@ impl Guard {
                 Some(answer) = rights.next(), if !rights.is_empty() => self.decided(answer),
                 gone = self.vanished.recv() => match gone {
                     Ok(id) if !self.concerns(&id) => Next::Nothing,
-                    Ok(_) | Err(RecvError::Lagged(_)) => Next::End(
-                        "the objects of a cluster that left the fleet are no longer kept: list anew",
-                    ),
+                    Ok(_) | Err(RecvError::Lagged(_)) => {
+                        Next::End("the objects of a cluster are no longer kept: list anew")
+                    }
                     Err(RecvError::Closed) => return None,
                 },
                 change = changes.next() => match change {

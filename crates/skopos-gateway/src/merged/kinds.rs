@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use skopos::ResourceId;
 use skopos_fleet::{CachedKind, Fleet};
 use skopos_serve::{ResourceType, WindowOptions};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -45,7 +45,6 @@ pub(crate) struct Kind {
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
     used: Mutex<Instant>,
-    stop: CancellationToken,
 }
 
 pub(crate) struct Kinds {
@@ -53,10 +52,19 @@ pub(crate) struct Kinds {
     catalogs: Catalogs,
     options: KindsOptions,
     shelf: Option<Shelf>,
-    running: Mutex<HashMap<Shape, Arc<Kind>>>,
+    running: Arc<Running>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
+
+/// Those that run.
+type Running = Mutex<HashMap<Shape, Arc<Kind>>>;
+
+/// How many times within [`KindsOptions::idle_stop`] it is looked whether anybody uses a kind.
+const LOOKS: u32 = 4;
+
+/// The least time between two of these looks.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// How often it is looked whether everything was told.
 const LOOK: Duration = Duration::from_millis(5);
@@ -97,7 +105,7 @@ impl Kinds {
                 stop.run_until_cancelled(loading).await;
             });
         }
-        Self { fleet, catalogs, options, shelf, running: Mutex::default(), stop, tasks }
+        Self { fleet, catalogs, options, shelf, running: Arc::default(), stop, tasks }
     }
 
     /// The merged view of a kind: started now, if it is not there.
@@ -122,7 +130,6 @@ impl Kinds {
             history: history.clone(),
             absences: absences.clone(),
             used: Mutex::new(Instant::now()),
-            stop: stop.clone(),
         });
         let feed = Feed {
             fleet: self.fleet.clone(),
@@ -131,6 +138,7 @@ impl Kinds {
             history: history.clone(),
             absences,
         };
+        let idle = idle(self.running.clone(), shape.clone(), stop.clone(), self.options.idle_stop);
         self.tasks.spawn(async move {
             let keeping = async {
                 match file {
@@ -138,7 +146,7 @@ impl Kinds {
                     None => stop.cancelled().await,
                 }
             };
-            tokio::join!(feed.run(stop.clone()), keeping);
+            tokio::join!(feed.run(stop.clone()), keeping, idle);
             history.window().close_watches();
         });
         running.insert(shape.clone(), kind.clone());
@@ -181,17 +189,7 @@ impl Kinds {
     }
 
     fn find(&self, shape: &Shape) -> Option<Arc<Kind>> {
-        let mut running = self.running.lock();
-        running.retain(|own, kind| {
-            // Each watch holds the kind.
-            let idle = own != shape
-                && Arc::strong_count(kind) == 1
-                && kind.used.lock().elapsed() > self.options.idle_stop;
-            if idle {
-                kind.stop.cancel();
-            }
-            !idle
-        });
+        let running = self.running.lock();
         let kind = running.get(shape)?;
         *kind.used.lock() = Instant::now();
         Some(kind.clone())
@@ -209,5 +207,24 @@ impl Kinds {
         let safe = name.len() <= MOST_NAME
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
         safe.then(|| shelf.file(name)).flatten()
+    }
+}
+
+/// Takes a kind out of those that run, and stops it, when nobody has used it for so long.
+async fn idle(running: Arc<Running>, shape: Shape, stop: CancellationToken, limit: Duration) {
+    let mut looks = interval((limit / LOOKS).max(LEAST));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(looks.tick()).await.is_some() {
+        let mut running = running.lock();
+        // Under the lock, so that nobody finds what is being stopped.
+        let Some(kind) = running.get(&shape) else { continue };
+        // Each request and each watch holds the kind.
+        if Arc::strong_count(kind) > 1 {
+            *kind.used.lock() = Instant::now();
+        } else if kind.used.lock().elapsed() > limit {
+            tracing::debug!(resource = %shape.resource, "nobody asks for the merged view of a kind any more");
+            running.remove(&shape);
+            stop.cancel();
+        }
     }
 }

@@ -29,6 +29,7 @@ use crate::services::Services;
 use crate::testing::QuietSource;
 
 mod custom;
+mod memory;
 
 /// Some clusters and the merged view of them.
 struct Bed {
@@ -67,9 +68,19 @@ impl Bed {
     }
 
     fn with(names: &[&'static str], options: KindsOptions, change: impl FnOnce(&mut Config)) -> Self {
+        Self::keeping(names, options, change, |_| {})
+    }
+
+    /// Whose clusters are kept otherwise.
+    fn keeping(
+        names: &[&'static str],
+        options: KindsOptions,
+        change: impl FnOnce(&mut Config),
+        keep: impl FnOnce(&mut ClusterOptions),
+    ) -> Self {
         let servers: BTreeMap<_, _> =
             names.iter().map(|name| (*name, TestServer::builder().start_in_memory().unwrap())).collect();
-        Self::over(servers, "uid 1", options, change)
+        Self::made_of(servers, "uid 1", options, change, keep)
     }
 
     /// Servers of which each says that it is the cluster with this identity.
@@ -79,9 +90,19 @@ impl Bed {
         options: KindsOptions,
         change: impl FnOnce(&mut Config),
     ) -> Self {
+        Self::made_of(servers, identity, options, change, |_| {})
+    }
+
+    fn made_of(
+        servers: BTreeMap<&'static str, TestServer>,
+        identity: &str,
+        options: KindsOptions,
+        change: impl FnOnce(&mut Config),
+        keep: impl FnOnce(&mut ClusterOptions),
+    ) -> Self {
         let mut config = Config::default();
         change(&mut config);
-        let cluster = ClusterOptions {
+        let mut cluster = ClusterOptions {
             factory: FactoryOptions { cluster: Some(identity.into()), ..FactoryOptions::default() },
             informer: InformerChoice::new(|_, _| {
                 let options = InformerOptions::all().transform(Transform::DropManagedFields);
@@ -89,6 +110,7 @@ impl Bed {
             }),
             ..ClusterOptions::default()
         };
+        keep(&mut cluster);
         let fleet = Fleet::new(FleetOptions {
             connector: in_memory(servers.clone()),
             cluster,

@@ -133,7 +133,7 @@ async fn alerts_can_fire_for_what_has_been_dead_since_the_start() {
             vec![crate::config::Kind { group: String::new(), version: "v1".into(), resource: "pods".into() }];
     });
     let broken = Fault::status(500, 0);
-    let _broken = lab.member("a").faults().inject(broken).on(Match::list().resource("pods"));
+    let _broken = lab.member("a").faults().inject(broken).on(Match::any().resource("pods"));
     lab.member("b").pause().await;
     tokio::time::sleep(Duration::from_secs(181)).await;
     let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();

@@ -1,0 +1,110 @@
+//! What the merged view holds, and for how long.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use skopos::ResourceId;
+use skopos_fleet::Admits;
+
+use super::*;
+
+const MAPS: &str = "/api/v1/configmaps";
+
+fn trusting(config: &mut Config) {
+    config.authorization.loopback = LoopbackTrust::Trusted;
+}
+
+impl Bed {
+    fn map(&self, cluster: &str, name: &str, bytes: usize) {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"text": "x".repeat(bytes)},
+            "metadata": {"namespace": "default", "name": name}});
+        self.server(cluster).apply(map).unwrap();
+    }
+
+    /// How many kinds a cluster keeps.
+    fn kept(&self, cluster: &str) -> usize {
+        self.services.fleet.cluster(cluster).unwrap().stats().kinds.len()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_let_go_for_memory_leaves_the_merged_view_and_comes_back_into_it() {
+    let bed = Bed::keeping(&["north", "south"], KindsOptions::default(), trusting, |cluster| {
+        cluster.memory_budget = Some(64 << 10);
+        cluster.budget_memory = Duration::from_secs(60);
+    });
+    bed.map("north", "a", 10);
+    bed.map("south", "b", 10);
+    let list = bed.until(MAPS, |list| list.items().len() == 2).await;
+    let from = format!("resourceVersion={}", list.version());
+    let mut watch = bed.watch_of(MAPS, &from).await;
+    let mut other = bed.watch_of(MAPS, &format!("clusters=north&{from}")).await;
+    bed.map("south", "large", 100 << 10);
+    says(&watch.event().await, "ADDED", "south/default/large");
+    // What happens in it from now on nobody would be told.
+    let end = watch.next().await.unwrap();
+    assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert!(watch.next().await.is_none());
+    let list = bed.get(MAPS).await;
+    assert_eq!(list.items(), ["north/default/a"], "what is not followed any more is not shown");
+    let missing = list.json["metadata"]["annotations"]["skopos.dev/missing"].as_str().unwrap();
+    assert!(missing.contains("south") && missing.contains("let go"), "{missing}");
+    // When there is room, as of a cluster that comes.
+    let mut watch = bed.watch_of(MAPS, &format!("resourceVersion={}", list.version())).await;
+    bed.server("south").delete("configmaps", Some("default"), "large").unwrap();
+    says(&watch.event().await, "ADDED", "south/default/b");
+    bed.map("south", "c", 10);
+    says(&watch.event().await, "ADDED", "south/default/c");
+    other.silent().await;
+    assert_eq!(bed.get(MAPS).await.items().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_not_be_kept_any_more_leaves_memory_whoever_watches() {
+    let may = Arc::new(AtomicBool::new(true));
+    let wish = may.clone();
+    let bed = Bed::keeping(&["north"], KindsOptions::default(), trusting, |cluster| {
+        let wish = move |kind: &ResourceId| kind.plural != "configmaps" || wish.load(Ordering::Relaxed);
+        cluster.admits = Admits::new(wish);
+    });
+    bed.map("north", "a", 10);
+    let list = bed.until(MAPS, |list| list.items().len() == 1).await;
+    let mut watch = bed.watch_of(MAPS, &format!("resourceVersion={}", list.version())).await;
+    assert_eq!(bed.kept("north"), 1);
+    may.store(false, Ordering::Relaxed);
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    assert!(watch.next().await.is_none());
+    assert_eq!(bed.kept("north"), 0);
+    let list = bed.get(MAPS).await;
+    assert_eq!(list.items().len(), 0);
+    assert!(list.warnings().contains("may not be kept"), "{}", list.warnings());
+    sleep(LONG).await;
+    assert_eq!(bed.kept("north"), 0, "nothing begins it again");
+    may.store(true, Ordering::Relaxed);
+    bed.until(MAPS, |list| list.items() == ["north/default/a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_asked_for_once_is_let_go() {
+    let idle = Duration::from_secs(60);
+    let options = KindsOptions { idle_stop: idle, ..KindsOptions::default() };
+    let bed = Bed::keeping(&["north", "south"], options, trusting, |cluster| {
+        cluster.idle_stop = Some(idle);
+    });
+    bed.map("north", "a", 10);
+    bed.pod("south", "shop", "web");
+    bed.until(MAPS, |list| list.items().len() == 1).await;
+    let list = bed.until(PODS, |list| list.items().len() == 1).await;
+    let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
+    assert_eq!((bed.kept("north"), bed.kept("south")), (2, 2));
+    // Nobody asks for anything.
+    sleep(4 * idle).await;
+    assert_eq!((bed.kept("north"), bed.kept("south")), (1, 1), "but what is watched stays");
+    bed.pod("south", "shop", "b");
+    says(&watch.event().await, "ADDED", "south/shop/b");
+    drop(watch);
+    sleep(4 * idle).await;
+    assert_eq!((bed.kept("north"), bed.kept("south")), (0, 0));
+    // And begins anew for whoever asks.
+    bed.until(MAPS, |list| list.items() == ["north/default/a"]).await;
+    assert!(bed.merged.shutdown(LONG).await);
+}
