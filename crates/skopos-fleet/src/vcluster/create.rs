@@ -20,7 +20,7 @@ use super::session::{Extent, PatchKind, Session, object_path};
 use super::status::Status;
 
 /// How a virtual cluster is made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CreateOptions {
     /// Where; `None`: in [`names::default_namespace`]. A namespace that is not there is made, and goes with the virtual
     /// cluster.
@@ -36,7 +36,7 @@ pub struct CreateOptions {
 }
 
 /// Of what a virtual cluster is made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// Of the chart, by helm. The vcluster CLI can then upgrade and delete it.
     Chart(Chart),

@@ -19,7 +19,7 @@ use super::session::{Extent, PatchKind, Resource, Session};
 use super::workload::Part;
 
 /// How a virtual cluster is deleted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeleteOptions {
     /// What goes with it.
     pub removal: RemovalOptions,

@@ -14,7 +14,7 @@ use super::status::Status;
 use super::workload::{Off, Workload, paused_date};
 
 /// How a virtual cluster is paused.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseOptions {
     /// Also delete the pods in namespaces that were made for its own ones. Whose such a namespace is, only a label says that the
     /// namespaces of another virtual cluster may have, too: no is for who pauses it for somebody who may not delete pods everywhere

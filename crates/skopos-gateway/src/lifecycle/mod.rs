@@ -177,8 +177,9 @@ impl Lifecycle {
                 }
                 Ok(response)
             }
-            Started::Busy { target, verb } => {
-                let problem = format!("{verb} is under way: wait until it is done");
+            Started::Busy { target, verb, same } => {
+                let otherwise = if same { ", and otherwise than this" } else { "" };
+                let problem = format!("{verb} is under way{otherwise}: wait until it is done");
                 Err(Status::conflict(RESOURCE, &target.name, problem))
             }
             Started::Full => Err(Status::too_many_requests("too many operations are under way", 5)),

@@ -32,7 +32,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Known {
-    running: HashMap<Target, Arc<Operation>>,
+    /// With what was wished in full, which may be large and have secrets in it.
+    running: HashMap<Target, (Arc<Operation>, Task)>,
     /// All that may be asked about, oldest first.
     all: VecDeque<Arc<Operation>>,
 }
@@ -46,7 +47,7 @@ pub(super) struct Target {
 }
 
 /// What is done.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
     Create(Box<CreateOptions>),
     Pause(PauseOptions),
@@ -58,8 +59,8 @@ pub(super) enum Task {
 pub(super) enum Started {
     /// It runs, perhaps since somebody else wished it.
     Running(Arc<Operation>),
-    /// Something else is being done with it.
-    Busy { target: Target, verb: &'static str },
+    /// Something else is being done with it, or the same in another way (`same`).
+    Busy { target: Target, verb: &'static str, same: bool },
     /// Too much runs.
     Full,
 }
@@ -110,17 +111,17 @@ impl Operations {
     /// Begins it, unless it is begun.
     pub(super) fn start(&self, host: Host, target: Target, task: Task) -> Started {
         let mut known = self.shared.known.lock();
-        if let Some(running) = known.running.get(&target) {
-            return match running.verb == task.verb() {
+        if let Some((running, wish)) = known.running.get(&target) {
+            return match *wish == task {
                 true => Started::Running(running.clone()),
-                false => Started::Busy { verb: running.verb, target },
+                false => Started::Busy { verb: running.verb, same: running.verb == task.verb(), target },
             };
         }
         if known.running.len() >= MOST_RUNNING || self.shared.stop.is_cancelled() {
             return Started::Full;
         }
         let operation = Arc::new(Operation::new(target.clone(), task.verb()));
-        known.running.insert(target, operation.clone());
+        known.running.insert(target, (operation.clone(), task.clone()));
         known.all.push_back(operation.clone());
         while known.all.len() > MOST_KNOWN {
             known.all.pop_front();

@@ -150,6 +150,27 @@ async fn the_same_again_is_the_same_operation_and_another_has_to_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_with_other_wishes_is_not_taken_for_done() {
+    let gateway = Gateway::shop().await;
+    let delete =
+        async |wish: &[(&str, &str)]| gateway.ask("DELETE", "/vcluster-shop/shop", wish, Value::Null).await;
+    let (_, first) = delete(&[]).await;
+    let (code, refused) = delete(&[("keepClaims", "true")]).await;
+    assert!(code == 409 && refused["message"].as_str().unwrap().contains("otherwise"), "{refused}");
+    let (code, same) = delete(&[("keepClaims", "false")]).await;
+    assert_eq!((code, &same["id"]), (202, &first["id"]));
+    gateway.ended((202, first)).await;
+
+    let manifests = VirtualCluster::new("shop").manifests();
+    let wish = |upgrade: bool| json!({"name": "shop", "manifests": manifests, "upgrade": upgrade});
+    let (_, first) = gateway.post("/", wish(false)).await;
+    assert_eq!(gateway.post("/", wish(true)).await.0, 409);
+    let (code, same) = gateway.post("/", wish(false)).await;
+    assert_eq!((code, &same["id"]), (202, &first["id"]));
+    assert_eq!(gateway.ended((202, first)).await["state"], "Succeeded");
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_does_here_what_they_may_not_do_on_the_host() {
     // Each right that is asked for is the one that is refused, in turn.
     let wishes: [(&str, &str); 6] = [
