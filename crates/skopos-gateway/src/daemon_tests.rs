@@ -44,7 +44,7 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = Some(folder.path().join("kubeconfig"));
         std::fs::write(kubeconfig.as_ref().unwrap(), virtuals.host().kubeconfig()).unwrap();
-        let host = config::HostCluster { kubeconfig, context: None };
+        let host = config::HostCluster { kubeconfig, ..config::HostCluster::default() };
         let mut config = Config::default();
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         config.authorization.loopback = config::LoopbackTrust::Trusted;

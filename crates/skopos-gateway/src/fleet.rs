@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -133,6 +134,16 @@ pub enum SourceError {
         /// Why not.
         problem: String,
     },
+    /// Two host clusters have one name.
+    #[error("host clusters {one} and {another} are both called {name}: give one of them a `name`")]
+    SameName {
+        /// The name.
+        name: ClusterId,
+        /// One of them.
+        one: String,
+        /// The other.
+        another: String,
+    },
     /// A network is not written as one.
     #[error("clusters.addresses: {0:?} is no network, such as 10.0.0.0/8")]
     Network(String),
@@ -142,8 +153,8 @@ pub enum SourceError {
 /// clusters in which virtual clusters are looked for, with how helm reaches them.
 ///
 /// # Errors
-/// When a host cluster's kubeconfig cannot be read, or a network not parsed. Whatever is wrong with single clusters is a
-/// problem of the fleet, and no error.
+/// When two host clusters have one name, or nothing says which context of a kubeconfig is one and that cannot be read; when a
+/// network cannot be parsed. Whatever is wrong with single clusters is a problem of the fleet, and no error.
 pub async fn follow(
     fleet: &Fleet,
     config: &Config,
@@ -151,6 +162,12 @@ pub async fn follow(
 ) -> Result<BTreeMap<String, Helm>, SourceError> {
     let clusters = &config.clusters;
     let addresses = addresses(&clusters.addresses)?;
+    // First, so that what others list under their names is never taken for them.
+    let mut hosts = Hosts::new(fleet);
+    let of_secrets = clusters.secrets.iter().map(|source| &source.host);
+    for host in of_secrets.chain(clusters.vclusters.iter().map(|source| &source.host)) {
+        hosts.of(host).await?;
+    }
     for source in &clusters.kubeconfigs {
         let file =
             KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted()).labels(source.labels.clone());
@@ -168,49 +185,117 @@ pub async fn follow(
             config::SecretFlavour::ClusterApi => SecretFlavour::ClusterApi,
             config::SecretFlavour::Plain => SecretFlavour::Plain,
         };
-        let secrets =
-            SecretSource::new(host(fleet, &source.host).await?, flavour, policy(source.allow, &addresses));
+        let (host, _) = hosts.of(&source.host).await?;
+        let secrets = SecretSource::new(host, flavour, policy(source.allow, &addresses));
         fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));
     }
-    let mut hosts = BTreeMap::new();
+    let mut found = BTreeMap::new();
     for source in &clusters.vclusters {
         let policy = policy(config::KubeconfigSwitches::default(), &addresses);
-        let host = host(fleet, &source.host).await?;
-        let config::HostCluster { kubeconfig, context } = source.host.clone();
-        hosts.insert(host.id().to_string(), Helm { kubeconfig, context, ..Helm::default() });
+        let (host, helm) = hosts.of(&source.host).await?;
+        found.insert(host.id().to_string(), helm);
         let vclusters = VclusterSource::new(host, policy).dial(dial.clone());
         fleet.follow(vclusters.namespaces(source.namespaces.iter().cloned()));
     }
-    Ok(hosts)
+    Ok(found)
 }
 
-/// A host cluster: a member of the fleet of its own name, so that it can be asked who may do what in it.
-async fn host(fleet: &Fleet, host: &HostCluster) -> Result<Cluster, SourceError> {
-    let named = host.kubeconfig.as_ref().map_or("in this pod".to_owned(), |path| path.display().to_string());
-    let wrong = |problem: &dyn std::fmt::Display| SourceError::Host {
-        kubeconfig: named.clone(),
-        problem: problem.to_string(),
-    };
-    let (name, spec) = match &host.kubeconfig {
-        Some(path) => {
-            let bytes = tokio::fs::read(path).await.map_err(|error| wrong(&error))?;
-            let parsed =
-                Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()).map_err(|error| wrong(&error))?;
-            let parsed = match path.parent() {
-                Some(folder) => parsed.in_folder(folder),
-                None => parsed,
+/// Host clusters: members of the fleet under names of their own, so that they can be asked who may do what in them.
+struct Hosts<'a> {
+    fleet: &'a Fleet,
+    known: BTreeMap<ClusterId, (Place, Cluster)>,
+}
+
+/// Where a host cluster is said how to be reached: file and context. Of this pod: neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    kubeconfig: Option<PathBuf>,
+    context: Option<String>,
+}
+
+// === impl Hosts ===
+
+impl<'a> Hosts<'a> {
+    fn new(fleet: &'a Fleet) -> Self {
+        Self { fleet, known: BTreeMap::new() }
+    }
+
+    /// The cluster, and how helm reaches it: by the same context as everything else, whatever becomes the current one.
+    async fn of(&mut self, host: &HostCluster) -> Result<(Cluster, Helm), SourceError> {
+        let (name, place) = place(host).await?;
+        let wrong = |error: &dyn std::fmt::Display| place.wrong(error);
+        let id = match &host.name {
+            Some(name) => ClusterId::new(name),
+            None => ClusterId::nearest(&name),
+        };
+        let id = id.map_err(|error| wrong(&error))?;
+        let helm =
+            Helm { kubeconfig: place.kubeconfig.clone(), context: place.context.clone(), ..Helm::default() };
+        if let Some((known, cluster)) = self.known.get(&id) {
+            return match *known == place {
+                true => Ok((cluster.clone(), helm)),
+                false => Err(SourceError::SameName {
+                    name: id,
+                    one: known.to_string(),
+                    another: place.to_string(),
+                }),
             };
-            let spec = parsed.cluster(host.context.as_deref()).map_err(|error| wrong(&error))?;
-            let name = host.context.as_deref().or(parsed.current_context()).unwrap_or("host").to_owned();
-            (name, spec)
         }
-        None => {
-            let config = kube::Config::incluster().map_err(|error| wrong(&error))?;
-            ("host".to_owned(), ClusterSpec::from_config(config))
+        let joined = match (&place.kubeconfig, &place.context) {
+            (Some(path), Some(context)) => {
+                let file = KubeconfigFile::new(path, KubeconfigPolicy::trusted());
+                self.fleet.join_context(id.clone(), file, context).await
+            }
+            _ => {
+                let config = kube::Config::incluster().map_err(|error| wrong(&error))?;
+                self.fleet.join(id.clone(), ClusterSpec::from_config(config))
+            }
+        };
+        let cluster = joined.map_err(|error| wrong(&error))?;
+        self.known.insert(id, (place, cluster.clone()));
+        Ok((cluster, helm))
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    fn wrong(&self, error: &dyn std::fmt::Display) -> SourceError {
+        SourceError::Host { kubeconfig: self.to_string(), problem: error.to_string() }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.kubeconfig, &self.context) {
+            (None, _) => f.write_str("in this pod"),
+            (Some(path), None) => write!(f, "{}", path.display()),
+            (Some(path), Some(context)) => write!(f, "{} (context {context})", path.display()),
         }
+    }
+}
+
+/// Where it is, and what it is called there. Which context is meant is read once, if nothing says so.
+async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
+    let HostCluster { kubeconfig, context, .. } = host.clone();
+    let place = Place { kubeconfig, context };
+    let Some(path) = &place.kubeconfig else {
+        return Ok(("host".to_owned(), Place { context: None, ..place }));
     };
-    let id = ClusterId::nearest(&name).map_err(|error| wrong(&error))?;
-    fleet.join(id, spec).map_err(|error| wrong(&error))
+    if let Some(context) = &place.context {
+        return Ok((context.clone(), place));
+    }
+    let unknown = |error: &dyn std::fmt::Display| {
+        place.wrong(&format!("which context is meant cannot be read, so say it (`context`): {error}"))
+    };
+    let bytes = tokio::fs::read(path).await.map_err(|error| unknown(&error))?;
+    let parsed = Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()).map_err(|error| unknown(&error))?;
+    let (name, context) = match (parsed.current_context(), parsed.contexts().collect::<Vec<_>>().as_slice()) {
+        (Some(current), _) => (current.to_owned(), current.to_owned()),
+        (None, [only]) => ("host".to_owned(), (*only).to_owned()),
+        (None, _) => return Err(unknown(&"it has no current one")),
+    };
+    Ok((name, Place { context: Some(context), ..place }))
 }
 
 /// What a kubeconfig of somebody else may do.
@@ -294,5 +379,71 @@ mod tests {
             "{kept}"
         );
         assert_eq!(without_last_applied(b"{\"a\":1}"), Bytes::from_static(b"{\"a\":1}"));
+    }
+
+    fn kubeconfig(server: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: default\n\
+             clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
+             contexts: [{{name: default, context: {{cluster: c, user: u}}}}]\n\
+             users: [{{name: u, user: {{token: t}}}}]\n"
+        )
+    }
+
+    fn with_hosts(hosts: &[HostCluster]) -> Config {
+        let mut config = Config::default();
+        config.clusters.vclusters = hosts
+            .iter()
+            .map(|host| config::VclusterSource { host: host.clone(), namespaces: Vec::new() })
+            .collect();
+        config
+    }
+
+    async fn followed(config: &Config) -> Result<(Fleet, BTreeMap<String, Helm>), SourceError> {
+        let fleet = Fleet::new(options(config));
+        let hosts = follow(&fleet, config, &VclusterDial::default()).await?;
+        Ok((fleet, hosts))
+    }
+
+    #[tokio::test]
+    async fn two_hosts_of_one_name_are_refused_until_one_gets_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let host =
+            |file: &str| HostCluster { kubeconfig: Some(folder.path().join(file)), ..HostCluster::default() };
+        for file in ["a", "b"] {
+            std::fs::write(folder.path().join(file), kubeconfig(&format!("http://{file}"))).unwrap();
+        }
+        // k3s calls every context `default`.
+        let error = followed(&with_hosts(&[host("a"), host("b")])).await.unwrap_err();
+        assert!(
+            matches!(&error, SourceError::SameName { name, .. } if name.as_str() == "default"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("give one of them a `name`"), "{error}");
+
+        let named = HostCluster { name: Some("second".into()), ..host("b") };
+        let (fleet, hosts) = followed(&with_hosts(&[host("a"), named.clone(), host("a")])).await.unwrap();
+        assert_eq!(hosts.keys().collect::<Vec<_>>(), ["default", "second"]);
+        for (name, server, file) in [("default", "http://a/", "a"), ("second", "http://b/", "b")] {
+            assert_eq!(fleet.cluster(name).unwrap().spec().unwrap().server().to_string(), server);
+            // Who becomes the current context later leads helm nowhere else.
+            assert_eq!(hosts[name].kubeconfig, Some(folder.path().join(file)));
+            assert_eq!(hosts[name].context.as_deref(), Some("default"));
+        }
+        fleet.shutdown(std::time::Duration::from_secs(5)).await;
+    }
+
+    #[tokio::test]
+    async fn a_host_whose_file_is_not_there_yet_stops_nothing_if_its_context_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("later");
+        let unnamed = HostCluster { kubeconfig: Some(path), ..HostCluster::default() };
+        let error = followed(&with_hosts(std::slice::from_ref(&unnamed))).await.unwrap_err();
+        assert!(error.to_string().contains("`context`"), "{error}");
+        let named = HostCluster { context: Some("default".into()), ..unnamed };
+        let (fleet, hosts) = followed(&with_hosts(&[named])).await.unwrap();
+        assert!(hosts.contains_key("default") && fleet.get("default").is_some());
+        assert!(!fleet.problems().is_empty());
+        fleet.shutdown(std::time::Duration::from_secs(5)).await;
     }
 }

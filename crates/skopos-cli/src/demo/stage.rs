@@ -462,7 +462,7 @@ fn config(port: u16, host: PathBuf) -> Config {
         resource: resource.to_owned(),
     };
     let limits = Limits { drain: Span(Duration::from_millis(300)), ..Limits::default() };
-    let host = HostCluster { kubeconfig: Some(host), context: None };
+    let host = HostCluster { kubeconfig: Some(host), ..HostCluster::default() };
     Config {
         listen: Listen {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),

@@ -32,7 +32,7 @@ use crate::error::FleetError;
 use crate::id::ClusterId;
 use crate::keeper::Keeper;
 use crate::news::News;
-use crate::source::{Listed, Roster, Source, Standing};
+use crate::source::{KubeconfigFile, Listed, Roster, Source, Standing};
 use crate::spec::ClusterSpec;
 
 /// Many clusters, each with its own connections, informers, budget and state: none can hold up another.
@@ -179,6 +179,25 @@ impl Fleet {
         self.cluster(id.as_str())
     }
 
+    /// A cluster that this process names itself, reached as a context of a kubeconfig file says; takes precedence over what sources
+    /// list. The file is followed, as [`KubeconfigFile`] is: what it says later counts from then on. Until it can be read the
+    /// cluster is there, and not to be reached; so join it before sources are followed that may list its name.
+    ///
+    /// # Errors
+    /// If the fleet was shut down. What is wrong with the file is a [`SourceProblem`].
+    pub async fn join_context(
+        &self,
+        id: ClusterId,
+        file: KubeconfigFile,
+        context: &str,
+    ) -> Result<Cluster, FleetError> {
+        let file = file.own(id.clone(), context);
+        let listed = file.now().await;
+        self.core.change(|ledger| ledger.list_own(id.clone(), listed))?;
+        self.follow(file);
+        self.cluster(id.as_str())
+    }
+
     /// Ends a cluster that was named by [`Fleet::join`]; returns whether there was one. Its data stays readable for
     /// [`FleetOptions::retain_removed`].
     pub fn leave(&self, id: &ClusterId, reason: impl Into<Arc<str>>) -> bool {
@@ -281,6 +300,11 @@ impl Core {
         let ledger = self.ledger.lock();
         let count = ledger.unread();
         self.unread.send_if_modified(|unread| std::mem::replace(&mut unread.count, count) != count);
+    }
+
+    pub(crate) fn publish_own(self: &Arc<Self>, id: &ClusterId, listed: Listed) {
+        // As above.
+        let _ = self.change(|ledger| ledger.list_own(id.clone(), listed));
     }
 
     pub(crate) fn trouble(&self, number: SourceNumber, trouble: Option<Arc<str>>) {

@@ -12,6 +12,7 @@ use super::watched::{Look, SETTLE, WatchedFile};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use crate::spec::SpecError;
 
 /// The contexts of a kubeconfig file, each a cluster of the context's name (of the nearest name that a cluster can have).
 ///
@@ -23,11 +24,16 @@ pub struct KubeconfigFile {
     policy: KubeconfigPolicy,
     contexts: Option<Vec<String>>,
     labels: Arc<BTreeMap<String, String>>,
+    /// The only context is this cluster, which the process names itself.
+    own: Option<ClusterId>,
     every: Duration,
 }
 
 /// How often files are looked at.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
+
+/// How often a file that is being written is looked at before it is left to whoever follows it.
+const LOOKS: usize = 5;
 
 /// Most contexts of one file.
 const MOST_CONTEXTS: usize = 10_000;
@@ -35,7 +41,7 @@ const MOST_CONTEXTS: usize = 10_000;
 impl KubeconfigFile {
     /// All contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
-        Self { path: path.into(), policy, contexts: None, labels: Arc::default(), every: EVERY }
+        Self { path: path.into(), policy, contexts: None, labels: Arc::default(), own: None, every: EVERY }
     }
 
     /// Only these contexts.
@@ -51,6 +57,45 @@ impl KubeconfigFile {
     ) -> Self {
         self.labels = Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect());
         self
+    }
+
+    /// Of this context alone, for a cluster that the process names itself.
+    pub(crate) fn own(mut self, id: ClusterId, context: &str) -> Self {
+        self.own = Some(id);
+        self.contexts([context])
+    }
+
+    /// What it says now of the only context.
+    pub(crate) async fn now(&self) -> Listed {
+        let unreadable = |reason: String| {
+            let place = self.path.display().to_string();
+            Listed {
+                spec: Err(SpecError::Unreadable { place, reason }),
+                labels: self.labels.clone(),
+                standing: Standing::Up,
+            }
+        };
+        let (mut watched, limit) = (WatchedFile::new(self.path.clone()), self.policy.max_bytes);
+        for _ in 0..LOOKS {
+            let look = tokio::task::spawn_blocking(move || {
+                let look = watched.look(limit);
+                (watched, look)
+            });
+            let Ok((back, look)) = look.await else { break };
+            watched = back;
+            match look {
+                Look::Content(content) => match self.read(&content) {
+                    Ok(read) => match read.clusters.into_values().next() {
+                        Some(listed) => return listed,
+                        None => return unreadable(read.trouble.unwrap_or_default()),
+                    },
+                    Err(reason) => return unreadable(reason),
+                },
+                Look::Unreadable(reason) => return unreadable(reason),
+                Look::Same | Look::Settling => tokio::time::sleep(SETTLE).await,
+            }
+        }
+        unreadable("it is being written".to_owned())
     }
 
     /// Looks at the file so often.
@@ -118,7 +163,14 @@ impl KubeconfigFile {
                 Look::Content(content) => match self.read(&content) {
                     Ok(read) => {
                         roster.trouble(read.trouble.map(Into::into));
-                        roster.publish(read.clusters);
+                        match &self.own {
+                            None => roster.publish(read.clusters),
+                            Some(id) => {
+                                for listed in read.clusters.into_values() {
+                                    roster.publish_own(id, listed);
+                                }
+                            }
+                        }
                     }
                     Err(reason) => roster.trouble(Some(reason.into())),
                 },

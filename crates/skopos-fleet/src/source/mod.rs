@@ -76,6 +76,14 @@ impl Roster {
         }
     }
 
+    /// A cluster that this process names itself is reached so from now on. The source has no other.
+    pub(crate) fn publish_own(&self, id: &ClusterId, listed: Listed) {
+        if let Some(core) = self.core.upgrade() {
+            core.publish_own(id, listed);
+            core.publish(self.number, BTreeMap::new());
+        }
+    }
+
     /// Why the source cannot say at the moment what it has: what it said last counts. `None`: it can again.
     pub fn trouble(&self, trouble: Option<Arc<str>>) {
         if let Some(core) = self.core.upgrade() {

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use skopos_fleet::kubeconfig::{KubeconfigError, KubeconfigPolicy};
 use skopos_fleet::source::{KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource};
-use skopos_fleet::{Condition, Fleet, SpecError};
+use skopos_fleet::{ClusterId, Condition, Fleet, SpecError};
 use skopos_testserver::TestServer;
 
 use crate::support::*;
@@ -39,6 +39,40 @@ fn replace(path: &Path, content: &str) {
     let beside = path.with_extension("tmp");
     std::fs::write(&beside, content).expect("written");
     std::fs::rename(beside, path).expect("renamed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_context_that_this_process_names_is_followed_and_gives_its_name_to_nobody() {
+    let world = World::default();
+    for name in ["a", "b", "home"] {
+        world.server(name);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, others) = (folder.path().join("config"), folder.path().join("others"));
+    std::fs::write(&others, contexts(&["home"])).unwrap();
+    let fleet = world.fleet();
+    let file = || KubeconfigFile::new(&path, KubeconfigPolicy::trusted());
+    let home = fleet.join_context(ClusterId::new("home").unwrap(), file(), "a").await.unwrap();
+    // The file is not there: the name is taken all the same.
+    fleet.follow(KubeconfigFile::new(&others, KubeconfigPolicy::trusted()));
+    let taken =
+        || fleet.problems().iter().any(|problem| matches!(problem.error, SpecError::NameTaken { .. }));
+    eventually("the others are read", taken).await;
+    assert!(fleet.problems().iter().any(|problem| problem.to_string().contains("cannot be read")));
+    assert!(fleet.cluster("home").unwrap().spec().is_none());
+    replace(&path, &contexts(&["a", "b"]));
+    eventually("it is read", || fleet.problems().len() == 1).await;
+    assert_eq!((ids(&fleet), fleet.unread_sources(secs(1)).await), (vec!["home".to_owned()], 0));
+    let server = |fleet: &Fleet| fleet.cluster("home").unwrap().spec().unwrap().server().to_string();
+    assert_eq!(server(&fleet), "https://a/");
+    assert!(home.kind(&config_maps(), secs(5)).await.is_ok());
+    // Other credentials, another address: the same handle leads there.
+    replace(&path, &contexts(&["a", "b"]).replace("server: https://a\n", "server: https://b\n"));
+    eventually("it is followed", || server(&fleet) == "https://b/").await;
+    assert!(home.kind(&config_maps(), secs(5)).await.is_ok());
+    std::fs::remove_file(&path).unwrap();
+    eventually("it is missed", || fleet.problems().len() == 2).await;
+    assert_eq!(server(&fleet), "https://b/");
 }
 
 #[tokio::test(start_paused = true)]

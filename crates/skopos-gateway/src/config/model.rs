@@ -303,6 +303,8 @@ pub struct KubeconfigSwitches {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct HostCluster {
+    /// What it is called in the fleet; if absent, as its context is, and `host` if it is that of this pod.
+    pub name: Option<String>,
     /// Its kubeconfig; the service account of this pod if absent.
     #[schemars(with = "Option<String>")]
     pub kubeconfig: Option<PathBuf>,
