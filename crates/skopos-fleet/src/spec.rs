@@ -18,6 +18,12 @@ pub struct ClusterSpec {
     labels: Arc<BTreeMap<String, String>>,
 }
 
+pub(crate) fn labels_of<K: Into<String>, V: Into<String>>(
+    labels: impl IntoIterator<Item = (K, V)>,
+) -> Arc<BTreeMap<String, String>> {
+    Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+}
+
 /// Another way to a server than what its kubeconfig says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
@@ -68,7 +74,7 @@ impl ClusterSpec {
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        self.labels = Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect());
+        self.labels = labels_of(labels);
         self
     }
 

@@ -12,7 +12,7 @@ use super::watched::{Look, SETTLE, WatchedFile};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use crate::spec::SpecError;
+use crate::spec::{SpecError, labels_of};
 
 /// The contexts of a kubeconfig file, each a cluster of the context's name (of the nearest name that a cluster can have).
 ///
@@ -55,7 +55,7 @@ impl KubeconfigFile {
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        self.labels = Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect());
+        self.labels = labels_of(labels);
         self
     }
 

@@ -14,7 +14,7 @@ use super::watched::{Look, SETTLE, WatchedFile};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use crate::spec::SpecError;
+use crate::spec::{SpecError, labels_of};
 
 /// A folder with one kubeconfig per file, whose current (or only) context is a cluster of the file's name without its ending.
 ///
@@ -43,7 +43,7 @@ impl KubeconfigFolder {
         mut self,
         labels: impl IntoIterator<Item = (K, V)>,
     ) -> Self {
-        self.labels = Arc::new(labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect());
+        self.labels = labels_of(labels);
         self
     }
 
