@@ -77,7 +77,8 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     let intake = Intake { part, writer, cell: cell.clone(), troubles: troubles.clone(), transform };
     let broken = Arc::new(AtomicBool::new(false));
     let (name, flag) = (target.to_string(), broken.clone());
-    let run = async move { drop(driver.run(intake, stop).await) };
+    // Boxed: a future that is handed on by value takes its place twice, and this one is most of what an idle informer needs.
+    let run = async move { drop(driver.run(intake, stop).await) }.boxed();
     factory.tasks.spawn(async move {
         if let Some(panic) = panic_of(run).await {
             tracing::error!(target = %name, %panic, "a list/watch panicked, and is over");
