@@ -76,13 +76,7 @@ impl Wishes {
     /// Which kinds may be in memory, and on disk.
     pub(crate) fn admits(&self) -> Admits {
         let wishes = self.0.clone();
-        Admits::new(move |kind| {
-            let cache = &wishes.load().cache;
-            let secret = kind.group.is_empty() && kind.plural == "secrets";
-            let never =
-                cache.never.iter().any(|never| never.group == kind.group && never.resource == kind.plural);
-            (!secret || cache.secrets) && !never
-        })
+        Admits::new(move |kind| wishes.load().cache.keeps(&kind.group, &kind.plural))
     }
 }
 

@@ -100,17 +100,11 @@ impl Clusters {
 
     /// Whether such a request may be answered from memory at all.
     fn may_be_kept(&self, target: &ResourceTarget, call: &Call) -> bool {
-        let cache = &self.services.config.cache;
         let what = &target.attributes;
-        let secret = what.group.is_empty() && what.resource == "secrets";
-        let never = cache.never.iter().any(|kind| {
-            (&kind.group, &kind.version, &kind.resource) == (&what.group, &what.version, &what.resource)
-        });
         target.reads()
             && call.method == Method::GET
             && what.subresource.is_empty()
-            && (!secret || cache.secrets)
-            && !never
+            && self.services.config.cache.keeps(&what.group, &what.resource)
             && accepts_json(&call.headers)
     }
 

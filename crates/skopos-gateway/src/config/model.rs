@@ -360,7 +360,7 @@ pub struct Cache {
     pub first_use_deadline: Span,
     /// Kinds that are kept from the start.
     pub kinds: Vec<Kind>,
-    /// Kinds that are never kept: every read of them goes to the cluster.
+    /// Kinds that are never kept, in any version: every read of them goes to the cluster.
     pub never: Vec<Kind>,
     /// Whether Secrets are kept.
     pub secrets: bool,
@@ -570,6 +570,16 @@ impl Default for Authorization {
             policy: Vec::new(),
             observers: Observers::default(),
         }
+    }
+}
+
+impl Cache {
+    /// Whether objects of a kind may be in memory, and on disk.
+    #[must_use]
+    pub fn keeps(&self, group: &str, resource: &str) -> bool {
+        let secret = group.is_empty() && resource == "secrets";
+        let named = |kind: &Kind| kind.group == group && kind.resource == resource;
+        (!secret || self.secrets) && !self.never.iter().any(named)
     }
 }
 

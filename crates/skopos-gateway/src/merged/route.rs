@@ -174,10 +174,7 @@ impl Merged {
 
     /// Whether objects of this kind may be in memory.
     pub(super) fn keeps(&self, group: &str, plural: &str) -> bool {
-        let cache = &self.services.config.cache;
-        let secret = group.is_empty() && plural == "secrets";
-        let named = |kind: &crate::config::Kind| kind.group == group && kind.resource == plural;
-        (!secret || cache.secrets) && !cache.never.iter().any(named)
+        self.services.config.cache.keeps(group, plural)
     }
 
     /// Which clusters are asked for, and which of them the caller may read.
