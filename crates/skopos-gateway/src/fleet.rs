@@ -158,10 +158,8 @@ pub async fn follow(
     let addresses = addresses(&clusters.addresses)?;
     // First, so that what others list under their names is never taken for them.
     let mut hosts = Hosts::new(fleet);
-    let of_secrets = clusters.secrets.iter().map(|source| &source.host);
-    for host in of_secrets.chain(clusters.vclusters.iter().map(|source| &source.host)) {
-        hosts.of(host).await?;
-    }
+    let of_secrets = hosts.of_all(clusters.secrets.iter().map(|source| &source.host)).await?;
+    let of_vclusters = hosts.of_all(clusters.vclusters.iter().map(|source| &source.host)).await?;
     for source in &clusters.kubeconfigs {
         let file =
             KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted()).labels(source.labels.clone());
@@ -174,19 +172,17 @@ pub async fn follow(
         let folder = KubeconfigFolder::new(&source.path, policy(source.allow, &addresses));
         fleet.follow(folder.labels(source.labels.clone()));
     }
-    for source in &clusters.secrets {
+    for (source, (host, _)) in clusters.secrets.iter().zip(of_secrets) {
         let flavour = match source.flavour {
             config::SecretFlavour::ClusterApi => SecretFlavour::ClusterApi,
             config::SecretFlavour::Plain => SecretFlavour::Plain,
         };
-        let (host, _) = hosts.of(&source.host).await?;
         let secrets = SecretSource::new(host, flavour, policy(source.allow, &addresses));
         fleet.follow(secrets.namespaces(source.namespaces.iter().cloned()));
     }
     let mut found = BTreeMap::new();
-    for source in &clusters.vclusters {
+    for (source, (host, helm)) in clusters.vclusters.iter().zip(of_vclusters) {
         let policy = policy(config::KubeconfigSwitches::default(), &addresses);
-        let (host, helm) = hosts.of(&source.host).await?;
         found.insert(host.id().to_string(), helm);
         let vclusters = VclusterSource::new(host, policy).dial(dial.clone());
         fleet.follow(vclusters.namespaces(source.namespaces.iter().cloned()));
@@ -200,11 +196,13 @@ struct Hosts<'a> {
     known: BTreeMap<ClusterId, (Place, Cluster)>,
 }
 
-/// Where a host cluster is said how to be reached: file and context. Of this pod: neither.
+/// Where a host cluster is said how to be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    kubeconfig: Option<PathBuf>,
-    context: Option<String>,
+enum Place {
+    /// It is the one that this runs in.
+    Here,
+    /// In a kubeconfig.
+    Context { kubeconfig: PathBuf, context: String },
 }
 
 // === impl Hosts ===
@@ -212,6 +210,18 @@ struct Place {
 impl<'a> Hosts<'a> {
     fn new(fleet: &'a Fleet) -> Self {
         Self { fleet, known: BTreeMap::new() }
+    }
+
+    /// Those of `hosts`, in their order.
+    async fn of_all(
+        &mut self,
+        hosts: impl Iterator<Item = &HostCluster>,
+    ) -> Result<Vec<(Cluster, Helm)>, SourceError> {
+        let mut found = Vec::new();
+        for host in hosts {
+            found.push(self.of(host).await?);
+        }
+        Ok(found)
     }
 
     /// The cluster, and how helm reaches it: by the same context as everything else, whatever becomes the current one.
@@ -223,8 +233,7 @@ impl<'a> Hosts<'a> {
             None => ClusterId::nearest(&name),
         };
         let id = id.map_err(|error| wrong(&error))?;
-        let helm =
-            Helm { kubeconfig: place.kubeconfig.clone(), context: place.context.clone(), ..Helm::default() };
+        let helm = place.helm();
         if let Some((known, cluster)) = self.known.get(&id) {
             return match *known == place {
                 true => Ok((cluster.clone(), helm)),
@@ -235,12 +244,12 @@ impl<'a> Hosts<'a> {
                 }),
             };
         }
-        let joined = match (&place.kubeconfig, &place.context) {
-            (Some(path), Some(context)) => {
-                let file = KubeconfigFile::new(path, KubeconfigPolicy::trusted());
+        let joined = match &place {
+            Place::Context { kubeconfig, context } => {
+                let file = KubeconfigFile::new(kubeconfig, KubeconfigPolicy::trusted());
                 self.fleet.join_context(id.clone(), file, context).await
             }
-            _ => {
+            Place::Here => {
                 let config = kube::Config::incluster().map_err(|error| wrong(&error))?;
                 self.fleet.join(id.clone(), ClusterSpec::from_config(config))
             }
@@ -257,39 +266,46 @@ impl Place {
     fn wrong(&self, error: &dyn std::fmt::Display) -> SourceError {
         SourceError::Host { kubeconfig: self.to_string(), problem: error.to_string() }
     }
+
+    fn helm(&self) -> Helm {
+        match self.clone() {
+            Self::Here => Helm::default(),
+            Self::Context { kubeconfig, context } => {
+                Helm { kubeconfig: Some(kubeconfig), context: Some(context), ..Helm::default() }
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (&self.kubeconfig, &self.context) {
-            (None, _) => f.write_str("in this pod"),
-            (Some(path), None) => write!(f, "{}", path.display()),
-            (Some(path), Some(context)) => write!(f, "{} (context {context})", path.display()),
+        match self {
+            Self::Here => f.write_str("in this pod"),
+            Self::Context { kubeconfig, context } => {
+                write!(f, "{} (context {context})", kubeconfig.display())
+            }
         }
     }
 }
 
 /// Where it is, and what it is called there. Which context is meant is read once, if nothing says so.
 async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
-    let HostCluster { kubeconfig, context, .. } = host.clone();
-    let place = Place { kubeconfig, context };
-    let Some(path) = &place.kubeconfig else {
-        return Ok(("host".to_owned(), Place { context: None, ..place }));
-    };
-    if let Some(context) = &place.context {
-        return Ok((context.clone(), place));
+    let Some(kubeconfig) = host.kubeconfig.clone() else { return Ok(("host".to_owned(), Place::Here)) };
+    if let Some(context) = host.context.clone() {
+        return Ok((context.clone(), Place::Context { kubeconfig, context }));
     }
-    let unknown = |error: &dyn std::fmt::Display| {
-        place.wrong(&format!("which context is meant cannot be read, so say it (`context`): {error}"))
+    let unknown = |error: &dyn std::fmt::Display| SourceError::Host {
+        kubeconfig: kubeconfig.display().to_string(),
+        problem: format!("which context is meant cannot be read, so say it (`context`): {error}"),
     };
-    let bytes = tokio::fs::read(path).await.map_err(|error| unknown(&error))?;
+    let bytes = tokio::fs::read(&kubeconfig).await.map_err(|error| unknown(&error))?;
     let parsed = Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()).map_err(|error| unknown(&error))?;
     let (name, context) = match (parsed.current_context(), parsed.contexts().collect::<Vec<_>>().as_slice()) {
         (Some(current), _) => (current.to_owned(), current.to_owned()),
         (None, [only]) => ("host".to_owned(), (*only).to_owned()),
         (None, _) => return Err(unknown(&"it has no current one")),
     };
-    Ok((name, Place { context: Some(context), ..place }))
+    Ok((name, Place::Context { kubeconfig, context }))
 }
 
 /// What a kubeconfig of somebody else may do.
