@@ -55,8 +55,6 @@ pub(crate) struct Guard {
     pub(crate) question: Question,
     /// The clusters of which it is decided whether the watch sees them.
     pub(crate) considered: Vec<Cluster>,
-    /// The clusters that are asked now, and after what time.
-    pub(crate) asking: BTreeSet<(ClusterId, Duration)>,
     /// Members that vanished since the watch was found good.
     pub(crate) vanished: Receiver<ClusterId>,
     pub(crate) draining: CancellationToken,
@@ -130,10 +128,16 @@ impl Guard {
             rights.push(self.revoked(id));
         }
         let mut changes = self.fleet.changes();
+        // At most one question at once, and one for later, of each cluster.
+        let mut asking = BTreeSet::new();
         loop {
             let next = tokio::select! {
                 () = draining.cancelled() => return None,
-                Some(answer) = rights.next(), if !rights.is_empty() => self.decided(answer),
+                Some(answer) = rights.next(), if !rights.is_empty() => {
+                    let Answer { id, decision, asked } = answer;
+                    asked.map(|after| asking.remove(&(id.clone(), after)));
+                    self.decided(id, &decision)
+                }
                 gone = self.vanished.recv() => match gone {
                     Ok(id) if !self.concerns(&id) => Next::Nothing,
                     Ok(_) | Err(RecvError::Lagged(_)) => {
@@ -149,7 +153,11 @@ impl Guard {
             };
             match next {
                 Next::Nothing => {}
-                Next::Ask(id, after) => rights.extend(self.ask(&id, after)),
+                Next::Ask(id, after) => {
+                    if asking.insert((id.clone(), after)) {
+                        rights.push(self.ask(id, after));
+                    }
+                }
                 Next::Shown(id) => rights.push(self.revoked(&id)),
                 Next::End(why) => return Some(Status::expired(why)),
             }
@@ -167,19 +175,16 @@ impl Guard {
         .boxed()
     }
 
-    /// Asks a cluster, unless it is asked so already.
-    fn ask(&mut self, id: &ClusterId, after: Duration) -> Option<BoxFuture<'static, Answer>> {
-        if !self.asking.insert((id.clone(), after)) {
-            return None;
-        }
-        let (authorizer, id) = (self.authorizer.clone(), id.clone());
+    /// Asks a cluster.
+    fn ask(&self, id: ClusterId, after: Duration) -> BoxFuture<'static, Answer> {
+        let authorizer = self.authorizer.clone();
         let (who, what) = (self.who.clone(), self.what.clone());
-        let asked = async move {
+        async move {
             sleep(after).await;
             let decision = authorizer.decide(id.as_str(), &who, &what).await;
             Answer { id, decision, asked: Some(after) }
-        };
-        Some(asked.boxed())
+        }
+        .boxed()
     }
 
     /// Whether the watch has told anything of a cluster.
@@ -204,11 +209,7 @@ impl Guard {
     }
 
     /// A cluster said whether it may be shown, or could not be asked.
-    fn decided(&mut self, answer: Answer) -> Next {
-        let Answer { id, decision, asked } = answer;
-        if let Some(after) = asked {
-            self.asking.remove(&(id.clone(), after));
-        }
+    fn decided(&mut self, id: ClusterId, decision: &Decision) -> Next {
         let shown = self.sight.sees(&id);
         let held = self.sight.held(&id);
         if decision.is_undecided() {

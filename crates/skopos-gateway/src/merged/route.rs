@@ -1,6 +1,5 @@
 //! `/fleet/...`: who asks what of which clusters, and the answer.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -327,7 +326,6 @@ impl Read<'_> {
             sights: self.merged.sights.clone(),
             question: self.question(),
             considered: self.scope.considered.clone(),
-            asking: BTreeSet::new(),
             vanished,
             draining: self.call.draining.clone(),
         };
