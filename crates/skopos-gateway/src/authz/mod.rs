@@ -94,9 +94,6 @@ struct Verdict {
 /// Decisions that are kept.
 const MOST_KNOWN: usize = 100_000;
 
-/// A member that cannot be asked is asked again after this, however many want to know.
-const DOWN_HOLDS: Duration = Duration::from_secs(1);
-
 /// Open watches are authorized again within 60 s: so often, with a decision that may be 10 s old.
 const AGAIN: Duration = Duration::from_secs(45);
 
@@ -269,7 +266,7 @@ impl Rules {
                     }
                     false => unanswered(),
                 };
-                Answer { value, holds: Holds::SinceCome(DOWN_HOLDS) }
+                Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
             }
         }
     }

@@ -24,8 +24,8 @@ struct Outage {
 /// taken for down by the first who asks after a quiet time.
 const OUT_FOR: Duration = Duration::from_secs(30);
 
-/// One that is out is asked again so long after the last time.
-const PAUSE: Duration = Duration::from_secs(1);
+/// A member that cannot be asked is asked again after this, however many want to know.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 impl Outages {
     /// It did not answer.
