@@ -150,7 +150,7 @@ impl Merged {
         Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
     }
 
-    /// Asks these clusters, all of them at the same time; `None` for those that have not answered within the deadline for
+    /// Asks these clusters, [`DOCUMENTS`] of them at the same time; `None` for those that have not answered within the deadline for
     /// members.
     fn ask<T: Send + 'static>(
         &self,
