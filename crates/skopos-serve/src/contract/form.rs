@@ -122,7 +122,7 @@ impl Form {
         let layout = match &self.kind {
             Kind::Full => Layout::Full,
             Kind::Partial => Layout::Partial,
-            Kind::Table(writer) => Layout::Table(writer.include()),
+            Kind::Table(writer) => Layout::Table { include: writer.include(), columns: writer.identity() },
         };
         Shape { layout, version: &self.resource.version }
     }

@@ -272,6 +272,47 @@ async fn a_compressed_list_says_the_same_and_compresses_each_object_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cells_are_those_of_the_columns_that_the_watcher_was_told_of() {
+    let client = Client::new();
+    let by_columns = |columns: &[(&str, &str)]| {
+        let columns: Vec<Value> = columns
+            .iter()
+            .map(|(name, path)| json!({"name": name, "type": "string", "jsonPath": path}))
+            .collect();
+        let definition = json!({
+            "metadata": {"name": "pods.example.com"},
+            "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "pods", "kind": "Pod"},
+                "versions": [{"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns}]},
+        });
+        let mut defined = client.of(None).accept("application/json;as=Table;g=meta.k8s.io;v=v1");
+        defined.permit = Permit::all();
+        defined.pods = Arc::new(ResourceType::from_crd(&definition).unwrap().remove(0));
+        defined
+    };
+    let text = by_columns(&[("Text", ".spec.text")]);
+    // The definition of another cluster, or of another time.
+    let other = by_columns(&[("Uid", ".metadata.uid")]);
+    // As an earlier request read it.
+    let same = by_columns(&[("Text", ".spec.text")]);
+    let mut streams = Vec::new();
+    for client in [&text, &other, &same] {
+        streams.push(client.watch("resourceVersion=0").await);
+    }
+    // The first says what the columns are.
+    client.source.put("a", "x", &[], "one");
+    client.source.put("a", "y", &[], "two");
+    let mut told = Vec::new();
+    for stream in &mut streams {
+        let first = stream.event().await.unwrap();
+        let heading = first["object"]["columnDefinitions"][1]["name"].clone();
+        told.push((heading, stream.event().await.unwrap()["object"]["rows"][0]["cells"].clone()));
+    }
+    let texts = (json!("Text"), json!(["y", "two"]));
+    assert_eq!(told, [texts.clone(), (json!("Uid"), json!(["y", "a-y"])), texts]);
+    assert_eq!(client.source.window().stats().encoded, 2, "and what is the same is made once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_watch_lasts_longer_than_the_limit() {
     let mut client = Client::new();
     client.options.max_watch_timeout = Some(Duration::from_secs(600));

@@ -105,7 +105,7 @@ pub struct ScalePaths {
 }
 
 /// A column of a table, as `additionalPrinterColumns` of a CustomResourceDefinition describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PrinterColumn {
     /// The heading.
     pub name: String,

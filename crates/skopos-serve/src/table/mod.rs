@@ -7,6 +7,9 @@ mod jsonpath;
 mod pod;
 mod workload;
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -31,6 +34,7 @@ pub enum IncludeObject {
 pub struct TableWriter {
     leading: Vec<LeadingColumn>,
     columns: Columns,
+    identity: u64,
     include: IncludeObject,
 }
 
@@ -89,7 +93,8 @@ impl TableWriter {
         } else {
             Columns::Builtin(columns_of(&resource.kind))
         };
-        Self { leading: Vec::new(), columns, include }
+        let identity = IDENTITIES.hash_one((resource.custom, &resource.kind, &resource.columns));
+        Self { leading: Vec::new(), columns, identity, include }
     }
 
     /// Puts columns before all others.
@@ -100,6 +105,11 @@ impl TableWriter {
     /// What goes into a row beside its cells.
     pub(crate) fn include(&self) -> IncludeObject {
         self.include
+    }
+
+    /// Differs where the columns of the resource differ: rows that were written for one are no rows for the other.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// A whole table. `list_metadata` is the metadata of the list (or of the single object); with `definitions` false
@@ -184,6 +194,9 @@ impl TableWriter {
         Value::Array(all)
     }
 }
+
+/// Whoever defines columns cannot know what they hash to, so two that hash to the same are not to be feared.
+static IDENTITIES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 fn columns_of(kind: &str) -> &'static [Column] {
     pod::columns(kind)

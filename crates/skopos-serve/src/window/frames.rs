@@ -20,7 +20,11 @@ pub(crate) struct Shape<'a> {
 pub(crate) enum Layout {
     Full,
     Partial,
-    Table(IncludeObject),
+    Table {
+        include: IncludeObject,
+        /// The identity of its columns: callers may have different ones, and one's cells do not fit below another's headings.
+        columns: u64,
+    },
 }
 
 /// The frames of the latest events, bounded in bytes.
