@@ -163,6 +163,9 @@ impl Copy {
         build
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
+            // One tree that is changed a little some seventy times, and no debugger ever looks at it.
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_SIM_DEBUG", "none")
             .env("RUSTFLAGS", format!("{SEEDED} -A warnings"));
         ensure!(build.status()?.success(), "it does not build");
         let mut gate = Command::new(self.target.join("sim/skopos-sim"));
