@@ -1,0 +1,135 @@
+//! Documents of a cluster (discovery, OpenAPI): from memory, or fetched once for everybody who waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
+use kube::client::Body;
+use skopos::TransportError;
+use skopos::transport::{RequestClass, RequestOptions};
+use tokio::time::{Instant, timeout_at};
+
+use super::Unit;
+use crate::cluster::documents::{Document, DocumentRequest, Fetch, Fetching};
+use crate::cluster::session::Session;
+use crate::error::FleetError;
+use crate::id::ClusterId;
+
+/// How long one fetch of a document may take, however little its first caller waits.
+const FETCH: Duration = Duration::from_secs(60);
+
+impl Unit {
+    pub(crate) async fn document(
+        self: &Arc<Self>,
+        request: &DocumentRequest,
+        limit: Duration,
+    ) -> Result<Document, FleetError> {
+        let begun = Instant::now();
+        if let Some(document) = self.documents.young(request, self.options.document_age) {
+            return Ok(document);
+        }
+        // What is kept of an earlier run is better than nothing.
+        let _ = timeout_at(begun + limit, self.recalled.cancelled()).await;
+        let refusal = self.is_over().map_or_else(|| self.check_answers(false), Err);
+        if let Err(refusal) = refusal {
+            return self.documents.get(request).ok_or(refusal);
+        }
+        let fetch = self.fetch_ahead(request);
+        let fetched = match timeout_at(begun + limit, self.stop.run_until_cancelled(fetch.fetching)).await {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(FleetError::Closed),
+            Err(_) => Err(self.too_late(begun, None)),
+        };
+        match (fetched, fetch.old) {
+            // A server in trouble says less than what it said when it was well.
+            (Ok(document), Some(old)) if document.status.is_server_error() => Ok(old),
+            (Ok(document), _) => Ok(document),
+            (Err(_), Some(old)) => Ok(old),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// The fetch of a document, which goes on whether anybody waits for it or not.
+    pub(crate) fn fetch_ahead(self: &Arc<Self>, request: &DocumentRequest) -> Fetch {
+        let fetch = self.documents.fetch(request, |old| self.fetching(request.clone(), old));
+        if fetch.begun {
+            let (unit, fetching, request) = (self.clone(), fetch.fetching.clone(), request.clone());
+            self.tasks.spawn(async move {
+                let fetched = unit.stop.run_until_cancelled(fetching).await;
+                let document = fetched.as_ref().and_then(|result| result.as_ref().ok());
+                unit.documents.fetched(&request, document, &unit.options);
+            });
+        }
+        fetch
+    }
+
+    /// Fetches a document. Holds nothing of the unit, which holds it.
+    fn fetching(&self, request: DocumentRequest, old: Option<Document>) -> Fetching {
+        let (id, link, limit) = (self.id.clone(), self.link(), self.options.max_document_bytes);
+        let fetching = async move {
+            let session = link.session().await?;
+            let asked_at = Instant::now();
+            let fetch = fetch(&session, &request, old.as_ref(), limit);
+            let (status, headers, body) = fetch.await.map_err(|failure| failure.of(&id))?;
+            match old {
+                Some(old) if status == StatusCode::NOT_MODIFIED => Ok(old.confirmed(asked_at)),
+                _ => {
+                    let content_type = text(&headers, header::CONTENT_TYPE).unwrap_or_default();
+                    let etag = text(&headers, header::ETAG);
+                    Ok(Document::fetched(status, content_type, etag, body, asked_at))
+                }
+            }
+        };
+        fetching.boxed().shared()
+    }
+}
+
+enum FetchFailure {
+    Transport(TransportError),
+    Malformed(String),
+}
+
+impl FetchFailure {
+    fn of(self, id: &ClusterId) -> FleetError {
+        let cluster = id.clone();
+        match self {
+            Self::Transport(error) => FleetError::Transport { cluster, error },
+            Self::Malformed(reason) => FleetError::Malformed { cluster, reason: reason.into() },
+        }
+    }
+}
+
+async fn fetch(
+    session: &Session,
+    request: &DocumentRequest,
+    old: Option<&Document>,
+    limit: usize,
+) -> Result<(StatusCode, HeaderMap, Bytes), FetchFailure> {
+    let mut builder = Request::get(request.path()).header(header::ACCEPT, request.accept());
+    if let Some(etag) = old.and_then(|old| old.etag.as_deref()) {
+        builder = builder.header(header::IF_NONE_MATCH, etag);
+    }
+    let options = RequestOptions {
+        class: Some(RequestClass::Read),
+        deadline: Some(FETCH),
+        ..RequestOptions::default()
+    };
+    let malformed = |error: &dyn std::fmt::Display| FetchFailure::Malformed(error.to_string());
+    let request = builder.extension(options).body(Body::empty()).map_err(|error| malformed(&error))?;
+    let response = session.transport.send(request).await.map_err(FetchFailure::Transport)?;
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, limit).collect().await.map_err(|error| {
+        match error.downcast::<TransportError>() {
+            Ok(error) => FetchFailure::Transport(*error),
+            Err(_) => FetchFailure::Malformed(format!("more than {limit} bytes")),
+        }
+    })?;
+    Ok((parts.status, parts.headers, body.to_bytes()))
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}

@@ -1,0 +1,251 @@
+//! What the handles of a cluster share.
+
+mod cached;
+mod fetch;
+mod requests;
+mod way;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use skopos::ResourceId;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub(crate) use cached::KEEPER_PATIENCE;
+
+use super::documents::Documents;
+use super::kinds::{Ended, Kinds};
+use super::machine::{ClusterState, Condition, Input, Machine, Paused};
+use super::options::{ClusterOptions, Connector};
+use super::session::Link;
+use crate::error::FleetError;
+use crate::id::ClusterId;
+use crate::keeper::Keeper;
+use crate::news::News;
+use crate::spec::{ClusterSpec, SpecError};
+
+/// One cluster.
+pub(crate) struct Unit {
+    pub(crate) id: ClusterId,
+    /// When it joined.
+    pub(crate) began: Instant,
+    pub(crate) options: Arc<ClusterOptions>,
+    pub(crate) labels: ArcSwap<BTreeMap<String, String>>,
+    pub(crate) kinds: Kinds,
+    pub(crate) documents: Documents,
+    pub(crate) states: watch::Sender<Arc<ClusterState>>,
+    /// There is something for the task that tends it.
+    pub(crate) stirred: Arc<Notify>,
+    pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    /// Cancelled when all that was kept of an earlier run is there.
+    pub(crate) recalled: CancellationToken,
+    pub(crate) stop: CancellationToken,
+    /// Cancelled when it left the fleet.
+    pub(crate) left: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) connector: Connector,
+    /// Somebody said that the server is there, or that it is not: what the task that tends it has found is outdated.
+    pub(crate) told: AtomicBool,
+    link: ArcSwap<Link>,
+    machine: Mutex<Machine>,
+    state: ArcSwap<ClusterState>,
+    news: News,
+    requests: AtomicU64,
+    request_failures: AtomicU64,
+}
+
+/// What a unit is made of.
+pub(crate) struct UnitParts {
+    pub(crate) id: ClusterId,
+    pub(crate) labels: Arc<BTreeMap<String, String>>,
+    pub(crate) spec: Result<ClusterSpec, SpecError>,
+    pub(crate) options: Arc<ClusterOptions>,
+    pub(crate) connector: Connector,
+    pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    pub(crate) news: News,
+    /// Cancelled: all is over.
+    pub(crate) stop: CancellationToken,
+}
+
+impl Unit {
+    /// A unit, and the task that tends it.
+    pub(crate) fn start(parts: UnitParts) -> Arc<Self> {
+        let began = Instant::now();
+        let machine = Machine::new(began, parts.options.unreachable_after);
+        let state = Arc::new(machine.state().clone());
+        let stirred = Arc::new(Notify::new());
+        let keeper = parts.keeper.as_ref();
+        let link =
+            Link::new(&parts.id, parts.spec, &parts.options, &parts.connector, keeper, stirred.clone());
+        let recalled = CancellationToken::new();
+        if keeper.is_none() {
+            recalled.cancel();
+        }
+        let unit = Arc::new(Self {
+            link: ArcSwap::new(link),
+            id: parts.id,
+            began,
+            options: parts.options,
+            labels: ArcSwap::new(parts.labels),
+            kinds: Kinds::new(),
+            documents: Documents::default(),
+            states: watch::Sender::new(state.clone()),
+            stirred,
+            keeper: parts.keeper,
+            recalled,
+            stop: parts.stop,
+            left: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            connector: parts.connector,
+            told: AtomicBool::new(false),
+            machine: Mutex::new(machine),
+            state: ArcSwap::new(state),
+            news: parts.news,
+            requests: AtomicU64::new(0),
+            request_failures: AtomicU64::new(0),
+        });
+        unit.tasks.spawn(super::tend::tend(unit.clone()));
+        unit.introduce(&unit.link());
+        unit
+    }
+
+    pub(crate) fn state(&self) -> Arc<ClusterState> {
+        self.state.load_full()
+    }
+
+    pub(crate) fn link(&self) -> Arc<Link> {
+        self.link.load_full()
+    }
+
+    pub(crate) fn request_counts(&self) -> (u64, u64) {
+        (self.requests.load(Ordering::Relaxed), self.request_failures.load(Ordering::Relaxed))
+    }
+
+    /// Takes in what happened, and tells everybody if that changes how it stands.
+    pub(crate) fn step(&self, input: Input) -> bool {
+        let mut machine = self.machine.lock();
+        let changed = machine.step(Instant::now(), input);
+        if changed {
+            let state = Arc::new(machine.state().clone());
+            tracing::info!(cluster = %self.id, %state, "cluster");
+            self.publish(state);
+            self.news.tell();
+        } else if machine.state().answered_at != self.state.load().answered_at {
+            self.publish(Arc::new(machine.state().clone()));
+        }
+        changed
+    }
+
+    /// Under the machine's lock, so that states come in their order.
+    fn publish(&self, state: Arc<ClusterState>) {
+        self.state.store(state.clone());
+        self.states.send_replace(state);
+    }
+}
+
+// Pause, resume, removal.
+impl Unit {
+    pub(crate) fn pause(&self, paused: Paused) {
+        let why = paused.to_string().into();
+        if self.step(Input::Paused(paused)) {
+            self.told.store(true, Ordering::Relaxed);
+            self.link().park(why);
+            self.stirred.notify_one();
+        }
+    }
+
+    /// `ready`: and known to serve.
+    pub(crate) fn resume(&self, ready: bool) {
+        if self.step(Input::Resumed { ready }) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if !matches!(self.state().condition, Condition::Paused | Condition::Removed) {
+            self.told.store(true, Ordering::Relaxed);
+            self.link().wake();
+            self.stirred.notify_one();
+        }
+    }
+
+    pub(crate) fn set_labels(&self, labels: &Arc<BTreeMap<String, String>>) {
+        if **self.labels.load() != **labels {
+            self.labels.store(labels.clone());
+            self.news.tell();
+        }
+    }
+
+    /// It left the fleet: nothing is asked of it any more; what there is can be read.
+    pub(crate) fn leave(&self, reason: Arc<str>) {
+        self.left.cancel();
+        self.step(Input::Removed(reason));
+        self.kinds.end(Ended::Removed);
+    }
+
+    /// Ends what runs; what there is can be read. `false` if something was left after the limit.
+    pub(crate) async fn end(&self, why: Ended) -> bool {
+        self.kinds.end(why);
+        self.link().close(self.options.shutdown_limit).await
+    }
+
+    /// Ends lists and watches alone.
+    pub(crate) async fn freeze(&self, limit: Duration) -> bool {
+        match self.link().made() {
+            Some(session) => session.factory.freeze(limit).await,
+            None => true,
+        }
+    }
+
+    /// Ends it, and waits until nothing is left.
+    pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
+        self.stop.cancel();
+        self.tasks.close();
+        timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+}
+
+// Why something cannot be had.
+impl Unit {
+    fn is_over(&self) -> Option<FleetError> {
+        if self.left.is_cancelled() {
+            let since = self.state().since;
+            return Some(FleetError::Removed { cluster: self.id.clone(), since });
+        }
+        self.stop.is_cancelled().then_some(FleetError::Closed)
+    }
+
+    /// Whether there is any point in waiting.
+    fn check_answers(&self, unreachable: bool) -> Result<(), FleetError> {
+        let state = self.state();
+        let cluster = self.id.clone();
+        match (&state.condition, &state.paused) {
+            (Condition::Paused, Some(paused)) => Err(FleetError::Paused { cluster, paused: paused.clone() }),
+            (Condition::Unreachable, _) if unreachable => {
+                let reason = state.reason.clone().unwrap_or_else(|| "it does not answer".into());
+                Err(match &self.link().spec {
+                    Err(_) => FleetError::Config { cluster, reason },
+                    Ok(_) => FleetError::Unreachable { cluster, since: state.since, reason },
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn too_late(&self, begun: Instant, resource: Option<&ResourceId>) -> FleetError {
+        let entry = resource.and_then(|resource| self.kinds.get(resource));
+        let of_kind = entry.map(|entry| entry.informer.state().to_string());
+        let reason = match of_kind {
+            Some(reason) => reason.into(),
+            None => self.state().reason.clone().unwrap_or_else(|| "no answer yet".into()),
+        };
+        FleetError::Deadline { cluster: self.id.clone(), waited: begun.elapsed(), reason }
+    }
+}

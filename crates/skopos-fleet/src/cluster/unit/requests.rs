@@ -1,0 +1,76 @@
+//! Requests to the server of a cluster, each within its caller's time.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::{Request, Response};
+use kube::client::Body;
+use skopos::transport::{Death, TransportBody, Upgrade};
+use skopos::{Transport, TransportError};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Unit;
+use crate::cluster::session::Session;
+use crate::error::FleetError;
+
+impl Unit {
+    pub(crate) async fn session_within(&self, limit: Duration) -> Result<Session, FleetError> {
+        let begun = Instant::now();
+        if let Some(over) = self.is_over() {
+            return Err(over);
+        }
+        let session = timeout(limit, self.link().session()).await;
+        session.unwrap_or_else(|_| Err(self.too_late(begun, None)))
+    }
+
+    pub(crate) async fn request(
+        &self,
+        request: Request<Body>,
+        limit: Duration,
+    ) -> Result<Response<TransportBody>, FleetError> {
+        self.asked(limit, |transport| async move { transport.send(request).await }).await
+    }
+
+    pub(crate) async fn upgrade(
+        &self,
+        request: Request<Body>,
+        limit: Duration,
+    ) -> Result<Upgrade, FleetError> {
+        self.asked(limit, |transport| async move { transport.upgrade(request).await }).await
+    }
+
+    async fn asked<T, F>(&self, limit: Duration, ask: impl FnOnce(Transport) -> F) -> Result<T, FleetError>
+    where
+        F: Future<Output = Result<T, TransportError>>,
+    {
+        let begun = Instant::now();
+        self.check_answers(false)?;
+        let session = self.session_within(limit).await?;
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let result = match timeout_at(begun + limit, ask(session.transport)).await {
+            Ok(result) => result.map_err(|error| self.failed(error, begun)),
+            Err(_) => Err(self.too_late(begun, None)),
+        };
+        if result.is_err() {
+            self.request_failures.fetch_add(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn failed(&self, error: TransportError, begun: Instant) -> FleetError {
+        let cluster = self.id.clone();
+        match (error.death(), &self.state().paused) {
+            (Death::Parked(_), Some(paused)) => FleetError::Paused { cluster, paused: paused.clone() },
+            (Death::Parked(why), None) => {
+                FleetError::Unreachable { cluster, since: self.state().since, reason: why.clone() }
+            }
+            (Death::CallerDeadline { because, .. }, _) => {
+                let reason = because.as_ref().map(|death| death.to_string().into());
+                let reason = reason.unwrap_or_else(|| "no answer".into());
+                FleetError::Deadline { cluster, waited: begun.elapsed(), reason }
+            }
+            (Death::Closed, _) => self.is_over().unwrap_or(FleetError::Transport { cluster, error }),
+            _ => FleetError::Transport { cluster, error },
+        }
+    }
+}

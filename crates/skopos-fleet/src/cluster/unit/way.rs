@@ -1,0 +1,113 @@
+//! The way to the server: another one, tried beside the old, and what moves over to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::Unit;
+use super::cached::LOOK;
+use crate::cluster::introduction::introduce;
+use crate::cluster::kinds::{Ended, Entry};
+use crate::cluster::machine::Input;
+use crate::cluster::session::Link;
+use crate::spec::{ClusterSpec, SpecError};
+
+/// How long what is reached the old way stays up while the new way is tried.
+const OVERLAP: Duration = Duration::from_secs(30);
+
+impl Unit {
+    /// Reached this way from now on. A configuration that cannot be used does not take the place of one that could be.
+    pub(crate) fn redirect(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) {
+        let old = self.link();
+        let same = match (&old.spec, &spec) {
+            (Ok(old), Ok(new)) => new.connects_as(old),
+            (Ok(_), Err(_)) => true,
+            (Err(old), Err(new)) => old == new,
+            (Err(_), Ok(_)) => false,
+        };
+        if !same {
+            self.take_way(&old, spec);
+        }
+    }
+
+    /// Tries again to make what could not be made: files may be there now.
+    pub(crate) fn renew_link(self: &Arc<Self>) {
+        let old = self.link();
+        self.take_way(&old, old.spec.clone());
+    }
+
+    fn take_way(self: &Arc<Self>, old: &Arc<Link>, spec: Result<ClusterSpec, SpecError>) {
+        if self.left.is_cancelled() {
+            return;
+        }
+        let new = self.renew(spec);
+        self.kinds.forget_starting();
+        let kinds = self.kinds.all();
+        old.superseded.cancel();
+        self.step(Input::Redirected("its address or credentials changed"));
+        self.stirred.notify_one();
+        let (unit, old) = (self.clone(), old.clone());
+        self.tasks.spawn(async move { unit.move_over(kinds, &old, &new).await });
+    }
+
+    /// Where the link leads is another cluster than the one that all content is of: everything begins anew.
+    pub(crate) fn begin_anew(self: &Arc<Self>, old: &Arc<Link>) {
+        if self.left.is_cancelled() || !Arc::ptr_eq(old, &self.link()) {
+            return;
+        }
+        self.renew(old.spec.clone());
+        self.kinds.discard(Ended::Replaced);
+        self.documents.clear();
+        self.step(Input::Redirected("another cluster is in its place"));
+        self.stirred.notify_one();
+        let (old, limit) = (old.clone(), self.options.shutdown_limit);
+        self.tasks.spawn(async move {
+            old.close(limit).await;
+        });
+    }
+
+    /// Another link in the place of the one that there is.
+    fn renew(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) -> Arc<Link> {
+        let keeper = self.keeper.as_ref();
+        let new = Link::new(&self.id, spec, &self.options, &self.connector, keeper, self.stirred.clone());
+        if let Some(paused) = &self.state().paused {
+            new.park(paused.to_string().into());
+        }
+        self.link.store(new.clone());
+        self.introduce(&new);
+        new
+    }
+
+    /// Has the server asked who it is, if anybody wants to know.
+    pub(super) fn introduce(self: &Arc<Self>, link: &Arc<Link>) {
+        if let Some(keeper) = self.keeper.clone() {
+            let introduction = introduce(self.clone(), link.clone(), keeper);
+            let (stop, superseded) = (self.stop.clone(), link.superseded.clone());
+            self.tasks.spawn(async move {
+                stop.run_until_cancelled(superseded.run_until_cancelled(introduction)).await;
+            });
+        }
+    }
+
+    /// Moves every kind to the new way, each when it has content there; then ends the old one.
+    async fn move_over(&self, kinds: Vec<Arc<Entry>>, old: &Link, new: &Arc<Link>) {
+        let moves = kinds.into_iter().map(|entry| self.move_kind(entry, new));
+        let moving = new.superseded.run_until_cancelled(futures::future::join_all(moves));
+        let mut moving = std::pin::pin!(self.stop.run_until_cancelled(moving));
+        let moved = timeout(OVERLAP, &mut moving).await.is_ok();
+        old.close(self.options.shutdown_limit).await;
+        if !moved {
+            moving.await;
+        }
+    }
+
+    async fn move_kind(&self, old: Arc<Entry>, new: &Arc<Link>) {
+        let starting = self.starting(new.clone(), old.informer.resource().clone(), old.pinned);
+        let Ok(entry) = starting.clone().await else { return };
+        while !entry.has_content() {
+            tokio::time::sleep(LOOK).await;
+        }
+        self.kinds.replace(&old, starting);
+    }
+}
