@@ -1,0 +1,195 @@
+//! A place on a connection: found, waited for, or dialed for.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::Hub;
+use crate::{
+    backoff::Gate,
+    class::ConnectionId,
+    connection::Sender,
+    dialer::{DialAttempt, Protocol},
+    error::{Death, TransportError},
+    pool::{Pick, Side},
+    vitals::Vitals,
+};
+
+/// A place on a connection, given back when dropped.
+pub(crate) struct Lease {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) sender: Option<Sender>,
+    pub(crate) protocol: Protocol,
+    /// The connection has brought responses before.
+    pub(crate) used: bool,
+}
+
+enum Step {
+    Go(Lease),
+    Dial(DialAttempt),
+    Wait,
+    Closed {
+        until: Instant,
+        last: Arc<Death>,
+    },
+    /// The server is well, but has been dialed too often lately.
+    Later {
+        until: Instant,
+    },
+    Full {
+        connections: usize,
+    },
+    Parked {
+        why: Arc<str>,
+    },
+}
+
+impl Hub {
+    /// A place for one request. `wait`: while the cluster is down, wait for the next dials instead of failing at once.
+    pub(crate) async fn lease(
+        self: &Arc<Self>,
+        side: Side,
+        avoid: Option<ConnectionId>,
+        wait: bool,
+    ) -> Result<Lease, TransportError> {
+        let _waiting = Waiting::begin(self);
+        let limit = self.options.connect_timeout;
+        // A little longer than a dial, so that its own reason comes first.
+        let mut give_up = std::pin::pin!(self.patience.sleep(limit + Duration::from_millis(50)));
+        let mut waited = false;
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let mut again_at = None;
+            let mut parked = false;
+            match self.step(side, avoid) {
+                Step::Go(lease) => return Ok(lease),
+                Step::Full { connections } => return Err(Death::Exhausted { connections }.into()),
+                Step::Later { until } => again_at = Some(until),
+                Step::Parked { .. } if wait => parked = true,
+                Step::Parked { why } => return Err(Death::Parked(why).into()),
+                Step::Closed { until, .. } if wait => again_at = Some(until),
+                Step::Closed { last, .. } if waited => return Err((*last).clone().into()),
+                Step::Closed { until, last } => return Err(Death::BackingOff { until, last }.into()),
+                Step::Wait => waited = true,
+                Step::Dial(attempt) => {
+                    waited = true;
+                    self.tasks.spawn(self.clone().dial(side, attempt));
+                }
+            }
+            let next_dial = async {
+                match again_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = next_dial => {}
+                () = &mut give_up, if !parked => return Err(self.no_connection(limit).into()),
+            }
+        }
+    }
+
+    fn step(self: &Arc<Self>, side: Side, avoid: Option<ConnectionId>) -> Step {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if let Some(why) = &state.parked {
+            return Step::Parked { why: why.clone() };
+        }
+        let healthy = state.backoff.healthy();
+        match state.pool.pick(side, avoid, healthy, now) {
+            Pick::Use(id) => {
+                state.counters.requests += 1;
+                // pick() has just found it.
+                let Some(member) = state.pool.get(id) else { return Step::Wait };
+                Step::Go(Lease {
+                    hub: self.clone(),
+                    vitals: member.connection.vitals.clone(),
+                    sender: member.connection.sender.clone(),
+                    protocol: member.protocol,
+                    used: member.served > 0,
+                })
+            }
+            Pick::Wait => Step::Wait,
+            Pick::Full { connections } => Step::Full { connections },
+            Pick::Dial => match state.backoff.gate(now) {
+                Gate::Open => {
+                    if state.pool.shares_connections()
+                        && let Err(until) = state.backoff.take(now)
+                    {
+                        state.pool.dial_over(side);
+                        return Step::Later { until };
+                    }
+                    state.counters.dials += 1;
+                    let rhythm = state.backoff.rhythm(now);
+                    Step::Dial(DialAttempt::new(self.uri.clone(), state.counters.dials, rhythm))
+                }
+                Gate::Closed { until, last } => {
+                    state.pool.dial_over(side);
+                    Step::Closed { until, last }
+                }
+            },
+        }
+    }
+
+    /// Why there is no connection after all that waiting.
+    pub(crate) fn no_connection(&self, after: Duration) -> Death {
+        if let Some(last) = self.trouble() {
+            return (*last).clone();
+        }
+        let stage = match self.state.lock().pool.is_refused() {
+            true => "waiting for the server to allow a stream",
+            false => "waiting for a dial",
+        };
+        Death::ConnectTimeout { after, stage }
+    }
+
+    fn release(&self, vitals: &Vitals) {
+        {
+            let mut state = self.state.lock();
+            let Some(member) = state.pool.release(vitals.id, Instant::now()) else { return };
+            if member.protocol == Protocol::Http1 {
+                member.settled = false;
+                match member.retired {
+                    Some(_) => vitals.kill.cancel(),
+                    None => vitals.stirred.notify_one(),
+                }
+                return;
+            }
+        }
+        self.changed.notify_waiters();
+    }
+}
+
+impl Lease {
+    pub(crate) fn id(&self) -> ConnectionId {
+        self.vitals.id
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // First, so that a retired connection sees that nobody can send any more.
+        self.sender = None;
+        self.hub.release(&self.vitals);
+    }
+}
+
+/// Counts a request that waits for a connection.
+struct Waiting(Arc<Hub>);
+
+impl Waiting {
+    fn begin(hub: &Arc<Hub>) -> Self {
+        hub.state.lock().waiting += 1;
+        Self(hub.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
+}

@@ -1,0 +1,139 @@
+//! The life of a connection of the pool: admitted, proven, retired, buried.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{Connection, Hub, State};
+use crate::{
+    class::ConnectionId,
+    dialer::Protocol,
+    error::Death,
+    pool::{Member, Side},
+    vitals::Vitals,
+};
+
+/// A connection that dies so young, without a response, was none: it counts as a failed dial.
+const YOUNG: Duration = Duration::from_secs(1);
+
+impl Hub {
+    pub(super) fn admit(
+        &self,
+        id: ConnectionId,
+        side: Side,
+        protocol: Protocol,
+        limit: usize,
+        connection: Connection,
+    ) {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let age = self.options.max_connection_age.mul_f64(0.8 + 0.4 * state.rng.f64());
+        state.backoff.connected();
+        if self.stop.is_cancelled() {
+            connection.vitals.kill(Death::Closed);
+        } else if let Some(why) = &state.parked {
+            connection.vitals.kill(Death::Parked(why.clone()));
+        }
+        state.pool.add(Member {
+            id,
+            side,
+            protocol,
+            connection,
+            limit,
+            open: 0,
+            settled: true,
+            retired: None,
+            born: now,
+            retires_at: now + age,
+            idle_since: now,
+            served: 0,
+        });
+    }
+
+    /// The connection brought response headers: the server is well.
+    pub(crate) fn served(&self, id: ConnectionId) {
+        let mut state = self.state.lock();
+        if let Some(member) = state.pool.get(id) {
+            member.served += 1;
+        }
+        state.backoff.proven();
+    }
+
+    /// No new streams on this connection; open ones go on.
+    pub(crate) fn retire(&self, id: ConnectionId, why: Death) {
+        self.retire_locked(&mut self.state.lock(), id, Arc::new(why));
+        self.changed.notify_waiters();
+    }
+
+    pub(super) fn retire_locked(&self, state: &mut State, id: ConnectionId, why: Arc<Death>) {
+        let Some(member) = state.pool.retire(id, why.clone()) else { return };
+        member.connection.sender = None;
+        let idle_http1 = member.protocol == Protocol::Http1 && member.open == 0;
+        if idle_http1 {
+            member.connection.vitals.kill.cancel();
+        }
+        if *why != Death::Outdated {
+            tracing::debug!(%id, death = %why, "connection retired");
+            state.counters.death(Some(id), why);
+        }
+    }
+
+    /// The connection takes no new streams any more, by the server's or the network's doing, or ours.
+    pub(crate) fn closing(&self, vitals: &Vitals, death: Option<Death>) {
+        {
+            let mut state = self.state.lock();
+            let by_us = state.pool.get(vitals.id).is_none_or(|m| m.retired.is_some());
+            match (death, by_us) {
+                (Some(death), _) => vitals.note(death),
+                (None, true) => {}
+                // hyper ends in peace after a graceful GOAWAY, and when the socket has closed, which was noted then.
+                (None, false) => vitals.note(Death::GoAway { code: "NO_ERROR".into() }),
+            }
+            let why = vitals.symptom().cloned().unwrap_or(Death::Outdated);
+            self.retire_locked(&mut state, vitals.id, Arc::new(why));
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Nothing is left of the connection.
+    pub(crate) fn bury(&self, vitals: &Vitals) {
+        let stillborn = {
+            let mut state = self.state.lock();
+            let Some(member) = state.pool.remove(vitals.id) else { return };
+            if member.open > 0 {
+                // The socket saw nothing and hyper gave up all the same: only a PING without an answer does that, and on a
+                // connection that no longer takes requests hyper does not say so.
+                vitals.note(Death::PingTimeout);
+            }
+            let death = Arc::new(vitals.finish());
+            let now = Instant::now();
+            if member.retired.is_none() && *death != Death::Closed {
+                state.counters.death(Some(vitals.id), death.clone());
+            }
+            let useless = member.served == 0 && now.duration_since(member.born) < YOUNG;
+            let by_us = matches!(*death, Death::Closed | Death::Parked(_) | Death::Suspended { .. });
+            let stillborn = (useless && vitals.symptom().is_some() && !by_us).then_some(death);
+            if let Some(death) = &stillborn {
+                state.backoff.failed(member.born, now, death.clone());
+            }
+            stillborn
+        };
+        if let Some(death) = stillborn {
+            self.dialer.failed(&death);
+        }
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn set_limit(&self, id: ConnectionId, limit: usize) {
+        self.state.lock().pool.set_limit(id, limit);
+        self.changed.notify_waiters();
+    }
+
+    /// An HTTP/1.1 connection is ready for its next request.
+    pub(crate) fn settled(&self, id: ConnectionId) {
+        if let Some(member) = self.state.lock().pool.get(id) {
+            member.settled = true;
+        }
+        self.changed.notify_waiters();
+    }
+}
