@@ -19,8 +19,9 @@ mod wrong_kind;
 
 pub use driver::{Driver, DriverHandle, DriverOptions};
 pub use machine::{
-    Action, BrokenItem, Condition, Content, Degradation, Failure, GetRequest, InitialList, Input, LinkState,
-    ListRequest, Machine, MachineOptions, MachineStats, RequestId, Resume, Trouble, WatchRequest, WatchStart,
+    Action, BrokenItem, Cause, Condition, Content, Degradation, Failure, GetRequest, InitialList, Input,
+    LinkState, ListRequest, Machine, MachineOptions, MachineStats, Reason, RequestId, Resume, Trouble,
+    WatchRequest, WatchStart,
 };
 pub use probe::{ProbeError, probe};
 pub use raw_watch::{InvalidStart, RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState};

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use skopos_reflect::{LinkState, ProbeError};
+use skopos_reflect::{LinkState, ProbeError, Reason};
 use skopos_transport::TransportError;
 use skopos_wire::{ObjectKey, ResourceVersion, Status};
 use thiserror::Error;
@@ -69,8 +69,8 @@ pub struct Unsynced {
     pub attempts: u32,
     /// What it is doing now.
     pub state: LinkState,
-    /// Why it has not synced: the last trouble, in one line.
-    pub reason: String,
+    /// Why it has not synced: the last trouble, or what it is doing.
+    pub reason: Reason,
 }
 
 impl std::error::Error for NotSynced {}

@@ -265,11 +265,7 @@ impl Shared {
             since: basis.started(),
             attempts: part.link.attempts,
             state: part.link.as_ref().clone(),
-            reason: part
-                .link
-                .reason
-                .as_ref()
-                .map_or_else(|| part.link.condition.to_string(), ToString::to_string),
+            reason: part.link.reason.clone().unwrap_or_else(|| part.link.condition.to_string().into()),
         });
         unsynced.collect()
     }

@@ -58,8 +58,8 @@ pub use store::{
 
 #[doc(no_inline)]
 pub use skopos_reflect::{
-    Condition, Degradation, Form, InitialList, InvalidStart, LinkState, MachineOptions, MachineStats,
-    RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState, ReplaceCause, Target,
+    Cause, Condition, Degradation, Form, InitialList, InvalidStart, LinkState, MachineOptions, MachineStats,
+    RawWatch, RawWatchBuilder, RawWatchItem, RawWatchState, Reason, ReplaceCause, Target,
 };
 #[doc(no_inline)]
 pub use skopos_transport::{

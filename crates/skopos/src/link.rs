@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use skopos_reflect::{
-    Change, Clock, Commit, Condition, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Resume,
-    Sink, Target, Time,
+    Change, Clock, Commit, Condition, Driver, DriverHandle, DriverOptions, LinkState, MachineOptions, Reason,
+    Resume, Sink, Target, Time,
 };
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
@@ -96,7 +96,7 @@ async fn panic_of(run: impl Future<Output = ()>) -> Option<String> {
 
 /// A panic is a mistake of ours. Nobody shall take what it left behind for content that is kept.
 fn tell_of_panic(cell: &FreshnessCell, part: usize, clock: Clock, panic: &str) {
-    let reason: Arc<str> =
+    let reason: Reason =
         format!("the list/watch panicked: {panic}; ask the factory for the informer anew").into();
     cell.update(part, |part| {
         let state = LinkState::clone(&part.link);

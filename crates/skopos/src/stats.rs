@@ -1,9 +1,8 @@
 //! Figures as plain structs: for tables, metrics and tests.
 
 use std::fmt;
-use std::sync::Arc;
 
-use skopos_reflect::{LinkState, MachineStats, ReplaceCause};
+use skopos_reflect::{LinkState, MachineStats, Reason, ReplaceCause};
 use skopos_transport::TransportStats;
 use skopos_wire::ResourceVersion;
 use tokio::time::Instant;
@@ -69,11 +68,25 @@ pub struct LinkStats {
 }
 
 /// Something that went wrong with a list/watch, and how it went right again.
+///
+/// ```
+/// use skopos::transport::Death;
+/// use skopos::{Cause, Trouble};
+///
+/// /// Whether the network swallowed the connection without a word: a matter for whoever keeps the load balancer.
+/// fn was_swallowed(trouble: &Trouble) -> bool {
+///     matches!(trouble.origin.cause(), Cause::Connection(Death::PingTimeout | Death::HeadersDeadline { .. }))
+/// }
+/// # let _ = was_swallowed;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trouble {
-    /// What, in one line.
-    pub reason: Arc<str>,
+    /// What it began with: what the connection died of, what the server answered.
+    pub origin: Reason,
+    /// What came last of it. Of a server that is restarted: no longer that the connection was reset, but that the next
+    /// one is refused.
+    pub reason: Reason,
     /// When it began.
     pub began: Instant,
     /// When and how it ended; `None` while it lasts.
@@ -148,6 +161,13 @@ pub struct FactoryStats {
     pub transport: TransportStats,
 }
 
+impl Trouble {
+    /// One that begins now.
+    fn new(reason: Reason) -> Self {
+        Self { origin: reason.clone(), reason, began: Instant::now(), healed: None }
+    }
+}
+
 /// Remembers the last trouble of one list/watch.
 #[derive(Debug, Default)]
 pub(crate) struct TroubleLog {
@@ -171,7 +191,7 @@ impl TroubleLog {
             }
             _ if failing => {
                 let reason = state.reason.clone().unwrap_or_else(|| condition.to_string().into());
-                *last = Some(Trouble { reason, began: Instant::now(), healed: None });
+                *last = Some(Trouble::new(reason));
             }
             _ => {}
         }
@@ -188,11 +208,8 @@ impl TroubleLog {
             // The server ended a watch that it could no longer serve: trouble and cure are one.
             _ if cause != ReplaceCause::Initial => {
                 let healed = Healed::Relisted(cause);
-                *last = Some(Trouble {
-                    reason: healed.to_string().into(),
-                    began: now,
-                    healed: Some((now, healed)),
-                });
+                let trouble = Trouble::new(healed.to_string().into());
+                *last = Some(Trouble { healed: Some((now, healed)), ..trouble });
             }
             _ => {}
         }

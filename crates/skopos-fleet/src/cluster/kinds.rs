@@ -177,8 +177,8 @@ impl Entry {
             Condition::Rejected => 400,
             _ => return None,
         };
-        let word = state.condition.to_string().into();
-        Some((code, state.reason.unwrap_or(word)))
+        let reason = state.reason.unwrap_or_else(|| state.condition.to_string().into());
+        Some((code, Arc::from(&*reason)))
     }
 
     /// What is wrong with its list/watch although the server answers.

@@ -8,13 +8,13 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use http::StatusCode;
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
-use skopos_transport::{ConnectionId, Transport, TransportBody, TransportError};
+use skopos_transport::{ConnectionId, Death, Transport, TransportBody, TransportError};
 use skopos_wire::{
     BrokenFrame, FrameError, FrameSplitter, Limits, ListBody, ListSplitter, RawObject, WatchEvent,
 };
 
 use super::failure;
-use crate::{BrokenItem, Clock, Failure, Input, RequestId, Target};
+use crate::{BrokenItem, Cause, Clock, Failure, Input, Reason, RequestId, Target};
 
 /// A request that was not sent yet. Dropping the stream that it becomes ends it, wherever it stands.
 pub(super) struct Exchange {
@@ -272,7 +272,7 @@ impl Decoder for WatchDecoder {
             // Half a frame and then the end: the connection was cut, and something in between made it look clean.
             Err(error @ FrameError::Truncated { .. }) => Err(Failure::Connection {
                 trouble: crate::Trouble::Lost,
-                reason: error.to_string().into(),
+                reason: Reason::new(Cause::Connection(Death::Eof), error.to_string()),
                 retry_at: None,
             }),
             Err(error) => Err(malformed(error)),

@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Limited};
 use skopos_transport::{Death, TransportBody, TransportError};
 use skopos_wire::Status;
 
-use crate::{Clock, Failure, Trouble};
+use crate::{Cause, Clock, Failure, Reason, Trouble};
 
 /// The most of an error's body that is read: a Status is far smaller.
 const ERROR_BODY: usize = 256 << 10;
@@ -15,7 +15,8 @@ const ERROR_BODY: usize = 256 << 10;
 const ERROR_BODY_TIME: Duration = Duration::from_secs(5);
 
 pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
-    let trouble = match error.death().root() {
+    let death = error.death().root();
+    let trouble = match death {
         Death::Dns { .. }
         | Death::Refused { .. }
         | Death::AddressDenied { .. }
@@ -46,7 +47,8 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
         Death::BackingOff { until, .. } => Some(clock.at(*until)),
         _ => None,
     };
-    Failure::Connection { trouble, reason: error.to_string().into(), retry_at }
+    let reason = Reason::new(Cause::Connection(death.clone()), error.to_string());
+    Failure::Connection { trouble, reason, retry_at }
 }
 
 /// The failure in an answer that is no success.
@@ -80,6 +82,20 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_the_next_dial_is_not_due_the_reason_is_the_last_one() {
+        let refused = Death::Refused { to: "a".into(), reason: "nobody".into() };
+        let until = tokio::time::Instant::now() + Duration::from_secs(1);
+        let death = Death::BackingOff { until, last: refused.clone().into() };
+        let failure = of_transport(&death.into(), &Clock::new());
+        let Failure::Connection { trouble: Trouble::CannotConnect, reason, retry_at: Some(_) } = failure
+        else {
+            panic!("{failure:?}")
+        };
+        assert_eq!(reason.death(), Some(&refused));
+        assert!(reason.starts_with("not connected, next attempt in "), "the words say all: {reason}");
+    }
 
     fn wish(retry_after: &str, date: Option<&str>) -> Option<Duration> {
         let mut headers = HeaderMap::new();

@@ -18,7 +18,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use skopos_wire::{BrokenFrame, ObjectKey, RawObject};
 
@@ -42,7 +41,7 @@ pub(super) struct Suspect {
     key: Option<ObjectKey>,
     resource_version: Option<ResourceVersion>,
     deletion: bool,
-    reason: Arc<str>,
+    reason: Reason,
     /// Where we stood.
     stood_at: Option<ResourceVersion>,
     /// How often it came in a row.
@@ -150,7 +149,7 @@ impl Machine {
                 key: frame.key.clone(),
                 resource_version: frame.resource_version.clone(),
                 deletion: is_deletion(frame),
-                reason: frame.to_string().into(),
+                reason: Reason::new(Cause::Unusable, frame.to_string()),
                 stood_at: self.resource_version().cloned(),
                 times: 1,
                 failed_reads: 0,
@@ -181,7 +180,8 @@ impl Machine {
         }
         let believed_after = if suspect.is_named() { NAMED_TIMES } else { NAMELESS_TIMES };
         if suspect.times < believed_after {
-            let verdict = Verdict::new(Meaning::Malformed, suspect.reason.clone());
+            let reason = suspect.reason.clone();
+            let verdict = Verdict { meaning: Meaning::Malformed, reason, retry_after: None };
             self.broken.suspect = Some(suspect);
             return self.wait_to_watch(verdict, sink);
         }

@@ -1,19 +1,18 @@
 //! What a failure means, and so what to do about it: the only place that looks at codes, reasons and texts.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use skopos_wire::{Status, StatusReason};
 
-use super::{Condition, Failure, Trouble};
+use super::{Cause, Condition, Failure, Reason, Trouble};
 use crate::Time;
 
 /// A failure, understood.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
     pub(super) meaning: Meaning,
-    /// In words, for people.
-    pub(super) reason: Arc<str>,
+    /// For people, and for programs above the link.
+    pub(super) reason: Reason,
     /// The server asks to be left alone for so long.
     pub(super) retry_after: Option<Duration>,
 }
@@ -73,7 +72,7 @@ impl Verdict {
                 };
                 Verdict { meaning, reason: reason.clone(), retry_after: None }
             }
-            Failure::Malformed { reason } => Verdict::new(Meaning::Malformed, reason.clone()),
+            Failure::Malformed { reason } => Verdict::new(Meaning::Malformed, &**reason),
         }
     }
 
@@ -82,8 +81,14 @@ impl Verdict {
         of_answer(status.code, Some(status))
     }
 
-    pub(super) fn new(meaning: Meaning, reason: impl Into<Arc<str>>) -> Verdict {
-        Verdict { meaning, reason: reason.into(), retry_after: None }
+    /// What the link has found out by itself.
+    pub(super) fn new(meaning: Meaning, words: impl Into<Box<str>>) -> Verdict {
+        let cause = match meaning {
+            Meaning::TimedOut => Cause::Silence,
+            Meaning::Malformed | Meaning::Endless | Meaning::TooLarge => Cause::Unusable,
+            _ => Cause::Other,
+        };
+        Verdict { meaning, reason: Reason::new(cause, words), retry_after: None }
     }
 
     /// Whether the server has, or may have, begun to do what was asked, so that asking again costs it as much again.
@@ -133,13 +138,15 @@ fn of_answer(code: u16, status: Option<&Status>) -> Verdict {
         // A redirect is as little an answer of an API server as a success status would be here.
         _ => Meaning::ServerError,
     });
-    let reason = match status.map(|status| status.message.as_str()) {
-        Some(message) if !message.is_empty() => format!("{message} (HTTP {code})").into(),
-        _ => format!("the server answered HTTP {code}").into(),
+    let words = match status.map(|status| status.message.as_str()) {
+        Some(message) if !message.is_empty() => format!("{message} (HTTP {code})"),
+        _ => format!("the server answered HTTP {code}"),
     };
+    let cause =
+        Cause::Answer { code, reason: status.map(|status| status.reason.clone()).unwrap_or_default() };
     let retry_after =
         status.and_then(|status| status.retry_after_seconds()).map(|s| Duration::from_secs(u64::from(s)));
-    Verdict { meaning, reason, retry_after }
+    Verdict { meaning, reason: Reason::new(cause, words), retry_after }
 }
 
 /// Where the Status says more than the code.

@@ -338,7 +338,8 @@ impl Machine {
         self.doubt.not_before = self.now + pause + self.up_to(pause / 4);
         let Some(oldest) = self.doubt.probes.front() else { return };
         let limit = self.options.doubt_limit.saturating_mul(1 << self.doubt.vain_lists);
-        let reason = "the stream is silent, and nothing shows that it has nothing to say".into();
+        let reason =
+            Reason::new(Cause::Silence, "the stream is silent, and nothing shows that it has nothing to say");
         if self.now.since(oldest.seen_at) >= limit {
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
         } else if self.link.condition == Condition::Watching {
@@ -364,7 +365,7 @@ impl Machine {
         self.abandon(sink);
         self.doubt.not_before = self.now;
         self.link.attempts = self.link.attempts.saturating_add(1);
-        self.link.reason = Some(reason.into());
+        self.link.reason = Some(Reason::new(Cause::Silence, reason));
         self.doubt.held_back = true;
         self.set_condition(Condition::Degraded(Degradation::Stalled));
         self.wait(self.now, Next::Watch { avoid, distrust: true });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use skopos_wire::{BrokenFrame, ObjectKey, RawObject, ResourceVersion, Status, WatchEvent};
 
+use super::Reason;
 use crate::Time;
 
 /// The number of a request, unique within one machine. Inputs name the request that they belong to; what comes for a
@@ -179,8 +180,8 @@ pub enum Failure {
     Connection {
         /// What became of it.
         trouble: Trouble,
-        /// In words.
-        reason: Arc<str>,
+        /// Why.
+        reason: Reason,
         /// When the transport will try to connect again; asking earlier is useless.
         retry_at: Option<Time>,
     },

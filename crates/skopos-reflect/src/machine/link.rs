@@ -1,8 +1,8 @@
 use std::fmt;
-use std::sync::Arc;
 
 use skopos_wire::ObjectKey;
 
+use super::Reason;
 use crate::Time;
 
 /// How a link to the server stands, for people and for bounded waits.
@@ -17,8 +17,9 @@ pub struct LinkState {
     pub since: Time,
     /// Requests that failed one after the other since the link last worked. 0 while it works.
     pub attempts: u32,
-    /// The last trouble, as a sentence for people. Kept while the link recovers, cleared once it works again.
-    pub reason: Option<Arc<str>>,
+    /// The last trouble: what killed the connection, what the server answered. Kept while the link recovers, cleared once
+    /// it works again.
+    pub reason: Option<Reason>,
     /// When the next attempt is due, if the link waits.
     pub retry_at: Option<Time>,
 }

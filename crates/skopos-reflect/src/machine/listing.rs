@@ -140,7 +140,7 @@ impl Machine {
     }
 
     /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
-    pub(super) fn relist(&mut self, plan: ListPlan, reason: Arc<str>, sink: &mut dyn Sink) {
+    pub(super) fn relist(&mut self, plan: ListPlan, reason: Reason, sink: &mut dyn Sink) {
         self.abandon(sink);
         self.relist_at = None;
         self.stats.relists += 1;

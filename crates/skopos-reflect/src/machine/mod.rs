@@ -11,13 +11,13 @@ mod link;
 mod listing;
 mod options;
 mod position;
+mod reason;
 mod stats;
 mod streaming;
 mod timers;
 mod watching;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use skopos_wire::ResourceVersion;
@@ -27,6 +27,7 @@ pub use self::input::{
 };
 pub use self::link::{Condition, Degradation, LinkState};
 pub use self::options::{Content, InitialList, MachineOptions, Resume};
+pub use self::reason::{Cause, Reason};
 pub use self::stats::MachineStats;
 
 use self::again::Again;
@@ -504,7 +505,7 @@ impl Machine {
         self.state = State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } };
     }
 
-    fn stop(&mut self, reason: Option<Arc<str>>, sink: &mut dyn Sink) {
+    fn stop(&mut self, reason: Option<Reason>, sink: &mut dyn Sink) {
         self.abandon(sink);
         self.state = State::Stopped;
         self.set_condition(Condition::Stopped);

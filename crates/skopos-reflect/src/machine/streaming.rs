@@ -146,7 +146,7 @@ impl Machine {
         let (id, opened) = (streaming.id, streaming.begun);
         self.actions.push_back(Action::Cancel { id });
         if opened {
-            self.no_more_streams("the streamed list does not end", sink);
+            self.no_more_streams(&Reason::new(Cause::Silence, "the streamed list does not end"), sink);
         } else {
             self.on_stream_failed(Verdict::new(Meaning::TimedOut, "no answer to a streamed list"), sink);
         }
@@ -180,7 +180,7 @@ impl Machine {
     }
 
     /// Falls back to ordinary lists, now and for ever.
-    fn no_more_streams(&mut self, reason: &str, sink: &mut dyn Sink) {
+    fn no_more_streams(&mut self, reason: &Reason, sink: &mut dyn Sink) {
         let state = std::mem::replace(
             &mut self.state,
             State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
@@ -191,7 +191,7 @@ impl Machine {
         }
         self.streams_lists = false;
         self.stats.failures += 1;
-        self.link.reason = Some(format!("no streamed list ({reason}); listing in pages").into());
+        self.link.reason = Some(reason.in_words(format!("no streamed list ({reason}); listing in pages")));
         self.link_changed = true;
         self.start_list(ListPlan { avoid: None, ..streaming.plan });
     }

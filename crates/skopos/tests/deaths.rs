@@ -1,0 +1,134 @@
+//! What kills a connection arrives at the informer as a value that a program can match on, with the words that people read.
+
+mod support;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use skopos::transport::Death;
+use skopos::wire::StatusReason;
+use skopos::{
+    Cause, Condition, FactoryOptions, Informer, InformerOptions, InitialList, StaleReason, Trouble,
+};
+use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
+use support::*;
+
+/// An informer that was well until the fault came, and well again after it; the trouble that it had.
+async fn trouble_of(fault: impl FnOnce(&World)) -> Trouble {
+    let world = world().await;
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).expect("an informer");
+    maps.wait_synced(secs(5)).await.expect("synced");
+    world.server.wait_for(|server| server.open_watches() == 1).await.expect("a watch");
+    assert_eq!(maps.stats().last_trouble, None);
+    fault(&world);
+    eventually("it is well again", || {
+        maps.stats().last_trouble.is_some_and(|trouble| trouble.healed.is_some())
+    })
+    .await;
+    eventually("the link says that it works", || maps.state().reason.is_none()).await;
+    let stats = maps.stats();
+    assert_eq!(stats.links[0].last_trouble, stats.last_trouble);
+    stats.last_trouble.expect("a trouble")
+}
+
+fn death(trouble: &Trouble) -> &Death {
+    let death = trouble.origin.death().unwrap_or_else(|| panic!("{trouble:?}"));
+    assert_eq!(*trouble.origin, *death.to_string(), "the words are those of the death");
+    death
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missed_ping() {
+    let trouble = trouble_of(|world| {
+        world.server.faults().black_hole(Connections::Existing, Direction::Both).keep();
+    })
+    .await;
+    assert_eq!(death(&trouble), &Death::PingTimeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_and_an_end() {
+    let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(How::Rst)).await;
+    assert!(matches!(death(&trouble), Death::Reset(_)), "{trouble:?}");
+    let trouble = trouble_of(|world| _ = world.server.faults().kill_connections(How::Fin)).await;
+    assert_eq!(death(&trouble), &Death::Eof);
+    let reset = Fault::Reset;
+    let trouble =
+        trouble_of(|world| world.server.faults().inject(reset).on(Match::watch()).times(1).keep()).await;
+    assert!(matches!(death(&trouble), Death::StreamReset { .. }), "{trouble:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_gone() {
+    let world = world().await;
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).expect("an informer");
+    maps.wait_synced(secs(5)).await.expect("synced");
+    world.server.pause_with(How::Rst).await;
+    eventually("it has tried again", || maps.state().attempts > 3).await;
+    let refused = |reason: Option<&skopos::Reason>| {
+        matches!(reason.map(skopos::Reason::cause), Some(Cause::Connection(Death::Refused { .. })))
+    };
+    let (state, stats) = (maps.state(), maps.stats());
+    assert_eq!(state.condition, Condition::Unreachable);
+    assert!(refused(state.reason.as_ref()), "{state}");
+    match maps.freshness().reason() {
+        Some(StaleReason::Link(state)) => assert!(refused(state.reason.as_ref()), "{state}"),
+        other => panic!("{other:?}"),
+    }
+    let trouble = stats.last_trouble.expect("a trouble");
+    assert!(matches!(death(&trouble), Death::Reset(_)), "what killed the connection: {trouble:?}");
+    assert!(refused(Some(&trouble.reason)), "what stands in the way now: {trouble:?}");
+
+    // A wait that is in vain says the same.
+    let late: Informer<ConfigMap> =
+        world.factory.informer(InformerOptions::namespace("a")).expect("an informer");
+    let error = late.wait_synced(secs(5)).await.expect_err("there is no server");
+    assert!(refused(Some(&error.who[0].reason)) && refused(error.who[0].state.reason.as_ref()), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_come() {
+    let mut options = quiet();
+    options.machine.initial = InitialList::Paged;
+    let reason = why_not_synced(options, Fault::WithholdHeaders, Match::list()).await;
+    assert!(matches!(reason.death(), Some(Death::HeadersDeadline { .. })), "{reason:?}");
+    // Of a streamed list, the informer itself has less patience than the transport.
+    let reason = why_not_synced(quiet(), Fault::WithholdHeaders, Match::watch()).await;
+    assert_eq!((reason.cause(), &*reason), (&Cause::Silence, "no answer to a streamed list"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_no_success() {
+    let forbidden = || Fault::status(403, 0);
+    let reason = why_not_synced(quiet(), forbidden(), Match::any().resource("configmaps")).await;
+    assert!(matches!(reason.cause(), Cause::Answer { code: 403, .. }), "{reason:?}");
+    assert!(reason.ends_with("(HTTP 403)"), "{reason}");
+    let trouble = trouble_of(|world| {
+        world.server.faults().inject(Fault::cache_not_ready(1)).on(Match::watch()).times(1).keep();
+        world.server.close_watches();
+    })
+    .await;
+    let Cause::Answer { code: 429, reason } = trouble.origin.cause() else { panic!("{trouble:?}") };
+    assert_eq!(*reason, StatusReason::TooManyRequests);
+}
+
+async fn why_not_synced(options: FactoryOptions, fault: Fault, matching: Match) -> skopos::Reason {
+    let world = world_with(TestServer::builder(), options).await;
+    let _fault = world.server.faults().inject(fault).on(matching);
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).expect("an informer");
+    maps.wait_synced(secs(40)).await.expect_err("it cannot").who[0].reason.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_namespace_of_a_set() {
+    let world = world().await;
+    let maps: Informer<ConfigMap> =
+        world.factory.informer(InformerOptions::namespaces(["a", "b"])).expect("an informer");
+    maps.wait_synced(secs(5)).await.expect("synced");
+    world.server.wait_for(|server| server.open_watches() == 2).await.expect("watches");
+    world.server.faults().inject(Fault::Reset).on(Match::watch().namespace("b")).times(1).keep();
+    eventually("it is told", || maps.stats().last_trouble.is_some()).await;
+    let stats = maps.stats();
+    assert_eq!(stats.links[0].last_trouble, None);
+    let trouble = stats.links[1].last_trouble.as_ref().expect("the trouble of b");
+    assert!(matches!(death(trouble), Death::StreamReset { .. }), "{trouble:?}");
+    assert_eq!(stats.last_trouble.as_ref(), Some(trouble), "it is that of the whole");
+}
