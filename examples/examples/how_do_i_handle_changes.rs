@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
 
     // Bounded: the error would say who is not synced, since when, and why. Then: this handler has seen all of it.
     deployments.wait_synced(Duration::from_secs(30)).await?;
-    handler.synced().await?;
+    handler.wait_synced(Duration::from_secs(30)).await?;
 
     if let Some(server) = &cluster.server {
         server.apply(deployment("web", 5))?;
@@ -48,7 +48,7 @@ async fn main() -> anyhow::Result<()> {
     }
 
     // After this returns, no callback runs any more.
-    handler.remove().await;
+    handler.remove(Duration::from_secs(1)).await?;
     cluster.factory.shutdown(Duration::from_secs(1)).await;
     Ok(())
 }

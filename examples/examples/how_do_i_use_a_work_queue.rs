@@ -44,13 +44,13 @@ async fn main() -> anyhow::Result<()> {
             let revision = gone["metadata"]["resourceVersion"].as_str().unwrap_or_default().parse()?;
             deployments.wait_for(&revision, Duration::from_secs(10)).await?;
         }
-        handler.synced().await?;
+        handler.wait_synced(Duration::from_secs(30)).await?;
         // A program that ends gives up what it would try again. This one has the time.
         while queue.stats().delayed > 0 || !queue.is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // No more keys come after this, and the workers end when they have done what there is.
-        handler.remove().await;
+        handler.remove(Duration::from_secs(1)).await?;
         queue.shut_down_with_drain(Duration::from_secs(10)).await?;
         anyhow::Ok(())
     };

@@ -20,7 +20,7 @@ pub(super) async fn run(config: kube::Config, typed: bool, seen: &Arc<Seen>) -> 
     let pods = factory.informer::<Pod>(InformerOptions::all())?;
     let handler = pods.add_handler(counting(typed, seen.clone()), HandlerOptions::default())?;
     pods.wait_synced(LIMIT).await?;
-    tokio::time::timeout(LIMIT, handler.synced()).await??;
+    handler.wait_synced(LIMIT).await?;
     seen.synced();
     // Until the process is told to end.
     std::future::pending().await

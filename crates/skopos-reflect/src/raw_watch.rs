@@ -133,8 +133,8 @@ impl RawWatchState {
     }
 
     /// Waits until it is another than the one seen last by this clone, and gives it; `None` once the watch has ended or was
-    /// dropped. States that follow each other quickly may be passed over. There is no bound of its own: put it under a
-    /// deadline. Cancel safe.
+    /// dropped. States that follow each other quickly may be passed over. It waits for the next thing, as a stream does,
+    /// and has no bound of its own: put it under a deadline. Cancel safe.
     pub async fn changed(&mut self) -> Option<LinkState> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())

@@ -108,6 +108,42 @@ impl fmt::Display for Unsynced {
     }
 }
 
+/// A handler that has not handled every object of the first list.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum HandlerNotSynced {
+    /// It was removed, or its informer stopped: waiting again is in vain.
+    #[error(transparent)]
+    Closed(#[from] Closed),
+    /// The deadline came first: the informer has not synced, or the handler is slow.
+    #[error(
+        "the handler {name} has not handled the first list within {waited:.1?}: the content is {freshness}; {waiting} events wait"
+    )]
+    Late {
+        /// The handler's name.
+        name: String,
+        /// How long it was waited.
+        waited: Duration,
+        /// Events that wait for the handler.
+        waiting: usize,
+        /// What is known about the content; why there is none, if there is none.
+        freshness: Freshness,
+    },
+}
+
+/// A handler that was removed, and still runs: the caller gave it less than its grace, or the handler blocks its thread.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "a call of the handler {name} still runs {waited:.1?} after the handler was removed: wait for longer than its grace; if that does not help, it blocks its thread"
+)]
+#[non_exhaustive]
+pub struct HandlerStillRuns {
+    /// The handler's name.
+    pub name: String,
+    /// How long it was waited.
+    pub waited: Duration,
+}
+
 /// A store did not come to what it was waited for.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]

@@ -37,7 +37,8 @@ pub mod workqueue;
 pub use adapters::KubeStore;
 pub use audit::{AuditReport, Difference, DifferenceKind};
 pub use error::{
-    AuditError, BuildError, LiveError, NotSynced, ReadError, ReadOneError, RefusalError, Unsynced, WaitError,
+    AuditError, BuildError, HandlerNotSynced, HandlerStillRuns, LiveError, NotSynced, ReadError,
+    ReadOneError, RefusalError, Unsynced, WaitError,
 };
 pub use factory::{InformerFactory, ShutdownReport};
 pub use freshness::{Freshness, StaleReason};

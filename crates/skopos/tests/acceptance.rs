@@ -339,7 +339,7 @@ async fn handlers_that_start_while_the_first_list_flows_get_everything_once() {
                 counter.fetch_add(1, Ordering::SeqCst);
             });
             let handle = maps.add_handler(handler, HandlerOptions::default()).unwrap();
-            handle.synced().await.unwrap();
+            handle.wait_synced(PLENTY).await.unwrap();
             assert_eq!((calls.load(Ordering::SeqCst), handle.stats().panics), (30, 0));
             maps
         }
@@ -360,7 +360,7 @@ async fn a_handler_that_panics_can_be_removed() {
     let handle = maps.add_handler(handler, options).unwrap();
     eventually("it has panicked", || handle.stats().panics > 0).await;
     let begun = Instant::now();
-    handle.remove().await;
+    handle.remove(PLENTY).await.unwrap();
     assert!(begun.elapsed() <= secs(1), "{:?}", begun.elapsed());
     let panics = handle.stats().panics;
     world.put("a", "one", "2");
@@ -467,7 +467,7 @@ async fn the_longest_time_there_is_may_be_given_everywhere() {
     let (seen, mut events) = tokio::sync::mpsc::channel(8);
     let handler = sync_handler(move |_: Event<ConfigMap>| _ = seen.try_send(()));
     let handler = maps.add_handler(handler, options).expect("a handler");
-    handler.synced().await.expect("synced");
+    handler.wait_synced(PLENTY).await.expect("synced");
     assert!(events.recv().await.is_some());
     assert!(world.factory.freeze(MAX).await);
     assert!(world.factory.shutdown(MAX).await.complete);

@@ -85,7 +85,7 @@ async fn a_restart_goes_on_where_the_last_run_ended() {
     let names: Vec<String> = snapshot.iter().map(|object| object.key().to_string()).collect();
     assert_eq!(names, ["a/one", "b/three"]);
     assert!(maps.freshness().is_within(secs(1)), "{}", maps.freshness());
-    seen.synced().await.unwrap();
+    seen.wait_synced(PLENTY).await.unwrap();
     assert_eq!((whole_lists(&world, &maps), world.requests("watch", "configmaps")), (0, 1));
     let told = changes.read(10).unwrap();
     let kinds: Vec<(ChangeKind, bool)> =

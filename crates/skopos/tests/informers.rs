@@ -89,7 +89,7 @@ async fn informers_with_equal_options_share_and_the_last_one_ends_it() {
         *store.snapshot().resource_version() >= revision.into()
     })
     .await;
-    handler.remove().await;
+    handler.remove(PLENTY).await.unwrap();
     world.server.wait_for(|server| server.open_watches() == 0).await.unwrap();
     assert!(matches!(store.freshness(), Freshness::Stopped { .. }));
     eventually("only housekeeping is left", || world.factory.stats().tasks == 1).await;
@@ -118,7 +118,7 @@ async fn a_set_of_namespaces_syncs_each_on_its_own() {
     assert_eq!(names(&maps), ["a/one", "b/two"]);
     let two = events.next().await.unwrap();
     assert_eq!(two.key().to_string(), "b/two");
-    late.synced().await.unwrap();
+    late.wait_synced(PLENTY).await.unwrap();
     eventually("the late handler has both", || late.stats().handled == 2).await;
     let revision = world.put("a", "one", "9");
     let snapshot = maps.wait_for(&revision.into(), PLENTY * 3).await.unwrap();

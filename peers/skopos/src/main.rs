@@ -67,7 +67,7 @@ where
         }
         // It is willing to wait on, which its protocol asks of every client.
         while informer.wait_synced(Duration::from_secs(3600)).await.is_err() {}
-        if handler.synced().await.is_ok() {
+        if handler.wait_synced(Duration::MAX).await.is_ok() {
             reporter.synced(informer.store().len());
         }
         std::future::pending().await

@@ -93,7 +93,8 @@ impl Session {
         let mut glances = interval(GLANCE);
         glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let handler = self.handler.clone();
-        let synced = handler.synced();
+        // The first list has its deadline in `check_hope`; how long it takes to print is up to who reads.
+        let synced = handler.wait_synced(Duration::MAX);
         tokio::pin!(synced);
         let mut is_synced = false;
         loop {

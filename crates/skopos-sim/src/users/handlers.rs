@@ -42,7 +42,7 @@ pub(super) fn start<K: 'static>(
         ends.add_handler(ended.clone());
         let (waits, recorder) = (ended.clone(), place.scene.recorder.clone());
         tasks.spawn(async move {
-            if waits.handle.synced().await.is_ok() {
+            if waits.handle.wait_synced(Duration::MAX).await.is_ok() {
                 recorder.record(Fact::HandlerSynced { handler: waits.id });
             }
         });
@@ -54,8 +54,11 @@ pub(super) fn start<K: 'static>(
             // The longest call that may be waited for.
             let limit = HandlerOptions::default().grace;
             let call = recorder.called(client, Some(informer_id), CallKind::Remove, limit);
-            ended.handle.remove().await;
-            recorder.record(Fact::Returned { call, outcome: Outcome::Done });
+            let outcome = match ended.handle.remove(limit * 2).await {
+                Ok(()) => Outcome::Done,
+                Err(_) => Outcome::NotInTime { named: true },
+            };
+            recorder.record(Fact::Returned { call, outcome });
             ended.record_stats();
             ended.record_end();
         }

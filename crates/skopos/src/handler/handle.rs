@@ -1,8 +1,10 @@
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use skopos_wire::{ObjectKey, ResourceVersion};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -10,8 +12,10 @@ use super::callbacks::EventHandler;
 use super::options::HandlerOptions;
 use super::queue::Queue;
 use super::runner::{Runner, Tally};
+use crate::deadline;
+use crate::error::{HandlerNotSynced, HandlerStillRuns};
 use crate::store::{Closed, StoreCore};
-use crate::sync::spawn;
+use crate::sync::{spawn, timeout_at};
 
 /// Adds a handler to a store and starts its task, which `tasks` tracks and `stop` ends.
 ///
@@ -132,11 +136,25 @@ impl HandlerHandle {
         *self.shared.synced.borrow()
     }
 
-    /// Waits until [`has_synced`](HandlerHandle::has_synced). There is no bound of its own: put it under a deadline.
+    /// Waits until [`has_synced`](HandlerHandle::has_synced), for at most `limit`.
     ///
     /// # Errors
-    /// If the handler ended before.
-    pub async fn synced(&self) -> Result<(), Closed> {
+    /// When the time is over, with what is still to be handled; at once when the handler ends or has ended.
+    pub async fn wait_synced(&self, limit: Duration) -> Result<(), HandlerNotSynced> {
+        let begun = Instant::now();
+        match timeout_at(deadline::from(begun, limit), self.synced()).await {
+            Ok(synced) => Ok(synced?),
+            Err(_) => Err(HandlerNotSynced::Late {
+                name: self.shared.name.clone(),
+                waited: begun.elapsed(),
+                waiting: self.stats().waiting,
+                freshness: self.shared.store.freshness().freshness(),
+            }),
+        }
+    }
+
+    /// [`wait_synced`](HandlerHandle::wait_synced) for those who have a bound of their own.
+    pub(crate) async fn synced(&self) -> Result<(), Closed> {
         let mut synced = self.shared.synced.subscribe();
         tokio::select! {
             biased;
@@ -166,16 +184,22 @@ impl HandlerHandle {
         self.shared.stop.cancel();
     }
 
-    /// Takes the handler out. When this returns, no call of it runs and none will come; what waited is forgotten.
+    /// Takes the handler out, and waits for at most `limit` until its last call is over. Then no call of it runs and none will
+    /// come; what waited is forgotten.
     ///
-    /// A call that is running may go on for the grace of the options; then its future is dropped where it waits. Only a
-    /// call that blocks its thread is waited for without a bound. Removing twice, or after the informer was stopped, is fine.
-    /// A handler that removes itself should do so in another task: within its own call it would wait for itself, until the
-    /// grace is over.
-    pub async fn remove(&self) {
+    /// A call that is running may go on for the grace of the options; then its future is dropped where it waits, so that a
+    /// second more than the grace is plenty. Removing twice, or after the informer was stopped, is fine. A handler that removes
+    /// itself should do so in another task: within its own call it would wait for itself, until the grace is over.
+    ///
+    /// # Errors
+    /// When the time is over and a call still runs: the limit was shorter than the grace, or the call blocks its thread. No
+    /// other call will come all the same; removing it again waits again.
+    pub async fn remove(&self, limit: Duration) -> Result<(), HandlerStillRuns> {
+        let begun = Instant::now();
         self.shared.store.unsubscribe(&self.shared.queue);
         self.shared.stop.cancel();
-        self.shared.ended.cancelled().await;
+        let ended = timeout_at(deadline::from(begun, limit), self.shared.ended.cancelled()).await;
+        ended.map_err(|_| HandlerStillRuns { name: self.shared.name.clone(), waited: begun.elapsed() })
     }
 }
 

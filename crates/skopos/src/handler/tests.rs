@@ -10,8 +10,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::error::{HandlerNotSynced, HandlerStillRuns};
+use crate::freshness::Freshness;
 use crate::object::Object;
-use crate::store::{StoreCore, StoreWriter};
+use crate::store::{Closed, StoreCore, StoreWriter};
 use crate::testing::{apply, commit, deleted, list, object, put, store};
 
 /// A store with a writer and what runs handlers.
@@ -48,6 +50,9 @@ impl Bench {
 }
 
 type Untyped = kube::core::DynamicObject;
+
+/// Longer than anything takes.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What a handler was told, to be waited for.
 #[derive(Clone)]
@@ -135,10 +140,10 @@ async fn an_early_handler_is_synced_by_the_first_list_and_not_before() {
     sleep(Duration::from_secs(60)).await;
     assert!(!handle.has_synced());
     gate.add_permits(10);
-    handle.synced().await.unwrap();
+    handle.wait_synced(LONG).await.unwrap();
     assert_eq!(log.has(2).await[0], "initial a@1");
     bench.stop.cancel();
-    assert_eq!(handle.synced().await, Ok(()));
+    handle.wait_synced(Duration::ZERO).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +151,7 @@ async fn an_empty_first_list_is_a_first_list() {
     let mut bench = Bench::new();
     let handle = bench.add(Log::new().handler(), HandlerOptions::default());
     list(&mut bench.writer, [], commit(1, 0, false));
-    timeout(Duration::from_secs(1), handle.synced()).await.unwrap().unwrap();
+    handle.wait_synced(Duration::from_secs(1)).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +200,7 @@ async fn a_closure_that_panics_before_its_future_exists_is_caught_too() {
     };
     let handle = bench.add(handler, HandlerOptions::default().retries(0, Duration::ZERO));
     assert_eq!(log.has(1).await, ["initial b@2"]);
-    handle.synced().await.unwrap();
+    handle.wait_synced(LONG).await.unwrap();
     assert_eq!(handle.stats().poisoned, 1);
 }
 
@@ -249,15 +254,16 @@ async fn no_call_runs_after_a_removal() {
     let handle = bench.add(handler, HandlerOptions::default());
     log.has(1).await;
     // The call that runs may end; the next one does not begin.
-    handle.remove().await;
+    handle.remove(LONG).await.unwrap();
     assert_eq!(log.now(), ["begin", "initial a@1"]);
     assert_eq!(bench.core.stats().handlers, 0);
     bench.update("a", [5]);
     sleep(Duration::from_secs(60)).await;
     assert_eq!(log.now().len(), 2);
-    handle.remove().await;
+    handle.remove(LONG).await.unwrap();
     assert!(handle.stats().ended);
-    assert!(handle.synced().await.is_err());
+    let error = handle.wait_synced(LONG).await.unwrap_err();
+    assert!(matches!(error, HandlerNotSynced::Closed(Closed)), "{error}");
     bench.tasks.close();
     timeout(Duration::from_secs(1), bench.tasks.wait()).await.unwrap();
 }
@@ -286,9 +292,45 @@ async fn a_call_that_never_ends_is_dropped_after_its_grace() {
     let handle = bench.add(handler, HandlerOptions::default());
     log.has(1).await;
     let start = Instant::now();
-    handle.remove().await;
+    handle.remove(LONG).await.unwrap();
     assert_eq!(start.elapsed(), Duration::from_millis(500));
     assert!(dropped.load(Ordering::Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_handler_has_a_bound() {
+    let limit = Duration::from_secs(5);
+    let begun = Instant::now();
+    // Nothing was listed.
+    let idle = Bench::new();
+    let handle = idle.add(Log::new().handler(), HandlerOptions::default());
+    let error = handle.wait_synced(limit).await.unwrap_err();
+    let HandlerNotSynced::Late { waited, waiting: 0, freshness, .. } = error else { panic!("{error}") };
+    assert_eq!((waited, begun.elapsed()), (limit, limit));
+    assert!(matches!(freshness, Freshness::NeverSynced { .. }), "{freshness}");
+
+    // The handler does not get through.
+    let bench = Bench::listed(&["a", "b"]);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |_: Event<Untyped>| {
+            log.note("begin");
+            pending::<()>()
+        }
+    };
+    let grace = Duration::from_secs(60);
+    let handle = bench.add(handler, HandlerOptions::named("stuck").grace(grace));
+    log.has(1).await;
+    let error = handle.wait_synced(limit).await.unwrap_err();
+    assert!(error.to_string().starts_with("the handler stuck has not handled the first list within 5.0s"));
+    let begun = Instant::now();
+    let error = handle.remove(limit).await.unwrap_err();
+    assert_eq!(error, HandlerStillRuns { name: "stuck".into(), waited: limit });
+    assert!(!handle.stats().ended);
+    handle.remove(grace).await.unwrap();
+    assert_eq!(begun.elapsed(), grace);
+    assert_eq!(log.now().len(), 1, "no other call has come");
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,7 +343,7 @@ async fn stopping_ends_all_and_nothing_can_be_added_then() {
     bench.tasks.close();
     timeout(Duration::from_secs(1), bench.tasks.wait()).await.unwrap();
     for handle in handles {
-        timeout(Duration::from_secs(1), handle.remove()).await.unwrap();
+        handle.remove(Duration::from_secs(1)).await.unwrap();
     }
     let none =
         add::<Untyped, _>(&bench.core, log.handler(), HandlerOptions::default(), &bench.tasks, &bench.stop);
@@ -390,7 +432,7 @@ async fn handlers_come_and_go_while_the_writer_works() {
                 let handle =
                     add(&core, handler, HandlerOptions::default().capacity(4), &tasks, &stop).unwrap();
                 tokio::task::yield_now().await;
-                handle.remove().await;
+                handle.remove(LONG).await.unwrap();
                 calls.lock().1 = true;
                 assert_eq!(handle.stats().panics, 0);
             }

@@ -48,7 +48,7 @@ fn who_lets_go_of_an_informer_stops_it_for_nobody_else() {
                         drop(mine);
                         drop(other);
                         assert!(!handle.stats().ended, "a handler keeps its informer");
-                        block_on(handle.remove());
+                        block_on(handle.remove(Duration::MAX)).unwrap();
                     } else {
                         drop(other);
                         thread::yield_now();

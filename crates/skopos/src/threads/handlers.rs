@@ -156,8 +156,8 @@ fn no_call_runs_after_a_removal() {
         let writer = write(writer);
         // Two at once may remove it.
         let twice = handle.clone();
-        let other = spawn(async move { twice.remove().await });
-        block_on(handle.remove());
+        let other = spawn(async move { twice.remove(Duration::MAX).await.unwrap() });
+        block_on(handle.remove(Duration::MAX)).unwrap();
         calls.removed.store(true, Ordering::SeqCst);
         writer.join().unwrap();
         block_on(other).unwrap();

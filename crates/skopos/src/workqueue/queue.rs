@@ -121,7 +121,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// The next key, in the order of addition; waits for one. `None`: the queue was shut down, and there is nothing left to
     /// do.
     ///
-    /// There is no bound of its own. It may be cancelled at any time (in `tokio::time::timeout` or `select!`) without losing
+    /// It waits for the next thing, as a stream does, and has no bound of its own. It may be cancelled at any time (in `tokio::time::timeout` or `select!`) without losing
     /// a key.
     pub async fn get(&self) -> Option<Item<K>> {
         let shared = &self.shared;
