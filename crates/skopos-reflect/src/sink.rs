@@ -78,6 +78,11 @@ pub trait Sink: Send {
     /// `resource_version`. The link's condition says so too; by default nothing more is done.
     fn passed_over(&mut self, _key: &ObjectKey, _resource_version: &ResourceVersion) {}
 
+    /// The server has just shown that it streams no lists ([`InitialList::Streamed`](crate::InitialList)): it refused one, or
+    /// one did not end. Called once at most; by default nothing is done. Whoever has other links to the same collection can
+    /// spare them the attempt with [`InitialList::Paged`](crate::InitialList).
+    fn streams_no_lists(&mut self) {}
+
     /// How the link stands. Called when the condition, the number of attempts or the reason has changed.
     fn state(&mut self, state: &LinkState);
 }

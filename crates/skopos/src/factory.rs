@@ -30,6 +30,7 @@ use crate::stats::FactoryStats;
 use crate::store::Content;
 use crate::store::{Closed, StoreCore};
 use crate::sync::{Mutex, sleep, spawn, timeout_at};
+use crate::unstreamed::Unstreamed;
 
 /// Makes informers of one cluster, which share connections, lists/watches, stores and probes wherever they can.
 ///
@@ -55,6 +56,8 @@ pub(crate) struct FactoryCore {
     pub(crate) common: Arc<Common>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// What list/watches have learned of the server, for those that come after them.
+    pub(crate) unstreamed: Arc<Unstreamed>,
     audits: Semaphore,
     registry: Mutex<Registry>,
     /// What the cluster is, once that is known.
@@ -97,6 +100,7 @@ impl InformerFactory {
             common,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            unstreamed: Arc::new(Unstreamed::new()),
             audits: Semaphore::new(AUDITS_AT_ONCE),
             registry: Mutex::new(Registry { informers: BTreeMap::new(), probers: BTreeMap::new(), random }),
             cluster: Mutex::new(options.cluster.as_deref().map(Into::into)),
@@ -332,7 +336,7 @@ impl FactoryCore {
         options.journal.into_iter().for_each(|journal| store.keep_journal(journal));
         let stop = self.stop.child_token();
         let probes = self.prober(registry, &resource);
-        let machine = self.machine_options(registry, &resource);
+        let machine = self.machine_options(&resource);
         let links: Vec<Link> = targets
             .into_iter()
             .enumerate()
@@ -340,6 +344,7 @@ impl FactoryCore {
                 link::start(LinkParts {
                     factory: self,
                     part,
+                    resource: &resource,
                     target,
                     store: &store,
                     prober: probes.clone(),
@@ -405,11 +410,9 @@ impl FactoryCore {
     }
 
     /// How the machine of a new list/watch behaves: what others of this kind have learned of the server is known.
-    fn machine_options(&self, registry: &Registry, resource: &ResourceId) -> MachineOptions {
+    fn machine_options(&self, resource: &ResourceId) -> MachineOptions {
         let mut options = self.options.machine.clone();
-        let running = registry.informers.values().filter_map(Weak::upgrade);
-        let mut same = running.filter(|running| running.resource == *resource);
-        if same.any(|running| running.links.iter().any(|link| !link.handle.streams_lists())) {
+        if self.unstreamed.knows(resource) {
             options.initial = InitialList::Paged;
         }
         options

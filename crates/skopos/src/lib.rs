@@ -31,6 +31,7 @@ mod sync;
 mod testing;
 #[cfg(all(test, shuttle))]
 mod threads;
+mod unstreamed;
 pub mod workqueue;
 
 #[cfg(feature = "kube-runtime")]

@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::factory::FactoryCore;
 use crate::freshness::FreshnessCell;
 use crate::handler::text_of;
-use crate::options::Transform;
+use crate::options::{ResourceId, Transform};
 use crate::prober::Prober;
 use crate::stats::TroubleLog;
 use crate::store::{LinkObserver, StoreCore, StoreWriter};
+use crate::unstreamed::Unstreamed;
 
 /// One list/watch of an informer.
 pub(crate) struct Link {
@@ -40,6 +41,7 @@ pub(crate) struct LinkParts<'a> {
     pub(crate) factory: &'a FactoryCore,
     /// Which part of the content it fills.
     pub(crate) part: usize,
+    pub(crate) resource: &'a ResourceId,
     pub(crate) target: Target,
     pub(crate) store: &'a Arc<StoreCore>,
     pub(crate) prober: Arc<Prober>,
@@ -53,8 +55,19 @@ pub(crate) struct LinkParts<'a> {
 
 /// Starts one list/watch in a task of the factory.
 pub(crate) fn start(parts: LinkParts<'_>) -> Link {
-    let LinkParts { factory, part, target, store, prober, mut machine, transform, stop, seed, resume } =
-        parts;
+    let LinkParts {
+        factory,
+        part,
+        resource,
+        target,
+        store,
+        prober,
+        mut machine,
+        transform,
+        stop,
+        seed,
+        resume,
+    } = parts;
     // What is restored is proven as soon as a watch stands, as after an outage.
     let was_down = resume.is_some();
     machine.resume = resume;
@@ -74,7 +87,15 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         was_down,
     };
     let writer = StoreWriter::new(store.clone(), part, observer);
-    let intake = Intake { part, writer, cell: cell.clone(), troubles: troubles.clone(), transform };
+    let intake = Intake {
+        part,
+        writer,
+        cell: cell.clone(),
+        troubles: troubles.clone(),
+        transform,
+        resource: resource.clone(),
+        unstreamed: factory.unstreamed.clone(),
+    };
     let broken = Arc::new(AtomicBool::new(false));
     let (name, flag) = (target.to_string(), broken.clone());
     // Boxed: a future that is handed on by value takes its place twice, and this one is most of what an idle informer needs.
@@ -147,6 +168,8 @@ struct Intake {
     cell: Arc<FreshnessCell>,
     troubles: Arc<TroubleLog>,
     transform: Transform,
+    resource: ResourceId,
+    unstreamed: Arc<Unstreamed>,
 }
 
 impl Sink for Intake {
@@ -196,6 +219,10 @@ impl Sink for Intake {
 
     fn fresh_as_of(&mut self, at: Time) {
         self.writer.fresh_as_of(at);
+    }
+
+    fn streams_no_lists(&mut self) {
+        self.unstreamed.learn(&self.resource);
     }
 
     fn state(&mut self, state: &LinkState) {

@@ -27,7 +27,8 @@ pub struct FactoryOptions {
     pub probe_interval: Duration,
     /// How long one probe may take (10 s).
     pub probe_timeout: Duration,
-    /// How the list/watch protocol behaves: page size, backoff, how long a watch may be behind a probe, and so on.
+    /// How the list/watch protocol behaves: page size, backoff, how long a watch may be behind a probe, and so on. That a server
+    /// streams no lists of a kind is remembered for an hour: informers that are started in that time ask for pages at once.
     pub machine: MachineOptions,
     /// Caps on what is accepted from the server.
     pub limits: Limits,

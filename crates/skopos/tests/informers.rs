@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use skopos::{
     BuildError, Event, Freshness, HandlerOptions, Indexer, Informer, InformerOptions, ObjectKey, Source,
     StaleReason, Transform, sync_handler,
@@ -440,4 +440,41 @@ async fn a_machine_that_slept_trusts_no_age() {
     assert!(freshness.age().unwrap() >= secs(3600));
     tokio::time::sleep(secs(5)).await;
     assert!(maps.freshness().is_within(secs(5)), "looked again at once: {}", maps.freshness());
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_server_streams_no_lists_is_remembered_for_an_hour() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let swallowed = world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch());
+    let streams = || {
+        let requests = world.server.requests();
+        requests.iter().filter(|r| r.query_param("sendInitialEvents").as_deref() == Some("true")).count()
+    };
+    // Each time an informer of its own: nobody holds it on.
+    let synced_within = async |limit| {
+        let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+        maps.wait_synced(limit).await.unwrap();
+        drop(maps);
+        eventually("it is gone", || world.factory.stats().informers == 0).await;
+    };
+    synced_within(secs(15)).await;
+    assert_eq!(streams(), 1, "it did not end, and pages came in its place");
+    let learned = Instant::now();
+    synced_within(secs(1)).await;
+    assert_eq!(streams(), 1);
+    // It is known of this kind only.
+    let secrets = world.factory.informer::<Secret>(InformerOptions::all()).unwrap();
+    secrets.wait_synced(secs(15)).await.unwrap();
+    drop(secrets);
+    assert_eq!(streams(), 2);
+    swallowed.heal();
+    tokio::time::sleep_until(learned + secs(3_500)).await;
+    synced_within(secs(1)).await;
+    assert_eq!(streams(), 2);
+    tokio::time::sleep_until(learned + secs(3_600)).await;
+    for tries in 1..=2 {
+        synced_within(secs(1)).await;
+        assert_eq!(streams(), 2 + tries, "the server streams lists again");
+    }
 }

@@ -37,7 +37,6 @@ struct View {
     state: LinkState,
     stats: MachineStats,
     resource_version: Option<ResourceVersion>,
-    streams_lists: bool,
 }
 
 // === impl DriverHandle ===
@@ -86,11 +85,6 @@ impl DriverHandle {
         self.shared.view.lock().resource_version.clone()
     }
 
-    /// Whether the server is still thought to stream lists ([`Machine::streams_lists`]).
-    pub fn streams_lists(&self) -> bool {
-        self.shared.view.lock().streams_lists
-    }
-
     fn tell(&self, change: impl FnOnce(&mut Commands)) {
         change(&mut self.shared.commands.lock());
         self.shared.given.notify_one();
@@ -117,7 +111,6 @@ impl Shared {
     pub(super) fn publish(&self, machine: &Machine) {
         let mut view = self.view.lock();
         view.stats = *machine.stats();
-        view.streams_lists = machine.streams_lists();
         if view.state != *machine.state() {
             view.state = machine.state().clone();
         }
@@ -133,7 +126,6 @@ impl View {
             state: machine.state().clone(),
             stats: *machine.stats(),
             resource_version: machine.resource_version().cloned(),
-            streams_lists: machine.streams_lists(),
         }
     }
 }

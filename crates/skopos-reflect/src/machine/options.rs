@@ -60,7 +60,8 @@ pub struct MachineOptions {
 #[non_exhaustive]
 pub enum InitialList {
     /// A streamed list (WatchList: Kubernetes 1.34 and later, by default), and ordinary pages once the server has shown
-    /// that it has none. This is remembered: see [`Machine::streams_lists`](super::Machine::streams_lists).
+    /// that it has none. This is remembered as long as the machine lives; beyond that by who is told of
+    /// it ([`Sink::streams_no_lists`](crate::Sink::streams_no_lists)).
     #[default]
     Streamed,
     /// Ordinary lists.

@@ -190,6 +190,7 @@ impl Machine {
             sink.abort_replace();
         }
         self.streams_lists = false;
+        sink.streams_no_lists();
         self.stats.failures += 1;
         self.link.reason = Some(reason.in_words(format!("no streamed list ({reason}); listing in pages")));
         self.link_changed = true;

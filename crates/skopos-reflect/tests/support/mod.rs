@@ -88,6 +88,7 @@ pub struct Map {
     pub epoch: u64,
     pub fresh: Option<Time>,
     pub states: Vec<LinkState>,
+    pub streams_no_lists: bool,
 }
 
 /// A [`Map`] that a test can look into while a driver writes it.
@@ -163,6 +164,10 @@ impl Sink for SharedMap {
 
     fn fresh_as_of(&mut self, at: Time) {
         self.0.lock().fresh = Some(at);
+    }
+
+    fn streams_no_lists(&mut self) {
+        self.0.lock().streams_no_lists = true;
     }
 
     fn state(&mut self, state: &LinkState) {
