@@ -8,7 +8,6 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -41,7 +40,7 @@ pub struct Served {
 }
 
 struct Shared {
-    views: Mutex<HashMap<(ClusterId, ResourceId), Arc<View>>>,
+    views: Mutex<All>,
     /// Of views that are let go.
     past: Mutex<Served>,
     compressed: BlockCache,
@@ -49,15 +48,24 @@ struct Shared {
     stop: CancellationToken,
 }
 
+type All = HashMap<(ClusterId, ResourceId), Arc<View>>;
+
 /// One kind of one cluster.
 pub(crate) struct View {
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
-    /// Whether the pump runs: whoever finds it ended makes another view.
-    alive: AtomicBool,
     paged: Mutex<VecDeque<(Instant, Snapshot<RawObject>)>>,
     used: Mutex<Instant>,
+}
+
+/// Why a pump has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// It is time to look whether anybody needs it.
+    InTime,
+    /// There will be nothing more to take over.
+    ForGood,
 }
 
 /// One version of one object.
@@ -70,11 +78,17 @@ pub(crate) struct Row {
 /// How many changes are taken over at once.
 const BATCH: usize = 1_000;
 
-/// A view that nobody has used for so long, and that nobody watches, is let go.
+/// A view that nobody has held for so long is let go.
 const IDLE: Duration = Duration::from_secs(300);
+
+/// How often it is looked whether there is something to let go.
+const LOOK: Duration = Duration::from_secs(60);
 
 /// Continue tokens are good for so long, as on an API server whose etcd is compacted every five minutes.
 const PAGES_LAST: Duration = Duration::from_secs(300);
+
+/// Who has a view that nobody uses: the map, and its task.
+const OWN: usize = 2;
 
 /// Most states that are remembered for further pages.
 const MOST_PAGED: usize = 32;
@@ -91,10 +105,12 @@ impl Views {
     }
 
     pub(crate) fn served(&self) -> Served {
+        let views = self.shared.views.lock();
         let mut served = *self.shared.past.lock();
-        for view in self.shared.views.lock().values() {
+        for view in views.values() {
             served.add(view);
         }
+        drop(views);
         Served { blocks: self.shared.compressed.stats(), ..served }
     }
 
@@ -102,7 +118,7 @@ impl Views {
     pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
         let key = (cluster.clone(), kind.resource().clone());
         let mut views = self.shared.views.lock();
-        if let Some(view) = views.get(&key).filter(|view| view.alive.load(Ordering::Acquire)) {
+        if let Some(view) = views.get(&key) {
             *view.used.lock() = Instant::now();
             return Some(view.clone());
         }
@@ -115,16 +131,15 @@ impl Views {
         let view = Arc::new(View {
             window: Arc::new(Window::new(WindowOptions::default(), start)),
             blocks: self.shared.compressed.blocks(),
-            alive: AtomicBool::new(true),
             paged: Mutex::default(),
             used: Mutex::new(Instant::now()),
         });
         views.insert(key.clone(), view.clone());
         drop(views);
-        let (views, pumped, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
+        let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
         self.shared.tasks.spawn(async move {
-            stop.run_until_cancelled(pumped.pump(journal, cursor)).await;
-            views.forget(&key, &pumped);
+            stop.run_until_cancelled(views.tend(&key, &tended, journal, cursor)).await;
+            views.forget(&key, &tended);
         });
         Some(view)
     }
@@ -136,14 +151,46 @@ impl Views {
         tokio::time::timeout(limit, self.shared.tasks.wait()).await.is_ok()
     }
 
-    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
-        view.alive.store(false, Ordering::Release);
-        view.window.close_watches();
+    /// Until nobody needs the view any more, or it can tell nothing more.
+    async fn tend(
+        &self,
+        key: &(ClusterId, ResourceId),
+        view: &Arc<View>,
+        journal: Journal<RawObject>,
+        mut cursor: Cursor<RawObject>,
+    ) {
+        while view.pump(&journal, &mut cursor, Instant::now() + LOOK).await == Stopped::InTime {
+            if self.forget_if_idle(key, view) {
+                return;
+            }
+        }
+    }
+
+    /// Lets a view go that nobody has, and nobody had for a while. Requests take it under the same lock: none has it
+    /// afterwards, to wait for what it would be told.
+    fn forget_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
         let mut views = self.shared.views.lock();
+        if Arc::strong_count(view) > OWN {
+            *view.used.lock() = Instant::now();
+        }
+        let idle = view.used.lock().elapsed() >= IDLE;
+        if idle {
+            self.take_out(&mut views, key, view);
+        }
+        idle
+    }
+
+    /// Whoever has the view still is told that it is over.
+    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
+        self.take_out(&mut self.shared.views.lock(), key, view);
+        view.window.end();
+    }
+
+    fn take_out(&self, views: &mut All, key: &(ClusterId, ResourceId), view: &Arc<View>) {
         if views.get(key).is_some_and(|known| Arc::ptr_eq(known, view)) {
             views.remove(key);
+            self.shared.past.lock().add(view);
         }
-        self.shared.past.lock().add(view);
     }
 }
 
@@ -160,8 +207,13 @@ impl Served {
 // === impl View ===
 
 impl View {
-    /// Takes over changes until the store is closed, or nobody is interested any more.
-    async fn pump(&self, journal: Journal<RawObject>, mut cursor: Cursor<RawObject>) {
+    /// Takes over changes, until `look` at the earliest or until there will be no more.
+    async fn pump(
+        &self,
+        journal: &Journal<RawObject>,
+        cursor: &mut Cursor<RawObject>,
+        look: Instant,
+    ) -> Stopped {
         // At most as many as the journal holds.
         let mut gap: Vec<Event<Row>> = Vec::new();
         loop {
@@ -190,25 +242,18 @@ impl View {
                 Err(_) => {
                     gap.clear();
                     let (snapshot, begun) = journal.begin();
-                    cursor = begun;
-                    let Some(start) = snapshot.resource_version().as_u64() else { return };
+                    *cursor = begun;
+                    let Some(start) = snapshot.resource_version().as_u64() else { return Stopped::ForGood };
                     self.window.restart(start);
                 }
             }
-            match cursor.changed(IDLE).await {
-                Ok(true) => {}
-                Ok(false) if self.is_idle() => return,
-                Ok(false) => {}
-                Err(_closed) => return,
-            }
-            if self.is_idle() {
-                return;
+            let left = look.saturating_duration_since(Instant::now());
+            match cursor.changed(left).await {
+                Err(_closed) => return Stopped::ForGood,
+                Ok(_) if Instant::now() >= look => return Stopped::InTime,
+                Ok(_) => {}
             }
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.used.lock().elapsed() >= IDLE && self.window.stats().watchers == 0
     }
 
     /// Remembers a state for the pages to come.
@@ -291,8 +336,10 @@ mod tests {
     use serde_json::json;
     use skopos::journal::JournalOptions;
     use skopos::{FactoryOptions, InformerFactory, InformerOptions, ResourceVersion};
+    use skopos_serve::Registry;
 
     use super::*;
+    use crate::fleet::resource_id;
     use crate::testing::Lab;
 
     const LIMIT: Duration = Duration::from_secs(60);
@@ -313,7 +360,7 @@ mod tests {
         let informer = factory.raw(&ApiResource::erase::<ConfigMap>(&()), options).unwrap();
         informer.wait_synced(LIMIT).await.unwrap();
         let journal = informer.store().journal().unwrap();
-        let (snapshot, cursor) = journal.begin();
+        let (snapshot, mut cursor) = journal.begin();
         let old = snapshot.resource_version().as_u64().unwrap();
         let last = (0..20).fold(snapshot.resource_version().clone(), |_, n| create(format!("x{n}")));
         informer.wait_for(&last, LIMIT).await.unwrap();
@@ -321,7 +368,6 @@ mod tests {
         let view = View {
             window: Arc::new(Window::new(WindowOptions::default(), old)),
             blocks: BlockCache::new(0).blocks(),
-            alive: AtomicBool::new(true),
             paged: Mutex::default(),
             used: Mutex::new(Instant::now()),
         };
@@ -334,11 +380,37 @@ mod tests {
             }
         };
         tokio::select! {
-            () = view.pump(journal, cursor) => panic!("there is more to come"),
+            _ = view.pump(&journal, &mut cursor, Instant::now() + LIMIT) => panic!("there is more to come"),
             caught_up = tokio::time::timeout(LIMIT, caught_up) => caught_up.unwrap(),
         }
         let last = last.as_u64().unwrap();
         assert!(view.window.oldest_start() >= last);
         assert_eq!(view.window.start(old), Err(view.window.oldest_start()), "19 changes are told by nobody");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_view_is_told_by_it_however_long_it_took() {
+        let lab = Lab::trusting(&["a"]);
+        let cluster = lab.services.fleet.cluster("a").unwrap();
+        let maps = Registry::builtin().lookup("configmaps").unwrap();
+        let kind = cluster.kind(&resource_id(&maps), LIMIT).await.unwrap();
+        let views = Views::new(0);
+        // A request that has taken it and does not watch yet.
+        let view = views.of(cluster.id(), &kind).unwrap();
+        tokio::time::sleep(2 * IDLE).await;
+        let watch = view.window.subscribe();
+        let created = lab.member("a").create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "default", "name": "x"}}));
+        let created: u64 = created.unwrap()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        tokio::time::sleep(LIMIT).await;
+        assert!(view.window.reached() >= created && !watch.is_closed());
+        assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
+        // From when it was given back on, it is as good as new.
+        let (window, last) = (view.window.clone(), Arc::downgrade(&view));
+        drop((watch, view));
+        tokio::time::sleep(IDLE / 2).await;
+        assert!(last.upgrade().is_some());
+        tokio::time::sleep(2 * IDLE).await;
+        assert!(last.upgrade().is_none() && window.subscribe().is_closed());
+        assert!(views.shutdown(LIMIT).await);
     }
 }

@@ -147,7 +147,7 @@ impl Kinds {
                 }
             };
             tokio::join!(feed.run(stop.clone()), keeping, idle);
-            history.window().close_watches();
+            history.window().end();
         });
         running.insert(shape.clone(), kind.clone());
         kind

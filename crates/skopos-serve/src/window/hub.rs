@@ -36,6 +36,8 @@ pub struct Subscription<I: Item> {
 struct Places {
     slots: Vec<Option<Arc<Slot>>>,
     free: Vec<usize>,
+    /// Nothing will be told any more: whoever comes now is ended at once.
+    ended: bool,
 }
 
 #[derive(Debug)]
@@ -79,6 +81,11 @@ impl Hub {
             slot.closed.store(true, Ordering::Release);
             slot.waker.wake();
         }
+    }
+
+    pub(super) fn end(&self) {
+        self.places.write().ended = true;
+        self.close_all();
     }
 
     pub(super) fn len(&self) -> usize {
@@ -153,6 +160,9 @@ impl<I: Item> Drop for Subscription<I> {
 
 impl Places {
     fn enter(&mut self, slot: Arc<Slot>) -> usize {
+        if self.ended {
+            slot.closed.store(true, Ordering::Release);
+        }
         match self.free.pop() {
             Some(place) => {
                 self.slots[place] = Some(slot);
@@ -169,7 +179,7 @@ impl Places {
         self.slots[place] = None;
         self.free.push(place);
         if self.free.len() == self.slots.len() {
-            *self = Self::default();
+            (self.slots, self.free) = (Vec::new(), Vec::new());
         }
     }
 }

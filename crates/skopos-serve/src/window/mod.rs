@@ -213,6 +213,12 @@ impl<I: Item> Window<I> {
         self.hub.close_all();
     }
 
+    /// Nothing will be told any more: ends all watches in order, also those that begin later. Their clients begin anew, where
+    /// there is another window.
+    pub fn end(&self) {
+        self.hub.end();
+    }
+
     /// The oldest revision at which a watch may start.
     #[must_use]
     pub fn oldest_start(&self) -> u64 {

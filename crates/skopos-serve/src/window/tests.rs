@@ -155,3 +155,14 @@ async fn broken_history_ends_watches_and_begins_anew() {
     window.advance(90);
     assert_eq!(window.reached(), 100);
 }
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_what_a_window_that_has_ended_would_tell() {
+    let window = window(WindowOptions::default());
+    let early = window.subscribe();
+    window.end();
+    let late = window.subscribe();
+    assert!(early.is_closed() && late.is_closed());
+    drop((early, late));
+    assert!(window.subscribe().is_closed());
+}
