@@ -31,6 +31,7 @@ mod hostile_tests;
 pub mod lifecycle;
 pub mod listen;
 pub mod merged;
+mod paged;
 pub mod path;
 mod pem;
 pub mod places;

@@ -33,6 +33,12 @@ pub trait Source: Clone + Send + Sync + 'static {
         patience: Duration,
     ) -> impl Future<Output = Result<Self::Contents, ReadError>> + Send;
 
+    /// A list of this state has pages to come: [`Wanted::Exactly`] its revision has to find it, for some minutes if that can be.
+    /// Nothing is to be done for a source that has old states anyway.
+    fn remember(&self, contents: &Self::Contents) {
+        let _ = contents;
+    }
+
     /// The events of the resource, and who watches them.
     fn window(&self) -> &Arc<Window<Self::Item>>;
 

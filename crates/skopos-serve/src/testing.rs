@@ -25,6 +25,8 @@ pub(crate) struct Memory {
     state: Arc<RwLock<State>>,
     window: Arc<Window<Object>>,
     pub(crate) blocks: Blocks,
+    /// The states that were to be remembered.
+    pub(crate) remembered: Arc<RwLock<Vec<u64>>>,
     /// Whether it uses what else a source may say of its lists.
     pub(crate) speaks_for_itself: bool,
 }
@@ -44,7 +46,7 @@ impl Memory {
     pub(crate) fn new(options: WindowOptions) -> Self {
         let window = Arc::new(Window::new(options, 0));
         let blocks = BlockCache::new(64 << 20).blocks();
-        Self { state: Arc::default(), window, blocks, speaks_for_itself: false }
+        Self { state: Arc::default(), window, blocks, remembered: Arc::default(), speaks_for_itself: false }
     }
 
     /// Creates or replaces `namespace/name`, with labels and content.
@@ -98,6 +100,10 @@ impl Source for Memory {
             }
             _ => Ok(state),
         }
+    }
+
+    fn remember(&self, contents: &State) {
+        self.remembered.write().push(contents.revision);
     }
 
     fn window(&self) -> &Arc<Window<Object>> {

@@ -32,8 +32,6 @@ struct Memory {
     cluster: Cluster,
     max_age: Duration,
     member_deadline: Duration,
-    /// Whether more pages may be asked for.
-    paged: bool,
     /// What was read last, for the headers.
     said: Arc<Mutex<Option<Said>>>,
 }
@@ -92,7 +90,6 @@ impl Clusters {
             cluster: cluster.clone(),
             max_age: cache.max_age.0,
             member_deadline: cache.member_deadline.0,
-            paged: call.query.all("limit").any(|limit| limit != "0"),
             said: Arc::default(),
         };
         Some(self.tell(memory, &resource, call, target).await)
@@ -255,9 +252,6 @@ impl Memory {
 
     fn say(&self, snapshot: Snapshot<RawObject>, live: bool) -> Snapshot<RawObject> {
         *self.said.lock() = Some(Said { freshness: snapshot.freshness(), live, late: false });
-        if self.paged {
-            self.view.remember(&snapshot);
-        }
         snapshot
     }
 
@@ -339,6 +333,10 @@ impl Source for Memory {
         };
         let revision = revision_of(&snapshot)?;
         Ok(State { snapshot, revision })
+    }
+
+    fn remember(&self, contents: &State) {
+        self.view.remember(contents.revision, &contents.snapshot);
     }
 
     fn window(&self) -> &Arc<Window<Row>> {

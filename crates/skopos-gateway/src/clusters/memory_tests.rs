@@ -116,6 +116,28 @@ async fn pages_are_of_one_state() {
     assert_eq!((late.code, &late.json()["reason"]), (410, &json!("Expired")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_keeps_its_state_from_page_to_page_however_many_others_are_paged() {
+    let lab = lab(&["a", "b", "c", "d", "e"]);
+    let token = |page: &Value| page["metadata"]["continue"].as_str().unwrap().to_owned();
+    let first = lab.get(&format!("{PODS}?limit=1"), &[]).await.json();
+    let mut page = first.clone();
+    for name in ["b", "c", "d"] {
+        // Others, each at a state of its own; and whoever gets all at once needs none, as kubectl.
+        for other in 0..15 {
+            lab.member("a").create(pod(&format!("x-{name}-{other}"))).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(lab.get(&format!("{PODS}?limit=1"), &[]).await.code, 200);
+            assert_eq!(lab.get(&format!("{PODS}?limit=500"), &[]).await.code, 200);
+        }
+        // All in all longer than a token lasts.
+        tokio::time::sleep(Duration::from_secs(200)).await;
+        page = lab.get(&format!("{PODS}?limit=1&continue={}", token(&page)), &[]).await.json();
+        assert_eq!(names(&page), [name], "{page}");
+        assert_eq!(page["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    }
+}
+
 /// A list is of one state from its first byte to its last, and whoever reads it slowly delays nobody.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_read_slowly_delays_no_event() {

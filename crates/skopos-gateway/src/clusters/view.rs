@@ -6,7 +6,7 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use crate::paged::Paged;
 
 /// All views; those that nobody uses any more are let go.
 #[derive(Clone)]
@@ -55,7 +57,7 @@ pub(crate) struct View {
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
-    paged: Mutex<VecDeque<(Instant, Snapshot<RawObject>)>>,
+    paged: Mutex<Paged<u64, Snapshot<RawObject>>>,
     used: Mutex<Instant>,
 }
 
@@ -84,14 +86,11 @@ const IDLE: Duration = Duration::from_secs(300);
 /// How often it is looked whether there is something to let go.
 const LOOK: Duration = Duration::from_secs(60);
 
-/// Continue tokens are good for so long, as on an API server whose etcd is compacted every five minutes.
-const PAGES_LAST: Duration = Duration::from_secs(300);
-
 /// Who has a view that nobody uses: the map, and its task.
 const OWN: usize = 2;
 
 /// Most states that are remembered for further pages.
-const MOST_PAGED: usize = 32;
+const MOST_PAGED: usize = 64;
 
 // === impl Views ===
 
@@ -131,7 +130,7 @@ impl Views {
         let view = Arc::new(View {
             window: Arc::new(Window::new(WindowOptions::default(), start)),
             blocks: self.shared.compressed.blocks(),
-            paged: Mutex::default(),
+            paged: Mutex::new(Paged::new(MOST_PAGED)),
             used: Mutex::new(Instant::now()),
         });
         views.insert(key.clone(), view.clone());
@@ -160,6 +159,7 @@ impl Views {
         mut cursor: Cursor<RawObject>,
     ) {
         while view.pump(&journal, &mut cursor, Instant::now() + LOOK).await == Stopped::InTime {
+            view.tidy();
             if self.forget_if_idle(key, view) {
                 return;
             }
@@ -173,7 +173,7 @@ impl Views {
         if Arc::strong_count(view) > OWN {
             *view.used.lock() = Instant::now();
         }
-        let idle = view.used.lock().elapsed() >= IDLE;
+        let idle = view.used.lock().elapsed() >= IDLE && view.paged.lock().len() == 0;
         if idle {
             self.take_out(&mut views, key, view);
         }
@@ -256,25 +256,21 @@ impl View {
         }
     }
 
-    /// Remembers a state for the pages to come.
-    pub(super) fn remember(&self, snapshot: &Snapshot<RawObject>) {
-        let mut paged = self.paged.lock();
-        let now = Instant::now();
-        paged.retain(|(at, _)| now - *at < PAGES_LAST);
-        if paged.iter().all(|(_, known)| known.resource_version() != snapshot.resource_version()) {
-            paged.push_back((now, snapshot.clone()));
-        }
-        while paged.len() > MOST_PAGED {
-            paged.pop_front();
-        }
+    /// Lets go of what nobody is to see any more.
+    fn tidy(&self) {
+        let gone = self.paged.lock().tidy();
+        drop(gone);
     }
 
-    /// A state that was remembered; otherwise the oldest revision that is.
+    /// Remembers a state for the pages to come.
+    pub(super) fn remember(&self, revision: u64, snapshot: &Snapshot<RawObject>) {
+        let gone = self.paged.lock().keep(revision, snapshot.clone());
+        drop(gone);
+    }
+
+    /// A state that was remembered, and is for some time more.
     pub(super) fn remembered(&self, revision: u64) -> Option<Snapshot<RawObject>> {
-        let paged = self.paged.lock();
-        let young = paged.iter().filter(|(at, _)| at.elapsed() < PAGES_LAST);
-        let mut same = young.filter(|(_, known)| known.resource_version().as_u64() == Some(revision));
-        same.next().map(|(_, known)| known.clone())
+        self.paged.lock().get(revision)
     }
 }
 
@@ -368,7 +364,7 @@ mod tests {
         let view = View {
             window: Arc::new(Window::new(WindowOptions::default(), old)),
             blocks: BlockCache::new(0).blocks(),
-            paged: Mutex::default(),
+            paged: Mutex::new(Paged::new(MOST_PAGED)),
             used: Mutex::new(Instant::now()),
         };
         assert!(view.window.start(old).is_ok());
@@ -404,6 +400,12 @@ mod tests {
         tokio::time::sleep(LIMIT).await;
         assert!(view.window.reached() >= created && !watch.is_closed());
         assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
+        // States for pages that nobody asks for go, however long the view is watched.
+        view.remember(created, &kind.informer().snapshot());
+        tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
+        assert_eq!(view.paged.lock().len(), 1);
+        tokio::time::sleep(2 * LOOK).await;
+        assert_eq!(view.paged.lock().len(), 0);
         // From when it was given back on, it is as good as new.
         let (window, last) = (view.window.clone(), Arc::downgrade(&view));
         drop((watch, view));

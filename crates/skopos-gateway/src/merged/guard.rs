@@ -228,7 +228,7 @@ impl Guard {
 
     /// Nobody can be asked: nothing is shown of what comes after now. What was shown is not taken back.
     fn hold(&self, id: &ClusterId) {
-        let now = self.history.view(false).mark;
+        let now = self.history.view().mark;
         self.sight.hold(id, now);
         self.sights.hold(self.question, id, now);
     }

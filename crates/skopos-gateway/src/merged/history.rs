@@ -1,8 +1,6 @@
 //! The merged history of one kind, shared: fed by the members' journals, read by lists and watches.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -10,12 +8,12 @@ use skopos_fleet::ClusterId;
 use skopos_serve::{Event as WindowEvent, Window, WindowOptions};
 use skopos_wire::RawObject;
 use tokio::sync::{broadcast, watch};
-use tokio::time::Instant;
 
 use super::item::MergedItem;
 use super::mark::Mark;
 use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
 use super::restart::Standing;
+use crate::paged::Paged;
 
 /// The merged history of one kind.
 ///
@@ -33,17 +31,10 @@ pub(crate) struct History {
 #[derive(Debug)]
 struct Core {
     merger: Merger,
-    pages: Pages,
+    paged: Paged<Mark, Arc<Roster>>,
 }
 
-/// The content at marks at which paged lists stand.
-#[derive(Debug, Default)]
-struct Pages {
-    views: BTreeMap<Mark, (Instant, Arc<Roster>)>,
-}
-
-/// For how long pages of one list can be asked for, and how many lists' at the same time.
-const PAGES_FOR: Duration = Duration::from_secs(300);
+/// The most states that are remembered for further pages.
 const MOST_PAGED: usize = 512;
 
 // === impl History ===
@@ -54,7 +45,7 @@ impl History {
         let merger = Merger::new(past, clock());
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
-        let core = Mutex::new(Core { merger, pages: Pages::default() });
+        let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED) });
         Self { core, window, clock, opened: watch::Sender::new(false), vanished }
     }
 
@@ -84,7 +75,7 @@ impl History {
     /// cannot tell by the time that passes how they stand.
     pub(crate) async fn opened_to(&self, seen: &[ClusterId]) {
         let complete = || {
-            let view = self.view(false);
+            let view = self.view();
             seen.iter().all(|id| view.roster.get(id).is_some_and(|member| member.position.is_some()))
         };
         let mut opened = self.opened.subscribe();
@@ -146,22 +137,36 @@ impl History {
         self.vanished.subscribe()
     }
 
-    /// The content now. With `paged`, it can be had again for some minutes, by its mark.
-    pub(crate) fn view(&self, paged: bool) -> View {
+    /// The content now.
+    pub(crate) fn view(&self) -> View {
         let mut core = self.core.lock();
         let view = core.merger.view(self.now());
         self.window.advance(view.mark.number());
-        if paged {
-            core.pages.keep(&view);
-        }
         view
     }
 
-    /// The content at a mark at which a paged list stands.
+    /// Remembers the content at a mark for pages to come.
+    pub(crate) fn remember(&self, view: &View) {
+        let gone = self.core.lock().paged.keep(view.mark, view.roster.clone());
+        drop(gone);
+    }
+
+    /// The content at a mark at which a paged list stands; it is remembered for some time more.
     pub(crate) fn view_at(&self, mark: Mark) -> Option<View> {
-        let core = self.core.lock();
-        let (_, roster) = core.pages.views.get(&mark)?;
-        Some(View { mark, roster: roster.clone() })
+        let roster = self.core.lock().paged.get(mark)?;
+        Some(View { mark, roster })
+    }
+
+    /// Lets go of what nobody is to see any more: to be called now and then.
+    pub(crate) fn tidy(&self) {
+        let gone = self.core.lock().paged.tidy();
+        drop(gone);
+    }
+
+    /// How many states are remembered for further pages.
+    #[cfg(test)]
+    pub(crate) fn paged(&self) -> usize {
+        self.core.lock().paged.len()
     }
 
     /// Whether a watcher of these clusters can go on from `mark`, and from where.
@@ -198,18 +203,5 @@ impl History {
                 false => WindowEvent::put(mark, event.old.map(item), item(event.new)),
             }
         }));
-    }
-}
-
-// === impl Pages ===
-
-impl Pages {
-    fn keep(&mut self, view: &View) {
-        let now = Instant::now();
-        self.views.retain(|_, (since, _)| now.saturating_duration_since(*since) < PAGES_FOR);
-        while self.views.len() >= MOST_PAGED {
-            self.views.pop_first();
-        }
-        self.views.insert(view.mark, (now, view.roster.clone()));
     }
 }

@@ -66,6 +66,9 @@ const LOOKS: u32 = 4;
 /// The least time between two of these looks.
 const LEAST: Duration = Duration::from_secs(1);
 
+/// The most, for it is looked also what nobody is to see any more.
+const MOST: Duration = Duration::from_secs(60);
+
 /// How often it is looked whether everything was told.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -210,14 +213,15 @@ impl Kinds {
     }
 }
 
-/// Takes a kind out of those that run, and stops it, when nobody has used it for so long.
+/// Takes a kind out of those that run, and stops it, when nobody has used it for so long. Until then, has it let go of what is old.
 async fn idle(running: Arc<Running>, shape: Shape, stop: CancellationToken, limit: Duration) {
-    let mut looks = interval((limit / LOOKS).max(LEAST));
+    let mut looks = interval((limit / LOOKS).clamp(LEAST, MOST));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(looks.tick()).await.is_some() {
         let mut running = running.lock();
         // Under the lock, so that nobody finds what is being stopped.
         let Some(kind) = running.get(&shape) else { continue };
+        kind.history.tidy();
         // Each request and each watch holds the kind.
         if Arc::strong_count(kind) > 1 {
             *kind.used.lock() = Instant::now();

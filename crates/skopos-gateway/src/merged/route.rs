@@ -36,7 +36,7 @@ use crate::target::{ResourceTarget, Target};
 #[derive(Clone)]
 pub struct Merged {
     pub(super) services: Services,
-    kinds: Arc<Kinds>,
+    pub(super) kinds: Arc<Kinds>,
     pub(super) registry: Arc<Registry>,
     pub(super) catalogs: Catalogs,
     pub(super) unions: Arc<Unions>,
@@ -249,10 +249,7 @@ impl Read<'_> {
         self.note(None);
         let standing = self.standing();
         let query = self.query(None);
-        // The first page of a list that may have more.
-        let paged = self.call.query.single("limit")?.is_some_and(|limit| limit != "0")
-            && self.call.query.single("continue")?.is_none();
-        let source = self.source(self.sight(), paged, standing.annotations());
+        let source = self.source(self.sight(), standing.annotations());
         let mut answer = skopos_serve::list(&source, &self.options(), &self.request(&query)).await?;
         self.stamp(answer.headers_mut(), &standing);
         Ok(answer)
@@ -263,7 +260,7 @@ impl Read<'_> {
         let standing = self.standing();
         let what = &self.target.attributes;
         let query = self.query(None);
-        let source = self.source(self.sight(), false, Vec::new());
+        let source = self.source(self.sight(), Vec::new());
         let contents = source.newest();
         let holders = contents.holders(self.namespace(), &what.name);
         let resource = GroupResource::new(&what.group, &what.resource);
@@ -311,7 +308,7 @@ impl Read<'_> {
         };
         let query = self.query(from);
         let standing = self.standing();
-        let source = self.source(sight.clone(), false, Vec::new());
+        let source = self.source(sight.clone(), Vec::new());
         let permitted = sight.clone();
         let request = self.request(&query).permitting(move |item: &MergedItem| permitted.permits(item));
         let answer = skopos_serve::watch(&source, &self.options(), &request).await?;
@@ -362,7 +359,7 @@ impl Read<'_> {
 
     /// Remembers what is seen now, by somebody who goes on from a mark if one is given.
     fn note(&self, from: Option<Mark>) {
-        let view = self.kind.history.view(false);
+        let view = self.kind.history.view();
         let is_new = |cluster: &ClusterId| {
             let member = view.roster.get(cluster);
             let old = |mark| member.is_some_and(|m| m.contents.iter().any(|entry| entry.mark <= mark));
@@ -413,7 +410,7 @@ impl Read<'_> {
         Sight::new(self.scope.seen.iter().map(|cluster| cluster.id().clone()))
     }
 
-    fn source(&self, sight: Sight, paged: bool, annotations: Vec<(String, String)>) -> MergedSource {
+    fn source(&self, sight: Sight, annotations: Vec<(String, String)>) -> MergedSource {
         let what = &self.target.attributes;
         let of = |name| self.call.query.all(name).collect::<Vec<_>>().join(",");
         let list = [what.to_string(), of(CLUSTERS), of(SELECTOR), of("labelSelector"), of("fieldSelector")];
@@ -422,7 +419,6 @@ impl Read<'_> {
         MergedSource {
             history: self.kind.history.clone(),
             sight,
-            paged,
             seal: Arc::new(seal),
             annotations: Arc::new(annotations),
             blocks: self.merged.blocks.clone(),
@@ -436,7 +432,7 @@ impl Read<'_> {
     }
 
     fn standing(&self) -> Clusters {
-        let view = self.kind.history.view(false);
+        let view = self.kind.history.view();
         let max_age = self.merged.services.config.cache.max_age.0;
         let seen = self.scope.seen.iter();
         let mut standing =

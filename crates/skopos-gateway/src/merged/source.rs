@@ -22,8 +22,6 @@ pub(crate) struct MergedSource {
     pub(crate) history: Arc<History>,
     /// The clusters that are seen.
     pub(crate) sight: Sight,
-    /// Whether more pages may be asked for.
-    pub(crate) paged: bool,
     /// What continue tokens are bound to.
     pub(crate) seal: Arc<Seal>,
     /// What is said of the clusters, in the list's metadata.
@@ -47,9 +45,9 @@ impl Source for MergedSource {
 
     async fn read(&self, wanted: Wanted, _patience: Duration) -> Result<MergedContents, ReadError> {
         let view = match wanted {
-            Wanted::Newest | Wanted::Any => self.history.view(self.paged),
+            Wanted::Newest | Wanted::Any => self.history.view(),
             Wanted::NotOlderThan(requested) => {
-                let view = self.history.view(self.paged);
+                let view = self.history.view();
                 let current = view.mark.number();
                 if current < requested {
                     return Err(ReadError::Ahead { requested, current });
@@ -65,12 +63,16 @@ impl Source for MergedSource {
         Ok(self.contents(view))
     }
 
+    fn remember(&self, contents: &MergedContents) {
+        self.history.remember(&contents.view);
+    }
+
     fn window(&self) -> &Arc<Window<MergedItem>> {
         self.history.window()
     }
 
     fn progress(&self) -> u64 {
-        self.history.view(false).mark.number()
+        self.history.view().mark.number()
     }
 
     fn now(&self) -> Timestamp {
@@ -106,7 +108,7 @@ impl Source for MergedSource {
 impl MergedSource {
     /// The content now.
     pub(crate) fn newest(&self) -> MergedContents {
-        self.contents(self.history.view(self.paged))
+        self.contents(self.history.view())
     }
 
     fn contents(&self, view: View) -> MergedContents {

@@ -390,6 +390,16 @@ async fn all_pages_are_of_one_moment() {
     let all =
         ["north/shop/a", "north/shop/b", "north/shop/c", "south/shop/a", "south/shop/b", "south/shop/c"];
     assert_eq!(names, all);
+    // Each page is asked for in time, all of them are not.
+    let mut page = bed.get(&format!("{PODS}?limit=2")).await;
+    let version = page.version();
+    for _ in 0..2 {
+        sleep(Duration::from_secs(200)).await;
+        bed.get(&format!("{PODS}?limit=2")).await;
+        let token = page.json["metadata"]["continue"].as_str().unwrap();
+        page = bed.get(&format!("{PODS}?limit=2&continue={token}")).await;
+        assert_eq!((page.code, page.version()), (200, version));
+    }
     // A token is good for its list only.
     let first = bed.get(&format!("{PODS}?limit=2")).await;
     let token = first.json["metadata"]["continue"].as_str().unwrap();

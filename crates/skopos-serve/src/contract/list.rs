@@ -92,19 +92,37 @@ impl Place {
         let patience = options.freshness_wait;
         if let Wanted::Exactly(version) = self.wanted {
             // L6, exact or not.
-            source.read(Wanted::NotOlderThan(version), patience).await?;
-            let contents = source.read(self.wanted, patience).await?;
-            return Ok(self.read_page(&contents, selection, permit).await?);
+            let mut contents = source.read(Wanted::NotOlderThan(version), patience).await?;
+            // It may be the very one, and no longer be there a moment later.
+            if contents.revision() != version {
+                contents = source.read(self.wanted, patience).await?;
+            }
+            return Ok(self.page_of(source, &contents, selection, permit).await?);
         }
         // Any newer state does as well as one that is compacted while it is read.
         for _ in 0..ATTEMPTS {
             let contents = source.read(self.wanted, patience).await?;
-            if let Ok(page) = self.read_page(&contents, selection, permit).await {
+            if let Ok(page) = self.page_of(source, &contents, selection, permit).await {
                 return Ok(page);
             }
         }
         let contents = source.read(self.wanted, patience).await?;
-        Ok(self.read_page(&contents, selection, permit).await?)
+        Ok(self.page_of(source, &contents, selection, permit).await?)
+    }
+
+    /// A page, of a state that is remembered if there are more to come.
+    async fn page_of<S: Source>(
+        &self,
+        source: &S,
+        contents: &S::Contents,
+        selection: &Selection,
+        permit: &Permit<S::Item>,
+    ) -> Result<Page<S::Item>, Compacted> {
+        let page = self.read_page(contents, selection, permit).await?;
+        if page.next.is_some() {
+            source.remember(contents);
+        }
+        Ok(page)
     }
 
     async fn read_page<C: Contents>(

@@ -313,6 +313,26 @@ async fn cells_are_those_of_the_columns_that_the_watcher_was_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_state_is_remembered_for_pages_that_can_be_asked_for_and_for_no_others() {
+    let client = Client::new();
+    for name in ["x", "y", "z"] {
+        client.source.put("a", name, &[("app", name)], "");
+    }
+    for whole in ["", "limit=500", "limit=3", "labelSelector=app%3Dx&limit=3", "resourceVersion=0&limit=1"] {
+        client.list(whole).await.unwrap();
+    }
+    let selects_nothing = client.list("labelSelector=app%3Dnone&limit=1").await.unwrap();
+    assert_eq!(selects_nothing["metadata"].get("continue"), None);
+    assert_eq!(*client.source.remembered.read(), [] as [u64; 0]);
+    let first = client.list("limit=1").await.unwrap();
+    let token = |page: &Value| page["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+    let second = client.list(&format!("limit=1&continue={}", token(&first))).await.unwrap();
+    assert_eq!(*client.source.remembered.read(), [3, 3], "and again with each page that has one behind it");
+    client.list(&format!("limit=1&continue={}", token(&second))).await.unwrap();
+    assert_eq!(client.source.remembered.read().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_watch_lasts_longer_than_the_limit() {
     let mut client = Client::new();
     client.options.max_watch_timeout = Some(Duration::from_secs(600));

@@ -6,6 +6,7 @@ use skopos::ResourceId;
 use skopos_fleet::Admits;
 
 use super::*;
+use crate::merged::kinds::Shape;
 
 const MAPS: &str = "/api/v1/configmaps";
 
@@ -81,6 +82,23 @@ async fn a_kind_that_may_not_be_kept_any_more_leaves_memory_whoever_watches() {
     assert_eq!(bed.kept("north"), 0, "nothing begins it again");
     may.store(true, Ordering::Relaxed);
     bed.until(MAPS, |list| list.items() == ["north/default/a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_paged_once_is_let_go_also_while_it_is_watched() {
+    let bed = Bed::new(&["north"]);
+    bed.map("north", "a", 10);
+    bed.map("north", "b", 10);
+    let list = bed.until(MAPS, |list| list.items().len() == 2).await;
+    let _watch = bed.watch_of(MAPS, &format!("resourceVersion={}", list.version())).await;
+    let shape = Shape::of(&bed.merged.registry.lookup("configmaps").unwrap());
+    let history = bed.merged.kinds.get(&shape).await.history.clone();
+    bed.get(&format!("{MAPS}?limit=500")).await;
+    assert_eq!(history.paged(), 0, "all is on the first page");
+    bed.get(&format!("{MAPS}?limit=1")).await;
+    assert_eq!(history.paged(), 1);
+    sleep(Duration::from_secs(400)).await;
+    assert_eq!(history.paged(), 0);
 }
 
 #[tokio::test(start_paused = true)]
