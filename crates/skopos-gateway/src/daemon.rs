@@ -154,6 +154,7 @@ impl Daemon {
         };
         let services = Services::new(fleet.clone(), config);
         let changes = follower.as_ref().map(ConfigFollower::subscribe);
+        let per_cluster = usize::try_from(services.config.cache.bytes_per_cluster.0).unwrap_or(usize::MAX);
         let current = Current {
             clusters: Clusters::new(services.clone()),
             merged: Merged::new(
@@ -161,7 +162,7 @@ impl Daemon {
                 KindsOptions {
                     restarts,
                     idle_stop: services.config.cache.idle_stop.0,
-                    ..KindsOptions::default()
+                    ..KindsOptions::beside(per_cluster)
                 },
             ),
             lifecycle: Lifecycle::new(services.authorizer.clone(), Arc::new(hosts)),
@@ -197,7 +198,7 @@ impl Daemon {
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let Self { listener, fleet, current, gateway, wishes, follower } = self;
         current.state.listening(listener.stats());
-        current.state.serving(current.clusters.clone());
+        current.state.serving(current.clusters.clone(), current.merged.clone());
         let tasks = TaskTracker::new();
         if let Some(follower) = follower {
             let mut reload = Reload {

@@ -3,15 +3,23 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use skopos_serve::{Allowance, Share};
 use tokio::time::Instant;
 
 /// States whose lists have pages to come, by version: for [`LAST`] since each was last asked for, and not more than a number
 /// of them, of which the one that was used longest ago goes first.
+///
+/// A state costs nothing but the objects that were replaced since: those are counted, and where they are more than may be, the
+/// state that keeps most of them alive goes.
 #[derive(Debug)]
 pub(crate) struct Paged<V, S> {
     /// In the order in which they were last used.
     states: VecDeque<Kept<V, S>>,
     most: usize,
+    /// How many bytes of objects were replaced so far.
+    replaced: usize,
+    /// What the states hold that nothing else does, about.
+    held: Share,
 }
 
 #[derive(Debug)]
@@ -19,7 +27,12 @@ struct Kept<V, S> {
     version: V,
     state: S,
     used: Instant,
+    /// How many bytes had been replaced when it was kept.
+    replaced: usize,
 }
+
+/// What replacing an object copies of what holds the objects together, about.
+const OVERHEAD: usize = 512;
 
 /// Continue tokens are good for so long, as on an API server whose etcd is compacted every five minutes.
 const LAST: Duration = Duration::from_secs(300);
@@ -27,9 +40,9 @@ const LAST: Duration = Duration::from_secs(300);
 // === impl Paged ===
 
 impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
-    /// None yet, and never more than `most`.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { states: VecDeque::new(), most }
+    /// None yet, and never more than `most`, nor more than there may be of `allowance`.
+    pub(crate) fn new(most: usize, allowance: &Allowance) -> Self {
+        Self { states: VecDeque::new(), most, replaced: 0, held: allowance.share() }
     }
 
     /// A list of this state has pages to come. Gives what is let go for it: to be dropped without a lock, for it may be large.
@@ -37,10 +50,28 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     pub(crate) fn keep(&mut self, version: V, state: S) -> Vec<S> {
         let mut gone = self.tidy();
         if self.get(version).is_none() {
-            self.states.push_back(Kept { version, state, used: Instant::now() });
+            self.states.push_back(Kept { version, state, used: Instant::now(), replaced: self.replaced });
             if self.states.len() > self.most {
                 gone.extend(self.states.pop_front().map(|kept| kept.state));
             }
+        }
+        self.measure();
+        gone
+    }
+
+    /// Objects of such sizes are not in the newest state any more (0: a new one is). Lets go, as [`keep`](Self::keep) does, of what
+    /// holds too much.
+    #[must_use]
+    pub(crate) fn replaced(&mut self, sizes: impl IntoIterator<Item = usize>) -> Vec<S> {
+        let bytes: usize = sizes.into_iter().map(|size| size + OVERHEAD).sum();
+        self.replaced = self.replaced.wrapping_add(bytes);
+        self.measure();
+        let mut gone = Vec::new();
+        while self.held.is_too_much()
+            && let Some(largest) = (0..self.states.len()).max_by_key(|place| self.size_of(*place))
+        {
+            gone.extend(self.states.remove(largest).map(|kept| kept.state));
+            self.measure();
         }
         gone
     }
@@ -59,12 +90,29 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     #[must_use]
     pub(crate) fn tidy(&mut self) -> Vec<S> {
         let old = self.states.iter().take_while(|kept| kept.is_old()).count();
-        self.states.drain(..old).map(|kept| kept.state).collect()
+        let gone = self.states.drain(..old).map(|kept| kept.state).collect();
+        self.measure();
+        gone
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.states.len()
+    }
+
+    /// How many bytes they hold that nothing else does, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// The oldest of them has all that the others have, and more.
+    fn measure(&mut self) {
+        let largest = (0..self.states.len()).map(|place| self.size_of(place)).max();
+        self.held.set(largest.unwrap_or_default());
+    }
+
+    fn size_of(&self, place: usize) -> usize {
+        self.states.get(place).map_or(0, |kept| self.replaced.wrapping_sub(kept.replaced))
     }
 }
 
@@ -88,7 +136,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_goes_on_keeps_his_state_and_what_nobody_asks_for_goes() {
-        let mut paged = Paged::new(3);
+        let mut paged = Paged::new(3, &Allowance::unbounded());
         let state = Arc::new(1);
         assert!(paged.keep(1, state.clone()).is_empty());
         assert!(paged.keep(2, Arc::new(2)).is_empty());
@@ -109,5 +157,24 @@ mod tests {
         tokio::time::advance(LAST).await;
         assert_eq!(paged.tidy().len(), 3);
         assert_eq!((paged.len(), Arc::strong_count(&state)), (0, 1));
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_state_costs_what_was_replaced_since() {
+        let allowance = Allowance::new(100_000);
+        let (mut pods, mut maps) = (Paged::new(9, &allowance), Paged::new(9, &allowance));
+        assert!(pods.replaced([60_000]).is_empty());
+        assert_eq!(allowance.used(), 0, "nobody keeps it");
+        let _ = (pods.keep(1, Arc::new(1)), maps.keep(1, Arc::new(1)));
+        assert!(pods.replaced([30_000, 0]).is_empty());
+        assert_eq!((pods.bytes(), maps.bytes()), (30_000 + 2 * OVERHEAD, 0));
+        let _ = pods.keep(2, Arc::new(2));
+        assert!(maps.replaced([40_000]).is_empty());
+        assert_eq!(allowance.used(), 70_000 + 3 * OVERHEAD);
+        // The oldest gives way, and what it alone held is free.
+        assert_eq!(pods.replaced([30_000]), [Arc::new(1)]);
+        assert_eq!((versions(&pods), pods.bytes()), (vec![2], 30_000 + OVERHEAD));
+        assert_eq!(maps.replaced([40_000]), [Arc::new(1)]);
+        tokio::time::advance(LAST).await;
+        assert_eq!((pods.tidy().len(), allowance.used()), (1, 0));
     }
 }

@@ -181,11 +181,11 @@ impl Lab {
         let services = Services::new(fleet, Arc::new(config));
         let clusters = Clusters::new(services.clone());
         let state = State::new(services.clone(), None);
-        state.serving(clusters.clone());
-        let merged = Arc::new(Merged::new(services.clone(), KindsOptions::default()));
+        let merged = Merged::new(services.clone(), KindsOptions::default());
+        state.serving(clusters.clone(), merged.clone());
         let builder = Gateway::builder(authenticator, most)
             .route("clusters", Arc::new(clusters))
-            .route("fleet", merged);
+            .route("fleet", Arc::new(merged));
         let gateway = state.plug_into(builder).build();
         Self { gateway, services, state, members, reached, scripted, draining: CancellationToken::new() }
     }

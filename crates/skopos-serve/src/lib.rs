@@ -21,6 +21,7 @@
     reason = "a Status is what the API answers; it is made once for a request that failed"
 )]
 
+mod allowance;
 mod contract;
 pub mod deadline;
 pub mod discovery;
@@ -35,6 +36,7 @@ pub mod table;
 mod testing;
 mod window;
 
+pub use allowance::{Allowance, Share};
 pub use contract::{Form, Permit, Purpose, Request, Selection, ServeOptions, get, list, watch};
 pub use gzip::{Block, BlockCache, BlockStats, Blocks, Member};
 pub use json::with_revision;

@@ -67,9 +67,11 @@ impl Clusters {
     /// Over these clusters.
     #[must_use]
     pub fn new(services: Services) -> Self {
-        let compressed = usize::try_from(services.config.cache.compressed_bytes.0).unwrap_or(usize::MAX);
+        let cache = &services.config.cache;
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        let views = Views::new(bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
         let keeps_applied = fleet::writes(&services.config);
-        Self { services, views: Views::new(compressed), keeps_applied }
+        Self { services, views, keeps_applied }
     }
 
     /// The same with other services; watches go on.
@@ -78,7 +80,7 @@ impl Clusters {
         Self { services, views: self.views.clone(), keeps_applied: self.keeps_applied }
     }
 
-    /// What was made for lists and watches so far.
+    /// What was made for lists and watches so far, and what is held for them.
     #[must_use]
     pub fn served(&self) -> Served {
         self.views.served()

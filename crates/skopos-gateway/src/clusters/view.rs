@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
 use skopos::{Object, RawObject, ResourceId, Snapshot};
 use skopos_fleet::{CachedKind, ClusterId};
-use skopos_serve::{BlockCache, BlockStats, Blocks, Event, Item, Window, WindowOptions};
+use skopos_serve::{
+    Allowance, BlockCache, BlockStats, Blocks, Event, Item, Window, WindowOptions, WindowStats,
+};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +41,12 @@ pub struct Served {
     pub evictions: u64,
     /// Compressed objects.
     pub blocks: BlockStats,
+    /// Bytes of objects that the events kept for watches hold, at most: the stores hold some of them, too.
+    pub event_bytes: usize,
+    /// Bytes of frames.
+    pub frame_bytes: usize,
+    /// Bytes of objects that states kept for further pages hold, and the newest do not; about.
+    pub paged_bytes: usize,
 }
 
 struct Shared {
@@ -46,11 +54,20 @@ struct Shared {
     /// Of views that are let go.
     past: Mutex<Served>,
     compressed: BlockCache,
+    /// What the events of a cluster may hold, and what its states kept for further pages.
+    beside: usize,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-type All = HashMap<(ClusterId, ResourceId), Arc<View>>;
+type All = HashMap<ClusterId, OfCluster>;
+
+/// The views of one cluster, and what they share.
+struct OfCluster {
+    views: HashMap<ResourceId, Arc<View>>,
+    events: Allowance,
+    paged: Allowance,
+}
 
 /// One kind of one cluster.
 pub(crate) struct View {
@@ -89,25 +106,35 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Who has a view that nobody uses: the map, and its task.
 const OWN: usize = 2;
 
+/// What the events of a cluster may hold, and what its states kept for further pages may, of what its stores may.
+const PART: usize = 4;
+
+/// But not less, or watches would end for a few hundred changes at once.
+const LEAST: usize = 8 << 20;
+
 /// Most states that are remembered for further pages.
 const MOST_PAGED: usize = 64;
 
 // === impl Views ===
 
 impl Views {
-    /// Keeps so many bytes of compressed objects, for all clusters together.
-    pub(crate) fn new(compressed: usize) -> Self {
+    /// Keeps so many bytes of compressed objects, for all clusters together, beside stores of which each cluster's may have
+    /// so many.
+    pub(crate) fn new(compressed: usize, per_cluster: usize) -> Self {
+        let beside = (per_cluster / PART).max(LEAST);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let compressed = BlockCache::new(compressed);
-        let shared = Shared { views: Mutex::default(), past: Mutex::default(), compressed, tasks, stop };
+        let shared =
+            Shared { views: Mutex::default(), past: Mutex::default(), compressed, beside, tasks, stop };
         Self { shared: Arc::new(shared) }
     }
 
     pub(crate) fn served(&self) -> Served {
         let views = self.shared.views.lock();
         let mut served = *self.shared.past.lock();
-        for view in views.values() {
-            served.add(view);
+        for view in views.values().flat_map(|of| of.views.values()) {
+            served.add(&view.window.stats());
+            served.hold(&view.window.stats(), view.paged.lock().bytes());
         }
         drop(views);
         Served { blocks: self.shared.compressed.stats(), ..served }
@@ -115,9 +142,9 @@ impl Views {
 
     /// The view of a kind; `None` if the kind has no content, keeps no journal, or has versions that are no numbers.
     pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
-        let key = (cluster.clone(), kind.resource().clone());
-        let mut views = self.shared.views.lock();
-        if let Some(view) = views.get(&key) {
+        let mut clusters = self.shared.views.lock();
+        let known = clusters.get(cluster);
+        if let Some(view) = known.and_then(|of| of.views.get(kind.resource())) {
             *view.used.lock() = Instant::now();
             return Some(view.clone());
         }
@@ -127,14 +154,18 @@ impl Views {
             return None;
         }
         let start = snapshot.resource_version().as_u64()?;
+        let key = (cluster.clone(), kind.resource().clone());
+        let of = clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(self.shared.beside));
+        let mut options = WindowOptions::default();
+        options.allowance = of.events.clone();
         let view = Arc::new(View {
-            window: Arc::new(Window::new(WindowOptions::default(), start)),
+            window: Arc::new(Window::new(options, start)),
             blocks: self.shared.compressed.blocks(),
-            paged: Mutex::new(Paged::new(MOST_PAGED)),
+            paged: Mutex::new(Paged::new(MOST_PAGED, &of.paged)),
             used: Mutex::new(Instant::now()),
         });
-        views.insert(key.clone(), view.clone());
-        drop(views);
+        of.views.insert(key.1.clone(), view.clone());
+        drop(clusters);
         let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
         self.shared.tasks.spawn(async move {
             stop.run_until_cancelled(views.tend(&key, &tended, journal, cursor)).await;
@@ -186,10 +217,14 @@ impl Views {
         view.window.end();
     }
 
-    fn take_out(&self, views: &mut All, key: &(ClusterId, ResourceId), view: &Arc<View>) {
-        if views.get(key).is_some_and(|known| Arc::ptr_eq(known, view)) {
-            views.remove(key);
-            self.shared.past.lock().add(view);
+    fn take_out(&self, clusters: &mut All, (cluster, kind): &(ClusterId, ResourceId), view: &Arc<View>) {
+        let Some(of) = clusters.get_mut(cluster) else { return };
+        if of.views.get(kind).is_some_and(|known| Arc::ptr_eq(known, view)) {
+            of.views.remove(kind);
+            self.shared.past.lock().add(&view.window.stats());
+        }
+        if of.views.is_empty() {
+            clusters.remove(cluster);
         }
     }
 }
@@ -197,10 +232,25 @@ impl Views {
 // === impl Served ===
 
 impl Served {
-    fn add(&mut self, view: &View) {
-        let stats = view.window.stats();
+    /// What was made by way of a window.
+    pub(crate) fn add(&mut self, stats: &WindowStats) {
         self.frames_encoded += stats.encoded;
         self.evictions += stats.evicted;
+    }
+
+    /// What it holds, and what states do that are kept for further pages.
+    pub(crate) fn hold(&mut self, stats: &WindowStats, paged: usize) {
+        self.event_bytes += stats.bytes;
+        self.frame_bytes += stats.frame_bytes;
+        self.paged_bytes += paged;
+    }
+}
+
+// === impl OfCluster ===
+
+impl OfCluster {
+    fn new(beside: usize) -> Self {
+        Self { views: HashMap::new(), events: Allowance::new(beside), paged: Allowance::new(beside) }
     }
 }
 
@@ -220,6 +270,8 @@ impl View {
             match cursor.read(BATCH) {
                 Ok(batch) => {
                     let more = batch.reached.is_none();
+                    let size = |old: &Object<RawObject>| old.raw().bytes().len();
+                    self.replaced(batch.changes.iter().map(|change| change.old.as_ref().map_or(0, size)));
                     let events = batch.changes.iter().filter_map(event);
                     if !gap.is_empty() || batch.changes.iter().any(|change| change.gap) {
                         gap.extend(events);
@@ -244,6 +296,7 @@ impl View {
                     let (snapshot, begun) = journal.begin();
                     *cursor = begun;
                     let Some(start) = snapshot.resource_version().as_u64() else { return Stopped::ForGood };
+                    self.replaced([snapshot.json_bytes() as usize]);
                     self.window.restart(start);
                 }
             }
@@ -258,7 +311,14 @@ impl View {
 
     /// Lets go of what nobody is to see any more.
     fn tidy(&self) {
+        self.window.tidy();
         let gone = self.paged.lock().tidy();
+        drop(gone);
+    }
+
+    /// Objects of such sizes are not in the store any more.
+    fn replaced(&self, sizes: impl IntoIterator<Item = usize>) {
+        let gone = self.paged.lock().replaced(sizes);
         drop(gone);
     }
 
@@ -364,7 +424,7 @@ mod tests {
         let view = View {
             window: Arc::new(Window::new(WindowOptions::default(), old)),
             blocks: BlockCache::new(0).blocks(),
-            paged: Mutex::new(Paged::new(MOST_PAGED)),
+            paged: Mutex::new(Paged::new(MOST_PAGED, &Allowance::unbounded())),
             used: Mutex::new(Instant::now()),
         };
         assert!(view.window.start(old).is_ok());
@@ -389,7 +449,7 @@ mod tests {
         let cluster = lab.services.fleet.cluster("a").unwrap();
         let maps = Registry::builtin().lookup("configmaps").unwrap();
         let kind = cluster.kind(&resource_id(&maps), LIMIT).await.unwrap();
-        let views = Views::new(0);
+        let views = Views::new(0, 0);
         // A request that has taken it and does not watch yet.
         let view = views.of(cluster.id(), &kind).unwrap();
         tokio::time::sleep(2 * IDLE).await;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos_fleet::ClusterId;
-use skopos_serve::{Event as WindowEvent, Window, WindowOptions};
+use skopos_serve::{Allowance, Event as WindowEvent, Window, WindowOptions};
 use skopos_wire::RawObject;
 use tokio::sync::{broadcast, watch};
 
+use super::contents::Entry;
 use super::item::MergedItem;
 use super::mark::Mark;
 use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
@@ -41,11 +42,16 @@ const MOST_PAGED: usize = 512;
 
 impl History {
     /// A history that goes on from what an earlier process left, if anything.
-    pub(crate) fn new(past: Option<Standing>, options: WindowOptions, clock: fn() -> Timestamp) -> Self {
+    pub(crate) fn new(
+        past: Option<Standing>,
+        options: WindowOptions,
+        paged: &Allowance,
+        clock: fn() -> Timestamp,
+    ) -> Self {
         let merger = Merger::new(past, clock());
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
-        let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED) });
+        let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED, paged) });
         Self { core, window, clock, opened: watch::Sender::new(false), vanished }
     }
 
@@ -91,11 +97,12 @@ impl History {
         objects: impl IntoIterator<Item = RawObject>,
     ) {
         let objects: Vec<RawObject> = objects.into_iter().collect();
-        {
+        let gone = {
             let mut core = self.core.lock();
             let events = core.merger.take(cluster, position, objects, self.now());
-            self.publish(events);
-        }
+            self.publish(&mut core, events)
+        };
+        drop(gone);
         // Nothing but news for those who wait for content.
         self.opened.send_modify(|_| {});
         self.window.wake();
@@ -108,7 +115,7 @@ impl History {
         changes: impl IntoIterator<Item = (Position, Told)>,
         reached: Option<Position>,
     ) {
-        {
+        let gone = {
             let mut core = self.core.lock();
             let now = self.now();
             let mut events = Vec::new();
@@ -118,14 +125,25 @@ impl History {
             if let Some(position) = reached {
                 core.merger.reached(cluster, position);
             }
-            self.publish(events);
-        }
+            self.publish(&mut core, events)
+        };
+        drop(gone);
         self.window.wake();
     }
 
     /// A member's objects vanish without having been deleted. Watches that could see them are to end.
     pub(crate) fn vanish(&self, cluster: &ClusterId) {
-        let had_any = self.core.lock().merger.vanish(cluster, self.now());
+        let (had_any, gone) = {
+            let mut core = self.core.lock();
+            let view = core.merger.view(self.now());
+            let contents = view.roster.get(cluster).map(|member| member.contents.clone());
+            drop(view);
+            let had_any = core.merger.vanish(cluster, self.now());
+            let sizes =
+                contents.iter().flat_map(|contents| contents.iter()).map(|entry| entry.object.bytes().len());
+            (had_any, (core.paged.replaced(sizes), contents))
+        };
+        drop(gone);
         if had_any {
             // Nobody watches if nobody listens.
             let _ = self.vanished.send(cluster.clone());
@@ -159,14 +177,15 @@ impl History {
 
     /// Lets go of what nobody is to see any more: to be called now and then.
     pub(crate) fn tidy(&self) {
+        self.window.tidy();
         let gone = self.core.lock().paged.tidy();
         drop(gone);
     }
 
-    /// How many states are remembered for further pages.
-    #[cfg(test)]
-    pub(crate) fn paged(&self) -> usize {
-        self.core.lock().paged.len()
+    /// How many states are remembered for further pages, and how many bytes they hold that the newest does not, about.
+    pub(crate) fn paged(&self) -> (usize, usize) {
+        let paged = &self.core.lock().paged;
+        (paged.len(), paged.bytes())
     }
 
     /// Whether a watcher of these clusters can go on from `mark`, and from where.
@@ -193,8 +212,12 @@ impl History {
         f(view.roster.get(cluster).map_or(view.mark, |member| member.changed()))
     }
 
-    /// With the lock held, so that events come in the order of their marks. Watchers are woken without it.
-    fn publish(&self, events: Vec<Event>) {
+    /// With the lock held, so that events come in the order of their marks. Watchers are woken without it, and what is no longer
+    /// remembered is dropped without.
+    #[must_use]
+    fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Arc<Roster>> {
+        let size = |old: &Entry| old.object.bytes().len();
+        let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));
         self.window.append(events.into_iter().map(|event| {
             let item = |entry| MergedItem::new(event.cluster.clone(), entry);
             let mark = event.mark.number();
@@ -203,5 +226,6 @@ impl History {
                 false => WindowEvent::put(mark, event.old.map(item), item(event.new)),
             }
         }));
+        gone
     }
 }

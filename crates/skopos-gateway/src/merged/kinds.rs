@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos::ResourceId;
 use skopos_fleet::{CachedKind, Fleet};
-use skopos_serve::{ResourceType, WindowOptions};
+use skopos_serve::{Allowance, ResourceType, WindowOptions};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,6 +17,7 @@ use super::feed::{Absences, Feed};
 use super::history::History;
 use super::shelf::{RestartFile, Restarts, Shelf};
 use crate::catalog::Catalogs;
+use crate::clusters::Served;
 use crate::fleet::resource_id;
 
 /// What a merged view keeps, and where it writes what the next process needs.
@@ -27,8 +28,10 @@ pub struct KindsOptions {
     pub restarts: Restarts,
     /// A kind of which nobody has asked for so long is let go of. Default 10 min.
     pub idle_stop: Duration,
-    /// How much of the history is kept.
+    /// How much of the history of each kind is kept, and of all together.
     pub window: WindowOptions,
+    /// What the states may hold that are kept for further pages of lists, of all kinds together.
+    pub paged: Allowance,
 }
 
 /// A kind, as a merged view takes it from the members.
@@ -83,7 +86,21 @@ impl Default for KindsOptions {
             restarts: Restarts::default(),
             idle_stop: Duration::from_secs(600),
             window: WindowOptions::default(),
+            paged: Allowance::unbounded(),
         }
+    }
+}
+
+impl KindsOptions {
+    /// Over clusters of which each may have so many bytes in memory: twice that for the events of all kinds together, so that
+    /// all that a cluster has can come at once without ending watches, and as much for the states that are kept for further
+    /// pages; 64 MiB at least.
+    #[must_use]
+    pub fn beside(per_cluster: usize) -> Self {
+        let most = per_cluster.saturating_mul(2).max(64 << 20);
+        let mut window = WindowOptions::default();
+        window.allowance = Allowance::new(most);
+        Self { window, paged: Allowance::new(most), ..Self::default() }
     }
 }
 
@@ -126,7 +143,8 @@ impl Kinds {
         if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
-        let history = Arc::new(History::new(past, self.options.window.clone(), Timestamp::now));
+        let history =
+            Arc::new(History::new(past, self.options.window.clone(), &self.options.paged, Timestamp::now));
         let absences = Absences::default();
         let stop = self.stop.child_token();
         let kind = Arc::new(Kind {
@@ -154,6 +172,17 @@ impl Kinds {
         });
         running.insert(shape.clone(), kind.clone());
         kind
+    }
+
+    /// What was made for watches of those that run, and what is held for lists and watches.
+    pub(crate) fn served(&self) -> Served {
+        let mut served = Served::default();
+        for kind in self.running.lock().values() {
+            let stats = kind.history.window().stats();
+            served.add(&stats);
+            served.hold(&stats, kind.history.paged().1);
+        }
+        served
     }
 
     /// Waits, at most for `limit`, until all is told that the members hold, which must not change any more.

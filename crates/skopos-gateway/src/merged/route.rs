@@ -24,6 +24,7 @@ use super::standing::{Clusters, Wanted};
 use super::united::Unions;
 use crate::authz::{Attributes, Decision};
 use crate::catalog::Catalogs;
+use crate::clusters::Served;
 use crate::ending::{ending, error_event};
 use crate::headers::{Stamp, stamp};
 use crate::query::Query;
@@ -94,6 +95,12 @@ impl Merged {
     pub fn renewed(&self, services: Services) -> Self {
         // What is kept in memory is for the configuration to say.
         Self { services, unions: Arc::default(), ..self.clone() }
+    }
+
+    /// What is held for lists and watches now, and what was made for watches of the kinds that are in memory.
+    #[must_use]
+    pub fn served(&self) -> Served {
+        self.kinds.served()
     }
 
     /// Waits, at most for `limit`, until watches can be told all that the members hold, which must not change any more.

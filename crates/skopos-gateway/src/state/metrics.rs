@@ -13,7 +13,7 @@ use skopos_fleet::{ClusterStats, Condition, KindStats};
 
 use super::Shared;
 use super::requests::Requests;
-use crate::clusters::Clusters;
+use crate::clusters::Served;
 
 /// All metrics.
 pub(crate) struct Metrics {
@@ -72,6 +72,23 @@ const CLUSTER: [OfCluster; 14] = [
     ("cluster_checkpoints_refused", "Checkpoints refused: damaged, or of something else", COUNTER, |c| {
         c.kept.as_ref().map(|kept| kept.refused as f64)
     }),
+];
+
+/// What is held beside the stores.
+type Held = (&'static str, &'static str, fn(&Served) -> usize);
+
+const HELD: [Held; 3] = [
+    (
+        "event_bytes",
+        "JSON that the events kept for watches hold, at most; the stores hold some of it, too",
+        |s| s.event_bytes,
+    ),
+    ("frame_bytes", "Frames kept for watches", |s| s.frame_bytes),
+    (
+        "paged_bytes",
+        "JSON that states kept for further pages of lists hold, and the newest do not; about",
+        |s| s.paged_bytes,
+    ),
 ];
 
 const KIND: [OfKind; 10] = [
@@ -165,7 +182,9 @@ impl Collector for Scrape {
         )?;
         own("watches_open", "Watches of clients", GAUGE, services.watches.open() as f64)?;
         own("streams_open", "Streams into pods", GAUGE, services.streams.open() as f64)?;
-        if let Some(served) = shared.clusters.read().as_ref().map(Clusters::served) {
+        let served =
+            shared.routes.read().as_ref().map(|(clusters, merged)| (clusters.served(), merged.served()));
+        if let Some((served, _)) = &served {
             let encoded = served.frames_encoded as f64;
             own("watch_frames_encoded", "Frames made for watches, each for all who watch", COUNTER, encoded)?;
             let evictions = served.evictions as f64;
@@ -199,6 +218,15 @@ impl Collector for Scrape {
             for (reason, count) in listen.closed() {
                 let labels = [("limit", reason)];
                 ConstCounter::new(count as f64).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        if let Some((served, of_all)) = &served {
+            for (name, help, held) in HELD {
+                let mut family = encoder.encode_descriptor(name, help, None, GAUGE)?;
+                for (path, served) in [("clusters", served), ("fleet", of_all)] {
+                    let labels = [("path", path)];
+                    ConstGauge::new(held(served) as f64).encode(family.encode_family(&labels)?)?;
+                }
             }
         }
         if let Some(config) = &shared.config {

@@ -28,6 +28,7 @@ use crate::clusters::Clusters;
 use crate::config::ConfigState;
 use crate::gateway::{GatewayBuilder, not_found, route_fn};
 use crate::listen::ListenStats;
+use crate::merged::Merged;
 use crate::response::{self, Response};
 use crate::route::Call;
 use crate::services::Services;
@@ -43,8 +44,8 @@ pub(crate) struct Shared {
     ready: Arc<AtomicBool>,
     /// Of the listener, once there is one.
     pub(crate) listen: Arc<RwLock<Option<ListenStats>>>,
-    /// What serves single clusters, once it does.
-    pub(crate) clusters: Arc<RwLock<Option<Clusters>>>,
+    /// What serves single clusters, and all together, once it does.
+    pub(crate) routes: Arc<RwLock<Option<(Clusters, Merged)>>>,
     /// Of the configuration file, if one is followed.
     pub(crate) config: Option<watch::Receiver<ConfigState>>,
     metrics: Metrics,
@@ -62,8 +63,8 @@ impl State {
     /// The same listener with other services.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        let Shared { config, ready, listen, clusters, .. } = &*self.shared;
-        Self::over(services, config.clone(), ready.clone(), listen.clone(), clusters.clone())
+        let Shared { config, ready, listen, routes, .. } = &*self.shared;
+        Self::over(services, config.clone(), ready.clone(), listen.clone(), routes.clone())
     }
 
     fn over(
@@ -71,14 +72,14 @@ impl State {
         config: Option<watch::Receiver<ConfigState>>,
         ready: Arc<AtomicBool>,
         listen: Arc<RwLock<Option<ListenStats>>>,
-        clusters: Arc<RwLock<Option<Clusters>>>,
+        routes: Arc<RwLock<Option<(Clusters, Merged)>>>,
     ) -> Self {
         let shared = Arc::new_cyclic(|shared| Shared {
             metrics: Metrics::new(shared.clone()),
             services,
             ready,
             listen,
-            clusters,
+            routes,
             config,
         });
         Self { shared }
@@ -90,9 +91,9 @@ impl State {
         self.shared.ready.store(true, Ordering::Release);
     }
 
-    /// These serve single clusters: what they make is counted.
-    pub fn serving(&self, clusters: Clusters) {
-        *self.shared.clusters.write() = Some(clusters);
+    /// These serve single clusters, and all together: what they make and hold is counted.
+    pub fn serving(&self, clusters: Clusters, merged: Merged) {
+        *self.shared.routes.write() = Some((clusters, merged));
     }
 
     /// The gateway is about to stop: balancers are to send their requests elsewhere.

@@ -93,6 +93,50 @@ async fn what_leaves_is_not_in_the_metrics_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_events_and_pages_hold_is_told_and_given_back() {
+    let lab = Lab::trusting(&["a"]);
+    let mut watches = Vec::new();
+    for path in ["/clusters/a", "/fleet"] {
+        lab.get(&format!("{path}/api/v1/pods"), &[]).await;
+        let watch = format!("{path}/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=500");
+        watches.push(lab.send(http::Method::GET, &watch, &[], "").await);
+    }
+    let held = async |name: &str| {
+        let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+        ["clusters", "fleet"].map(|path| {
+            let sample = format!("skopos_{name}{{path=\"{path}\"}} ");
+            let line =
+                text.lines().find_map(|line| line.strip_prefix(&sample)).unwrap_or_else(|| panic!("{text}"));
+            line.parse::<f64>().unwrap()
+        })
+    };
+    lab.member("a").load_pods(1000);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let burst = held("event_bytes").await;
+    assert!(burst.iter().all(|bytes| *bytes > 500_000.0), "{burst:?}");
+    let firsts = ["/clusters/a", "/fleet"].map(|path| format!("{path}/api/v1/pods?limit=1"));
+    for first in &firsts {
+        assert!(lab.get(first, &[]).await.json()["metadata"]["continue"].is_string());
+    }
+    assert_eq!(held("paged_bytes").await, [0.0, 0.0], "all of it is the newest");
+    let pods = lab.get("/clusters/a/api/v1/pods?limit=20", &[]).await.json();
+    for pod in pods["items"].as_array().unwrap() {
+        let meta = &pod["metadata"];
+        let (namespace, name) = (meta["namespace"].as_str(), meta["name"].as_str().unwrap());
+        lab.member("a").delete("pods", namespace, name).unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let paged = held("paged_bytes").await;
+    assert!(paged.iter().all(|bytes| *bytes > 20.0 * 500.0), "{paged:?}");
+    // Nothing happens any more, and both are still watched.
+    tokio::time::sleep(Duration::from_secs(450)).await;
+    let left = held("event_bytes").await;
+    assert!((0..2).all(|path| left[path] > 0.0 && left[path] < burst[path] / 5.0), "{left:?} of {burst:?}");
+    assert_eq!(held("paged_bytes").await, [0.0, 0.0]);
+    drop(watches);
+}
+
+#[tokio::test(start_paused = true)]
 async fn series_are_capped_and_what_is_left_out_is_told() {
     let many: Vec<&'static str> =
         ["c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c9", "ca", "cb"].into();

@@ -102,9 +102,10 @@ impl<I: Item> Event<I> {
         self.at
     }
 
-    /// How many bytes it holds, about.
+    /// How many bytes it holds, at most: others may hold them, too.
     pub(super) fn cost(&self) -> usize {
-        self.object.origin().len() + OVERHEAD
+        let previous = self.previous.as_ref().map_or(0, |previous| previous.origin().len());
+        self.object.origin().len() + previous + OVERHEAD
     }
 }
 

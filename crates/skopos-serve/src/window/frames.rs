@@ -59,6 +59,25 @@ impl Frames {
         self.encoded
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Lets go of the frames of all events before this one.
+    pub(super) fn forget_before(&mut self, number: u64) {
+        self.order.retain(|of| *of >= number);
+        let bytes = &mut self.bytes;
+        self.frames.retain(|of, frames| {
+            let kept = *of >= number;
+            if !kept {
+                *bytes -= frames.iter().map(Frame::cost).sum::<usize>();
+            }
+            kept
+        });
+        self.order.shrink_to(2 * self.order.len());
+        self.frames.shrink_to(2 * self.frames.len());
+    }
+
     /// The frame of event `number` in a form; `make` makes it if nobody did.
     pub(super) fn get_or_make(
         &mut self,

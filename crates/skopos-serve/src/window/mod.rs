@@ -18,6 +18,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use crate::allowance::{Allowance, Share};
 use crate::source::Item;
 
 pub(crate) use self::event::FRAME_TAIL;
@@ -40,6 +41,9 @@ pub struct WindowOptions {
     pub max_events: usize,
     /// The most bytes of objects that the events hold beyond the fewest.
     pub max_bytes: usize,
+    /// The most that the events of all windows that share it hold beyond the fewest of each. Where they hold more, a window
+    /// that gets events lets go of its own until they do not.
+    pub allowance: Allowance,
     /// For how long an event beyond the fewest is kept (kube-apiserver: 75 s).
     pub keep: Duration,
     /// The most bytes of frames that are kept for watchers to come.
@@ -68,6 +72,10 @@ pub struct Window<I> {
 pub struct WindowStats {
     /// How many events are kept.
     pub events: usize,
+    /// How many bytes of objects they hold, at most: before and after each event.
+    pub bytes: usize,
+    /// How many bytes of frames are kept.
+    pub frame_bytes: usize,
     /// How many watchers there are.
     pub watchers: usize,
     /// How many were ended so far because they did not read.
@@ -92,7 +100,7 @@ pub struct Cursor {
 #[derive(Debug)]
 struct Ring<I> {
     events: VecDeque<Arc<Event<I>>>,
-    bytes: usize,
+    bytes: Share,
     /// How many events there were so far: the number of the next.
     count: u64,
     /// A watch may start at this revision or a later one.
@@ -113,7 +121,7 @@ impl<I: Item> Window<I> {
     pub fn new(options: WindowOptions, start: u64) -> Self {
         let ring = Ring {
             events: VecDeque::new(),
-            bytes: 0,
+            bytes: options.allowance.share(),
             count: 0,
             oldest_start: start,
             reached: start,
@@ -141,11 +149,13 @@ impl<I: Item> Window<I> {
     /// Adds events, in the order of their revisions, and wakes nobody: [`wake`](Window::wake) when you can.
     pub fn append(&self, events: impl IntoIterator<Item = Event<I>>) {
         let now = Instant::now();
+        // Dropped behind the lock.
+        let _gone;
         let mut ring = self.ring.write();
         for event in events {
             ring.push(event, now, false);
         }
-        ring.trim(&self.options, now);
+        _gone = ring.trim(&self.options, now);
     }
 
     /// Wakes the watchers, and ends those that do not read.
@@ -159,15 +169,16 @@ impl<I: Item> Window<I> {
     /// to such a client and to nobody else. Bookmarks bring the open ones to the end of the gap.
     pub fn extend_gap(&self, differences: impl IntoIterator<Item = Event<I>>, reached: u64) {
         let now = Instant::now();
-        {
+        let gone = {
             let mut ring = self.ring.write();
             let begun = ring.reached;
             for event in differences {
                 ring.push(event, now, true);
             }
             ring.end_gap(begun, reached);
-            ring.trim(&self.options, now);
-        }
+            ring.trim(&self.options, now)
+        };
+        drop(gone);
         self.wake();
     }
 
@@ -183,7 +194,7 @@ impl<I: Item> Window<I> {
             let mut ring = self.ring.write();
             ring.events.clear();
             ring.gaps.clear();
-            ring.bytes = 0;
+            ring.bytes.set(0);
             (ring.oldest_start, ring.reached) = (start, start);
         }
         self.close_watches();
@@ -200,7 +211,7 @@ impl<I: Item> Window<I> {
         let mut ring = self.ring.write();
         while ring.events.back().is_some_and(|event| event.revision() > revision) {
             if let Some(event) = ring.events.pop_back() {
-                ring.bytes -= event.cost();
+                ring.give_back(&event);
             }
         }
         ring.oldest_start = ring.oldest_start.min(revision);
@@ -268,14 +279,38 @@ impl<I: Item> Window<I> {
         Subscription::new(self.clone(), self.ring.read().count)
     }
 
+    /// Lets go of what need not be kept any more. Each new event does so for the events; call this now and then where none may
+    /// come for long.
+    pub fn tidy(&self) {
+        let (gone, oldest) = {
+            let mut ring = self.ring.write();
+            let gone = ring.trim(&self.options, Instant::now());
+            let room = 2 * ring.events.len();
+            ring.events.shrink_to(room);
+            (gone, ring.events.front().map_or(ring.count, |event| event.number()))
+        };
+        drop(gone);
+        self.frames.lock().forget_before(oldest);
+    }
+
     /// How many there are of what.
     #[must_use]
     pub fn stats(&self) -> WindowStats {
+        let (events, bytes) = {
+            let ring = self.ring.read();
+            (ring.events.len(), ring.bytes.bytes())
+        };
+        let (encoded, frame_bytes) = {
+            let frames = self.frames.lock();
+            (frames.encoded(), frames.bytes())
+        };
         WindowStats {
-            events: self.ring.read().events.len(),
+            events,
+            bytes,
+            frame_bytes,
             watchers: self.hub.len(),
             evicted: self.hub.evicted(),
-            encoded: self.frames.lock().encoded(),
+            encoded,
         }
     }
 
@@ -306,22 +341,26 @@ impl<I: Item> Ring<I> {
         event.enter(self.count, now, of_gap);
         self.count += 1;
         self.reached = self.reached.max(event.revision());
-        self.bytes += event.cost();
+        self.bytes.set(self.bytes.bytes() + event.cost());
         self.events.push_back(Arc::new(event));
     }
 
-    /// Drops events that need not be kept.
-    fn trim(&mut self, options: &WindowOptions, now: Instant) {
+    /// Takes out events that need not be kept; there may be many to be dropped.
+    #[must_use]
+    fn trim(&mut self, options: &WindowOptions, now: Instant) -> Vec<Arc<Event<I>>> {
+        let mut gone = Vec::new();
         while let Some(oldest) = self.events.front() {
             let many = self.events.len() > options.min_events;
             let old = now.saturating_duration_since(oldest.at()) > options.keep;
-            let full = self.events.len() > options.max_events || self.bytes > options.max_bytes;
+            let large = self.bytes.bytes() > options.max_bytes || self.bytes.is_too_much();
+            let full = self.events.len() > options.max_events || large;
             if !(many && (old || full)) {
-                return;
+                break;
             }
             self.oldest_start = oldest.revision();
-            self.drop_oldest();
+            gone.extend(self.take_oldest());
         }
+        gone
     }
 
     /// The history between the two is a gap.
@@ -341,15 +380,19 @@ impl<I: Item> Ring<I> {
 
     fn forget(&mut self, revision: u64) {
         while self.events.front().is_some_and(|event| event.revision() <= revision) {
-            self.drop_oldest();
+            self.take_oldest();
         }
         self.oldest_start = self.oldest_start.max(revision);
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some(event) = self.events.pop_front() {
-            self.bytes -= event.cost();
-        }
+    fn take_oldest(&mut self) -> Option<Arc<Event<I>>> {
+        let event = self.events.pop_front()?;
+        self.give_back(&event);
+        Some(event)
+    }
+
+    fn give_back(&mut self, event: &Event<I>) {
+        self.bytes.set(self.bytes.bytes().saturating_sub(event.cost()));
     }
 
     fn index_of(&self, cursor: &Cursor) -> usize {
@@ -397,6 +440,7 @@ impl Default for WindowOptions {
             min_events: 100,
             max_events: 102_400,
             max_bytes: 1 << 30,
+            allowance: Allowance::unbounded(),
             keep: Duration::from_secs(75),
             frame_bytes: 16 << 20,
             watch_buffer: 1000,

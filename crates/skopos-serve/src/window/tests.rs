@@ -166,3 +166,69 @@ async fn nobody_waits_for_what_a_window_that_has_ended_would_tell() {
     drop((early, late));
     assert!(window.subscribe().is_closed());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_old_goes_without_a_new_event() {
+    let options = WindowOptions { min_events: 2, ..WindowOptions::default() };
+    let window = window(options.clone());
+    window.extend((1..=1000).map(event));
+    let shape = Shape { layout: Layout::Full, version: "v1" };
+    for event in window.read(&Cursor::after(0), None, 1000).unwrap() {
+        window.frame(&event, EventType::Added, shape, || Bytes::from(vec![0; 1000]));
+    }
+    let full = window.stats();
+    assert!(
+        (full.events, full.bytes > 200_000, full.frame_bytes > 1_000_000) == (1000, true, true),
+        "{full:?}"
+    );
+    window.tidy();
+    assert_eq!(window.stats(), full);
+    tokio::time::advance(options.keep + Duration::from_secs(1)).await;
+    window.tidy();
+    let left = window.stats();
+    assert_eq!((left.events, window.oldest_start()), (2, 998));
+    assert!(left.bytes < full.bytes / 400 && left.frame_bytes < full.frame_bytes / 400, "{left:?}");
+    // What is kept is still made once.
+    let last = window.read(&Cursor::after(999), None, 1).unwrap();
+    window.frame(&last[0], EventType::Added, shape, || unreachable!("it is there"));
+    window.extend((1001..=1100).map(event));
+    assert_eq!(window.stats().events, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_of_one_allowance_hold_no_more_together() {
+    let large = |revision| Event::put(revision, None, pod("n", "p", revision, &[], &"x".repeat(800)));
+    let allowance = Allowance::new(100_000);
+    let mut options = WindowOptions { min_events: 2, ..WindowOptions::default() };
+    options.allowance = allowance.clone();
+    let windows = [window(options.clone()), window(options.clone())];
+    windows[0].extend((1..=60).map(large));
+    assert_eq!(windows[0].stats().events, 60);
+    windows[1].extend((1..=60).map(large));
+    let events = windows.each_ref().map(|window| window.stats().events);
+    assert!(events[0] == 60 && (10..60).contains(&events[1]), "{events:?}");
+    assert!(allowance.used() <= 100_000, "{allowance:?}");
+    // However little there is, watchers see the fewest of each.
+    windows[0].extend((61..=200).map(large));
+    windows[1].extend((61..=62).map(large));
+    tokio::time::advance(options.keep + Duration::from_secs(1)).await;
+    windows[0].tidy();
+    windows[1].extend((63..=100).map(large));
+    assert_eq!(windows.each_ref().map(|window| window.stats().events)[0], 2);
+    assert!(windows[1].stats().events >= 38, "what others gave back is there");
+    windows[1].restart(1000);
+    drop(windows);
+    assert_eq!(allowance.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_counts_what_it_holds_of_both_sides() {
+    let window = window(WindowOptions::default());
+    let object = |revision| pod("n", "p", revision, &[], &"x".repeat(5000));
+    window.push(Event::put(1, None, object(1)));
+    let one = window.stats().bytes;
+    window.push(Event::put(2, Some(object(1)), object(2)));
+    assert!(window.stats().bytes >= 2 * one + 5000, "{one}");
+    window.roll_back(0);
+    assert_eq!(window.stats().bytes, 0);
+}
