@@ -73,9 +73,10 @@ impl TcpDialer {
             port,
             tls,
             plain_protocol: if options.http2_prior_knowledge { Protocol::Http2 } else { Protocol::Http1 },
-            // HTTP/1.1 has no PING, so the kernel has to ask: silence for one interval, then two questions.
+            // HTTP/1.1 has no PING, so the kernel has to ask: silence for one interval, then two questions. It counts whole
+            // seconds, and takes no zero.
             keep_alive: socket2::TcpKeepalive::new()
-                .with_time(options.ping_interval)
+                .with_time(options.ping_interval.max(Duration::from_secs(1)))
                 .with_interval((options.ping_timeout / 2).max(Duration::from_secs(1)))
                 .with_retries(2),
             user_timeout: options.ping_interval + options.ping_timeout,
