@@ -20,7 +20,7 @@ impl Cluster {
     /// A test server with some pods, or the cluster of your kubeconfig if `--cluster` is among the arguments.
     pub async fn connect() -> Result<Cluster> {
         if std::env::args().any(|argument| argument == "--cluster") {
-            return Cluster::of(kube::Config::infer().await?, None);
+            return Cluster::of(skopos::transport::infer_config().await?, None);
         }
         let server = TestServer::builder().tls(true).workloads(true).start().await?;
         server.load_pods(50);

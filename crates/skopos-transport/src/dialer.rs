@@ -66,7 +66,17 @@ pub struct DialAttempt {
 }
 
 /// What [`DialAttempt::stage`] may say.
-const STAGES: [&str; 6] = ["start", "certificates", "name resolution", "tcp", "tls", "http/2 settings"];
+const STAGES: [&str; 9] = [
+    "start",
+    "certificates",
+    "name resolution",
+    "tcp",
+    "proxy name resolution",
+    "proxy tcp",
+    "proxy",
+    "tls",
+    "http/2 settings",
+];
 
 impl DialAttempt {
     pub(crate) fn new(uri: http::Uri, number: u64, rhythm: Duration) -> Self {
@@ -116,8 +126,13 @@ pub(crate) enum Stage {
     Certificates = 1,
     Resolve = 2,
     Tcp = 3,
-    Tls = 4,
-    Settings = 5,
+    // In place of the two above.
+    ProxyResolve = 4,
+    ProxyTcp = 5,
+    /// Until the proxy has connected to the server; TLS with the proxy is a part of it.
+    Proxy = 6,
+    Tls = 7,
+    Settings = 8,
 }
 
 /// A byte stream in both directions. Implemented for everything that can be one.

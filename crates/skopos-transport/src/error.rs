@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::class::ConnectionId;
+use crate::{class::ConnectionId, proxy::ProxyFault};
 
 /// What a call, or the body of its response, fails with.
 ///
@@ -89,15 +89,24 @@ pub enum Death {
         /// Why.
         reason: Arc<str>,
     },
+    /// The proxy is no way to the server. One that accepts and says nothing is a [`Death::ConnectTimeout`].
+    #[error("proxy {proxy}: {fault}")]
+    Proxy {
+        /// Its URL without user and password.
+        proxy: Arc<str>,
+        /// Why not.
+        fault: ProxyFault,
+    },
     /// The transport is parked ([`Transport::park`](crate::Transport::park)): nothing is dialed.
     #[error("not connecting: {0}")]
     Parked(Arc<str>),
-    /// No connection stood within the deadline: TCP, TLS and the first HTTP/2 SETTINGS together.
+    /// No connection stood within the deadline: TCP, the proxy, TLS and the first HTTP/2 SETTINGS together.
     #[error("no connection within {after:?} (stuck at {stage})")]
     ConnectTimeout {
         /// The deadline that passed.
         after: Duration,
-        /// How far it got: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`, `http/2 settings`.
+        /// How far it got: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`, `http/2 settings`. With
+        /// a proxy `proxy name resolution`, `proxy tcp` and `proxy` (its answer) come before `tls`.
         stage: &'static str,
     },
     /// TLS could not be set up.
@@ -222,6 +231,7 @@ impl Death {
             Suspended { .. } | Distrusted(_) | Outdated | Parked(_) => Fault::Network,
             BackingOff { last, .. } => last.fault(),
             Tls(fault) => fault.fault(),
+            Proxy { fault, .. } => fault.fault(),
             GoAway { .. } | HeadersDeadline { .. } | ProgressDeadline { .. } | BodyDeadline { .. } => {
                 Fault::Server
             }
@@ -245,6 +255,7 @@ impl Death {
             Dns { .. } => "dns",
             Refused { .. } => "refused",
             AddressDenied { .. } => "address_denied",
+            Proxy { fault, .. } => fault.kind(),
             Parked(_) => "parked",
             ConnectTimeout { .. } => "connect_timeout",
             Tls(TlsFault::Untrusted(_)) => "tls_untrusted",
@@ -411,11 +422,14 @@ pub enum ConfigError {
     /// An extra or impersonation header is not a valid header.
     #[error("header: {0}")]
     Header(String),
-    /// A proxy is configured, which this transport does not speak.
-    #[error(
-        "proxy {0} is configured, but proxies are not supported; unset proxy-url, HTTPS_PROXY and ALL_PROXY"
-    )]
-    Proxy(String),
+    /// The proxy (`proxy-url`, or of the environment) cannot be used.
+    #[error("proxy {proxy}: {reason}")]
+    Proxy {
+        /// Its URL without user and password.
+        proxy: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// An option has a value that makes no sense.
     #[error("option {name}: {reason}")]
     Option {

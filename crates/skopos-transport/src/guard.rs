@@ -3,7 +3,8 @@
 use std::{fmt, net::IpAddr, sync::Arc};
 
 /// Asked for each address of each dial, after the name was resolved and before anything is sent to it: so the address that
-/// is judged is the one that is connected to, whatever the name means a moment later.
+/// is judged is the one that is connected to, whatever the name means a moment later. Behind a proxy nobody could ask it: a
+/// configuration with both is refused.
 #[derive(Clone, Default)]
 pub struct AddressGuard(Option<Arc<Judge>>);
 
@@ -18,6 +19,11 @@ impl AddressGuard {
     /// Those that `judge` lets pass; an error says why not, for the person who reads it.
     pub fn new(judge: impl Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(judge)))
+    }
+
+    /// Every address may be connected to.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_none()
     }
 
     /// What it says of an address.

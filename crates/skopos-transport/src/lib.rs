@@ -4,7 +4,7 @@
 //!  kube::Config ──▶ Transport ── credentials ── pool ─┬─ watches ── HTTP/2, PING every 10 s, also when idle
 //!                      │                              └─ lists, reads, writes ── HTTP/2, likewise
 //!                      │                                   ▲
-//!            tower::Service, kube::Client                Dialer: DNS, TCP, TLS (or a pipe in memory)
+//!            tower::Service, kube::Client         Dialer: DNS, TCP, a proxy, TLS (or a pipe in memory)
 //! ```
 //!
 //! What it promises:
@@ -34,6 +34,7 @@ mod kubeconfig;
 mod options;
 mod patience;
 mod pool;
+mod proxy;
 mod stats;
 mod tcp;
 mod tls;
@@ -47,8 +48,9 @@ pub use self::{
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
     error::{ConfigError, Death, Fault, TlsFault, TransportError},
     guard::AddressGuard,
-    kubeconfig::config_from_kubeconfig,
+    kubeconfig::{config_from_kubeconfig, infer_config},
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
+    proxy::{ProxyFault, proxy_from_environment},
     stats::{ConnectionStats, Down, LastDeath, TransportStats},
     transport::Transport,
     upgrade::{Tunnel, Upgrade},

@@ -8,7 +8,7 @@ use crate::{class::RequestClass, error::ConfigError, guard::AddressGuard, patien
 /// time has no use, [`Duration::MAX`] says "never".
 #[derive(Clone, Debug)]
 pub struct TransportOptions {
-    /// Bound of one dial: name resolution, TCP, TLS and the server's first SETTINGS together. Also the longest time that a
+    /// Bound of one dial: name resolution, TCP, the proxy, TLS and the server's first SETTINGS together. Also the longest time that a
     /// request waits for a connection. Default 10 s.
     pub connect_timeout: Duration,
     /// How long the connection may be silent before a PING is sent, also while idle. Default 10 s.
@@ -34,7 +34,8 @@ pub struct TransportOptions {
     pub idle_timeout: Duration,
     /// The same for HTTP/1.1, where no PING watches over idle connections. Default 30 s.
     pub idle_timeout_http1: Duration,
-    /// Which addresses may be connected to, whatever the server's name resolves to. Default: all.
+    /// Which addresses may be connected to, whatever the server's name resolves to. Default: all. Not with a proxy, which
+    /// connects where it likes.
     pub addresses: AddressGuard,
     /// When to dial a server that is down.
     pub backoff: BackoffOptions,

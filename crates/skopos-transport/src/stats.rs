@@ -55,7 +55,7 @@ pub struct ConnectionStats {
     pub for_watches: bool,
     /// What is spoken on it.
     pub protocol: Protocol,
-    /// The other end.
+    /// The other end, and the address of the proxy on the way there.
     pub peer: Arc<str>,
     /// Requests and bodies on it now.
     pub open_streams: usize,

@@ -1,4 +1,4 @@
-//! The dialer of real life: DNS, TCP, TLS.
+//! The dialer of real life: DNS, TCP, the proxy, TLS.
 
 use std::{
     future::Future,
@@ -11,16 +11,16 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
-use tokio::{io::BufReader, net::TcpStream};
-use tokio_rustls::TlsConnector;
+use tokio::net::TcpStream;
 
 use crate::{
-    dialer::{DialAttempt, Dialed, Dialer, Protocol, Stage},
+    dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage},
     errand::Errand,
     error::{ConfigError, Death},
     guard::AddressGuard,
     options::TransportOptions,
-    tls::{Settings, TlsSource, over_http1},
+    proxy::{Proxy, ProxyFault, without_brackets},
+    tls::{Ready, TlsSource},
 };
 
 /// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
@@ -33,10 +33,12 @@ const HANDSHAKE: Duration = Duration::from_secs(1);
 /// Bounds the sockets of one dial, and the addresses that it tries.
 const MOST_SOCKETS: usize = 16;
 
-/// Resolves anew for each dial, tries all addresses, then TLS with current certificates.
+/// Resolves anew for each dial, tries all addresses, then TLS with current certificates. With a proxy the name and the
+/// addresses are the proxy's.
 pub(crate) struct TcpDialer {
     host: Arc<str>,
     port: u16,
+    proxy: Option<Proxy>,
     tls: Option<Arc<TlsSource>>,
     plain_protocol: Protocol,
     keep_alive: socket2::TcpKeepalive,
@@ -59,18 +61,21 @@ impl TcpDialer {
         let url = &config.cluster_url;
         let bad = |reason| ConfigError::Url { url: url.to_string(), reason };
         let host = url.host().filter(|h| !h.is_empty()).ok_or_else(|| bad("has no host"))?;
-        if let Some(proxy) = &config.proxy_url {
-            return Err(ConfigError::Proxy(proxy.to_string()));
-        }
         let tls = match url.scheme_str() {
             Some("https") => Some(Arc::new(TlsSource::from_config(config, host, options)?)),
             Some("http") => None,
             _ => return Err(bad("must begin with http:// or https://")),
         };
         let port = url.port_u16().unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let proxy = Proxy::from_config(config, port, options)?;
+        let (host, port) = match &proxy {
+            Some(proxy) => (proxy.host.clone(), proxy.port),
+            None => (without_brackets(host).into(), port),
+        };
         Ok(Self {
-            host: host.trim_start_matches('[').trim_end_matches(']').into(),
+            host,
             port,
+            proxy,
             tls,
             plain_protocol: if options.http2_prior_knowledge { Protocol::Http2 } else { Protocol::Http1 },
             // HTTP/1.1 has no PING, so the kernel has to ask: silence for one interval, then two questions. It counts whole
@@ -88,7 +93,15 @@ impl TcpDialer {
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Death> {
         let found = self.lookup.run(|| lookup(self.host.clone(), self.port)).await;
-        found.map_err(|reason| Death::Dns { host: self.host.clone(), reason })
+        found.map_err(|reason| self.not_reached(Death::Dns { host: self.host.clone(), reason }))
+    }
+
+    /// At whose door it ended.
+    fn not_reached(&self, death: Death) -> Death {
+        match &self.proxy {
+            Some(proxy) => proxy.not_reached(death),
+            None => death,
+        }
     }
 
     /// Those that may be connected to, in the order in which they are tried.
@@ -100,42 +113,68 @@ impl TcpDialer {
         Ok(addresses)
     }
 
-    /// TCP and TLS, once with each address.
+    /// TCP, the proxy and TLS, once with each address.
     async fn connect(
         &self,
         addresses: &[SocketAddr],
-        tls: Option<&(Arc<TlsSource>, Settings)>,
+        certificates: &Certificates,
         attempt: &DialAttempt,
     ) -> Result<Dialed, Death> {
         let accepted = AtomicBool::new(false);
-        first_of(addresses, &accepted, |address| self.with(address, tls, attempt, &accepted)).await
+        first_of(addresses, &accepted, |address| self.with(address, certificates, attempt, &accepted)).await
     }
 
     async fn with(
         &self,
         address: SocketAddr,
-        tls: Option<&(Arc<TlsSource>, Settings)>,
+        certificates: &Certificates,
         attempt: &DialAttempt,
         accepted: &AtomicBool,
     ) -> Result<Dialed, Death> {
-        attempt.enter(Stage::Tcp);
-        let stream = self.tcp(address).await.map_err(|error| Death::of_connect(address, &error))?;
-        let Some((source, settings)) = tls else {
-            let protocol = if attempt.http1_only() { Protocol::Http1 } else { self.plain_protocol };
-            return Ok(Dialed::new(stream, protocol).with_peer(address));
-        };
+        attempt.enter(if self.proxy.is_some() { Stage::ProxyTcp } else { Stage::Tcp });
+        let stream = self.tcp(address).await;
+        let stream = stream.map_err(|error| self.not_reached(Death::of_connect(address, &error)))?;
         accepted.store(true, Relaxed);
+        match &self.proxy {
+            None => Ok(self.secure(stream, certificates, attempt).await?.with_peer(address)),
+            Some(proxy) => {
+                let stream = proxy.through(stream, certificates.proxy.as_ref(), attempt).await?;
+                Ok(self.secure(stream, certificates, attempt).await?.with_peer(proxy.peer(address)))
+            }
+        }
+    }
+
+    /// TLS with the server, if that is wanted.
+    async fn secure<S: Io>(
+        &self,
+        stream: S,
+        certificates: &Certificates,
+        attempt: &DialAttempt,
+    ) -> Result<Dialed, Death> {
+        let Some(tls) = &certificates.server else {
+            let protocol = if attempt.http1_only() { Protocol::Http1 } else { self.plain_protocol };
+            return Ok(Dialed::new(stream, protocol));
+        };
         attempt.enter(Stage::Tls);
-        let config = if attempt.http1_only() { over_http1(&settings.tls) } else { settings.tls.clone() };
-        let stream = BufReader::with_capacity(READ, stream);
-        let stream = TlsConnector::from(config).connect(source.server_name(), stream).await;
+        let stream = tls.connect(attempt.http1_only(), stream).await;
         let stream = stream.map_err(|error| Death::of_socket(&error))?;
         let protocol = match stream.get_ref().1.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        let superseded = settings.superseded.clone();
-        Ok(Dialed::new(stream, protocol).with_peer(address).superseded_by(superseded))
+        Ok(Dialed::new(stream, protocol).superseded_by(tls.superseded()))
+    }
+
+    async fn certificates(&self) -> Result<Certificates, Death> {
+        let proxy = match self.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref()) {
+            Some(tls) => Some(tls.ready().await.map_err(|death| self.not_reached(death))?),
+            None => None,
+        };
+        let server = match &self.tls {
+            Some(tls) => Some(tls.ready().await?),
+            None => None,
+        };
+        Ok(Certificates { server, proxy })
     }
 
     async fn tcp(&self, address: SocketAddr) -> io::Result<TcpStream> {
@@ -156,6 +195,12 @@ impl TcpDialer {
     }
 }
 
+/// For the TLS of one dial, where there is any.
+struct Certificates {
+    server: Option<Ready>,
+    proxy: Option<Ready>,
+}
+
 /// The shared part of a dialer, so that dials are `'static`.
 pub(crate) struct SharedTcpDialer(pub(crate) Arc<TcpDialer>);
 
@@ -165,13 +210,10 @@ impl Dialer for SharedTcpDialer {
         Box::pin(async move {
             // Certificates first: reading them must not age a connection that already stands.
             attempt.enter(Stage::Certificates);
-            let tls = match &dialer.tls {
-                Some(source) => Some((source.clone(), source.current().await?)),
-                None => None,
-            };
-            attempt.enter(Stage::Resolve);
+            let certificates = dialer.certificates().await?;
+            attempt.enter(if dialer.proxy.is_some() { Stage::ProxyResolve } else { Stage::Resolve });
             let addresses = dialer.addresses().await?;
-            let connect = || dialer.connect(&addresses, tls.as_ref(), &attempt);
+            let connect = || dialer.connect(&addresses, &certificates, &attempt);
             again_every(attempt.rhythm(), MOST_SOCKETS.div_ceil(addresses.len()), connect).await
         })
     }
@@ -179,7 +221,14 @@ impl Dialer for SharedTcpDialer {
     /// The server refuses a client certificate only after the handshake, so this may come late.
     fn failed(&self, death: &Death) {
         self.0.turn.fetch_add(1, Relaxed);
-        if let (Death::Tls(_), Some(tls)) = (death, &self.0.tls) {
+        let wrong = match death {
+            Death::Tls(_) => self.0.tls.as_ref(),
+            Death::Proxy { fault: ProxyFault::Connection(death), .. } if matches!(**death, Death::Tls(_)) => {
+                self.0.proxy.as_ref().and_then(|proxy| proxy.tls.as_ref())
+            }
+            _ => None,
+        };
+        if let Some(tls) = wrong {
             tls.distrust();
         }
     }
@@ -210,9 +259,6 @@ fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<Sock
         _ => Ok(admitted),
     }
 }
-
-/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time.
-const READ: usize = 64 << 10;
 
 /// `getaddrinfo` in a thread of its own. Answers are not kept, neither good nor bad: dials are a second apart.
 fn lookup(host: Arc<str>, port: u16) -> BoxFuture<'static, Found> {
@@ -262,13 +308,19 @@ where
     }
 }
 
-/// Which failure of several is told: the last, but for one of TLS, after which certificates are read again.
+/// Which failure of several is told: the last, but for one of TLS, after which certificates are read again, and for what a
+/// proxy that was reached had to say.
 fn more_telling(before: Death, now: Death) -> Death {
-    match (&before, &now) {
-        (Death::Tls(_), Death::Tls(_)) => now,
-        (Death::Tls(_), _) => before,
-        _ => now,
-    }
+    let weight = |death: &Death| match death {
+        Death::Tls(_) => 2,
+        Death::Proxy { fault: ProxyFault::Connection(death), .. } => match **death {
+            Death::Dns { .. } | Death::Refused { .. } => 0,
+            _ => 1,
+        },
+        Death::Proxy { .. } => 1,
+        _ => 0,
+    };
+    if weight(&before) > weight(&now) { before } else { now }
 }
 
 /// The first connection that stands. A server that is silent is tried again every `rhythm`, at most `rounds` times in all,

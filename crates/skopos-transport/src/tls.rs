@@ -1,6 +1,6 @@
 //! TLS settings that follow rotated files.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::client::ConfigExt;
@@ -10,15 +10,18 @@ use rustls::{
     crypto::CryptoProvider,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::time::Instant;
+use tokio::{io::BufReader, time::Instant};
+use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     certificate,
     credentials::without_secrets,
+    dialer::Io,
     errand::Errand,
     error::{ConfigError, Death, TlsFault},
     options::TransportOptions,
+    proxy::without_brackets,
 };
 
 /// Gives the TLS settings for a dial: those at hand while they are young and nothing speaks against them, else new ones from
@@ -39,11 +42,17 @@ pub(crate) struct TlsSource {
 
 /// TLS settings, and who we are with them.
 #[derive(Clone)]
-pub(crate) struct Settings {
-    pub(crate) tls: Arc<ClientConfig>,
+struct Settings {
+    tls: Arc<ClientConfig>,
     /// Cancelled: our certificate is another one now.
-    pub(crate) superseded: CancellationToken,
+    superseded: CancellationToken,
     certificate: Option<CertificateDer<'static>>,
+}
+
+/// What one dial needs.
+pub(crate) struct Ready {
+    server_name: ServerName<'static>,
+    settings: Settings,
 }
 
 type Built = Result<Settings, Death>;
@@ -66,7 +75,7 @@ impl TlsSource {
     ) -> Result<Self, ConfigError> {
         ensure_crypto_provider();
         let name = config.tls_server_name.as_deref().unwrap_or(host);
-        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name = without_brackets(name).to_owned();
         let server_name = ServerName::try_from(name.clone()).map_err(|_| ConfigError::ServerName(name))?;
         let alpn = match options.http1_only {
             true => vec![HTTP1.to_vec()],
@@ -95,10 +104,6 @@ impl TlsSource {
         Ok(source)
     }
 
-    pub(crate) fn server_name(&self) -> ServerName<'static> {
-        self.server_name.clone()
-    }
-
     /// The last handshake failed: read the files again before the next.
     pub(crate) fn distrust(&self) {
         self.current.lock().distrusted = true;
@@ -120,8 +125,12 @@ impl TlsSource {
         let _ = self.building.run(|| self.build()).await;
     }
 
-    /// The settings for a dial that begins now.
-    pub(crate) async fn current(&self) -> Result<Settings, Death> {
+    /// For a dial that begins now.
+    pub(crate) async fn ready(&self) -> Result<Ready, Death> {
+        Ok(Ready { server_name: self.server_name.clone(), settings: self.current().await? })
+    }
+
+    async fn current(&self) -> Result<Settings, Death> {
         if let Some(settings) = self.fresh() {
             return Ok(settings);
         }
@@ -196,11 +205,32 @@ impl Settings {
     }
 }
 
+impl Ready {
+    /// The handshake. `http1_only`: nothing else is offered.
+    pub(crate) async fn connect<S: Io>(
+        &self,
+        http1_only: bool,
+        stream: S,
+    ) -> io::Result<TlsStream<BufReader<S>>> {
+        let config = if http1_only { over_http1(&self.settings.tls) } else { self.settings.tls.clone() };
+        let stream = BufReader::with_capacity(READ, stream);
+        TlsConnector::from(config).connect(self.server_name.clone(), stream).await
+    }
+
+    /// Cancelled: our certificate is another one now.
+    pub(crate) fn superseded(&self) -> CancellationToken {
+        self.settings.superseded.clone()
+    }
+}
+
+/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time.
+const READ: usize = 64 << 10;
+
 /// The name of HTTP/1.1 in ALPN.
 const HTTP1: &[u8] = b"http/1.1";
 
 /// The same settings, for a connection that must not become one of HTTP/2.
-pub(crate) fn over_http1(config: &ClientConfig) -> Arc<ClientConfig> {
+fn over_http1(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.alpn_protocols = vec![HTTP1.to_vec()];
     Arc::new(config)

@@ -57,12 +57,19 @@ impl Transport {
     /// CA, client certificate and token are read again from the files that `config` names. [`kube::Config`] forgets the file
     /// of a kubeconfig's CA; [`config_from_kubeconfig`](crate::config_from_kubeconfig) does not.
     ///
+    /// With a [`kube::Config::proxy_url`] every connection goes through that proxy: `http://` and `https://` by CONNECT, also to
+    /// `http://` clusters; `socks5://` and `socks5h://`, where the proxy resolves the cluster's name. User and password stand
+    /// before its host. TLS with the cluster goes through it from end to end; an `https://` proxy itself has to be trusted by
+    /// the configuration's CA, as with kubectl, and gets no client certificate. [`kube::Config`] takes the environment's
+    /// `HTTPS_PROXY` without a look at `NO_PROXY`; [`infer_config`](crate::infer_config) and
+    /// [`config_from_kubeconfig`](crate::config_from_kubeconfig) do look.
+    ///
     /// Installs rustls' ring provider as the process default if TLS is needed and no provider is installed yet; an
     /// application that wants another one installs it before.
     ///
     /// # Errors
     ///
-    /// When URL, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
+    /// When URL, proxy, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
     /// first request runs it, and its failure is that request's [`Death::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
         let options = options.within_clocks();

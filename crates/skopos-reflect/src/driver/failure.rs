@@ -20,6 +20,7 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
         Death::Dns { .. }
         | Death::Refused { .. }
         | Death::AddressDenied { .. }
+        | Death::Proxy { .. }
         | Death::Parked(_)
         | Death::ConnectTimeout { .. }
         | Death::Resources(_) => Trouble::CannotConnect,

@@ -1,0 +1,217 @@
+//! A proxy on the way to the server: it is asked to connect there, and then is out of the way.
+//!
+//! TLS and HTTP/2 with its PINGs go through it from end to end; what the kernel watches over (keep-alive, user timeout) is
+//! the connection to the proxy. Names of servers are resolved by the proxy, also with `socks5://`, as in Go's net/http.
+
+mod connect;
+mod environment;
+mod fault;
+mod socks;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderValue, Uri, uri::Authority};
+use percent_encoding::percent_decode_str;
+
+pub use self::{environment::proxy_from_environment, fault::ProxyFault};
+use crate::{
+    dialer::{DialAttempt, Io, Stage},
+    error::{ConfigError, Death},
+    options::TransportOptions,
+    tls::{Ready, TlsSource},
+};
+
+/// How to go through one proxy to one server.
+pub(crate) struct Proxy {
+    /// For people: without user and password.
+    name: Arc<str>,
+    pub(crate) host: Arc<str>,
+    pub(crate) port: u16,
+    /// For the connection to the proxy itself, if it begins with `https://`.
+    pub(crate) tls: Option<Arc<TlsSource>>,
+    speech: Speech,
+    server: Server,
+}
+
+/// What is spoken with the proxy, and what it is shown.
+enum Speech {
+    Connect(Option<HeaderValue>),
+    Socks5(Option<Login>),
+}
+
+/// Where the proxy is to connect to.
+struct Server {
+    /// A name or an address, without brackets.
+    host: Arc<str>,
+    port: u16,
+    /// Both, as HTTP writes them.
+    authority: Authority,
+}
+
+struct Login {
+    user: Vec<u8>,
+    password: Vec<u8>,
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// The proxy of a configuration, if it has one.
+    pub(crate) fn from_config(
+        config: &kube::Config,
+        server_port: u16,
+        options: &TransportOptions,
+    ) -> Result<Option<Self>, ConfigError> {
+        let Some(url) = &config.proxy_url else { return Ok(None) };
+        let name = name(url);
+        let bad = |reason| ConfigError::Proxy { proxy: name.to_string(), reason };
+        if !options.addresses.is_open() {
+            return Err(bad(
+                "it would connect to addresses that nobody here can judge: reach the cluster without it, or \
+                 admit all addresses (TransportOptions::addresses)",
+            ));
+        }
+        let host = url.host().filter(|host| !host.is_empty()).ok_or(bad("has no host"))?;
+        let port_of = |usual| port_of(url, host, usual).ok_or(bad("has a port that is none"));
+        let login = login(url);
+        let (port, speech) = match url.scheme_str().map(str::to_ascii_lowercase).as_deref() {
+            None | Some("http") => (port_of(80)?, Speech::Connect(login.map(basic))),
+            Some("https") => (port_of(443)?, Speech::Connect(login.map(basic))),
+            Some("socks5" | "socks5h") => {
+                let fits = |login: &Login| {
+                    (1..=255).contains(&login.user.len()) && (1..=255).contains(&login.password.len())
+                };
+                if login.as_ref().is_some_and(|login| !fits(login)) {
+                    return Err(bad("user and password have 1 to 255 bytes each in SOCKS5"));
+                }
+                (port_of(1080)?, Speech::Socks5(login))
+            }
+            _ => return Err(bad("has to begin with http://, https://, socks5:// or socks5h://")),
+        };
+        let tls = match url.scheme_str() {
+            Some("https") => {
+                Some(Arc::new(TlsSource::from_config(&trust(config), host, &over_http1(options))?))
+            }
+            _ => None,
+        };
+        let server = Server::new(&config.cluster_url, server_port)?;
+        Ok(Some(Self { host: without_brackets(host).into(), name, port, tls, speech, server }))
+    }
+
+    /// The server behind it, once `stream` leads to the proxy. The caller bounds it.
+    pub(crate) async fn through<S: Io>(
+        &self,
+        stream: S,
+        tls: Option<&Ready>,
+        attempt: &DialAttempt,
+    ) -> Result<Box<dyn Io>, Death> {
+        attempt.enter(Stage::Proxy);
+        let asked = match tls {
+            None => self.ask(stream).await,
+            Some(tls) => match tls.connect(false, stream).await {
+                Ok(stream) => self.ask(stream).await,
+                Err(error) => Err(fault::of_socket(&error)),
+            },
+        };
+        asked.map_err(|fault| self.death(fault))
+    }
+
+    async fn ask<S: Io>(&self, stream: S) -> Result<Box<dyn Io>, ProxyFault> {
+        match &self.speech {
+            Speech::Connect(authorization) => {
+                connect::ask(stream, &self.server.authority, authorization.as_ref()).await
+            }
+            Speech::Socks5(login) => socks::ask(stream, &self.server, login.as_ref()).await,
+        }
+    }
+
+    /// On the way to the proxy itself.
+    pub(crate) fn not_reached(&self, death: Death) -> Death {
+        match death {
+            // Nobody's but our own.
+            Death::Resources(_) => death,
+            death => self.death(ProxyFault::Connection(Arc::new(death))),
+        }
+    }
+
+    fn death(&self, fault: ProxyFault) -> Death {
+        Death::Proxy { proxy: self.name.clone(), fault }
+    }
+
+    /// Who is at the other end, for stats; `address` is the proxy's.
+    pub(crate) fn peer(&self, address: SocketAddr) -> String {
+        format!("{} through {address}", self.server.authority)
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    fn new(url: &Uri, port: u16) -> Result<Self, ConfigError> {
+        let bad = |reason| ConfigError::Url { url: name(url).to_string(), reason };
+        let host = url.host().unwrap_or_default();
+        let authority = format!("{host}:{port}").parse().map_err(|_| bad("has a host that is none"))?;
+        let host = without_brackets(host);
+        if host.len() > 255 {
+            return Err(bad("has a host of more than 255 bytes"));
+        }
+        Ok(Self { host: host.into(), port, authority })
+    }
+
+    fn address(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+}
+
+/// A URL without what is secret in it.
+fn name(url: &Uri) -> Arc<str> {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    format!("{}://{place}", url.scheme_str().unwrap_or("http")).into()
+}
+
+/// `None`: what stands there is no port.
+fn port_of(url: &Uri, host: &str, usual: u16) -> Option<u16> {
+    let place = url.authority()?.as_str().rsplit('@').next()?;
+    match place.strip_prefix(host)? {
+        "" | ":" => Some(usual),
+        _ => url.port_u16().filter(|port| *port > 0),
+    }
+}
+
+fn login(url: &Uri) -> Option<Login> {
+    let (login, _) = url.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = login.split_once(':').unwrap_or((login, ""));
+    let decoded = |text| percent_decode_str(text).collect();
+    (!login.is_empty()).then(|| Login { user: decoded(user), password: decoded(password) })
+}
+
+fn basic(Login { user, password }: Login) -> HeaderValue {
+    let encoded = STANDARD.encode([&user[..], b":", &password[..]].concat());
+    let mut value =
+        HeaderValue::try_from(format!("Basic {encoded}")).expect("base64 has nothing that a header may not");
+    value.set_sensitive(true);
+    value
+}
+
+/// What the cluster's configuration says of whom to trust, and nothing of who we are: the proxy gets no client certificate.
+fn trust(config: &kube::Config) -> kube::Config {
+    let mut config = config.clone();
+    config.auth_info = Default::default();
+    config.tls_server_name = None;
+    config
+}
+
+fn over_http1(options: &TransportOptions) -> TransportOptions {
+    TransportOptions { http1_only: true, ..options.clone() }
+}
+
+pub(crate) fn without_brackets(host: &str) -> &str {
+    host.trim_start_matches('[').trim_end_matches(']')
+}

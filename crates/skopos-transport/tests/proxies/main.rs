@@ -1,0 +1,274 @@
+//! Real sockets and TLS through a proxy: what works, and what is told when it does not.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
+
+mod way;
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use futures::TryStreamExt;
+use http::Request;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Api,
+    api::{ListParams, WatchParams},
+    client::Body,
+    config::KubeConfigOptions,
+};
+use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::{pki_types::PrivateKeyDer, server::WebPkiClientVerifier};
+use skopos_testserver::TestServer;
+use skopos_transport::{
+    Death, Fault, Protocol, ProxyFault, Transport, TransportError, TransportOptions, Upgrade,
+    config_from_kubeconfig,
+};
+
+use self::way::Way;
+
+/// A name that nobody here can resolve, and that the test server has a certificate for.
+const NAME: &str = "kubernetes.default.svc";
+
+async fn tls_server() -> (TestServer, SocketAddr) {
+    let server = TestServer::builder().tls(true).start().await.unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
+    (server, address)
+}
+
+/// The server by a name that only the proxy knows.
+async fn config(server: &TestServer, proxy: &str) -> kube::Config {
+    let kubeconfig = server.kubeconfig().replace("127.0.0.1", NAME);
+    let kubeconfig = kubeconfig.replacen("    server:", &format!("    proxy-url: {proxy}\n    server:"), 1);
+    let kubeconfig = serde_saphyr::from_str(&kubeconfig).unwrap();
+    config_from_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+}
+
+fn transport(config: kube::Config) -> Transport {
+    Transport::from_config(config, TransportOptions::default()).unwrap()
+}
+
+async fn ask(transport: &Transport) -> Result<(), TransportError> {
+    let request = Request::get("/version").body(Body::empty()).unwrap();
+    transport.send(request).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
+    let (server, address) = tls_server().await;
+    let target = format!("{NAME}:{}", server.port());
+    for (scheme, user, login) in [
+        ("http", "", None),
+        ("http", "me:se%40cret@", Some("Basic bWU6c2VAY3JldA==")),
+        ("socks5", "", None),
+        ("socks5h", "me:se%40cret@", Some("me:se@cret")),
+    ] {
+        let way = Way::to(address).await;
+        login.into_iter().for_each(|login| way.login(login));
+        let transport = transport(config(&server, &format!("{scheme}://{user}{}", way.address)).await);
+        let maps: Api<ConfigMap> = Api::default_namespaced(transport.client("default"));
+        let list = maps.list(&ListParams::default()).await.unwrap();
+        let version = list.metadata.resource_version.unwrap();
+        let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
+        let name = format!("{scheme}-{}", user.len());
+        let map = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"}});
+        server.create(map).unwrap();
+        events.try_next().await.unwrap().unwrap();
+        // Another protocol has a connection of its own, through the proxy too.
+        let exec = Request::get("/version").header("upgrade", "websocket").body(Body::empty()).unwrap();
+        assert!(matches!(transport.upgrade(exec).await.unwrap(), Upgrade::Answered(_)));
+
+        let stats = transport.stats();
+        assert_eq!((stats.connections.len(), stats.dials), (2, 3));
+        assert_eq!(way.asked(), vec![target.clone(); 3], "all of them through the proxy, by name");
+        for connection in &stats.connections {
+            assert_eq!(connection.protocol, Protocol::Http2);
+            assert_eq!(*connection.peer, format!("{target} through {}", way.address));
+        }
+        let told = format!("{stats:?}");
+        assert!(!told.contains("se@cret") && !told.contains("se%40"), "{told}");
+        drop(events);
+        assert!(transport.shutdown(Duration::from_secs(1)).await);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_plain_cluster_is_connected_to_in_the_same_way() {
+    let server = TestServer::builder().start().await.unwrap();
+    let way = Way::to(SocketAddr::from(([127, 0, 0, 1], server.port()))).await;
+    for http2_prior_knowledge in [false, true] {
+        let options = TransportOptions { http2_prior_knowledge, ..Default::default() };
+        let config = config(&server, &format!("http://{}", way.address)).await;
+        let transport = Transport::from_config(config, options).unwrap();
+        ask(&transport).await.unwrap();
+        let http2 = transport.stats().connections[0].protocol == Protocol::Http2;
+        assert_eq!(http2, http2_prior_knowledge);
+    }
+    assert_eq!(way.asked(), vec![format!("{NAME}:{}", server.port()); 2]);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_does_not_lead_there_is_told_with_its_reason_and_without_its_password() {
+    let (server, address) = tls_server().await;
+    let page = |status: &str| format!("HTTP/1.1 {status}\r\nContent-Length: 6\r\n\r\ncanary");
+    let refused = |status: u16| ProxyFault::Status(status);
+    for (answer, user, fault, whose) in [
+        (None, "", ProxyFault::NoCredentials, Fault::Caller),
+        (None, "me:canary@", ProxyFault::WrongCredentials, Fault::Caller),
+        (Some(page("403 Forbidden")), "me:canary@", refused(403), Fault::Caller),
+        (Some(page("503 Unavailable")), "me:canary@", refused(503), Fault::Network),
+        (Some(String::new()), "me:canary@", ProxyFault::Closed, Fault::Network),
+    ] {
+        let way = Way::to(address).await;
+        way.login("somebody else");
+        answer.iter().for_each(|answer| way.refuse(answer));
+        let transport = transport(config(&server, &format!("http://{user}{}", way.address)).await);
+        let error = ask(&transport).await.unwrap_err();
+        let name = format!("http://{}", way.address).into();
+        assert_eq!(*error.death(), Death::Proxy { proxy: name, fault });
+        assert_eq!(error.fault(), whose);
+        let next = ask(&transport).await.unwrap_err();
+        assert!(matches!(next.death(), Death::BackingOff { .. }), "{next}");
+        let told = format!("{error} {error:?} {next} {next:?} {:?}", transport.stats());
+        assert!(!told.contains("canary"), "{told}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_is_not_there_is_named() {
+    let (server, address) = tls_server().await;
+    let way = Way::to(address).await;
+    way.end().await;
+    for proxy in [format!("http://u:canary@{}", way.address), "socks5://u:canary@no-such.invalid".to_owned()]
+    {
+        let error = ask(&transport(config(&server, &proxy).await)).await.unwrap_err();
+        let Death::Proxy { fault: ProxyFault::Connection(death), .. } = error.death() else {
+            panic!("{error:?}")
+        };
+        assert!(matches!(**death, Death::Refused { .. } | Death::Dns { .. }), "{error}");
+        assert!(error.to_string().starts_with("proxy ") && error.fault() == Fault::Network, "{error}");
+        assert!(!format!("{error:?}").contains("canary"), "{error:?}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_says_nothing_is_given_up_within_the_connect_deadline() {
+    let (server, address) = tls_server().await;
+    let way = Way::to(address).await;
+    way.mute();
+    for scheme in ["http", "socks5"] {
+        let config = config(&server, &format!("{scheme}://{}", way.address)).await;
+        let options = TransportOptions { connect_timeout: Duration::from_millis(500), ..Default::default() };
+        let error = ask(&Transport::from_config(config, options).unwrap()).await.unwrap_err();
+        assert!(matches!(error.death(), Death::ConnectTimeout { stage: "proxy", .. }), "{error}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_that_goes_takes_its_connections_along_and_is_found_again() {
+    let (server, address) = tls_server().await;
+    let way = Way::to(address).await;
+    let transport = transport(config(&server, &format!("http://{}", way.address)).await);
+    let maps: Api<ConfigMap> = Api::all(transport.client("default"));
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
+    way.end().await;
+    while let Ok(Some(_)) = events.try_next().await {}
+    let error = ask(&transport).await.unwrap_err();
+    assert!(matches!(error.death().root(), Death::Proxy { .. }), "{error}");
+    let way = way.again();
+    transport.connected(Duration::from_secs(5)).await.unwrap();
+    ask(&transport).await.unwrap();
+    assert!(!way.asked().is_empty());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn pings_go_through_to_the_server() {
+    let (server, address) = tls_server().await;
+    let way = Way::to(address).await;
+    let ping = Duration::from_millis(200);
+    let options = TransportOptions { ping_interval: ping, ping_timeout: ping, ..Default::default() };
+    let config = config(&server, &format!("socks5://{}", way.address)).await;
+    let transport = Transport::from_config(config, options).unwrap();
+    let maps: Api<ConfigMap> = Api::all(transport.client("default"));
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
+    // The proxy stays, and its sockets acknowledge whatever comes.
+    way.freeze();
+    while let Ok(Some(_)) = events.try_next().await {}
+    let deaths = &transport.stats().deaths;
+    assert!(format!("{deaths:?}").contains("ping_timeout"), "{deaths:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_we_are() {
+    let authority = || {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (ours, strangers) = (authority(), authority());
+    let tls = |authority: &CertifiedIssuer<'_, KeyPair>| {
+        let key = KeyPair::generate().unwrap();
+        let certificate =
+            CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        // Whoever shows a certificate of the cluster's gets no further.
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority.der().clone()).unwrap();
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+        let clients = clients.clear_root_hint_subjects().allow_unauthenticated().build().unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(vec![certificate.der().clone()], key);
+        Arc::new(config.unwrap())
+    };
+    let server = TestServer::builder().client_certificates().start().await.unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], server.port()));
+    let way = Way::over_tls(address, tls(&ours)).await;
+    let strange = Way::over_tls(address, tls(&strangers)).await;
+    let config = |way: &Way| {
+        let (server, proxy) = (&server, format!("https://{}", way.address));
+        let ours = ours.der().to_vec();
+        async move {
+            let mut config = config(server, &proxy).await;
+            config.root_cert.as_mut().unwrap().push(ours);
+            // Of the cluster, and nobody else.
+            config.tls_server_name = Some(NAME.to_owned());
+            config
+        }
+    };
+    let transport = transport(config(&way).await);
+    ask(&transport).await.unwrap();
+    assert_eq!(way.asked().len(), 1);
+    assert_eq!(transport.stats().connections[0].protocol, Protocol::Http2);
+
+    let error = ask(&self::transport(config(&strange).await)).await.unwrap_err();
+    let Death::Proxy { fault: ProxyFault::Connection(death), .. } = error.death() else {
+        panic!("{error:?}")
+    };
+    assert_eq!(death.kind(), "tls_untrusted", "{error}");
+    assert_eq!(error.fault(), Fault::Caller);
+    assert!(strange.asked().is_empty());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_proxy_of_a_kubeconfig_is_kept_for_whatever_it_is_written_for() {
+    let (server, _) = tls_server().await;
+    let proxied = config(&server, "socks5://me:secret@proxy.test").await;
+    assert_eq!(proxied.proxy_url.unwrap(), "socks5://me:secret@proxy.test");
+    // The environment has none for this machine.
+    let kubeconfig = serde_saphyr::from_str(&server.kubeconfig()).unwrap();
+    let direct = config_from_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    assert_eq!(direct.proxy_url, None);
+    server.stop().await;
+}
