@@ -19,6 +19,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
         .collect();
     let mut rvs: HashMap<InformerId, Vec<u64>> = HashMap::new();
     let mut first: HashMap<InformerId, Vec<u64>> = HashMap::new();
+    let mut started: HashMap<InformerId, At> = HashMap::new();
     for (at, fact) in case.facts() {
         match fact {
             Fact::Callback { handler, kind, flags, object, old } => {
@@ -31,13 +32,27 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
                 let others = listeners.iter_mut().filter(|l| *panicked && l.informer == informer);
                 others.for_each(|other| other.beside_a_panic |= other.handler != *handler);
             }
+            Fact::InformerStarted { informer } => {
+                started.entry(*informer).or_insert(at);
+            }
+            Fact::InformerStopped { informer } => {
+                started.remove(informer);
+            }
             Fact::HandlerAdded { handler } => {
                 let listener = &mut listeners[handler.index()];
                 listener.from = rvs.get(&listener.informer).cloned();
             }
             Fact::HandlerSynced { handler } => {
                 let listener = &mut listeners[handler.index()];
-                let first = listener.from.clone().or_else(|| first.get(&listener.informer).cloned());
+                let informer = listener.informer;
+                // Who looks first may see events that came after the list, and the handler may have come to the first of
+                // them already. But a consistent list is not older than the informer.
+                let at_start =
+                    started.get(&informer).filter(|_| listener.last_flags.is_unmarked()).map(|at| {
+                        let newest = case.truth.newest(case.cluster_of(informer), *at);
+                        vec![newest; listener.parts.len()]
+                    });
+                let first = listener.from.clone().or(at_start).or_else(|| first.get(&informer).cloned());
                 listener.synced(case, verdict, at, first);
             }
             Fact::Looked(look) if look.synced && !matches!(look.walk, Walk::Live(_)) => {

@@ -272,6 +272,20 @@ fn i20_synced_with_what_was_deleted_before_the_first_list() {
 }
 
 #[test]
+fn i20_synced_when_the_first_event_after_the_list_has_been_told_already() {
+    let mut tale = Tale::new();
+    tale.go(secs(1));
+    let a = tale.put("x/a");
+    tale.hear_initial(a);
+    let b = tale.put("x/b");
+    tale.put("x/c");
+    tale.see(live(0));
+    tale.hear(Kind::Added, b, None);
+    tale.record(Fact::HandlerSynced { handler: HEARER });
+    kept(&tale, Invariant::I20);
+}
+
+#[test]
 fn i21_who_panics_is_given_it_again() {
     let (mut tale, _) = begun();
     let other = tale.handler(PODS);
