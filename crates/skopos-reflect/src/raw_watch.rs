@@ -349,7 +349,7 @@ impl Sink for Queue {
         self.items.extend(changes.drain(..).map(|change| match change {
             Change::Put(object) => RawWatchItem::Event(WatchEvent::Modified(object)),
             Change::Deleted(object) => RawWatchItem::Event(WatchEvent::Deleted(object)),
-            Change::Gone(key) => RawWatchItem::Gone { key, resource_version: resource_version.clone() },
+            Change::Gone { key, resource_version } => RawWatchItem::Gone { key, resource_version },
         }));
     }
 

@@ -97,7 +97,12 @@ pub enum Change {
     Deleted(RawObject),
     /// The object was deleted, and its last state is unknown: the deletion could not be decoded, and a live read said
     /// that the object is gone.
-    Gone(ObjectKey),
+    Gone {
+        /// The object.
+        key: ObjectKey,
+        /// The RV of the deletion.
+        resource_version: ResourceVersion,
+    },
 }
 
 /// The end of a list.
@@ -145,7 +150,7 @@ impl Change {
     pub fn key(&self) -> &ObjectKey {
         match self {
             Change::Put(object) | Change::Deleted(object) => object.key(),
-            Change::Gone(key) => key,
+            Change::Gone { key, .. } => key,
         }
     }
 }

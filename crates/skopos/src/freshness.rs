@@ -305,6 +305,11 @@ impl Basis {
         }
     }
 
+    /// Whether the content at its revision is all that the server has at that revision.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.parts.iter().all(PartBasis::is_whole)
+    }
+
     /// Since when the informer has been trying.
     pub(crate) fn started(&self) -> Instant {
         self.started
@@ -312,7 +317,8 @@ impl Basis {
 }
 
 fn link(common: &Common, condition: Condition) -> Arc<LinkState> {
-    Arc::new(LinkState { condition, since: common.clock.now(), attempts: 0, reason: None, retry_at: None })
+    let since = common.clock.now();
+    Arc::new(LinkState { condition, since, attempts: 0, reason: None, retry_at: None, undecodable: 0 })
 }
 
 impl PartBasis {
@@ -342,7 +348,8 @@ impl PartBasis {
             Condition::Connecting
                 if self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL =>
             {
-                None
+                let count = self.link.undecodable;
+                (count > 0).then_some(StaleReason::Undecodable { key: None, count })
             }
             Condition::Degraded(Degradation::Undecodable { key, count }) => {
                 Some(StaleReason::Undecodable { key: key.clone(), count: *count })
@@ -354,10 +361,8 @@ impl PartBasis {
         reason.map(|reason| (since, reason)).or_else(audit)
     }
 
-    /// Whether the content at its revision is all that the server has at that revision.
-    pub(crate) fn is_whole(&self) -> bool {
-        let undecodable = matches!(self.link.condition, Condition::Degraded(Degradation::Undecodable { .. }));
-        self.synced && self.audit.is_none() && !undecodable
+    fn is_whole(&self) -> bool {
+        self.synced && self.audit.is_none() && self.link.undecodable == 0
     }
 
     /// Records that the content holds all that was committed before `at`.

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
-use crate::freshness::{Basis, Freshness};
+use crate::freshness::{Basis, Freshness, PartBasis};
 use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
 use crate::store::{Closed, Content, Index, Snapshot};
@@ -191,14 +191,20 @@ impl Shared {
             Some(probe.sent_at)
         });
         let sent_at = proven.await.ok()??;
-        let basis = self.freshness().basis();
-        let whole = basis.parts.iter().all(|part| part.is_whole() && part.is_confirmed());
+        let whole = || {
+            let basis = self.freshness().basis();
+            basis.is_whole() && basis.parts.iter().all(PartBasis::is_confirmed)
+        };
+        // What is missing is told before the content is published, and that nothing is after it: so both before and after.
+        if !whole() {
+            return None;
+        }
         // Loaded after the revision was reached: it holds all that was committed before the probe was sent. The link's own
         // proof comes a moment later, by way of its task.
         let basis = Basis::of_one_read(self.factory.common.clone(), sent_at);
         let after = Snapshot::of(self.store.current(), Arc::new(basis));
         let same_history = after.epoch() == before.epoch();
-        (whole && same_history && after.freshness().is_within(max_age)).then_some(after)
+        (whole() && same_history && after.freshness().is_within(max_age)).then_some(after)
     }
 
     /// What the server has now, by a list with the same selectors.

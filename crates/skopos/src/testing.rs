@@ -34,6 +34,11 @@ pub(crate) fn deleted(name: &str, uid: &str, rv: u64) -> Change {
     Change::Deleted(object("ns", name, uid, rv))
 }
 
+/// A deletion of which no last state is known.
+pub(crate) fn gone(key: &str, rv: u64) -> Change {
+    Change::Gone { key: key.parse().unwrap(), resource_version: rv.into() }
+}
+
 pub(crate) fn commit(rv: u64, epoch: u64, gap: bool) -> Commit {
     Commit { resource_version: rv.into(), epoch, gap, cause: ReplaceCause::Initial, nameless: 0 }
 }

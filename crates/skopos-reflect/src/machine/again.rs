@@ -70,7 +70,7 @@ impl Again {
 impl Machine {
     /// To be called when something may have been set aside, or nothing is any more.
     pub(super) fn plan_to_read_again(&mut self) {
-        match (self.broken.degradation().is_some(), self.again.due) {
+        match (self.broken.count() > 0, self.again.due) {
             (true, None) => {
                 if self.again.over.is_none_or(|over| self.now.since(over) >= CALM) {
                     self.again.attempts = 0;

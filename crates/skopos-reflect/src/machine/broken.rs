@@ -27,7 +27,7 @@ use super::*;
 /// What could not be decoded.
 #[derive(Debug, Default)]
 pub(super) struct Broken {
-    /// The frame that stopped the last stream.
+    /// The frame that stopped the last stream. Where it names its object, a change is known to be missing until it came.
     suspect: Option<Suspect>,
     /// Keys that are set aside.
     keys: BTreeSet<ObjectKey>,
@@ -66,9 +66,16 @@ const NAMELESS_TIMES: u32 = 3;
 const READ_ATTEMPTS: u32 = 3;
 
 impl Broken {
+    pub(super) fn count(&self) -> usize {
+        self.keys.len() + self.nameless
+    }
+
     pub(super) fn degradation(&self) -> Option<Degradation> {
-        let count = self.keys.len() + self.nameless;
-        (count > 0).then(|| Degradation::Undecodable { key: self.keys.first().cloned(), count })
+        let awaited = self.suspect.as_ref().filter(|suspect| suspect.is_named());
+        let awaited = awaited.and_then(|suspect| suspect.key.as_ref());
+        let count = self.count() + usize::from(awaited.is_some());
+        let key = || self.keys.first().or(awaited).cloned();
+        (count > 0).then(|| Degradation::Undecodable { key: key(), count })
     }
 
     /// A list has replaced everything.
@@ -96,6 +103,9 @@ impl Broken {
     pub(super) fn readable(&mut self, key: &ObjectKey) {
         if !self.keys.is_empty() {
             self.keys.remove(key);
+        }
+        if self.suspect.as_ref().is_some_and(|suspect| suspect.key.as_ref() == Some(key)) {
+            self.suspect = None;
         }
     }
 }
@@ -135,7 +145,8 @@ impl Machine {
             // Nothing more of it has to be known, and nothing may ever tell of it again.
             self.broken.readable(key);
             self.stats.changes += 1;
-            self.changes.push(Change::Gone(key.clone()));
+            let (key, resource_version) = (key.clone(), resource_version.clone());
+            self.changes.push(Change::Gone { key, resource_version });
         } else {
             sink.passed_over(key, resource_version);
         }
@@ -191,7 +202,8 @@ impl Machine {
         };
         self.cancel_look();
         if suspect.deletion {
-            self.repair(Change::Gone(key), &resource_version, sink);
+            let gone = Change::Gone { key, resource_version: resource_version.clone() };
+            self.repair(gone, &resource_version, sink);
         } else {
             self.start_get(suspect);
         }
@@ -247,6 +259,9 @@ impl Machine {
             position.applied(change.key(), resource_version, self.now);
         }
         self.broken.readable(change.key());
+        if self.link.condition.is_watching() {
+            self.set_standing();
+        }
         self.stats.changes += 1;
         self.changes.push(change);
         self.flush(before, sink);
@@ -261,19 +276,20 @@ impl Machine {
         }
         sink.passed_over(&key, resource_version);
         self.broken.keys.insert(key);
-        self.say_what_is_missing(sink);
+        self.say_what_is_missing(self.broken.count(), sink);
         self.flush(before, sink);
         self.start_watch(None, false);
     }
 
-    /// The condition of a link that goes on past a change. Whoever looks as soon as the RV has moved, and before the next
-    /// watch stands, must not take the content for whole: so this is told before the RV moves.
-    fn say_what_is_missing(&mut self, sink: &mut dyn Sink) {
+    /// That the content will lack so much. Whoever looks as soon as the RV has moved, and before the next watch stands, must
+    /// not take the content for whole: so this is told before the RV moves.
+    pub(super) fn say_what_is_missing(&mut self, count: usize, sink: &mut dyn Sink) {
         if self.link.condition.is_watching() {
             self.set_standing();
-            self.link_changed = false;
-            sink.state(&self.link);
         }
+        self.link.undecodable = count;
+        self.link_changed = false;
+        sink.state(&self.link);
     }
 }
 

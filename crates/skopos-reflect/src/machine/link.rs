@@ -22,6 +22,9 @@ pub struct LinkState {
     pub reason: Option<Reason>,
     /// When the next attempt is due, if the link waits.
     pub retry_at: Option<Time>,
+    /// Objects whose present state cannot be decoded, whatever else is the case: what the store has of them is older, or
+    /// nothing. Never told later than the RV that hides them.
+    pub undecodable: usize,
 }
 
 /// What is the case with a link.
@@ -132,7 +135,14 @@ impl fmt::Display for Condition {
 impl LinkState {
     /// The state of a link that has not begun.
     pub(crate) fn new(now: Time) -> Self {
-        LinkState { condition: Condition::Connecting, since: now, attempts: 0, reason: None, retry_at: None }
+        LinkState {
+            condition: Condition::Connecting,
+            since: now,
+            attempts: 0,
+            reason: None,
+            retry_at: None,
+            undecodable: 0,
+        }
     }
 }
 

@@ -359,6 +359,10 @@ impl Machine {
         }
         self.witness = None;
         self.stats.lists += 1;
+        let missing = gathered.unreadable.len() + gathered.nameless;
+        if missing > self.link.undecodable {
+            self.say_what_is_missing(missing, sink);
+        }
         sink.commit_replace(Commit {
             resource_version: resource_version.clone(),
             epoch: self.epoch,
@@ -368,6 +372,8 @@ impl Machine {
         });
         self.position = Some(Position::new(resource_version, self.now));
         self.broken.listed(gathered.unreadable, gathered.nameless);
+        self.link.undecodable = self.broken.count();
+        self.link_changed = true;
         self.doubt.listed(plan.cause);
         self.proven(gathered.asked_at, sink);
         self.on_moved(sink);

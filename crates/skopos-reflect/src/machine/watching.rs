@@ -119,6 +119,7 @@ impl Machine {
         let stalled = self.doubt.is_held_back().then_some(Degradation::Stalled);
         let degradation = self.broken.degradation().or(stalled);
         self.set_condition(degradation.map_or(Condition::Watching, Condition::Degraded));
+        self.link.undecodable = self.broken.count();
         self.plan_to_read_again();
     }
 
@@ -156,11 +157,13 @@ impl Machine {
             }
             Ok(WatchEvent::Bookmark { resource_version, .. }) => {
                 self.stats.bookmarks += 1;
-                if let Some(position) = &mut self.position {
-                    position.advance(&resource_version, self.now);
+                let moved =
+                    self.position.as_mut().is_some_and(|place| place.advance(&resource_version, self.now));
+                // What is held back somewhere is not shown by a server that only says again where it stands.
+                if moved || !self.doubt.is_held_back() {
+                    self.doubt.heard();
+                    self.progressed();
                 }
-                self.doubt.heard();
-                self.progressed();
             }
             Ok(WatchEvent::Error(status)) => {
                 return ControlFlow::Break(Last::Error(Verdict::of_event(&status)));

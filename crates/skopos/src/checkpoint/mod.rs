@@ -258,14 +258,14 @@ impl Checkpoint {
     }
 
     fn of(shared: &Shared) -> Result<Self, NoCheckpoint> {
-        // In this order: the content only gets newer.
+        // In this order: the content only gets newer. What it lacks is told before it, and that it lacks nothing after it.
         let basis = shared.freshness().basis();
         let content = shared.store.current();
         let now = shared.factory.options.wall_clock.now();
         if !content.synced {
             return Err(NoCheckpoint::NotSynced);
         }
-        if !basis.parts.iter().all(crate::freshness::PartBasis::is_whole) {
+        if !basis.is_whole() || !shared.freshness().basis().is_whole() {
             return Err(NoCheckpoint::NotWhole);
         }
         let parts = shared.links.iter().zip(basis.ages()).enumerate().map(|(part, (link, age))| Part {

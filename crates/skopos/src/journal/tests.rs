@@ -9,7 +9,7 @@ use skopos_wire::{RawObject, ResourceVersion};
 use super::*;
 use crate::object::Object;
 use crate::store::{Snapshot, Store, StoreCore, StoreWriter};
-use crate::testing::{apply, cases, commit, deleted, list, object, put, snapshot, store};
+use crate::testing::{apply, cases, commit, deleted, gone, list, object, put, snapshot, store};
 
 fn journaled(options: JournalOptions) -> (Arc<StoreCore>, StoreWriter, Journal) {
     let (core, writer) = store();
@@ -45,7 +45,7 @@ fn changes_come_with_what_was_before() {
     assert_eq!(*snapshot.resource_version(), rv(5));
     apply(&mut writer, [put("a", "u1", 6), put("c", "u3", 7), deleted("b", "u2", 8)], 8);
     apply(&mut writer, [put("a", "u4", 11)], 11);
-    apply(&mut writer, [Told::Gone("ns/c".parse().unwrap())], 12);
+    apply(&mut writer, [gone("ns/c", 12), put("a", "u4", 13)], 13);
     let batch = cursor.read(2).unwrap();
     assert_eq!(texts(&batch), ["Modified a at 6: 1 6 -", "Added c at 7: - 7 -"]);
     assert_eq!(batch.reached, None);
@@ -57,10 +57,12 @@ fn changes_come_with_what_was_before() {
             // Another object has taken the name, and nobody had told that the first one was deleted.
             "Deleted a at 10: 6 - -",
             "Added a at 11: - 11 -",
+            // Where it belongs, and not at the end of its batch.
             "Deleted c at 12: 7 - -",
+            "Modified a at 13: 11 13 -",
         ]
     );
-    assert_eq!(batch.reached, Some(rv(12)));
+    assert_eq!(batch.reached, Some(rv(13)));
     writer.advance(&rv(20));
     let batch = cursor.read(100).unwrap();
     assert_eq!((batch.changes.len(), batch.reached), (0, Some(rv(20))));

@@ -108,8 +108,8 @@ impl Sink for StoreWriter {
         let part = self.part;
         self.core.update(part, &mut self.events, |content, account| {
             let reached = content.rv_of(part).clone();
-            let (to, seen, behind) = (resource_version, reached.clone(), &mut self.behind);
-            let mut batch = Batch { content, account, to, reached, seen, behind };
+            let (seen, behind) = (reached.clone(), &mut self.behind);
+            let mut batch = Batch { content, account, reached, seen, behind };
             for change in changes.drain(..) {
                 if batch.content.is_of(part, change.key()) {
                     batch.apply(change);
@@ -151,8 +151,6 @@ fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
 struct Batch<'a> {
     content: &'a mut Content,
     account: Account<'a>,
-    /// The RV to which it leads.
-    to: &'a ResourceVersion,
     /// The RV that the content had reached before.
     reached: ResourceVersion,
     /// The highest RV of this batch so far.
@@ -165,7 +163,7 @@ impl Batch<'_> {
         match change {
             Change::Put(object) => self.put(object),
             Change::Deleted(object) => self.delete(object),
-            Change::Gone(key) => self.forget(&key),
+            Change::Gone { key, resource_version } => self.forget(&key, resource_version),
         }
     }
 
@@ -240,18 +238,19 @@ impl Batch<'_> {
         });
     }
 
-    fn forget(&mut self, key: &ObjectKey) {
+    fn forget(&mut self, key: &ObjectKey, at: ResourceVersion) {
         let Account { stats, events, journal } = &mut self.account;
         let Some(old) = self.content.take(key) else {
             stats.unknown_deletions += 1;
             return;
         };
+        let late = is_late(&at, &self.reached, &mut self.seen, stats);
+        let flags = flags_for(late, key, self.behind);
         stats.applied += 1;
         stats.deleted += 1;
         if let Some(journal) = journal {
-            journal.changed(Record::deleted(old.clone(), None, self.to.clone()));
+            journal.changed(Record::deleted(old.clone(), None, at));
         }
-        let flags = flags_for(false, key, self.behind);
         events.push(Event::deleted(old, flags));
     }
 }

@@ -31,6 +31,7 @@ impl Bench {
             attempts: 0,
             reason: None,
             retry_at: None,
+            undecodable: 0,
         };
         let freshness = FreshnessCell::new(Basis::new(common, 1));
         freshness.update(0, |part| {

@@ -66,7 +66,7 @@ pub(super) fn delivery(content: &Content, change: &Change, rv: u64) -> Delivery 
     let (uid, deletion) = match change {
         Change::Put(object) => (object.uid().parse().ok(), false),
         Change::Deleted(object) => (object.uid().parse().ok(), true),
-        Change::Gone(_) => (None, true),
+        Change::Gone { .. } => (None, true),
     };
     Delivery { name: name.to_owned(), uid, rv, deletion, replaced: content.get(name).copied() }
 }

@@ -24,6 +24,8 @@ pub(super) struct Recorder {
     pub(super) deliveries: Vec<Delivery>,
     /// What could not be decoded, and was not good since.
     pub(super) set_aside: BTreeSet<String>,
+    /// How much of that was told.
+    undecodable: usize,
     /// Whether it is given changes without content, which can be healed of nothing.
     pub(super) changes_only: bool,
     staged: Option<(Content, BTreeSet<String>)>,
@@ -51,10 +53,11 @@ impl Recorder {
         self.says_what_it_lacks();
     }
 
-    /// Content that lacks something is never visible beside a condition that says that all is well.
+    /// Content that lacks something is never visible before that was told, or beside a condition that says that all is well.
     fn says_what_it_lacks(&self) {
-        let well = self.conditions.last() == Some(&Condition::Watching) && !self.changes_only;
-        assert!(!well || self.set_aside.is_empty(), "{:?} is missing, and nothing says so", self.set_aside);
+        let well = self.conditions.last() == Some(&Condition::Watching) || self.undecodable == 0;
+        let whole = self.set_aside.is_empty() || self.changes_only;
+        assert!(!well || whole, "{:?} is missing, and nothing says so", self.set_aside);
     }
 }
 
@@ -123,7 +126,9 @@ impl Sink for Recorder {
                     let (name, value) = entry(object);
                     (name, None, value.1, true)
                 }
-                Change::Gone(key) => (key.name().to_owned(), None, resource_version.as_u64().unwrap(), true),
+                Change::Gone { key, resource_version } => {
+                    (key.name().to_owned(), None, resource_version.as_u64().unwrap(), true)
+                }
             };
             assert!(rv >= last, "in the order of the log");
             last = rv;
@@ -157,6 +162,7 @@ impl Sink for Recorder {
     fn state(&mut self, state: &LinkState) {
         assert!(!self.stopped, "nothing comes after the end");
         self.stopped = state.condition == Condition::Stopped;
+        self.undecodable = state.undecodable;
         assert!(!self.stopped || self.staged.is_none(), "nothing stays half done");
         if self.conditions.last() != Some(&state.condition) {
             self.conditions.push(state.condition.clone());

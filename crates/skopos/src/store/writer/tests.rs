@@ -9,7 +9,7 @@ use crate::freshness::{Freshness, FreshnessCell};
 use crate::handler::{Queue, Taken, Walk};
 use crate::object::Object;
 use crate::store::{Digest, Indexer, Snapshot, Store};
-use crate::testing::{Unobserved, apply, cases, commit, deleted, list, object, put, snapshot, store};
+use crate::testing::{Unobserved, apply, cases, commit, deleted, gone, list, object, put, snapshot, store};
 
 fn names(snapshot: &Snapshot) -> Vec<String> {
     snapshot.iter().map(|o| format!("{}@{}", o.name(), o.resource_version())).collect()
@@ -93,7 +93,7 @@ fn a_deletion_carries_the_final_state_and_its_rv() {
     core.subscribe(&queue).unwrap();
     drain(&queue);
     apply(&mut writer, [deleted("a", "u1", 4), deleted("b", "u9", 5)], 5);
-    apply(&mut writer, [Change::Gone("ns/c".parse().unwrap())], 6);
+    apply(&mut writer, [gone("ns/c", 6)], 6);
     assert_eq!(
         drain(&queue),
         [
@@ -134,7 +134,7 @@ fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
     for (name, rv) in [("a", 6), ("b", 7)] {
         writer.passed_over(&format!("ns/{name}").parse().unwrap(), &rv.into());
     }
-    apply(&mut writer, [put("c", "c", 8), put("a", "a", 9), Change::Gone("ns/b".parse().unwrap())], 10);
+    apply(&mut writer, [put("c", "c", 8), put("a", "a", 9), gone("ns/b", 10)], 10);
     apply(&mut writer, [put("a", "a", 11)], 11);
     assert_eq!(
         drain(&queue),
@@ -273,7 +273,7 @@ fn indexes_follow_and_leave_no_empty_values() {
     };
     assert_eq!(found(&held, "label:app", "x"), ["n1/xa", "n2/xb"]);
     assert_eq!(found(&held, "letters", "a"), ["n1/xa", "n1/ya"]);
-    apply(&mut writer, [Change::Gone("n1/ya".parse().unwrap())], 6);
+    apply(&mut writer, [gone("n1/ya", 6)], 6);
     let values = |snapshot: &Snapshot| {
         snapshot.index_values("letters").unwrap().map(|(v, n)| format!("{v}{n}")).collect::<Vec<_>>()
     };
