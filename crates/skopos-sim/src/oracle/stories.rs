@@ -101,15 +101,15 @@ struct Listener {
 /// One view of it.
 struct Part {
     sum: Content,
-    /// The RV of the last unmarked call.
-    floor: u64,
+    /// The RV of the last unmarked call, and when it came.
+    floor: (u64, At),
     /// The sum is wrong, and this was told.
     astray: bool,
 }
 
 impl Listener {
     fn new(handler: HandlerId, informer: InformerId, views: usize) -> Self {
-        let part = || Part { sum: Content::EMPTY, floor: 0, astray: false };
+        let part = || Part { sum: Content::EMPTY, floor: (0, At::ZERO), astray: false };
         Self {
             handler,
             informer,
@@ -240,10 +240,13 @@ impl Listener {
         if call.flags.gap || call.flags.coalesced {
             // A new list: what comes after is newer than it, and its own RVs are in no order.
             if went_back {
-                part.floor = 0;
+                part.floor = (0, call.at);
             }
         } else if !call.flags.initial && !call.flags.last_state_unknown {
-            let floor = std::mem::replace(&mut part.floor, rv);
+            let (floor, since) = std::mem::replace(&mut part.floor, (rv, call.at));
+            // History that went back and left everything as it was here is told by no call.
+            let mut rollbacks = case.truth.rollbacks(case.cluster_of(self.informer));
+            let floor = if rollbacks.any(|went| since <= went && went <= call.at) { 0 } else { floor };
             verdict.demand(Invariant::I1, rv >= floor, call.at, self.of(case, key), || {
                 format!("{}: RV {rv} ({}) after RV {floor} of another object", self.name(case), case.key(key))
             });

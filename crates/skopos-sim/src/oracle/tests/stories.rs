@@ -71,6 +71,23 @@ fn i1_an_rv_goes_back() {
 }
 
 #[test]
+fn i1_rvs_begin_anew_after_a_rollback_that_left_everything_as_it_was() {
+    let (mut tale, _) = begun();
+    let b = tale.put("x/b");
+    tale.hear(Kind::Added, b, None);
+    let c = tale.put("x/c");
+    tale.hear(Kind::Added, c, None);
+    let (rv, gone) = (tale.rv(), tale.delete("x/c"));
+    tale.hear(Kind::Deleted, gone, None);
+    tale.go(secs(1));
+    tale.roll_back(rv - 1, &["x/c"]);
+    tale.go(secs(1));
+    let newer = tale.put("x/b");
+    tale.hear(Kind::Updated, newer, Some(b));
+    kept(&tale, Invariant::I1);
+}
+
+#[test]
 fn i1_the_rvs_of_two_objects_are_in_the_wrong_order() {
     let (mut tale, _) = begun();
     let b = tale.put("x/b");
