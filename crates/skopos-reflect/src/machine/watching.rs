@@ -47,6 +47,10 @@ impl Machine {
         if until > self.now {
             return self.put_off(until, Next::Watch { avoid, distrust });
         }
+        // No watch stands until it is answered, and whoever reads decides how long that is the renewal of one.
+        if self.link.condition == Condition::Watching {
+            self.set_condition(Condition::Connecting);
+        }
         let id = self.new_id();
         let timeout = self.watch_timeout();
         self.stats.watch_requests += 1;

@@ -28,6 +28,18 @@ fn after_a_suspend_the_watch_is_opened_again_at_the_same_place_elsewhere() {
 }
 
 #[test]
+fn no_watch_stands_before_the_next_one_is_answered() {
+    let (mut desk, old) = Desk::watching(1);
+    desk.now = desk.now + secs(300);
+    desk.give(Input::Closed { id: old });
+    let next = desk.watches().id;
+    let state = desk.machine.state();
+    assert_eq!((&state.condition, state.attempts, state.since), (&Condition::Connecting, 0, desk.now));
+    desk.give(Input::Opened { id: next });
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
 fn a_failure_is_said_and_forgotten_when_the_link_works_again() {
     for seed in 0..20 {
         let (mut desk, watch) = Desk::watching(seed);

@@ -353,8 +353,7 @@ fn poison(world: &mut World, rotten: bool, deletion: bool) -> String {
 fn undecodable_event_of_a_readable_object_is_repaired_by_a_read() {
     let mut world = World::synced(19, paged());
     poison(&mut world, false, false);
-    world.until(secs(30), World::is_equal);
-    assert_eq!(world.machine.state().condition, Condition::Watching);
+    world.until(secs(30), |world| world.is_equal() && world.machine.state().condition == Condition::Watching);
     assert_eq!(world.machine.stats().get_requests, 1);
     assert_eq!(relists(&world), 0);
 }
