@@ -2,7 +2,7 @@
 use std::time::Duration;
 
 use kube::Config;
-use skopos::transport::Death;
+use skopos::transport::{Death, Fault};
 use skopos::{Transport, TransportError, TransportOptions};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -101,6 +101,9 @@ fn judge(error: &kube::Error) -> Verdict {
             let root = error.death().root();
             match root {
                 Death::Tls(_) | Death::Auth(_) | Death::Redirected { .. } | Death::Request(_) => {
+                    Verdict::Hopeless(root.to_string())
+                }
+                Death::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
                     Verdict::Hopeless(root.to_string())
                 }
                 Death::Protocol(_) => Verdict::Hopeless(format!("this is no Kubernetes API server ({root})")),

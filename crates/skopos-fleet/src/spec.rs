@@ -128,9 +128,9 @@ impl ClusterSpec {
 
 /// Stands for everything in it that a connection depends on.
 fn fingerprint(config: &kube::Config) -> [u8; 32] {
-    // Serializes the secrets, so it is wiped.
+    // Both hold secrets, so they are wiped.
     let user = Zeroizing::new(serde_json::to_vec(&config.auth_info).unwrap_or_default());
-    let others = format!(
+    let others = Zeroizing::new(format!(
         "{:?}",
         (
             &config.cluster_url,
@@ -139,12 +139,13 @@ fn fingerprint(config: &kube::Config) -> [u8; 32] {
             config.accept_invalid_certs,
             &config.tls_server_name,
             &config.headers,
+            &config.proxy_url,
         )
-    );
+    ));
     Sha256::new()
         .chain_update((user.len() as u64).to_be_bytes())
         .chain_update(&*user)
-        .chain_update(others)
+        .chain_update(others.as_bytes())
         .finalize()
         .into()
 }

@@ -20,6 +20,7 @@ use kube::config::AuthInfo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::{ExposeSecret as _, SecretString};
+use skopos::transport::proxy_from_environment;
 use zeroize::Zeroizing;
 
 pub use self::error::KubeconfigError;
@@ -75,6 +76,7 @@ impl Kubeconfig {
         let mut config = kube::Config::new(server::address(cluster, &self.policy)?);
         self.trust(cluster, &mut config)?;
         config.tls_server_name = cluster.tls_server_name.clone().filter(|name| !name.is_empty());
+        config.proxy_url = self.proxy(cluster, &config.cluster_url)?;
         config.disable_compression = cluster.disable_compression.unwrap_or_default();
         if let Some(user) = user {
             config.auth_info = self.credentials(user)?;
@@ -103,6 +105,20 @@ impl Kubeconfig {
             (None, None) => return Err(KubeconfigError::NoCertificateAuthority),
         }
         Ok(())
+    }
+
+    /// Through whom it is reached.
+    fn proxy(
+        &self,
+        cluster: &ClusterEntry,
+        server: &http::Uri,
+    ) -> Result<Option<http::Uri>, KubeconfigError> {
+        match some(&cluster.proxy_url) {
+            Some(url) => url.trim().parse().map(Some).map_err(|_| invalid("proxy-url", "is not a URL")),
+            None if !self.policy.admits_proxies() => Ok(None),
+            None => proxy_from_environment(server)
+                .map_err(|_| invalid("HTTPS_PROXY or HTTP_PROXY of the environment", "is not a URL")),
+        }
     }
 
     /// Who we are there.

@@ -23,6 +23,9 @@ pub struct KubeconfigPolicy {
     pub allow_insecure_skip_tls_verify: bool,
     /// `http://` servers: the same.
     pub allow_http: bool,
+    /// `proxy-url`: connections are made by whoever it names. With it the environment's `HTTPS_PROXY` and `NO_PROXY` count
+    /// where there is no `proxy-url`. Only together with [`AddressPolicy::anywhere`]: nobody here sees where a proxy connects to.
+    pub allow_proxy: bool,
     /// No `certificate-authority-data`: any public CA vouches for the server.
     pub allow_system_roots: bool,
     /// Where its server may be.
@@ -44,6 +47,7 @@ impl KubeconfigPolicy {
             allow_token_file: false,
             allow_insecure_skip_tls_verify: false,
             allow_http: false,
+            allow_proxy: false,
             allow_system_roots: false,
             addresses: AddressPolicy::outside(),
             max_bytes: 1 << 20,
@@ -61,6 +65,7 @@ impl KubeconfigPolicy {
             allow_token_file: true,
             allow_insecure_skip_tls_verify: true,
             allow_http: true,
+            allow_proxy: true,
             allow_system_roots: true,
             addresses: AddressPolicy::anywhere(),
             max_bytes: 16 << 20,
@@ -76,10 +81,17 @@ impl KubeconfigPolicy {
             let why = "whoever is on the way could read and answer everything";
             return refused("insecure-skip-tls-verify", why, Some("allow_insecure_skip_tls_verify"));
         }
-        if some(&cluster.proxy_url).is_some() {
-            return refused("proxy-url", "connections are made directly, never through a proxy", None);
+        if some(&cluster.proxy_url).is_some() && !self.allow_proxy {
+            return refused("proxy-url", "it would connect to wherever it likes", Some("allow_proxy"));
+        }
+        if some(&cluster.proxy_url).is_some() && !self.admits_proxies() {
+            return refused("proxy-url", "nobody could judge the addresses that it connects to", None);
         }
         Ok(())
+    }
+
+    pub(super) fn admits_proxies(&self) -> bool {
+        self.allow_proxy && self.addresses == AddressPolicy::anywhere()
     }
 
     pub(super) fn check_user(&self, user: &UserEntry) -> Result<(), KubeconfigError> {

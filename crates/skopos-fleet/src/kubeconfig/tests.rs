@@ -62,7 +62,10 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
         ("insecure-skip-tls-verify: true", "insecure-skip-tls-verify", |p| {
             p.allow_insecure_skip_tls_verify = true
         }),
-        ("proxy-url: http://10.0.0.9:3128", "proxy-url", |_| ()),
+        ("proxy-url: http://10.0.0.9:3128", "proxy-url", |p| {
+            p.allow_proxy = true;
+            p.addresses = AddressPolicy::anywhere();
+        }),
     ];
     let user: [(&str, &str, Switch); 5] = [
         ("exec: {command: sh, apiVersion: v1}", "exec", |p| p.allow_exec = true),
@@ -88,7 +91,7 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
             panic!("{line}: {error}")
         };
         assert_eq!(named, field);
-        assert_eq!(advice.is_none(), *field == "proxy-url");
+        assert!(advice.is_some(), "{line}");
         // Every other switch, and it is refused all the same.
         let mut others = KubeconfigPolicy::hostile();
         all.iter().filter(|(.., other, _)| other != field).for_each(|(.., other)| other(&mut others));
@@ -99,9 +102,31 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
         // Its own switch alone.
         let mut own = KubeconfigPolicy::hostile();
         switch(&mut own);
-        assert_eq!(try_with(&own).is_ok(), *field != "proxy-url", "{line}");
-        assert_eq!(try_with(&KubeconfigPolicy::trusted()).is_ok(), *field != "proxy-url", "{line}");
+        assert!(try_with(&own).is_ok(), "{line}");
+        assert!(try_with(&KubeconfigPolicy::trusted()).is_ok(), "{line}");
     }
+}
+
+#[test]
+fn a_proxy_is_there_for_those_alone_who_may_connect_anywhere() {
+    let line = "proxy-url: 'socks5://me:c4n4ry@10.0.0.9:1080'";
+    let spec = with_cluster(line, &KubeconfigPolicy::trusted()).unwrap();
+    assert_eq!(spec.config().proxy_url.unwrap(), "socks5://me:c4n4ry@10.0.0.9:1080");
+    let other = with_cluster("proxy-url: 'socks5://me:other@10.0.0.9:1080'", &KubeconfigPolicy::trusted());
+    assert!(!spec.connects_as(&other.unwrap()), "connections through it are others");
+    // With addresses to be judged, the switch alone is not enough.
+    for addresses in [AddressPolicy::outside(), AddressPolicy::anywhere().deny("10.0.0.0/8".parse().unwrap())]
+    {
+        let policy = KubeconfigPolicy { allow_proxy: true, addresses, ..KubeconfigPolicy::hostile() };
+        let error = with_cluster(line, &policy).unwrap_err();
+        let KubeconfigError::Refused { field: "proxy-url", switch: None, .. } = &error else {
+            panic!("{error}")
+        };
+        assert!(!format!("{error:?} {error}").contains("c4n4ry"));
+        assert_eq!(with_cluster("proxy-url: ''", &policy).unwrap().config().proxy_url, None);
+    }
+    let error = with_cluster("proxy-url: 'c4n4ry no url'", &KubeconfigPolicy::trusted()).unwrap_err();
+    assert_eq!(error, KubeconfigError::Invalid { field: "proxy-url", reason: "is not a URL" });
 }
 
 #[test]

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use skopos::transport::Death;
+use skopos::transport::{Death, Fault};
 use skopos::{Status, TransportError};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -305,6 +305,9 @@ fn judge(error: &(dyn std::error::Error + 'static)) -> Failure {
         | Death::Request(_)
         | Death::AddressDenied { .. }
         | Death::Closed => Failure::Final(Error::Connection { reason: root.to_string() }),
+        Death::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
+            Failure::Final(Error::Connection { reason: root.to_string() })
+        }
         _ => Failure::Passing(root.to_string()),
     }
 }
