@@ -1,6 +1,7 @@
 //! The command as people and scripts run it.
 mod demo;
 mod killed;
+mod proxy;
 mod support;
 mod surface;
 mod vc;
