@@ -20,6 +20,7 @@
 
 mod cast;
 mod facts;
+mod looks;
 mod recorder;
 mod selection;
 
@@ -29,10 +30,8 @@ pub use self::cast::{
     Cast, Client, ClientId, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Names, Queue,
     QueueId, ResourceId, ShapeId, TargetId, UidId,
 };
-pub use self::facts::{
-    At, CallId, CallKind, Change, Content, Fact, FaultId, Flags, Freshness, Kind, Look, Outcome, Reason,
-    Seen, Standing, Verb, View, Walk,
-};
+pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Kind, Outcome, Verb};
+pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};
 pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};
 

@@ -14,9 +14,8 @@ use super::cast::{
     Cast, Client, ClientId, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Queue, QueueId,
     ResourceId, ShapeId, TargetId, UidId,
 };
-use super::facts::{
-    At, CallId, CallKind, Content, Fact, FaultId, Flags, Kind, Look, Seen, Standing, View, Walk,
-};
+use super::facts::{At, CallId, CallKind, Fact, FaultId, Flags, Kind};
+use super::looks::{Content, Look, Seen, Standing, View, Walk};
 use super::selection::{Selection, Shape, Target};
 use super::{Entry, History, STAMP_LABEL};
 
