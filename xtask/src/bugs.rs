@@ -46,7 +46,7 @@ impl Bugs {
             return Ok(());
         }
         if !self.skip_green
-            && let Outcome::Red(what) = copy.gate(self.seeds)?
+            && let Outcome::Red(what) = copy.gate(self.seeds, None)?
         {
             bail!("the tree is red before anything was planted: {what}");
         }
@@ -54,7 +54,7 @@ impl Bugs {
         println!("| bug | breaks | expected | caught by |\n|---|---|---|---|");
         for bug in &bugs {
             copy.patch(bug, &[])?;
-            let outcome = copy.gate(self.seeds);
+            let outcome = copy.gate(self.seeds, bug.fault);
             copy.patch(bug, &["--reverse"])?;
             let outcome = match outcome? {
                 Outcome::Red(what) => what,
@@ -98,17 +98,21 @@ struct Bug {
     file: PathBuf,
     breaks: String,
     noticed_by: String,
+    /// The only fault of the catalogue that shows it: all seeds are of this one.
+    fault: Option<u8>,
 }
 
 impl Bug {
     fn read(name: String, file: PathBuf) -> Result<Self> {
         let text = fs::read_to_string(&file)?;
+        let line = |field: &str| text.lines().find_map(|line| line.strip_prefix(field)).map(str::trim);
         let header = |field: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(field));
-            line.map(|line| line.trim().to_owned()).with_context(|| format!("{name} has no line `{field}`"))
+            line(field).map(str::to_owned).with_context(|| format!("{name} has no line `{field}`"))
         };
         let (breaks, noticed_by) = (header("Breaks:")?, header("Noticed by:")?);
-        Ok(Self { file, breaks, noticed_by, name })
+        let fault = line("Shown by fault:").map(str::parse).transpose();
+        let fault = fault.with_context(|| format!("{name}: a fault is a number"))?;
+        Ok(Self { file, breaks, noticed_by, fault, name })
     }
 }
 
@@ -157,7 +161,7 @@ impl Copy {
     }
 
     /// Runs the gate until something breaks.
-    fn gate(&self, seeds: u64) -> Result<Outcome> {
+    fn gate(&self, seeds: u64, fault: Option<u8>) -> Result<Outcome> {
         let mut build = cargo();
         build.args(["build", "--quiet", "--profile", "sim", "--package", "skopos-sim"]);
         build
@@ -169,7 +173,12 @@ impl Copy {
             .env("RUSTFLAGS", format!("{SEEDED} -A warnings"));
         ensure!(build.status()?.success(), "it does not build");
         let mut gate = Command::new(self.target.join("sim/skopos-sim"));
-        gate.args(["gate", "pr", "--until-red", "--twice", "0", "--runs", &seeds.to_string(), "--to"]);
+        let seeds = seeds.to_string();
+        gate.args(["gate", "pr", "--until-red", "--twice", "0", "--runs", &seeds]);
+        if let Some(fault) = fault {
+            gate.args(["--fault", &fault.to_string(), "--per-fault", &seeds, "--mixed", "0"]);
+        }
+        gate.arg("--to");
         let output = gate.arg(self.target.join("report")).stderr(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         let red = text.lines().find_map(|line| line.strip_prefix("red: ")).map(str::to_owned);

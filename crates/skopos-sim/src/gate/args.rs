@@ -19,6 +19,9 @@ pub struct GateArgs {
     /// Seeds of each fault by itself.
     #[arg(long)]
     per_fault: Option<u64>,
+    /// Of the faults by themselves, only this one of the catalogue.
+    #[arg(long)]
+    fault: Option<u8>,
     /// Seeds of mixed hours.
     #[arg(long)]
     mixed: Option<u64>,
@@ -68,6 +71,7 @@ impl GateArgs {
         };
         Volume {
             per_fault: self.per_fault.unwrap_or(volume.per_fault),
+            fault: self.fault,
             mixed: self.mixed.unwrap_or(volume.mixed),
             first: self.first.unwrap_or(volume.first),
             twice: self.twice.unwrap_or(volume.twice),

@@ -31,6 +31,8 @@ pub struct Volume {
     pub name: String,
     /// Seeds of each fault on its own.
     pub per_fault: u64,
+    /// Of these, only one fault.
+    pub fault: Option<u8>,
     /// Seeds of mixed hours.
     pub mixed: u64,
     /// The first seed of both.
@@ -53,6 +55,7 @@ impl Volume {
         Self {
             name: "pr".to_owned(),
             per_fault: 20,
+            fault: None,
             mixed: 1000,
             first: 0,
             twice: 50,
@@ -87,7 +90,8 @@ impl Volume {
 
     /// All runs, mixed with each other, so that the first minutes show some of everything.
     fn runs(&self) -> VecDeque<Run> {
-        let simulated = CATALOGUE.iter().filter(|entry| entry.is_simulated());
+        let wanted = |number| self.fault.is_none_or(|fault| fault == number);
+        let simulated = CATALOGUE.iter().filter(|entry| entry.is_simulated() && wanted(entry.number));
         let singles = simulated.flat_map(|entry| {
             (self.first..self.first + self.per_fault).map(|seed| Run::Single { fault: entry.number, seed })
         });

@@ -136,7 +136,7 @@ impl Plan {
         let clusters = vec![cluster];
         let quiet = match number {
             // Until an audit has mended it...
-            47 => secs(700),
+            47 => secs(800),
             // ... or what was damaged has been read again.
             13..=17 => QUIET,
             _ => secs(240),
