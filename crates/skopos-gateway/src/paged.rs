@@ -158,6 +158,7 @@ mod tests {
         assert_eq!(paged.tidy().len(), 3);
         assert_eq!((paged.len(), Arc::strong_count(&state)), (0, 1));
     }
+
     #[tokio::test(start_paused = true)]
     async fn a_state_costs_what_was_replaced_since() {
         let allowance = Allowance::new(100_000);

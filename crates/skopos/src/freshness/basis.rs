@@ -138,6 +138,16 @@ impl Basis {
         self.parts.iter().all(PartBasis::is_whole)
     }
 
+    /// This, with what is wrong by now. Its proofs stay: newer ones may be of newer content.
+    pub(crate) fn troubled_as(&self, newer: &Self) -> Self {
+        let mut basis = self.clone();
+        for (part, newer) in basis.parts.iter_mut().zip(&newer.parts) {
+            part.link = newer.link.clone();
+            part.audit = newer.audit;
+        }
+        basis
+    }
+
     /// Since when the informer has been trying.
     pub(crate) fn started(&self) -> Instant {
         self.started
@@ -171,14 +181,11 @@ impl PartBasis {
     /// What is wrong, and since when; the age bound aside.
     fn trouble(&self, common: &Common, now: Instant) -> Option<(Instant, StaleReason)> {
         let since = common.clock.instant(self.link.since);
+        let renewed = self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL;
+        let lacks = |count| (count > 0).then_some(StaleReason::Undecodable { key: None, count });
         let reason = match &self.link.condition {
-            Condition::Watching => None,
-            Condition::Connecting
-                if self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL =>
-            {
-                let count = self.link.undecodable;
-                (count > 0).then_some(StaleReason::Undecodable { key: None, count })
-            }
+            Condition::Watching => lacks(self.link.undecodable),
+            Condition::Connecting if renewed => lacks(self.link.undecodable),
             Condition::Degraded(Degradation::Undecodable { key, count }) => {
                 Some(StaleReason::Undecodable { key: key.clone(), count: *count })
             }

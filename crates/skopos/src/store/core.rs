@@ -129,9 +129,14 @@ impl StoreCore {
 
     /// The current content and what is known of its age.
     pub(crate) fn snapshot<K>(&self) -> Snapshot<K> {
-        // In this order: the content only gets newer.
+        // In this order: the content only gets newer, and what it lacks is told before it.
         let basis = self.freshness.basis();
-        Snapshot::of(self.current(), basis)
+        let content = self.current();
+        let newer = self.freshness.basis();
+        match basis.is_whole() && !newer.is_whole() {
+            true => Snapshot::of(content, Arc::new(basis.troubled_as(&newer))),
+            false => Snapshot::of(content, basis),
+        }
     }
 
     /// What is known of the age of the content.

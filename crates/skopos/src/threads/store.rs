@@ -112,6 +112,34 @@ fn readers_see_whole_contents_that_never_go_back_or_claim_to_be_younger_than_the
 }
 
 #[test]
+fn content_that_lacks_something_is_never_called_live() {
+    let lacking = Happened::default();
+    let noted = lacking.clone();
+    explore(move || {
+        let bench = Bench::new();
+        let (core, begun) = (bench.core.clone(), Instant::now());
+        let mut writer = StoreWriter::new(core.clone(), 0, Unobserved);
+        list(&mut writer, [object("ns", "a", "u-a", 1)], commit(1, 0, false));
+        core.freshness().prove(0, begun);
+        let (reader, noted) = (core.clone(), noted.clone());
+        let reader = thread::spawn(move || {
+            for _ in 0..2 {
+                let snapshot = snapshot(&reader);
+                let lacks = *snapshot.resource_version() >= 2.into();
+                assert!(!(lacks && snapshot.freshness().is_live()), "what was at 2 could not be decoded");
+                noted.note(usize::from(lacks));
+            }
+        });
+        core.freshness().update(0, |part| {
+            part.link = Arc::new(LinkState { undecodable: 1, ..LinkState::clone(&part.link) });
+        });
+        writer.advance(&2.into());
+        reader.join().unwrap();
+    });
+    lacking.check("a read of content that lacks something");
+}
+
+#[test]
 fn an_index_that_is_added_while_the_writer_works_misses_nothing() {
     let between = Happened::default();
     let noted = between.clone();
