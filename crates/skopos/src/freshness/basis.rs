@@ -181,7 +181,10 @@ impl PartBasis {
     /// What is wrong, and since when; the age bound aside.
     fn trouble(&self, common: &Common, now: Instant) -> Option<(Instant, StaleReason)> {
         let since = common.clock.instant(self.link.since);
-        let renewed = self.link.attempts == 0 && now.saturating_duration_since(since) < RENEWAL;
+        // Some proxies hold an answer back until there is an event: a read has shown since that nothing is missing.
+        let proven = self.proof.is_some_and(|proof| since < proof.at);
+        let in_time = proven || now.saturating_duration_since(since) < RENEWAL;
+        let renewed = self.link.attempts == 0 && in_time;
         let lacks = |count| (count > 0).then_some(StaleReason::Undecodable { key: None, count });
         let reason = match &self.link.condition {
             Condition::Watching => lacks(self.link.undecodable),
@@ -375,6 +378,13 @@ mod tests {
         assert!(content.now().is_live());
         advance(secs(1)).await;
         assert!(matches!(content.now().reason(), Some(StaleReason::Link(_))));
+        content.cell.prove(0, Instant::now());
+        assert!(content.now().is_live(), "a read that was sent since has shown that nothing is missing");
+        advance(secs(90)).await;
+        assert!(content.now().is_live());
+        advance(secs(1)).await;
+        assert!(!content.now().is_live(), "and none since then");
+        content.cell.prove(0, Instant::now());
         content.link(0, Condition::Connecting, 1);
         assert!(!content.now().is_live(), "not a renewal: it has failed before");
     }
