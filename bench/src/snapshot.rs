@@ -42,8 +42,37 @@ pub(crate) fn run(objects: usize, reads: usize) -> Result<()> {
         anyhow::Ok(format!("{timed}; {rate:.0} events/s applied meanwhile"))
     })?;
     println!("under load: {said}");
+    println!("   control: what one core has written reaches the other in {} ns", crossing());
     Ok(())
 }
+
+/// How long a line of memory takes from the cache of one core to that of the other. A read beside a writer waits for several,
+/// and where a machine's cores do not share a cache, each takes some times as long.
+fn crossing() -> u128 {
+    let ball = AtomicU64::new(0);
+    let wait_for = |number| {
+        while ball.load(Ordering::Acquire) != number {
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for round in 0..CROSSINGS {
+                wait_for(2 * round + 1);
+                ball.store(2 * round + 2, Ordering::Release);
+            }
+        });
+        let start = Instant::now();
+        for round in 0..CROSSINGS {
+            ball.store(2 * round + 1, Ordering::Release);
+            wait_for(2 * round + 2);
+        }
+        start.elapsed().as_nanos() / u128::from(2 * CROSSINGS)
+    })
+}
+
+/// There and back.
+const CROSSINGS: u64 = 200_000;
 
 /// Changes the pods one after the other until the readers are done.
 fn write(pods: &Pods, writer: &mut impl Sink, applied: &AtomicU64, done: &AtomicBool) -> Result<()> {
