@@ -443,6 +443,7 @@ mod tests {
         assert!(view.window.oldest_start() >= last);
         assert_eq!(view.window.start(old), Err(view.window.oldest_start()), "19 changes are told by nobody");
     }
+
     #[tokio::test(start_paused = true)]
     async fn who_has_a_view_is_told_by_it_however_long_it_took() {
         let lab = Lab::trusting(&["a"]);

@@ -150,8 +150,8 @@ impl Merged {
         Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
     }
 
-    /// Asks these clusters, [`DOCUMENTS`] of them at the same time; `None` for those that have not answered within the deadline for
-    /// members.
+    /// Asks these clusters, [`DOCUMENTS`] of them at the same time; `None` for those that have not answered within the
+    /// deadline for members.
     fn ask<T: Send + 'static>(
         &self,
         seen: &[Cluster],
