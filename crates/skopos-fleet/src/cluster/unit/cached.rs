@@ -44,6 +44,7 @@ impl Unit {
         }
     }
 
+    /// Waits as long as the caller lets it, and not where waiting is in vain.
     async fn await_kind(self: &Arc<Self>, resource: &ResourceId) -> Result<CachedKind, FleetError> {
         if let Some(over) = self.is_over() {
             return Err(over);

@@ -102,6 +102,7 @@ impl Unit {
         }
     }
 
+    /// Waits for content however long that takes: until another way takes this one's place, or the unit ends.
     async fn move_kind(&self, old: Arc<Entry>, new: &Arc<Link>) {
         let starting = self.starting(new.clone(), old.informer.resource().clone(), old.pinned);
         let Ok(entry) = starting.clone().await else { return };
