@@ -9,9 +9,9 @@ use skopos_wire::{Limits, RawObject};
 use crate::freshness::FreshnessCell;
 use crate::store::{Content, LinkObserver, Snapshot, Store, StoreCore, StoreWriter};
 
-/// The number of cases of a property test: `few`, or what `SKOPOS_CASES` says.
+/// The number of cases of a property test: `few`, or what `PROPTEST_CASES` says.
 pub(crate) fn cases(few: u32) -> u32 {
-    std::env::var("SKOPOS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
 }
 
 /// A small object. Its label `app` is the first letter of its name, and `spec.rv` changes with each version.

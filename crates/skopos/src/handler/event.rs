@@ -10,6 +10,9 @@ use crate::object::{Entry, Object};
 /// For each key a handler sees an unbroken story: `Added`, then any number of `Updated` whose `old` is the very object that
 /// it was handed last, then `Deleted`, and only then `Added` again. An update never spans two uids: when the object of a
 /// name was replaced by another, there is a `Deleted` and an `Added`, even if the server's watch never showed the deletion.
+///
+/// Events without a flag come in the order of their RVs. After a restored backup RVs begin anew: if it holds every object as
+/// the handler knows it, there is no event that says so, and the next RV may be lower than the last.
 #[non_exhaustive]
 pub enum Event<K = DynamicObject> {
     /// An object that the handler did not know.
