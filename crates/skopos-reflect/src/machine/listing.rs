@@ -1,6 +1,7 @@
 //! Lists: consistent, in pages, and never applied when they lead back in time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
@@ -24,6 +25,8 @@ pub(super) struct Listing {
     resource_version: Option<ResourceVersion>,
     /// How often a page had to be asked for again.
     page_failures: u32,
+    /// When the page before this one had come.
+    turned_at: Time,
     /// Objects of the page in hand.
     on_page: usize,
     /// Pages so far that were not worth asking for.
@@ -56,6 +59,9 @@ pub(super) struct Gathered {
 
 /// A page is asked for again so often before the list is begun anew: what was staged is not kept for ever.
 const PAGE_ATTEMPTS: u32 = 4;
+/// And what comes so long after the page before it is not of the same list for certain: a server that was restored from a backup
+/// meanwhile, and has come as far again, goes on with another history. To start takes a kube-apiserver longer than this.
+const PAGE_PATIENCE: Duration = Duration::from_secs(10);
 /// So many pages of a list may bring less than a hundredth of what was asked for. An empty page with a token is legal.
 const POOR_PAGES: u32 = 20;
 
@@ -71,6 +77,11 @@ impl ListPlan {
 }
 
 impl Listing {
+    /// Whether a page that comes now belongs to those before it, whatever happened in between.
+    fn goes_on(&self, now: Time) -> bool {
+        now.since(self.turned_at) <= PAGE_PATIENCE
+    }
+
     /// Why a page that ends with this token leads nowhere. A server that answers each page with another is believed as long
     /// as they bring something.
     fn does_not_end(&mut self, token: &str) -> Option<String> {
@@ -175,6 +186,7 @@ impl Machine {
             token: None,
             resource_version: None,
             page_failures: 0,
+            turned_at: self.now,
             on_page: 0,
             poor_pages: 0,
             plan,
@@ -205,6 +217,14 @@ impl Machine {
 
     pub(super) fn on_list_opened(&mut self, sink: &mut dyn Sink) {
         let State::Listing(listing) = &mut self.state else { return };
+        if listing.page_failures > 0 && !listing.goes_on(self.now) {
+            self.actions.push_back(Action::Cancel { id: listing.id });
+            let verdict = Verdict::new(
+                Meaning::Lost,
+                "the next page comes so late that it may be of another history: listing anew",
+            );
+            return self.on_list_failed(verdict, sink);
+        }
         listing.patience = self.now + self.options.list_patience;
         let begins = !std::mem::replace(&mut listing.begun, true);
         if begins {
@@ -278,6 +298,7 @@ impl Machine {
             Some(token) => {
                 listing.token = Some(token);
                 listing.page_failures = 0;
+                listing.turned_at = self.now;
                 self.request_page(listing);
             }
             None => {
@@ -300,6 +321,8 @@ impl Machine {
         let passing = !matches!(
             verdict.meaning,
             Meaning::Expired
+                // The list's RV was the server's when it began: now it is of a history that was taken back.
+                | Meaning::TooLargeResourceVersion
                 | Meaning::Unauthorized
                 | Meaning::Forbidden
                 | Meaning::NotServed
@@ -307,7 +330,7 @@ impl Machine {
                 | Meaning::Endless
                 | Meaning::TooLarge
         );
-        if later_page && passing && listing.page_failures < PAGE_ATTEMPTS {
+        if later_page && passing && listing.page_failures < PAGE_ATTEMPTS && listing.goes_on(self.now) {
             // All pages are of one snapshot, so a page can be asked for again; what it brought twice is the same.
             listing.page_failures += 1;
             listing.plan.avoid = Some(listing.id);
@@ -377,7 +400,7 @@ impl Machine {
         self.doubt.listed(plan.cause);
         self.proven(gathered.asked_at, sink);
         self.on_moved(sink);
-        true
+        now.since(self.turned_at) <= PAGE_PATIENCE
     }
 
     /// The first consistent read that is lower than what was seen before: either this server is wrong, or history was

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use skopos_wire::{RawObject, WatchEvent};
+use skopos_wire::{RawObject, Status, WatchEvent};
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -122,16 +122,15 @@ fn a_list_may_be_silent_for_45_seconds_between_any_two_signs_of_life() {
     assert_eq!((again.avoid, again.continue_token, again.limit), (Some(list), None, Some(500)));
 }
 
+fn end(id: RequestId, rv: u64, token: Option<&str>) -> Input {
+    Input::ListEnd { id, resource_version: Some(rv.into()), continue_token: token.map(Into::into) }
+}
+
 #[test]
 fn a_page_continues_its_list_and_is_of_the_same_version() {
     let mut desk = Desk::new(1);
     let first = desk.asks().id();
     desk.give(Input::Opened { id: first });
-    let end = |id, rv: u64, token: Option<&str>| Input::ListEnd {
-        id,
-        resource_version: Some(rv.into()),
-        continue_token: token.map(Into::into),
-    };
     desk.give(end(first, 10, Some("next")));
     let Action::List(page) = desk.asks() else { panic!("a page") };
     assert_eq!(page.continue_token.as_deref(), Some("next"));
@@ -146,6 +145,34 @@ fn a_page_continues_its_list_and_is_of_the_same_version() {
 }
 
 #[test]
+fn pages_of_another_history_are_not_put_to_those_before_them() {
+    let lost = Failure::Connection { trouble: Trouble::Lost, reason: "reset".into(), retry_at: None };
+    let status = Status::too_large_resource_version(10, 7, 1);
+    let too_large = Failure::Answer { code: 504, status: Some(status.into()), retry_after: None };
+    // How the page fails, when it is answered the second time, and what the list holds in the end.
+    let cases = [(&lost, 9, vec!["a", "b"]), (&lost, 11, vec!["b"]), (&too_large, 1, vec!["b"])];
+    for (failure, seconds, holds) in cases {
+        let mut desk = Desk::new(1);
+        let first = desk.asks().id();
+        desk.give(Input::Opened { id: first });
+        desk.give(Input::Items { id: first, items: vec![Ok(object("a", 1, 9))] });
+        desk.give(end(first, 10, Some("next")));
+        let page = desk.asks().id();
+        desk.give(Input::Failed { id: page, failure: failure.clone() });
+        let mut again = desk.asks().id();
+        desk.at(seconds);
+        desk.give(Input::Opened { id: again });
+        if desk.machine.poll_action() == Some(Action::Cancel { id: again }) {
+            again = desk.asks().id();
+            desk.give(Input::Opened { id: again });
+        }
+        desk.give(Input::Items { id: again, items: vec![Ok(object("b", 1, 9))] });
+        desk.give(end(again, 10, None));
+        assert_eq!(desk.sink.content.keys().collect::<Vec<_>>(), holds);
+    }
+}
+
+#[test]
 fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
     let empty = |_: u64| Vec::new();
     let full = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 5];
@@ -153,7 +180,7 @@ fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
     type Items = fn(u64) -> Vec<Result<RawObject, BrokenItem>>;
     let cases: [(Items, bool, Option<u64>); 3] =
         [(full, false, Some(2)), (empty, true, Some(21)), (full, true, None)];
-    for (items, new_tokens, end) in cases {
+    for (items, new_tokens, most) in cases {
         let mut desk = Desk::new(1);
         let mut pages = 0;
         let again = loop {
@@ -168,10 +195,9 @@ fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
             let token = if new_tokens { format!("after {pages}") } else { "x".to_owned() };
             desk.give(Input::Opened { id: page.id });
             desk.give(Input::Items { id: page.id, items: items(pages) });
-            let continue_token = Some(token.into());
-            desk.give(Input::ListEnd { id: page.id, resource_version: Some(10.into()), continue_token });
+            desk.give(end(page.id, 10, Some(&token)));
         };
-        assert_eq!(again.is_some().then_some(pages), end);
+        assert_eq!(again.is_some().then_some(pages), most);
         let Some(whole) = again else { continue };
         assert_eq!(whole.limit, None);
         assert!(!desk.sink.is_staging() && desk.sink.rv.is_none());
