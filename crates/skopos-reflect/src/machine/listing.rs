@@ -400,7 +400,7 @@ impl Machine {
         self.doubt.listed(plan.cause);
         self.proven(gathered.asked_at, sink);
         self.on_moved(sink);
-        now.since(self.turned_at) <= PAGE_PATIENCE
+        true
     }
 
     /// The first consistent read that is lower than what was seen before: either this server is wrong, or history was
