@@ -96,10 +96,10 @@ where
         let mut writer = reflector::store::Writer::new(dynamic);
         let store = writer.as_reader();
         let mut events = Box::pin(self.kube_watcher()?);
-        let factory = &self.shared.factory;
-        let stop = factory.stop.child_token();
+        let ground = &self.shared.ground;
+        let stop = ground.stop.child_token();
         let until = stop.clone();
-        factory.tasks.spawn(async move {
+        ground.tasks.spawn(async move {
             while let Some(Some(event)) = until.run_until_cancelled(events.next()).await {
                 match event {
                     Ok(event) => writer.apply_watcher_event(&event),

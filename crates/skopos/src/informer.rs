@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checkpoint::Identity;
 use crate::error::{NotSynced, Unsynced};
-use crate::factory::FactoryCore;
 use crate::freshness::{Freshness, FreshnessCell};
+use crate::ground::Ground;
 use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
 use crate::link::Link;
 use crate::options::{ResourceId, Scope, Transform};
@@ -41,7 +41,7 @@ pub(crate) struct Running(Arc<Shared>);
 
 /// What informers with the same options share. Tasks may hold it; that does not keep the list/watch running.
 pub(crate) struct Shared {
-    pub(crate) factory: Arc<FactoryCore>,
+    pub(crate) ground: Arc<Ground>,
     pub(crate) resource: ResourceId,
     pub(crate) scope: Scope,
     /// One, or one for each namespace of a set.
@@ -118,7 +118,7 @@ impl<K> Informer<K> {
     /// What the cluster is that the content is of, as far as anybody has said
     /// ([`FactoryOptions::cluster`](crate::FactoryOptions::cluster)): resource versions mean nothing in another.
     pub fn cluster(&self) -> Option<Arc<str>> {
-        self.shared.factory.cluster()
+        self.shared.ground.cluster()
     }
 
     /// The namespaces that it covers.
@@ -150,8 +150,8 @@ impl<K> Informer<K> {
     {
         options.resync = options.resync.or(self.resync);
         let handler = Keeping { handler, _running: self.shared.clone() };
-        let factory = &self.shared.factory;
-        handler::add(&self.shared.store, handler, options, &factory.tasks, &factory.stop)
+        let ground = &self.shared.ground;
+        handler::add(&self.shared.store, handler, options, &ground.tasks, &ground.stop)
     }
 
     /// What is there and every change that comes, as a stream: a convenience over [`Informer::add_handler`], with the same
@@ -273,7 +273,7 @@ impl Shared {
     /// What its content is of.
     pub(crate) fn identity(&self) -> Identity {
         Identity {
-            cluster: self.factory.cluster().as_deref().map(str::to_owned),
+            cluster: self.ground.cluster().as_deref().map(str::to_owned),
             resource: self.resource.clone(),
             // An informer has at least one link.
             metadata_only: matches!(self.links[0].target.form, Form::MetadataOnly),

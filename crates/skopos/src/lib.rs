@@ -7,6 +7,7 @@
 
 #[cfg(feature = "kube-runtime")]
 mod adapters;
+mod assembly;
 mod audit;
 pub mod checkpoint;
 mod condition;
@@ -14,7 +15,9 @@ mod deadline;
 mod error;
 mod factory;
 mod freshness;
+mod ground;
 mod handler;
+mod housekeeping;
 mod informer;
 pub mod journal;
 mod link;
@@ -23,6 +26,7 @@ mod object;
 mod options;
 mod prober;
 mod read;
+mod registry;
 mod sleep;
 mod stats;
 mod store;

@@ -12,8 +12,8 @@ use skopos_reflect::{
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio_util::sync::CancellationToken;
 
-use crate::factory::FactoryCore;
 use crate::freshness::FreshnessCell;
+use crate::ground::Ground;
 use crate::handler::text_of;
 use crate::options::{ResourceId, Transform};
 use crate::prober::Prober;
@@ -38,7 +38,7 @@ impl Link {
 
 /// What one list/watch needs to run.
 pub(crate) struct LinkParts<'a> {
-    pub(crate) factory: &'a FactoryCore,
+    pub(crate) ground: &'a Ground,
     /// Which part of the content it fills.
     pub(crate) part: usize,
     pub(crate) resource: &'a ResourceId,
@@ -56,7 +56,7 @@ pub(crate) struct LinkParts<'a> {
 /// Starts one list/watch in a task of the factory.
 pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     let LinkParts {
-        factory,
+        ground,
         part,
         resource,
         target,
@@ -72,10 +72,10 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     let was_down = resume.is_some();
     machine.resume = resume;
     let troubles = Arc::new(TroubleLog::default());
-    let (cell, clock) = (store.freshness().clone(), factory.common.clock);
-    let limits = factory.options.limits.clone();
+    let (cell, clock) = (store.freshness().clone(), ground.common.clock);
+    let limits = ground.options.limits.clone();
     let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
-    let driver = Driver::new(factory.transport.clone(), target.clone(), options);
+    let driver = Driver::new(ground.transport.clone(), target.clone(), options);
     let handle = driver.handle();
     let observer = Observer {
         part,
@@ -94,13 +94,13 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         troubles: troubles.clone(),
         transform,
         resource: resource.clone(),
-        unstreamed: factory.unstreamed.clone(),
+        unstreamed: ground.unstreamed.clone(),
     };
     let broken = Arc::new(AtomicBool::new(false));
     let (name, flag) = (target.to_string(), broken.clone());
     // Boxed: a future that is handed on by value takes its place twice, and this one is most of what an idle informer needs.
     let run = async move { drop(driver.run(intake, stop).await) }.boxed();
-    factory.tasks.spawn(async move {
+    ground.tasks.spawn(async move {
         if let Some(panic) = panic_of(run).await {
             tracing::error!(target = %name, %panic, "a list/watch panicked, and is over");
             flag.store(true, Ordering::Relaxed);

@@ -201,7 +201,7 @@ impl Shared {
         }
         // Loaded after the revision was reached: it holds all that was committed before the probe was sent. The link's own
         // proof comes a moment later, by way of its task.
-        let basis = Basis::of_one_read(self.factory.common.clone(), sent_at);
+        let basis = Basis::of_one_read(self.ground.common.clone(), sent_at);
         let after = Snapshot::of(self.store.current(), Arc::new(basis));
         let same_history = after.epoch() == before.epoch();
         (whole() && same_history && after.freshness().is_within(max_age)).then_some(after)
@@ -216,7 +216,7 @@ impl Shared {
         for link in &self.links {
             lists.push(async move {
                 let mut objects = Vec::new();
-                let revision = self.factory.live.list(&link.target, deadline, &mut objects).await?;
+                let revision = self.ground.live.list(&link.target, deadline, &mut objects).await?;
                 Ok::<(ResourceVersion, Vec<RawObject>), LiveError>((revision, objects))
             });
         }
@@ -230,7 +230,7 @@ impl Shared {
         content.rv = lowest.unwrap_or(ResourceVersion::ZERO);
         content.epoch = self.store.peek().epoch;
         content.synced = true;
-        let basis = Basis::of_one_read(self.factory.common.clone(), sent_at);
+        let basis = Basis::of_one_read(self.ground.common.clone(), sent_at);
         Ok(Snapshot::of(Arc::new(content), Arc::new(basis)))
     }
 
@@ -248,7 +248,7 @@ impl Shared {
         key: &ObjectKey,
         deadline: Instant,
     ) -> Result<Option<RawObject>, LiveError> {
-        let live = &self.factory.live;
+        let live = &self.ground.live;
         if self.fields.is_empty() {
             let object = live.get(target, key, deadline).await?;
             return Ok(object.filter(|object| self.labels.matches(object)));

@@ -150,9 +150,9 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
     let sent_at = Instant::now();
     let target = Target { form: Form::MetadataOnly, ..link.target.clone() };
     let mut list = Listed { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
-    let revision = shared.factory.live.list(&target, deadline, &mut list).await?;
+    let revision = shared.ground.live.list(&target, deadline, &mut list).await?;
     // It is as good as a probe, and if it shows that history went back, the link shall know.
-    link.handle.probed(shared.factory.common.clock.at(sent_at), revision.clone());
+    link.handle.probed(shared.ground.common.clock.at(sent_at), revision.clone());
     if revision < *before.rv_of(part) {
         return Err(AuditError::WentBack { server: revision, content: before.rv_of(part).clone() });
     }

@@ -261,7 +261,7 @@ impl Checkpoint {
         // In this order: the content only gets newer. What it lacks is told before it, and that it lacks nothing after it.
         let basis = shared.freshness().basis();
         let content = shared.store.current();
-        let now = shared.factory.options.wall_clock.now();
+        let now = shared.ground.options.wall_clock.now();
         if !content.synced {
             return Err(NoCheckpoint::NotSynced);
         }

@@ -1,0 +1,121 @@
+//! How an informer is put together: its store, its list/watches, and the probes that tell them how the server stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
+
+use crate::deadline;
+use crate::freshness::{Basis, FreshnessCell};
+use crate::ground::Ground;
+use crate::informer::{NextAudit, Shared};
+use crate::link::{self, Link, LinkParts};
+use crate::options::{InformerOptions, ResourceId, Scope};
+use crate::prober::{Probe, Prober};
+use crate::store::{Content, StoreCore};
+use crate::sync::Mutex;
+
+/// Starts all of it.
+pub(crate) fn assemble(
+    ground: &Arc<Ground>,
+    prober: &Arc<Prober>,
+    resource: ResourceId,
+    form: Form,
+    options: InformerOptions,
+) -> Shared {
+    let targets = targets(&resource, form, &options);
+    let mut basis = Basis::new(ground.common.clone(), targets.len());
+    let restored = options.restored.as_ref();
+    if let Some(checkpoint) = restored {
+        let now = ground.options.wall_clock.now();
+        for (index, part) in basis.parts.iter_mut().enumerate() {
+            part.restore(&ground.common, checkpoint.age_of(index, &now), checkpoint.written_at());
+        }
+    }
+    let content = match (restored, &options.scope) {
+        (Some(checkpoint), _) => checkpoint.content().clone(),
+        (None, Scope::All) => Content::unsynced(),
+        (None, Scope::Namespaces(namespaces)) => Content::unsynced_set(namespaces.iter().map(String::as_str)),
+    };
+    let store = StoreCore::new(content, FreshnessCell::new(basis));
+    options.indexers.iter().for_each(|indexer| drop(store.add_indexer(indexer.clone())));
+    options.journal.into_iter().for_each(|journal| store.keep_journal(journal));
+    let stop = ground.stop.child_token();
+    let machine = machine_options(ground, &resource);
+    let links: Vec<Link> = targets
+        .into_iter()
+        .enumerate()
+        .map(|(part, target)| {
+            link::start(LinkParts {
+                ground,
+                part,
+                resource: &resource,
+                target,
+                store: &store,
+                prober: prober.clone(),
+                machine: machine.clone(),
+                transform: options.transform.clone(),
+                stop: stop.clone(),
+                seed: ground.seed(),
+                resume: restored.map(|checkpoint| Resume {
+                    resource_version: checkpoint.content().rv_of(part).clone(),
+                    epoch: checkpoint.content().epoch_of(part),
+                }),
+            })
+        })
+        .collect();
+    let tell: Vec<_> = links.iter().map(|link| link.handle.clone()).collect();
+    let clock = ground.common.clock;
+    let listener = Arc::new(move |probe: &Probe| {
+        for link in &tell {
+            link.probed(clock.at(probe.sent_at), probe.resource_version.clone());
+            if link.state().condition.is_failing() {
+                link.retry_now();
+            }
+        }
+    });
+    let audit_in = ground.options.audit_interval.map(|interval| interval.mul_f64(ground.jitter()));
+    // What is restored is compared with the server as soon as it can be, also if audits are made on demand only.
+    let confirms = restored.is_some();
+    let audit_in = if confirms { Some(Duration::ZERO) } else { audit_in };
+    let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms };
+    Shared {
+        ground: ground.clone(),
+        resource,
+        scope: options.scope,
+        probes: prober.subscribe(links[0].target.clone(), listener),
+        links,
+        store,
+        labels: options.labels,
+        fields: options.fields,
+        transform: options.transform,
+        stop,
+        audits: Mutex::default(),
+        next_audit: Mutex::new(next_audit),
+        auditing: tokio::sync::Mutex::new(()),
+    }
+}
+
+/// One target, or one for each namespace of a set.
+fn targets(resource: &ResourceId, form: Form, options: &InformerOptions) -> Vec<Target> {
+    let mut all = Target::new(&resource.group, &resource.version, &resource.plural)
+        .with_kind(&resource.kind)
+        .with_labels(&options.labels)
+        .with_fields(&options.fields);
+    all.form = form;
+    match &options.scope {
+        Scope::All => vec![all],
+        Scope::Namespaces(namespaces) => {
+            namespaces.iter().map(|namespace| all.clone().in_namespace(namespace)).collect()
+        }
+    }
+}
+
+/// How the machine of a new list/watch behaves: what others of this kind have learned of the server is known.
+fn machine_options(ground: &Ground, resource: &ResourceId) -> MachineOptions {
+    let mut options = ground.options.machine.clone();
+    if ground.unstreamed.knows(resource) {
+        options.initial = InitialList::Paged;
+    }
+    options
+}

@@ -1,0 +1,111 @@
+//! Which informers of a factory run, so that one more of the same is one more handle, and the probers that they share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use skopos_reflect::{Form, Target};
+
+use crate::assembly::assemble;
+use crate::checkpoint::Identity;
+use crate::error::BuildError;
+use crate::ground::Ground;
+use crate::informer::{Informer, Running, Shared};
+use crate::link::Link;
+use crate::options::{InformerOptions, ResourceId, SharingKey};
+use crate::prober::{Answer, ProbeTimes, Prober};
+use crate::store::Closed;
+use crate::sync::Mutex;
+
+/// Knows what runs, and keeps nothing running.
+#[derive(Default)]
+pub(crate) struct Registry {
+    entries: Mutex<Entries>,
+}
+
+#[derive(Default)]
+struct Entries {
+    informers: BTreeMap<SharingKey, Weak<Running>>,
+    probers: BTreeMap<(String, String), Weak<Prober>>,
+}
+
+impl Registry {
+    /// The informer of these options: a new one, or one more handle of the one that runs.
+    pub(crate) fn informer<K>(
+        &self,
+        ground: &Arc<Ground>,
+        resource: ResourceId,
+        form: Form,
+        options: InformerOptions,
+    ) -> Result<Informer<K>, BuildError> {
+        options.check()?;
+        if let Some(checkpoint) = &options.restored {
+            let own = Identity::of(ground.cluster().as_deref(), &resource, form, &options);
+            own.expect(checkpoint.identity())?;
+        }
+        let key = options.sharing_key(&resource, form);
+        let resync = options.resync;
+        let mut entries = self.entries.lock();
+        // Under the lock: who shuts down takes it after the token fired, so that whatever is started here is seen.
+        if ground.stop.is_cancelled() {
+            return Err(Closed.into());
+        }
+        let running = entries.informers.get(&key).and_then(Weak::upgrade);
+        // One that panicked is nobody's any more, but of those who have it.
+        if let Some(running) = running.filter(|running| !running.links.iter().any(Link::is_broken)) {
+            drop(entries);
+            // Those that it has already are the same: see `InformerOptions::index`.
+            options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
+            options.journal.into_iter().for_each(|journal| running.store.keep_journal(journal));
+            return Ok(Informer::new(running, resync));
+        }
+        let prober = entries.prober(ground, &resource);
+        let running = Arc::new(Running::new(assemble(ground, &prober, resource, form, options)));
+        entries.informers.insert(key, Arc::downgrade(&running));
+        Ok(Informer::new(running, resync))
+    }
+
+    /// All informers that there are. Does not keep them running.
+    pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
+        self.entries
+            .lock()
+            .informers
+            .values()
+            .filter_map(|running| Some(running.upgrade()?.shared()))
+            .collect()
+    }
+
+    pub(crate) fn probers(&self) -> Vec<Arc<Prober>> {
+        self.entries.lock().probers.values().filter_map(Weak::upgrade).collect()
+    }
+
+    pub(crate) fn forget_the_gone(&self) {
+        let mut entries = self.entries.lock();
+        entries.informers.retain(|_, informer| informer.strong_count() > 0);
+        entries.probers.retain(|_, prober| prober.strong_count() > 0);
+    }
+}
+
+impl Entries {
+    /// The prober of a kind: versions of a group share one storage, and so one prober.
+    fn prober(&mut self, ground: &Ground, resource: &ResourceId) -> Arc<Prober> {
+        let key = (resource.group.clone(), resource.plural.clone());
+        if let Some(prober) = self.probers.get(&key).and_then(Weak::upgrade) {
+            return prober;
+        }
+        let options = &ground.options;
+        let times = ProbeTimes { interval: options.probe_interval, timeout: options.probe_timeout };
+        let live = ground.live.clone();
+        let ask = Arc::new(move |target: Target| -> Answer {
+            let live = live.clone();
+            Box::pin(async move { live.probe(&target, times.timeout.saturating_add(GRACE)).await })
+        });
+        let prober = Prober::start(times, ask, &ground.tasks, &ground.stop, ground.random());
+        self.probers.insert(key, Arc::downgrade(&prober));
+        prober
+    }
+}
+
+/// So much later than the transport's own deadline for probes, which takes a silent connection out of use, as a caller's
+/// deadline does not.
+const GRACE: Duration = Duration::from_millis(500);
