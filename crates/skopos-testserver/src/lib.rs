@@ -39,11 +39,14 @@
 
 mod auth;
 mod clock;
+mod connection;
 mod faults;
 mod generate;
+mod lifecycle;
 mod log;
 mod openapi;
 mod patch;
+mod place;
 mod serve;
 mod server;
 mod source;
@@ -55,9 +58,8 @@ mod workloads;
 mod write;
 
 pub use auth::{AccessQuestion, Auth, ForbiddenGuard, User};
-pub use faults::{
-    ConnectionId, Connections, Damage, Direction, Fault, FaultGuard, Faults, How, Injection, Lag, Match,
-};
+pub use connection::ConnectionId;
+pub use faults::{Connections, Damage, Direction, Fault, FaultGuard, Faults, How, Injection, Lag, Match};
 pub use generate::PodGenerator;
 pub use log::{Outcome, RequestRecord};
 pub use serve::MemoryStream;

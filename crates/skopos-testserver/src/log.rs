@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::faults::ConnectionId;
+use crate::connection::ConnectionId;
 
 /// A request that reached the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

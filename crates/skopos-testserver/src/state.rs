@@ -9,9 +9,9 @@ use tokio::sync::Notify;
 use crate::auth::Auth;
 use crate::clock::Clock;
 use crate::faults::Faults;
+use crate::lifecycle::Lifecycle;
 use crate::log::RequestLog;
 use crate::storage::Storage;
-use crate::workloads::Lifecycle;
 
 /// What all requests of one server share.
 #[derive(Debug)]

@@ -1,14 +1,11 @@
 //! What a fault may be matched against.
 
-use std::fmt;
 use std::sync::Arc;
 
 use http::request::Parts;
 use skopos_serve::RequestVerb;
 
-/// A connection of a server; they count from 1 and are never used again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ConnectionId(pub(crate) u64);
+use crate::connection::ConnectionId;
 
 /// What is known of a request when its faults are chosen.
 #[derive(Clone, Debug)]
@@ -42,19 +39,5 @@ impl Default for RequestFacts {
             user_agent: None,
             query: skopos_serve::Query::default(),
         }
-    }
-}
-
-impl ConnectionId {
-    /// The number, counted from 1.
-    #[must_use]
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
-
-impl fmt::Display for ConnectionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "connection {}", self.0)
     }
 }

@@ -2,7 +2,8 @@
 
 use skopos_serve::RequestVerb;
 
-use super::{ConnectionId, RequestFacts};
+use super::RequestFacts;
+use crate::connection::ConnectionId;
 
 /// Which requests a fault strikes: those that meet every demand.
 #[derive(Clone, Debug, Default)]

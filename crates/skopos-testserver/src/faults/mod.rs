@@ -25,7 +25,6 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 pub use self::connection::{Connections, Direction, How};
-pub use self::facts::ConnectionId;
 pub use self::fault::{Damage, Fault, Lag};
 pub use self::guard::{FaultGuard, Injection};
 pub use self::matching::Match;
@@ -37,6 +36,7 @@ pub(crate) use self::hostile::hostile_body;
 pub(crate) use self::rule::Rule;
 
 use self::connection::Hole;
+use crate::connection::ConnectionId;
 use crate::storage::Storage;
 
 /// What is wrong with a server at the moment. A cheap handle; clones share it.

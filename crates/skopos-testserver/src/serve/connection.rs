@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 
 use super::memory::MemoryStream;
 use super::service::{Connection, answer};
-use crate::faults::{ConnectionControl, ConnectionId, FaultyIo, Link};
+use crate::connection::ConnectionId;
+use crate::faults::{ConnectionControl, FaultyIo, Link};
 use crate::state::ServerState;
 
 /// Which protocols the server speaks.

@@ -7,7 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
-use crate::faults::{ConnectionControl, ConnectionId};
+use crate::connection::ConnectionId;
+use crate::faults::ConnectionControl;
 
 /// The client's end of a connection in memory: works under tokio's paused clock, where sockets do not.
 ///

@@ -5,7 +5,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use skopos_serve::respond::{self, Response};
 use skopos_serve::{Request, RequestInfo, RequestTarget, RequestVerb, Verb, discovery};
-use skopos_wire::{Status, StatusDetails, StatusReason};
+use skopos_wire::Status;
 
 use crate::faults::RequestFacts;
 use crate::source::StoredResource;
@@ -28,7 +28,7 @@ async fn resource(
     body: Bytes,
 ) -> Result<Response, Status> {
     if target.subresource.is_none() && !allowed(info, target) {
-        return Err(method_not_allowed());
+        return Err(write::method_not_allowed());
     }
     let read = Request::new(target, &info.query, &parts.headers);
     let source = || StoredResource::new(state, &target.resource, RequestFacts::of(parts));
@@ -39,7 +39,7 @@ async fn resource(
             skopos_serve::get(&source(), &state.contract, &read).await
         }
         // Other subresources, and everything that writes.
-        RequestVerb::Other => Err(method_not_allowed()),
+        RequestVerb::Other => Err(write::method_not_allowed()),
         _ => write::handle(state, info, target, &parts.headers, body).await,
     }
 }
@@ -57,12 +57,6 @@ fn allowed(info: &RequestInfo, target: &RequestTarget) -> bool {
         RequestVerb::Other => return false,
     };
     target.resource.allows(verb)
-}
-
-/// 405, which says nothing of the resource: no route has the method.
-pub(crate) fn method_not_allowed() -> Status {
-    let message = "the server does not allow this method on the requested resource";
-    Status::failure(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::default())
 }
 
 /// Whether the path lies below that of the core group or of another built-in one: there, what is not served is answered

@@ -16,13 +16,13 @@ use super::{Door, Shared, StartError, TestServer, Tls};
 use crate::auth::{Auth, User};
 use crate::clock::Clock;
 use crate::faults::Faults;
+use crate::lifecycle::Lifecycle;
 use crate::log::{RequestLog, RequestObserver, RequestRecord};
 use crate::serve::{
     DEFAULT_MAX_STREAMS, Front, Identity, IdentityPlan, Protocols, Validity, listen, reserve,
 };
 use crate::state::ServerState;
 use crate::storage::{HistoryLimits, Storage};
-use crate::workloads::Lifecycle;
 
 /// The most that is kept of compressed objects, with the objects that would be gone otherwise.
 const MAX_BLOCK_BYTES: usize = 512 << 20;

@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 use skopos_serve::ResourceType;
 use skopos_wire::Status;
 
+use crate::place::Place;
 use crate::state::ServerState;
 use crate::storage::{ResourceKey, Scope, Stored};
-use crate::write::{DeleteOptions, Part, Place, WriteOptions, Writer};
+use crate::write::{DeleteOptions, Part, WriteOptions, Writer};
 
 /// Who writes what controllers write.
 const MANAGER: &str = "kube-controller-manager";

@@ -9,10 +9,10 @@
 
 mod cluster;
 mod controllers;
+mod departures;
 mod deployment;
 mod garbage;
 mod job;
-mod lifecycle;
 mod node;
 mod pod;
 mod replica_set;
@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::lifecycle::Lifecycle;
 use crate::state::ServerState;
 
 /// Runs until `stop` is cancelled.
@@ -35,7 +34,7 @@ pub(crate) async fn run(state: Arc<ServerState>, stop: CancellationToken) {
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
-        ((), ()) = async { tokio::join!(lifecycle::run(&state), controllers) } => {}
+        ((), ()) = async { tokio::join!(departures::run(&state), controllers) } => {}
     }
 }
 

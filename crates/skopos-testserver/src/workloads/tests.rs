@@ -139,7 +139,7 @@ async fn a_pod_on_a_node_has_its_grace_period() {
         "spec": {"nodeName": "n", "terminationGracePeriodSeconds": 5, "containers": [{"name": "c", "image": "x"}]}});
     server.create(pod).unwrap();
     let pods = server.registry().lookup("pods").unwrap();
-    let place = crate::write::Place::new(&pods, Some("default"), "p");
+    let place = crate::place::Place::new(&pods, Some("default"), "p");
     let writer = crate::write::Writer::new(server.state());
     let before = tokio::time::Instant::now();
     writer.delete(&place, &crate::write::DeleteOptions::default()).unwrap();

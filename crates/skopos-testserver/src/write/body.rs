@@ -7,8 +7,8 @@ use skopos_serve::ResourceType;
 use skopos_serve::resources::split_api_version;
 use skopos_wire::Status;
 
-use super::Place;
 use crate::openapi::PROTOBUF;
+use crate::place::Place;
 
 /// What the server can read.
 const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];

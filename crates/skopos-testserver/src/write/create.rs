@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 use skopos_wire::{FieldError, GroupResource, Status, StatusCause, StatusReason};
 
 use super::options::WriteOptions;
-use super::{Place, Writer, Written, body, crds, defaults, metadata, unstorable, validate};
+use super::{Writer, Written, body, crds, defaults, metadata, unstorable, validate};
 use crate::patch::managed::{Managers, Operation};
+use crate::place::Place;
 use crate::storage::{Draft, WriteError};
 
 /// How often a generated name that is taken is replaced by another (as in Kubernetes).

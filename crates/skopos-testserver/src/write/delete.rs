@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use skopos_wire::{GroupResource, Status};
 
 use super::options::{DeleteOptions, Propagation};
-use super::{Place, Writer, crds, metadata, unstorable};
+use super::{Writer, crds, metadata, unstorable};
+use crate::place::Place;
 use crate::storage::{Draft, Scope, Stored, WriteError};
 
 /// What a deletion led to.

@@ -9,10 +9,10 @@ use skopos_wire::{Status, StatusDetails, StatusReason};
 
 use super::modify::refuse;
 use super::options::UnknownFields;
-use super::{DeleteOptions, Deletion, Part, Place, WriteOptions, Writer, Written, body};
+use super::{DeleteOptions, Deletion, Part, WriteOptions, Writer, Written, body};
 use crate::openapi;
 use crate::patch::{self, PatchKind, Shape};
-use crate::serve::router::method_not_allowed;
+use crate::place::Place;
 use crate::state::ServerState;
 use crate::storage::{ResourceKey, Scope, Stored};
 
@@ -267,6 +267,12 @@ impl Request<'_> {
             Written::Dry(object) => respond::json(code, object),
         })
     }
+}
+
+/// 405, which says nothing of the resource: no route has the method.
+pub(crate) fn method_not_allowed() -> Status {
+    let message = "the server does not allow this method on the requested resource";
+    Status::failure(405, StatusReason::MethodNotAllowed, message).with_details(StatusDetails::default())
 }
 
 fn done(code: StatusCode, details: StatusDetails) -> Response {

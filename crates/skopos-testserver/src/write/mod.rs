@@ -24,29 +24,21 @@ mod validate;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use skopos_serve::{ResourceType, object_key};
-use skopos_wire::{GroupResource, Status};
+use skopos_serve::ResourceType;
+use skopos_wire::Status;
 
 pub(crate) use self::delete::Deletion;
-pub(crate) use self::http::handle;
+pub(crate) use self::http::{handle, method_not_allowed};
 pub(crate) use self::modify::Part;
 pub(crate) use self::options::{DeleteOptions, WriteOptions};
+use crate::place::Place;
 use crate::state::ServerState;
-use crate::storage::{BadObject, ResourceKey, Stored};
+use crate::storage::{BadObject, Stored};
 
 /// Writes objects the way the API server does. Cheap to make.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer<'a> {
     state: &'a ServerState,
-}
-
-/// Which object is written.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) resource: Arc<ResourceType>,
-    pub(crate) storage: ResourceKey,
-    pub(crate) namespace: Option<String>,
-    pub(crate) name: String,
 }
 
 /// An object as a write left it.
@@ -61,34 +53,6 @@ pub(crate) enum Written {
 impl<'a> Writer<'a> {
     pub(crate) fn new(state: &'a ServerState) -> Self {
         Self { state }
-    }
-}
-
-impl Place {
-    pub(crate) fn new(resource: &Arc<ResourceType>, namespace: Option<&str>, name: &str) -> Self {
-        Self {
-            resource: resource.clone(),
-            storage: ResourceKey::from(&**resource),
-            namespace: namespace.filter(|_| resource.namespaced).map(str::to_owned),
-            name: name.to_owned(),
-        }
-    }
-
-    /// The place of an object that is stored.
-    pub(crate) fn of(resource: &Arc<ResourceType>, stored: &Stored) -> Self {
-        Self::new(resource, stored.namespace(), stored.name())
-    }
-
-    pub(crate) fn key(&self) -> String {
-        object_key(self.namespace.as_deref(), &self.name)
-    }
-
-    fn group_resource(&self) -> GroupResource<'_> {
-        GroupResource::new(&self.resource.group, &self.resource.plural)
-    }
-
-    fn not_found(&self) -> Status {
-        Status::not_found(self.group_resource(), &self.name)
     }
 }
 

@@ -4,11 +4,12 @@ use serde_json::Value;
 use skopos_wire::{FieldError, Status, StatusCause, StatusDetails};
 
 use super::options::{UnknownFields, WriteOptions};
-use super::{Place, Writer, Written, body, crds, defaults, metadata, unstorable, validate};
+use super::{Writer, Written, body, crds, defaults, metadata, unstorable, validate};
 use crate::openapi;
 use crate::patch::apply::{self, Conflict};
 use crate::patch::managed::{Managers, Operation};
 use crate::patch::{self, PatchError, PatchKind, Shape};
+use crate::place::Place;
 use crate::storage::{Draft, WriteError};
 
 /// Which part of an object a write is about.

@@ -7,7 +7,8 @@ use skopos_wire::Status;
 
 use super::modify::Part;
 use super::options::WriteOptions;
-use super::{Place, Writer, Written};
+use super::{Writer, Written};
+use crate::place::Place;
 
 impl Writer<'_> {
     /// The Scale of an object.

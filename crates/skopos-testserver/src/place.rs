@@ -1,0 +1,45 @@
+//! Where an object is: its kind, its namespace and its name.
+
+use std::sync::Arc;
+
+use skopos_serve::{ResourceType, object_key};
+use skopos_wire::{GroupResource, Status};
+
+use crate::storage::{ResourceKey, Stored};
+
+/// Which object is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) resource: Arc<ResourceType>,
+    pub(crate) storage: ResourceKey,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
+impl Place {
+    pub(crate) fn new(resource: &Arc<ResourceType>, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            resource: resource.clone(),
+            storage: ResourceKey::from(&**resource),
+            namespace: namespace.filter(|_| resource.namespaced).map(str::to_owned),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The place of an object that is stored.
+    pub(crate) fn of(resource: &Arc<ResourceType>, stored: &Stored) -> Self {
+        Self::new(resource, stored.namespace(), stored.name())
+    }
+
+    pub(crate) fn key(&self) -> String {
+        object_key(self.namespace.as_deref(), &self.name)
+    }
+
+    pub(crate) fn group_resource(&self) -> GroupResource<'_> {
+        GroupResource::new(&self.resource.group, &self.resource.plural)
+    }
+
+    pub(crate) fn not_found(&self) -> Status {
+        Status::not_found(self.group_resource(), &self.name)
+    }
+}
