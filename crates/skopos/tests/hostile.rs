@@ -469,6 +469,12 @@ async fn a_list_of_another_kind_is_refused() {
     }
 }
 
+/// A list or a probe that was under way may prove the content to be of this very moment, and then it is fresh enough for
+/// every read.
+async fn until_nothing_is_of_this_moment() {
+    tokio::time::sleep(secs(1)).await;
+}
+
 /// A live read is asked for when something is wrong, so it must not be more trusting than the list/watch.
 #[tokio::test(start_paused = true)]
 async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
@@ -477,6 +483,7 @@ async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
     maps.wait_synced(secs(5)).await.unwrap();
     for (list, reason) in of_another_kind() {
         let fault = world.server.faults().inject(answer(list)).on(Match::list());
+        until_nothing_is_of_this_moment().await;
         let error = maps.read(secs(0), secs(5)).await.unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
         maps.audit(secs(5)).await.unwrap_err();
@@ -487,6 +494,7 @@ async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
     let _fault = world.server.faults().inject(answer(secret)).on(Match::get());
     let _no_probes = world.server.faults().inject(Fault::status(500, 0)).on(Match::list());
     let key = ObjectKey::namespaced("a", "one");
+    until_nothing_is_of_this_moment().await;
     let error = maps.read_one(&key, secs(0), secs(5)).await.unwrap_err();
     assert!(error.to_string().contains("asked for v1 ConfigMap, got Secret"), "{error}");
 }
@@ -507,6 +515,7 @@ async fn pages_of_different_revisions_are_no_live_snapshot() {
     let _first = faults.inject(page("one", "8", Some("more"))).on(paged().query("continue", ""));
     let second = faults.inject(page("two", "9", None)).on(paged().query("continue", "more"));
     let _no_probes = faults.inject(Fault::status(500, 0)).on(Match::list().query("limit", "1"));
+    until_nothing_is_of_this_moment().await;
     let read = maps.read(secs(0), secs(5)).await.unwrap();
     let names: Vec<String> = read.snapshot.iter().map(|object| object.key().to_string()).collect();
     assert_eq!((names, second.hits()), (vec!["a/real".to_owned()], 1));
