@@ -168,6 +168,13 @@ impl Entry {
         self.informer.snapshot().is_synced()
     }
 
+    /// Waits until there is anything to read.
+    pub(crate) async fn content(&self) {
+        let mut progress = self.informer.store().progress();
+        // The sender is in the store, which the informer holds.
+        let _ = progress.wait_for(|progress| progress.synced).await;
+    }
+
     pub(crate) fn refusal(&self) -> Option<(u16, Arc<str>)> {
         let state = self.informer.state();
         let code = match state.condition {

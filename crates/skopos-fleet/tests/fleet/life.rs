@@ -2,13 +2,20 @@
 
 use std::time::Duration;
 
-use skopos_fleet::{ClusterOptions, Condition, Ended, FleetChange, FleetOptions, Paused, PausedBy};
+use skopos_fleet::{
+    CachedKind, ClusterOptions, Condition, Ended, FleetChange, FleetOptions, Paused, PausedBy,
+};
 use tokio::time::Instant;
 
 use crate::support::*;
 
 fn scaled_down() -> Paused {
     Paused { by: PausedBy::ScaledDown, since: None }
+}
+
+/// Why the copy ended; it has a minute to.
+async fn ended(kind: &CachedKind) -> Ended {
+    tokio::time::timeout(secs(60), kind.ended()).await.expect("it ends")
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +90,7 @@ async fn a_way_that_changes_takes_every_kind_with_it() {
     let before = cluster.clone();
     fleet.join(id("a"), spec("b")).unwrap();
     assert!(fleet.cluster("a").unwrap() == before, "the same member");
-    assert_eq!(kind.ended().await, Ended::Reconnected);
+    assert_eq!(ended(&kind).await, Ended::Reconnected);
     assert_eq!(names(&cluster, &config_maps()), ["b"]);
     assert_eq!(kind.informer().snapshot().len(), 1, "who holds the old copy can read it");
     drop(kind);
@@ -111,7 +118,7 @@ async fn while_the_new_way_leads_nowhere_the_old_copy_is_kept() {
     assert_eq!(cluster.state().condition, Condition::Unreachable);
     fleet.join(id("a"), spec("a")).unwrap();
     until_condition(&cluster, Condition::Live).await;
-    assert_eq!(kind.ended().await, Ended::Reconnected);
+    assert_eq!(ended(&kind).await, Ended::Reconnected);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use crate::error::FleetError;
 pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often a kind that somebody waits for is looked at.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Unit {
     pub(crate) async fn kind(

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Unit;
-use super::cached::LOOK;
 use crate::cluster::introduction::introduce;
 use crate::cluster::kinds::{Ended, Entry};
 use crate::cluster::machine::Input;
@@ -106,9 +105,7 @@ impl Unit {
     async fn move_kind(&self, old: Arc<Entry>, new: &Arc<Link>) {
         let starting = self.starting(new.clone(), old.informer.resource().clone(), old.pinned);
         let Ok(entry) = starting.clone().await else { return };
-        while !entry.has_content() {
-            tokio::time::sleep(LOOK).await;
-        }
+        entry.content().await;
         self.kinds.replace(&old, starting);
     }
 }
