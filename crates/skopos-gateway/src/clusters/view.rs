@@ -54,8 +54,7 @@ struct Shared {
     /// Of views that are let go.
     past: Mutex<Served>,
     compressed: BlockCache,
-    /// What the events of a cluster may hold, and what its states kept for further pages.
-    beside: usize,
+    beside: Beside,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -65,8 +64,16 @@ type All = HashMap<ClusterId, OfCluster>;
 /// The views of one cluster, and what they share.
 struct OfCluster {
     views: HashMap<ResourceId, Arc<View>>,
-    events: Allowance,
+    window: WindowOptions,
     paged: Allowance,
+}
+
+/// What the views of one cluster may hold together, however many they are.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    /// Of events, and as much once more of states kept for further pages.
+    events: usize,
+    frames: usize,
 }
 
 /// One kind of one cluster.
@@ -107,9 +114,12 @@ const LOOK: Duration = Duration::from_secs(60);
 const OWN: usize = 2;
 
 /// What the events of a cluster may hold, and what its states kept for further pages may, of what its stores may.
-const PART: usize = 4;
+const EVENTS: usize = 4;
 
-/// But not less, or watches would end for a few hundred changes at once.
+/// What the frames of its events may: they go to all who watch within moments, and can be made again.
+const FRAMES: usize = 16;
+
+/// But not less of any, or watches would end for a few hundred changes at once.
 const LEAST: usize = 8 << 20;
 
 /// Most states that are remembered for further pages.
@@ -121,7 +131,8 @@ impl Views {
     /// Keeps so many bytes of compressed objects, for all clusters together, beside stores of which each cluster's may have
     /// so many.
     pub(crate) fn new(compressed: usize, per_cluster: usize) -> Self {
-        let beside = (per_cluster / PART).max(LEAST);
+        let part = |part: usize| (per_cluster / part).max(LEAST);
+        let beside = Beside { events: part(EVENTS), frames: part(FRAMES) };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let compressed = BlockCache::new(compressed);
         let shared =
@@ -156,10 +167,8 @@ impl Views {
         let start = snapshot.resource_version().as_u64()?;
         let key = (cluster.clone(), kind.resource().clone());
         let of = clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(self.shared.beside));
-        let mut options = WindowOptions::default();
-        options.allowance = of.events.clone();
         let view = Arc::new(View {
-            window: Arc::new(Window::new(options, start)),
+            window: Arc::new(Window::new(of.window.clone(), start)),
             blocks: self.shared.compressed.blocks(),
             paged: Mutex::new(Paged::new(MOST_PAGED, &of.paged)),
             used: Mutex::new(Instant::now()),
@@ -249,8 +258,11 @@ impl Served {
 // === impl OfCluster ===
 
 impl OfCluster {
-    fn new(beside: usize) -> Self {
-        Self { views: HashMap::new(), events: Allowance::new(beside), paged: Allowance::new(beside) }
+    fn new(beside: Beside) -> Self {
+        let mut window = WindowOptions::default();
+        window.allowance = Allowance::new(beside.events);
+        window.frame_allowance = Allowance::new(beside.frames);
+        Self { views: HashMap::new(), window, paged: Allowance::new(beside.events) }
     }
 }
 

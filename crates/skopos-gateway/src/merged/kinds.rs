@@ -75,6 +75,9 @@ const MOST: Duration = Duration::from_secs(60);
 /// How often it is looked whether everything was told.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// What the events of all kinds may hold at least, and so may their frames, and the states kept for further pages.
+const LEAST_BYTES: usize = 64 << 20;
+
 /// The longest name of a restart file, which file systems bound.
 const MOST_NAME: usize = 240;
 
@@ -93,13 +96,14 @@ impl Default for KindsOptions {
 
 impl KindsOptions {
     /// Over clusters of which each may have so many bytes in memory: twice that for the events of all kinds together, so that
-    /// all that a cluster has can come at once without ending watches, and as much for the states that are kept for further
-    /// pages; 64 MiB at least.
+    /// all that a cluster has can come at once without ending watches, as much for the states that are kept for further
+    /// pages, and a quarter of it for the frames of the events; 64 MiB of each at least.
     #[must_use]
     pub fn beside(per_cluster: usize) -> Self {
-        let most = per_cluster.saturating_mul(2).max(64 << 20);
+        let most = per_cluster.saturating_mul(2).max(LEAST_BYTES);
         let mut window = WindowOptions::default();
         window.allowance = Allowance::new(most);
+        window.frame_allowance = Allowance::new((per_cluster / 4).max(LEAST_BYTES));
         Self { window, paged: Allowance::new(most), ..Self::default() }
     }
 }
@@ -259,5 +263,40 @@ async fn idle(running: Arc<Running>, shape: Shape, stop: CancellationToken, limi
             running.remove(&shape);
             stop.cancel();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skopos_fleet::ClusterId;
+    use skopos_serve::{Event, Window};
+    use skopos_wire::{Limits, RawObject};
+
+    use super::super::contents::Entry;
+    use super::super::item::MergedItem;
+    use super::super::mark::Mark;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_events_hold_does_not_grow_with_the_kinds() {
+        let options = KindsOptions::beside(32 << 20).window;
+        let value = json!({"metadata": {"namespace": "default", "name": "x", "uid": "u", "resourceVersion": "1",
+            "annotations": {"large": "x".repeat(1 << 20)}}});
+        let object = RawObject::from_value(&value, &Limits::default()).unwrap();
+        let item = |mark| {
+            let entry = Entry { object: object.clone(), mark: Mark::new(mark) };
+            MergedItem::new(ClusterId::new("north").unwrap(), entry)
+        };
+        let windows: Vec<_> = (0..10).map(|_| Window::new(options.clone(), 0)).collect();
+        for mark in 1..=50 {
+            for window in &windows {
+                window.push(Event::put(mark, None, item(mark)));
+            }
+            tokio::time::advance(Duration::from_millis(100)).await;
+            let held: usize = windows.iter().map(|window| window.stats().bytes).sum();
+            assert!(held <= LEAST_BYTES && (mark < 10 || held > LEAST_BYTES / 2), "{held}");
+        }
+        assert!(windows.iter().all(|window| window.stats().events > 1), "each has its part");
     }
 }

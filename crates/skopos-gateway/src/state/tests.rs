@@ -1,14 +1,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::Value;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
 use skopos::ResourceId;
 use skopos_fleet::{ClusterId, Condition, Paused, PausedBy};
 use skopos_testserver::{Fault, Match};
 
 use super::metrics::Metrics;
 use super::status::Report;
-use crate::config::{Limits, Metrics as MetricsConfig};
+use crate::config::{ByteSize, Limits, Metrics as MetricsConfig};
 use crate::listen::{ListenOptions, Listener};
 use crate::testing::Lab;
 
@@ -92,6 +93,57 @@ async fn what_leaves_is_not_in_the_metrics_any_more() {
     assert!(!text.contains(r#"cluster="a""#) && text.contains(r#"cluster="b""#), "{text}");
 }
 
+/// What is held of something for `/clusters`, and for `/fleet`.
+async fn held(lab: &Lab, name: &str) -> [f64; 2] {
+    let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+    ["clusters", "fleet"].map(|path| {
+        let sample = format!("skopos_{name}{{path=\"{path}\"}} ");
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(&sample)).unwrap_or_else(|| panic!("{text}"));
+        line.parse().unwrap()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_events_and_frames_hold_does_not_grow_with_the_kinds() {
+    const LEAST: f64 = (8 << 20) as f64;
+    const KINDS: [(&str, &str); 6] = [
+        ("ConfigMap", "configmaps"),
+        ("Secret", "secrets"),
+        ("ServiceAccount", "serviceaccounts"),
+        ("Service", "services"),
+        ("Endpoints", "endpoints"),
+        ("PodTemplate", "podtemplates"),
+    ];
+    let lab = Lab::with(&["a"], |config| {
+        config.authorization.loopback = crate::config::LoopbackTrust::Trusted;
+        config.cache.bytes_per_cluster = ByteSize::mebibytes(32);
+        config.cache.secrets = true;
+    });
+    let mut watches = Vec::new();
+    for (_, plural) in KINDS {
+        let watch = format!("/clusters/a/api/v1/{plural}?watch=1&timeoutSeconds=500");
+        watches.push(lab.send(http::Method::GET, &watch, &[], "").await.into_body());
+    }
+    // Each kind would have its latest hundred.
+    for round in 0..16 {
+        for ((kind, _), watch) in KINDS.iter().zip(&mut watches) {
+            let metadata = json!({"namespace": "default", "name": format!("x{round}"),
+                "annotations": {"large": "x".repeat(100_000)}});
+            lab.member("a").create(json!({"apiVersion": "v1", "kind": kind, "metadata": metadata})).unwrap();
+            let told = watch.frame().await.unwrap_or_else(|| panic!("{kind}: ended after {round}"));
+            assert!(told.unwrap().into_data().unwrap().len() > 100_000, "{kind}");
+        }
+        for name in ["event_bytes", "frame_bytes"] {
+            let [held, _] = held(&lab, name).await;
+            assert!(held <= LEAST, "{name} after {round}: {held}");
+        }
+    }
+    for name in ["event_bytes", "frame_bytes"] {
+        assert!(held(&lab, name).await[0] > LEAST / 2.0, "{name}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_events_and_pages_hold_is_told_and_given_back() {
     let lab = Lab::trusting(&["a"]);
@@ -101,15 +153,7 @@ async fn what_events_and_pages_hold_is_told_and_given_back() {
         let watch = format!("{path}/api/v1/pods?watch=1&resourceVersion=0&timeoutSeconds=500");
         watches.push(lab.send(http::Method::GET, &watch, &[], "").await);
     }
-    let held = async |name: &str| {
-        let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
-        ["clusters", "fleet"].map(|path| {
-            let sample = format!("skopos_{name}{{path=\"{path}\"}} ");
-            let line =
-                text.lines().find_map(|line| line.strip_prefix(&sample)).unwrap_or_else(|| panic!("{text}"));
-            line.parse::<f64>().unwrap()
-        })
-    };
+    let held = async |name: &str| held(&lab, name).await;
     lab.member("a").load_pods(1000);
     tokio::time::sleep(Duration::from_secs(5)).await;
     let burst = held("event_bytes").await;

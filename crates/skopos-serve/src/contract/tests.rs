@@ -402,6 +402,19 @@ fn drain(stream: &mut Stream) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_has_read_all_goes_on_though_nothing_is_kept() {
+    let client = Client::new();
+    let mut stream = client.watch("watch=1&resourceVersion=0").await;
+    for _ in 0..5 {
+        // Each fills a piece of what is sent.
+        let revision = client.source.put("a", "large", &[], &"x".repeat(100_000));
+        let event = stream.event().await.expect("nothing is lost");
+        assert_eq!(event["object"]["metadata"]["resourceVersion"], revision.to_string());
+        client.source.window().forget(revision);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn however_many_watch_each_event_is_encoded_once_and_everybody_gets_it() {
     for (watchers, events, pause) in [(10_000, 10, 200), (100, 1000, 1)] {
         let client = Client::new();

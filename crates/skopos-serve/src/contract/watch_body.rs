@@ -180,16 +180,16 @@ impl<S: Source> WatchBody<S> {
             let progress = self.source.progress();
             let window = self.subscription.window();
             let events = window.read(&self.cursor, self.source.horizon(), BATCH)?;
-            for event in &events {
+            let mut unread = events.iter();
+            while !chunk.is_full()
+                && let Some(event) = unread.next()
+            {
                 self.cursor.take(event.revision());
                 if let Some(frame) = self.frame(event) {
                     chunk.push(frame);
                 }
-                if chunk.is_full() {
-                    break;
-                }
             }
-            if events.len() < BATCH && !chunk.is_full() {
+            if events.len() < BATCH && unread.len() == 0 {
                 self.cursor.reach(progress);
                 break;
             }

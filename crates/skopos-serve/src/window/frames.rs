@@ -1,10 +1,14 @@
 //! Frames of events, made once in each form and shared by all watchers.
 
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::EventType;
+use crate::allowance::{Holder, Share};
 use crate::table::IncludeObject;
 
 /// In which form an object stands in a frame: whatever makes its bytes differ.
@@ -32,9 +36,9 @@ pub(crate) enum Layout {
 pub(super) struct Frames {
     /// By the number of the event.
     frames: HashMap<u64, Vec<Frame>>,
-    /// In the order in which they were first made.
-    order: VecDeque<u64>,
-    bytes: usize,
+    /// In the order in which they were first made, and when that was.
+    order: VecDeque<(u64, Instant)>,
+    bytes: Share,
     max_bytes: usize,
     encoded: u64,
 }
@@ -50,8 +54,8 @@ struct Frame {
 // === impl Frames ===
 
 impl Frames {
-    pub(super) fn new(max_bytes: usize) -> Self {
-        Self { frames: HashMap::new(), order: VecDeque::new(), bytes: 0, max_bytes, encoded: 0 }
+    pub(super) fn new(max_bytes: usize, bytes: Share) -> Self {
+        Self { frames: HashMap::new(), order: VecDeque::new(), bytes, max_bytes, encoded: 0 }
     }
 
     /// How many frames were made so far.
@@ -60,20 +64,21 @@ impl Frames {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes.bytes()
     }
 
     /// Lets go of the frames of all events before this one.
     pub(super) fn forget_before(&mut self, number: u64) {
-        self.order.retain(|of| *of >= number);
-        let bytes = &mut self.bytes;
+        self.order.retain(|(of, _)| *of >= number);
+        let mut bytes = self.bytes();
         self.frames.retain(|of, frames| {
             let kept = *of >= number;
             if !kept {
-                *bytes -= frames.iter().map(Frame::cost).sum::<usize>();
+                bytes -= cost(frames);
             }
             kept
         });
+        self.bytes.set(bytes);
         self.order.shrink_to(2 * self.order.len());
         self.frames.shrink_to(2 * self.frames.len());
     }
@@ -87,7 +92,7 @@ impl Frames {
         make: impl FnOnce() -> Bytes,
     ) -> Bytes {
         let of_event = self.frames.entry(number).or_insert_with(|| {
-            self.order.push_back(number);
+            self.order.push_back((number, Instant::now()));
             Vec::with_capacity(1)
         });
         if let Some(frame) = of_event.iter().find(|frame| frame.is(kind, shape)) {
@@ -96,18 +101,35 @@ impl Frames {
         let bytes = make();
         self.encoded += 1;
         let frame = Frame { kind, layout: shape.layout, version: shape.version.into(), bytes: bytes.clone() };
-        self.bytes += frame.cost();
+        self.bytes.set(self.bytes.bytes() + frame.cost());
         of_event.push(frame);
-        self.trim();
+        while self.bytes() > self.max_bytes && self.take_oldest().is_some() {}
         bytes
     }
 
-    fn trim(&mut self) {
-        while self.bytes > self.max_bytes {
-            let Some(oldest) = self.order.pop_front() else { return };
-            let frames = self.frames.remove(&oldest).unwrap_or_default();
-            self.bytes -= frames.iter().map(Frame::cost).sum::<usize>();
+    fn take_oldest(&mut self) -> Option<Vec<Frame>> {
+        let (oldest, _) = self.order.pop_front()?;
+        let frames = self.frames.remove(&oldest).unwrap_or_default();
+        self.bytes.set(self.bytes() - cost(&frames));
+        Some(frames)
+    }
+}
+
+impl Holder for Mutex<Frames> {
+    fn holds(&self) -> Option<(usize, Instant)> {
+        let frames = self.lock();
+        let (_, oldest) = frames.order.front()?;
+        Some((frames.bytes(), *oldest))
+    }
+
+    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
+        let mut frames = self.lock();
+        let enough = frames.bytes().saturating_sub(bytes);
+        let mut gone = Vec::new();
+        while frames.bytes() > enough && frames.order.front().is_some_and(|(_, made)| *made <= youngest) {
+            gone.extend(frames.take_oldest());
         }
+        Box::new(gone)
     }
 }
 
@@ -123,18 +145,23 @@ impl Frame {
     }
 }
 
+fn cost(frames: &[Frame]) -> usize {
+    frames.iter().map(Frame::cost).sum()
+}
+
 /// What a frame costs beside its bytes.
 const OVERHEAD: usize = 160;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allowance::Allowance;
 
     const FULL: Shape<'_> = Shape { layout: Layout::Full, version: "v1" };
 
     #[test]
     fn a_frame_is_made_once_for_each_event_kind_and_form() {
-        let mut frames = Frames::new(1 << 20);
+        let mut frames = Frames::new(1 << 20, Allowance::unbounded().share());
         let mut get = |number, kind, shape, text: &'static str| {
             frames.get_or_make(number, kind, shape, || Bytes::from(text))
         };
@@ -149,12 +176,12 @@ mod tests {
 
     #[test]
     fn the_oldest_frames_go_first_when_there_are_too_many_bytes() {
-        let mut frames = Frames::new(10 * (1000 + OVERHEAD));
+        let mut frames = Frames::new(10 * (1000 + OVERHEAD), Allowance::unbounded().share());
         for number in 0..100 {
             frames.get_or_make(number, EventType::Added, FULL, || Bytes::from(vec![0; 1000]));
         }
         assert_eq!((frames.frames.len(), frames.order.len(), frames.encoded()), (10, 10, 100));
         frames.get_or_make(99, EventType::Added, FULL, || unreachable!("it is kept"));
-        assert_eq!(frames.bytes, 10 * (1000 + OVERHEAD));
+        assert_eq!(frames.bytes(), 10 * (1000 + OVERHEAD));
     }
 }

@@ -10,6 +10,7 @@ mod event;
 mod frames;
 mod hub;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::allowance::{Allowance, Share};
+use crate::allowance::{Allowance, Holder, Share};
 use crate::source::Item;
 
 pub(crate) use self::event::FRAME_TAIL;
@@ -35,19 +36,23 @@ use self::hub::Hub;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WindowOptions {
-    /// The fewest events that are kept, however old (kube-apiserver: 100).
+    /// The fewest events that are kept, however old, where the allowance is not used up (kube-apiserver: 100).
     pub min_events: usize,
     /// The most (kube-apiserver: 102400).
     pub max_events: usize,
     /// The most bytes of objects that the events hold beyond the fewest.
     pub max_bytes: usize,
-    /// The most that the events of all windows that share it hold beyond the fewest of each. Where they hold more, a window
-    /// that gets events lets go of its own until they do not.
+    /// The most that the events of all windows that share it hold together, the fewest of each among them. Where it is more, the
+    /// oldest of the window that holds most go; what is younger than a second, and so may not have been read by those who
+    /// keep up, only where nothing else is left.
     pub allowance: Allowance,
     /// For how long an event beyond the fewest is kept (kube-apiserver: 75 s).
     pub keep: Duration,
     /// The most bytes of frames that are kept for watchers to come.
     pub frame_bytes: usize,
+    /// The most that the frames of all windows that share it hold together, as with the events. A frame that is gone is made
+    /// anew for whoever needs it.
+    pub frame_allowance: Allowance,
     /// How many events a watcher that does not read may be behind (kube-apiserver: 10 to 1000).
     pub watch_buffer: u64,
     /// How long such a watcher is waited for.
@@ -61,9 +66,9 @@ pub struct WindowOptions {
 #[derive(Debug)]
 pub struct Window<I> {
     options: WindowOptions,
-    ring: RwLock<Ring<I>>,
+    ring: Arc<RwLock<Ring<I>>>,
     hub: Hub,
-    frames: Mutex<Frames>,
+    frames: Arc<Mutex<Frames>>,
 }
 
 /// What is known of a window.
@@ -127,12 +132,14 @@ impl<I: Item> Window<I> {
             reached: start,
             gaps: VecDeque::new(),
         };
-        Self {
-            frames: Mutex::new(Frames::new(options.frame_bytes)),
-            options,
-            ring: RwLock::new(ring),
-            hub: Hub::new(Instant::now()),
-        }
+        let ring = Arc::new(RwLock::new(ring));
+        let of_ring = Arc::downgrade(&ring);
+        options.allowance.enlist(of_ring);
+        let frames = Frames::new(options.frame_bytes, options.frame_allowance.share());
+        let frames = Arc::new(Mutex::new(frames));
+        let of_frames = Arc::downgrade(&frames);
+        options.frame_allowance.enlist(of_frames);
+        Self { options, ring, hub: Hub::new(Instant::now()), frames }
     }
 
     /// Adds an event and wakes the watchers.
@@ -146,7 +153,8 @@ impl<I: Item> Window<I> {
         self.wake();
     }
 
-    /// Adds events, in the order of their revisions, and wakes nobody: [`wake`](Window::wake) when you can.
+    /// Adds events, in the order of their revisions, and wakes nobody: [`wake`](Window::wake) when you can. Until then there may be
+    /// more than the allowance has.
     pub fn append(&self, events: impl IntoIterator<Item = Event<I>>) {
         let now = Instant::now();
         // Dropped behind the lock.
@@ -158,8 +166,9 @@ impl<I: Item> Window<I> {
         _gone = ring.trim(&self.options, now);
     }
 
-    /// Wakes the watchers, and ends those that do not read.
+    /// Wakes the watchers, ends those that do not read, and has events let go of where there are too many.
     pub fn wake(&self) {
+        self.options.allowance.relieve();
         self.hub.told(self.count(), Instant::now(), &self.options);
     }
 
@@ -322,7 +331,9 @@ impl<I: Item> Window<I> {
         shape: Shape<'_>,
         encode: impl FnOnce() -> Bytes,
     ) -> Bytes {
-        self.frames.lock().get_or_make(event.number(), kind, shape, encode)
+        let frame = self.frames.lock().get_or_make(event.number(), kind, shape, encode);
+        self.options.frame_allowance.relieve();
+        frame
     }
 
     fn hub(&self) -> &Hub {
@@ -352,13 +363,12 @@ impl<I: Item> Ring<I> {
         while let Some(oldest) = self.events.front() {
             let many = self.events.len() > options.min_events;
             let old = now.saturating_duration_since(oldest.at()) > options.keep;
-            let large = self.bytes.bytes() > options.max_bytes || self.bytes.is_too_much();
+            let large = self.bytes.bytes() > options.max_bytes;
             let full = self.events.len() > options.max_events || large;
             if !(many && (old || full)) {
                 break;
             }
-            self.oldest_start = oldest.revision();
-            gone.extend(self.take_oldest());
+            gone.extend(self.lose_oldest());
         }
         gone
     }
@@ -385,6 +395,13 @@ impl<I: Item> Ring<I> {
         self.oldest_start = self.oldest_start.max(revision);
     }
 
+    /// Nobody can read the oldest event any more.
+    fn lose_oldest(&mut self) -> Option<Arc<Event<I>>> {
+        let event = self.take_oldest()?;
+        self.oldest_start = event.revision();
+        Some(event)
+    }
+
     fn take_oldest(&mut self) -> Option<Arc<Event<I>>> {
         let event = self.events.pop_front()?;
         self.give_back(&event);
@@ -398,6 +415,23 @@ impl<I: Item> Ring<I> {
     fn index_of(&self, cursor: &Cursor) -> usize {
         let first = self.events.partition_point(|event| event.revision() <= cursor.done);
         (first + cursor.within).min(self.events.len())
+    }
+}
+
+impl<I: Item> Holder for RwLock<Ring<I>> {
+    fn holds(&self) -> Option<(usize, Instant)> {
+        let ring = self.read();
+        Some((ring.bytes.bytes(), ring.events.front()?.at()))
+    }
+
+    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
+        let mut ring = self.write();
+        let enough = ring.bytes.bytes().saturating_sub(bytes);
+        let mut gone = Vec::new();
+        while ring.bytes.bytes() > enough && ring.events.front().is_some_and(|event| event.at() <= youngest) {
+            gone.extend(ring.lose_oldest());
+        }
+        Box::new(gone)
     }
 }
 
@@ -443,6 +477,7 @@ impl Default for WindowOptions {
             allowance: Allowance::unbounded(),
             keep: Duration::from_secs(75),
             frame_bytes: 16 << 20,
+            frame_allowance: Allowance::unbounded(),
             watch_buffer: 1000,
             watch_patience: Duration::from_secs(1),
         }

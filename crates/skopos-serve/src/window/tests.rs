@@ -195,30 +195,150 @@ async fn what_is_old_goes_without_a_new_event() {
     assert_eq!(window.stats().events, 100);
 }
 
-#[tokio::test(start_paused = true)]
-async fn windows_of_one_allowance_hold_no_more_together() {
-    let large = |revision| Event::put(revision, None, pod("n", "p", revision, &[], &"x".repeat(800)));
-    let allowance = Allowance::new(100_000);
+/// About a thousand bytes, with what the event costs.
+fn large(revision: u64) -> Event<Object> {
+    sized(revision, 800)
+}
+
+fn sized(revision: u64, bytes: usize) -> Event<Object> {
+    Event::put(revision, None, pod("n", "p", revision, &[], &"x".repeat(bytes)))
+}
+
+/// Windows that share so many bytes of events, and as many of frames.
+fn sharing(most: usize, count: usize) -> (WindowOptions, Vec<Arc<Window<Object>>>) {
     let mut options = WindowOptions { min_events: 2, ..WindowOptions::default() };
-    options.allowance = allowance.clone();
-    let windows = [window(options.clone()), window(options.clone())];
-    windows[0].extend((1..=60).map(large));
-    assert_eq!(windows[0].stats().events, 60);
-    windows[1].extend((1..=60).map(large));
-    let events = windows.each_ref().map(|window| window.stats().events);
-    assert!(events[0] == 60 && (10..60).contains(&events[1]), "{events:?}");
-    assert!(allowance.used() <= 100_000, "{allowance:?}");
-    // However little there is, watchers see the fewest of each.
-    windows[0].extend((61..=200).map(large));
-    windows[1].extend((61..=62).map(large));
-    tokio::time::advance(options.keep + Duration::from_secs(1)).await;
-    windows[0].tidy();
-    windows[1].extend((63..=100).map(large));
-    assert_eq!(windows.each_ref().map(|window| window.stats().events)[0], 2);
-    assert!(windows[1].stats().events >= 38, "what others gave back is there");
-    windows[1].restart(1000);
+    options.allowance = Allowance::new(most);
+    options.frame_allowance = Allowance::new(most);
+    let windows = (0..count).map(|_| window(options.clone())).collect();
+    (options, windows)
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_of_one_allowance_hold_no_more_together_however_many_they_are() {
+    for count in [1, 10, 100] {
+        let (options, windows) = sharing(100_000, count);
+        let mut revision = 0;
+        for round in 0..20 {
+            for window in &windows {
+                revision += 1;
+                window.push(large(revision));
+                assert!(options.allowance.used() <= 100_000, "{count} windows: {:?}", options.allowance);
+            }
+            // Sometimes all of it is young.
+            tokio::time::advance(Duration::from_millis(400 * (round % 3))).await;
+        }
+        let held = |window: &Arc<Window<Object>>| window.stats().bytes;
+        let all: usize = windows.iter().map(held).sum();
+        assert_eq!(all, options.allowance.used());
+        assert!(count == 1 || all > 90_000, "{count} windows hold only {all}");
+        windows[0].restart(revision);
+        assert_eq!(windows.iter().map(held).sum::<usize>(), options.allowance.used());
+        // Where none is kept, whoever has read all can go on.
+        for window in &windows {
+            assert!(window.start(window.reached()).is_ok());
+        }
+        drop(windows);
+        assert_eq!(options.allowance.used(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_window_costs_a_quiet_one_nothing() {
+    let (_, windows) = sharing(100_000, 2);
+    let [busy, quiet] = &windows[..] else { unreachable!("there are two") };
+    quiet.extend((1..=20).map(large));
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let mut read = Cursor::after(0);
+    for round in 0..100 {
+        busy.extend((1 + 10 * round..=10 + 10 * round).map(large));
+        let seen =
+            take(busy, &mut read, 20).unwrap_or_else(|| panic!("lost what it had no time to read: {round}"));
+        assert_eq!(seen.len(), 10);
+        tokio::time::advance(Duration::from_millis(200)).await;
+    }
+    assert_eq!(take(quiet, &mut Cursor::after(0), 100).map(|seen| seen.len()), Some(20));
+    // And it is not those that others have, but its own, that it has to do without.
+    quiet.push(large(21));
+    assert_eq!(quiet.stats().events, 21);
+    // Where there is no room for what comes within a second, it is not the quiet one either that is ended.
+    let mut waits = Cursor::after(20);
+    busy.extend((1001..=2000).map(large));
+    assert_eq!(take(busy, &mut read, 1), None);
+    assert_eq!(take(quiet, &mut waits, 100), Some(vec![21]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_there_was_no_time_to_read_stays_while_there_is_anything_older() {
+    let (options, windows) = sharing(100_000, 11);
+    for window in &windows[..10] {
+        window.extend((1..=8).map(large));
+    }
+    tokio::time::advance(Duration::from_secs(2)).await;
+    // It holds more than any other, and is needed more.
+    let late = &windows[10];
+    late.push(sized(1, 60_000));
+    assert!(options.allowance.used() <= 100_000);
+    assert_eq!(take(late, &mut Cursor::after(0), 10), Some(vec![1]));
+    // Once it was read, it goes like others.
+    tokio::time::advance(Duration::from_secs(2)).await;
+    windows[0].extend((9..=40).map(large));
+    assert_eq!((late.stats().events, late.start(1).is_ok()), (0, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_of_one_allowance_hold_no_more_together_and_the_newest_are_made_once() {
+    let (options, windows) = sharing(100_000, 50);
+    let shape = Shape { layout: Layout::Full, version: "v1" };
+    let get = |window: &Window<Object>, make: &dyn Fn() -> Bytes| {
+        let event = window.read(&Cursor::after(window.reached() - 1), None, 1).unwrap().remove(0);
+        window.frame(&event, EventType::Added, shape, make);
+    };
+    for revision in 1..=10 {
+        for window in &windows {
+            window.push(event(revision));
+            get(window, &|| Bytes::from(vec![0; 4000]));
+            get(window, &|| unreachable!("it was made for another"));
+            assert!(options.frame_allowance.used() <= 100_000, "{:?}", options.frame_allowance);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+    }
+    let all: usize = windows.iter().map(|window| window.stats().frame_bytes).sum();
+    assert_eq!(all, options.frame_allowance.used());
+    assert!(all > 80_000, "{all}");
+    // However large it is beside those of others.
+    windows[0].push(event(11));
+    get(&windows[0], &|| Bytes::from(vec![0; 90_000]));
+    get(&windows[0], &|| unreachable!("it is the newest"));
     drop(windows);
-    assert_eq!(allowance.used(), 0);
+    assert_eq!(options.frame_allowance.used(), 0);
+}
+
+/// Windows of one allowance that are filled by threads at the same time.
+#[test]
+fn threads_that_share_an_allowance_keep_to_it() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (options, windows) = runtime.block_on(async { sharing(100_000, 4) });
+    let shape = Shape { layout: Layout::Full, version: "v1" };
+    std::thread::scope(|threads| {
+        for window in &windows {
+            threads.spawn(|| {
+                for revision in 1..=300 {
+                    window.push(large(revision));
+                    for event in window.read(&Cursor::after(revision - 1), None, 1).unwrap_or_default() {
+                        window.frame(&event, EventType::Added, shape, || Bytes::from(vec![0; 1000]));
+                    }
+                }
+            });
+        }
+    });
+    for (allowance, held) in [
+        (&options.allowance, windows.iter().map(|window| window.stats().bytes).sum::<usize>()),
+        (&options.frame_allowance, windows.iter().map(|window| window.stats().frame_bytes).sum()),
+    ] {
+        assert_eq!(allowance.used(), held);
+        assert!(held <= 100_000, "{held}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
