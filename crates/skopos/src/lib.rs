@@ -35,6 +35,7 @@ mod sync;
 mod testing;
 #[cfg(all(test, shuttle))]
 mod threads;
+mod tree;
 mod unstreamed;
 pub mod workqueue;
 

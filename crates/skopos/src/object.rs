@@ -9,7 +9,7 @@ use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;
 use skopos_wire::{DecodeError, ObjectKey, RawObject, ResourceVersion};
 
-use crate::store::tree::Item;
+use crate::tree::Item;
 
 /// One version of a Kubernetes object, shared between the store, its snapshots, handlers and callers.
 ///

@@ -46,8 +46,8 @@ use skopos_wire::{Limits, ObjectKey, RawObject, ResourceVersion};
 use crate::informer::{Informer, Running, Shared};
 use crate::object::Entry;
 use crate::options::{InformerOptions, ResourceId, Scope};
-use crate::store::tree::{Item, Tree};
 use crate::store::{Content, Digest, RestoredPart};
+use crate::tree::{Item, Tree};
 
 pub use clock::{WallClock, WallTime};
 pub use error::{CheckpointError, Foreign, NoCheckpoint};

@@ -29,8 +29,8 @@ use tokio::sync::Notify;
 use super::event::{Event, EventFlags};
 use crate::object::Entry;
 use crate::store::Content;
-use crate::store::tree::{self, Item};
 use crate::sync::Mutex;
+use crate::tree::{self, Item};
 
 /// The queue. The writer feeds it, one runner takes from it.
 pub(crate) struct Queue {

@@ -4,7 +4,7 @@ use kube::core::DynamicObject;
 use skopos_wire::{ObjectKey, ResourceVersion};
 
 use crate::object::{Entry, Object};
-use crate::store::tree::Item;
+use crate::tree::Item;
 
 /// One change of one object, as a journal keeps it.
 ///

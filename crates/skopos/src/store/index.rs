@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use skopos_wire::ObjectKey;
 
-use super::tree::{Item, Tree};
 use crate::object::{Entry, Object};
+use crate::tree::{Item, Tree};
 
 /// A named function from an object to the values under which it is to be found.
 ///

@@ -12,7 +12,7 @@
 //! | [`Snapshot`] | content of one RV: get, iterate in order, by namespace, page, index, label selector; its digest |
 //! | `StoreWriter` | the writing end, a `skopos_reflect::Sink`: turns lists and watch events into changes |
 //! | `StoreCore` | what both share: the current snapshot, the handlers' queues, statistics |
-//! | `tree` | the persistent map below |
+//! | `crate::tree` | the persistent map below |
 //!
 //! Readers never block the writer, and the writer never blocks a reader: the current snapshot is one atomic pointer. What
 //! a held snapshot costs is the objects that have changed since.
@@ -22,7 +22,6 @@ mod digest;
 mod index;
 mod reader;
 mod snapshot;
-pub(crate) mod tree;
 mod writer;
 
 pub use digest::Digest;

@@ -10,10 +10,10 @@ use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
 
 use super::digest::Digest;
 use super::index::{Index, UnknownIndex};
-use super::tree::{Iter, Tree};
 use crate::freshness::{Basis, Freshness};
 use crate::journal::Mark;
 use crate::object::{Entry, Object};
+use crate::tree::{Iter, Tree};
 
 /// The whole content of a store at one resource version. It never changes.
 ///

@@ -9,10 +9,10 @@ use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 use super::core::{Account, StoreCore, StoreStats, Update};
 use super::snapshot::Content;
-use super::tree::{Item, Tree};
 use crate::handler::{Event, EventFlags};
 use crate::journal::{Difference, Listed, Record, Recorder};
 use crate::object::Entry;
+use crate::tree::{Item, Tree};
 
 /// Who is told how the link stands and what is proven of the content's age. Calls must not block.
 ///

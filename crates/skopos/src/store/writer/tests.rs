@@ -729,7 +729,7 @@ fn an_unchanged_relist_tells_nothing() {
     list(&mut writer, objects(), commit(500, 0, true));
     assert!(drain(&queue).is_empty());
     let walk: ControlFlow<()> =
-        super::super::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
+        crate::tree::diff(&core.current().objects, &Tree::new(), None, |_, _| ControlFlow::Break(()));
     assert!(walk.is_break());
 }
 

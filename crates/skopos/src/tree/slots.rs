@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use super::NODE;
+use super::node::NODE;
 
 /// Up to [`NODE`] items in order.
 pub(super) struct Slots<I> {

@@ -8,8 +8,8 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use super::FANOUT;
 use super::bytes::Bytes;
+use super::node::FANOUT;
 
 /// Sorted keys, fewer than [`FANOUT`], or as many for a moment. See the module's documentation.
 #[derive(Clone)]

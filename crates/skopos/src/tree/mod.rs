@@ -1,0 +1,199 @@
+//! A persistent ordered map: a B+tree whose nodes are shared between the writer and every snapshot.
+//!
+//! ```text
+//!   snapshot at RV 7 ──▶ root ─┬─▶ leaf  leaf  leaf
+//!                              │    ▲           ▲
+//!   writer, next RV  ──▶ root'─┴────┴─▶ leaf' ──┘      only what changed is copied, and that once per batch
+//! ```
+//!
+//! Cloning a [`Tree`] copies one pointer. A change copies the nodes on its path that somebody else still sees, and
+//! changes those in place that nobody sees (`Arc::make_mut`), so that a batch pays for each node once. A leaf keeps 32
+//! bits of hash for each item: a look-up compares words instead of following pointers into 32 objects, and touches
+//! one object, the right one. How the way down to the leaf is found is said in `bounds`.
+//!
+//! Nodes are merged when they become thin, but never rebalanced by borrowing: depth is uniform, occupancy is what
+//! deletions leave of it, and an empty node is taken out at once.
+
+mod bounds;
+mod bytes;
+mod node;
+mod slots;
+mod walk;
+
+use std::mem;
+use std::sync::Arc;
+
+use bounds::Bounds;
+use bytes::hash_of;
+use node::{FANOUT, Inner, Inserted, Leaf, NODE, Node};
+
+pub(crate) use bytes::Bytes;
+pub(crate) use walk::{Iter, diff};
+
+/// What a tree holds: something that knows its own key.
+pub(crate) trait Item: Clone {
+    /// The key, which gives the order. It must not change while the item is in a tree.
+    type Key: Bytes + Ord + Clone;
+
+    /// The key of this item.
+    fn key(&self) -> &Self::Key;
+
+    /// Whether this is the item of the key that has these bytes. To be told with as few looks at memory as can be.
+    fn has_key(&self, bytes: &[u8]) -> bool {
+        self.key().bytes() == bytes
+    }
+
+    /// True if both are certainly the same, as when they are the same allocation. [`diff`] passes over such pairs.
+    fn is_same(&self, _other: &Self) -> bool {
+        false
+    }
+
+    /// Reads the memory that cloning or dropping this item will write to. Asking for all of a leaf before touching the
+    /// first lets the processor fetch them side by side instead of one after another.
+    fn touch(&self) -> usize {
+        0
+    }
+}
+
+/// The persistent map. See the module's documentation.
+#[derive(Clone)]
+pub(crate) struct Tree<I: Item> {
+    root: Node<I>,
+    len: usize,
+}
+
+impl<I: Item> Tree<I> {
+    /// An empty tree.
+    pub(crate) fn new() -> Self {
+        Self { root: Node::Leaf(Arc::default()), len: 0 }
+    }
+
+    /// A tree of items that are sorted by key and have no key twice.
+    pub(crate) fn from_sorted(items: Vec<I>) -> Self {
+        debug_assert!(items.is_sorted_by(|a, b| a.key() < b.key()));
+        let len = items.len();
+        let mut level =
+            in_chunks(items, NODE, |items| (items[0].key().clone(), Node::Leaf(Arc::new(Leaf::of(items)))));
+        while level.len() > 1 {
+            level = in_chunks(level, FANOUT, |nodes| {
+                let first = nodes[0].0.clone();
+                let bounds = Bounds::new(nodes[1..].iter().map(|(first, _)| first.clone()).collect());
+                let children = nodes.into_iter().map(|(_, node)| node).collect();
+                (first, Node::Inner(Arc::new(Inner { bounds, children })))
+            });
+        }
+        match level.pop() {
+            Some((_, root)) => Self { root, len },
+            None => Self::new(),
+        }
+    }
+
+    /// The number of items.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The item of this key.
+    pub(crate) fn get<Q: Bytes + ?Sized>(&self, key: &Q) -> Option<&I> {
+        let hash = hash_of(key);
+        let mut node = &self.root;
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    leaf.items.touch();
+                    return leaf.find(hash, key).and_then(|at| leaf.items.get(at));
+                }
+                Node::Inner(inner) => node = &inner.children[inner.child_of(key)],
+            }
+        }
+    }
+
+    /// The item of this key, to be changed in place; its key must stay the same. Copies what snapshots share.
+    pub(crate) fn get_mut<Q: Bytes + ?Sized>(&mut self, key: &Q) -> Option<&mut I> {
+        self.get(key)?;
+        let hash = hash_of(key);
+        let mut node = &mut self.root;
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    let leaf = Arc::make_mut(leaf);
+                    let at = leaf.find(hash, key)?;
+                    return leaf.items.get_mut(at);
+                }
+                Node::Inner(inner) => {
+                    let inner = Arc::make_mut(inner);
+                    let child = inner.child_of(key);
+                    node = &mut inner.children[child];
+                }
+            }
+        }
+    }
+
+    /// Puts an item in, and returns the one of the same key that it replaces.
+    pub(crate) fn insert(&mut self, item: I) -> Option<I> {
+        match self.root.insert(hash_of(item.key()), item) {
+            Inserted::Replaced(old) => return Some(old),
+            Inserted::Added => {}
+            Inserted::Split(bound, right) => {
+                let left = mem::replace(&mut self.root, Node::Leaf(Arc::default()));
+                self.root = Node::Inner(Arc::new(Inner {
+                    bounds: Bounds::new(vec![bound]),
+                    children: vec![left, right],
+                }));
+            }
+        }
+        self.len += 1;
+        None
+    }
+
+    /// Takes the item of this key out.
+    pub(crate) fn remove<Q: Bytes + ?Sized>(&mut self, key: &Q) -> Option<I> {
+        // A key that is not there must not cost a copied path.
+        self.get(key)?;
+        let removed = self.root.remove(hash_of(key), key)?;
+        self.len -= 1;
+        while let Node::Inner(inner) = &self.root {
+            match inner.children.as_slice() {
+                [] => self.root = Node::Leaf(Arc::default()),
+                [only] => self.root = only.clone(),
+                _ => break,
+            }
+        }
+        Some(removed)
+    }
+
+    /// All items in order.
+    pub(crate) fn iter(&self) -> Iter<'_, I> {
+        self.seek(|_| false)
+    }
+
+    /// The items in order, beginning with the first whose key is not `before`. `before` must hold for a prefix of the
+    /// keys and for no other.
+    pub(crate) fn seek(&self, before: impl Fn(&I::Key) -> bool) -> Iter<'_, I> {
+        Iter::seek(&self.root, before)
+    }
+}
+
+impl<I: Item> Default for Tree<I> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Packs items into nodes of which `full` is the most, leaving room for a few more before they split.
+fn in_chunks<T, R>(items: Vec<T>, full: usize, mut make: impl FnMut(Vec<T>) -> R) -> Vec<R> {
+    let packed = full * 7 / 8;
+    let mut made = Vec::with_capacity(items.len().div_ceil(packed));
+    let mut items = items.into_iter();
+    loop {
+        let mut chunk = Vec::with_capacity(items.len().min(packed));
+        chunk.extend(items.by_ref().take(packed));
+        if chunk.is_empty() {
+            return made;
+        }
+        made.push(make(chunk));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! The nodes of a tree: how one takes an item in and gives it up, splits when it is full, and merges when it is thin.
+
+use std::hint::black_box;
+use std::mem;
+use std::sync::Arc;
+
+use super::Item;
+use super::bounds::Bounds;
+use super::bytes::{Bytes, hash_of};
+use super::slots::Slots;
+
+pub(super) enum Node<I: Item> {
+    Leaf(Arc<Leaf<I>>),
+    Inner(Arc<Inner<I>>),
+}
+
+pub(super) struct Leaf<I: Item> {
+    /// `hashes[n]` belongs to `items[n]`; what lies behind means nothing.
+    pub(super) hashes: [u32; NODE],
+    /// Sorted by key.
+    pub(super) items: Slots<I>,
+}
+
+pub(super) struct Inner<I: Item> {
+    /// `bounds[n]` is greater than every key in `children[n]`, and not greater than any in `children[n + 1]`.
+    pub(super) bounds: Bounds<I::Key>,
+    pub(super) children: Vec<Node<I>>,
+}
+
+/// What became of an insertion below a node.
+pub(super) enum Inserted<I: Item> {
+    Replaced(I),
+    Added,
+    /// The node was full and has given its upper part to a new right neighbour, whose keys begin at the bound.
+    Split(I::Key, Node<I>),
+}
+
+impl<I: Item> Node<I> {
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => leaf.items.len(),
+            Node::Inner(inner) => inner.children.len(),
+        }
+    }
+
+    /// The most that a node of this kind may have.
+    pub(super) fn most(&self) -> usize {
+        match self {
+            Node::Leaf(_) => NODE,
+            Node::Inner(_) => FANOUT,
+        }
+    }
+
+    pub(super) fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
+        match self {
+            Node::Leaf(leaf) => Arc::make_mut(leaf).insert(hash, item),
+            Node::Inner(inner) => Arc::make_mut(inner).insert(hash, item),
+        }
+    }
+
+    pub(super) fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
+        match self {
+            Node::Leaf(leaf) => Arc::make_mut(leaf).remove(hash, key),
+            Node::Inner(inner) => Arc::make_mut(inner).remove(hash, key),
+        }
+    }
+
+    /// Takes in the right neighbour, whose keys begin at `bound`.
+    fn absorb(&mut self, bound: I::Key, right: Node<I>) {
+        match (self, right) {
+            (Node::Leaf(left), Node::Leaf(right)) => {
+                let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
+                let at = left.items.len();
+                left.hashes[at..at + right.items.len()].copy_from_slice(&right.hashes[..right.items.len()]);
+                left.items.append(mem::take(&mut right.items));
+            }
+            (Node::Inner(left), Node::Inner(right)) => {
+                let (left, mut right) = (Arc::make_mut(left), Arc::unwrap_or_clone(right));
+                left.bounds.append(bound, right.bounds);
+                left.children.append(&mut right.children);
+            }
+            // Neighbours have the same depth.
+            _ => debug_assert!(false, "a leaf beside an inner node"),
+        }
+    }
+}
+
+impl<I: Item> Leaf<I> {
+    pub(super) fn of(items: Vec<I>) -> Self {
+        let mut hashes = [0; NODE];
+        hashes.iter_mut().zip(&items).for_each(|(hash, item)| *hash = hash_of(item.key()));
+        Self { hashes, items: items.into_iter().collect() }
+    }
+
+    pub(super) fn find<Q: Bytes + ?Sized>(&self, hash: u32, key: &Q) -> Option<usize> {
+        // All of them without a branch, which compilers turn into a few wide comparisons.
+        let mut candidates = 0u32;
+        for (at, other) in self.hashes.iter().enumerate() {
+            candidates |= u32::from(*other == hash) << at;
+        }
+        while candidates != 0 {
+            let at = candidates.trailing_zeros() as usize;
+            if self.items.get(at)?.has_key(key.bytes()) {
+                return Some(at);
+            }
+            candidates &= candidates - 1;
+        }
+        None
+    }
+
+    fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
+        if let Some(known) = self.find(hash, item.key()).and_then(|at| self.items.get_mut(at)) {
+            return Inserted::Replaced(mem::replace(known, item));
+        }
+        let at = self.items.partition_point(|other| other.key() < item.key());
+        if self.items.len() < NODE {
+            self.put_at(at, hash, item);
+            return Inserted::Added;
+        }
+        let cut = cut_for(at, NODE);
+        let mut right = Leaf { hashes: [0; NODE], items: self.items.split_off(cut) };
+        right.hashes[..NODE - cut].copy_from_slice(&self.hashes[cut..]);
+        // The key is that of the first item of the right, whichever that is.
+        let bound = right.items.get(0).filter(|_| at != cut).unwrap_or(&item).key().clone();
+        if at < cut {
+            self.put_at(at, hash, item);
+        } else {
+            right.put_at(at - cut, hash, item);
+        }
+        Inserted::Split(bound, Node::Leaf(Arc::new(right)))
+    }
+
+    fn put_at(&mut self, at: usize, hash: u32, item: I) {
+        self.hashes.copy_within(at..self.items.len(), at + 1);
+        self.hashes[at] = hash;
+        self.items.insert(at, item);
+    }
+
+    fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
+        let at = self.find(hash, key)?;
+        self.hashes.copy_within(at + 1..self.items.len(), at);
+        self.items.remove(at)
+    }
+
+    fn touch(&self) {
+        black_box(self.items.iter().fold(0, |sum: usize, item| sum.wrapping_add(item.touch())));
+    }
+}
+
+impl<I: Item> Inner<I> {
+    pub(super) fn child_of<Q: Bytes + ?Sized>(&self, key: &Q) -> usize {
+        self.bounds.child_of(key)
+    }
+
+    fn insert(&mut self, hash: u32, item: I) -> Inserted<I> {
+        let child = self.child_of(item.key());
+        let (bound, node) = match self.children[child].insert(hash, item) {
+            Inserted::Split(bound, node) => (bound, node),
+            done => return done,
+        };
+        self.bounds.insert(child, bound);
+        self.children.insert(child + 1, node);
+        if self.children.len() <= FANOUT {
+            return Inserted::Added;
+        }
+        let cut = cut_for(child + 1, FANOUT);
+        let (between, right) = self.bounds.split_off(cut);
+        let right = Inner { bounds: right, children: self.children.split_off(cut) };
+        match between {
+            Some(bound) => Inserted::Split(bound, Node::Inner(Arc::new(right))),
+            None => Inserted::Added, // not reached: cut is at least 1
+        }
+    }
+
+    fn remove<Q: Bytes + ?Sized>(&mut self, hash: u32, key: &Q) -> Option<I> {
+        let child = self.child_of(key);
+        let removed = self.children[child].remove(hash, key)?;
+        match self.children[child].size() {
+            0 => {
+                self.children.remove(child);
+                if self.bounds.len() > 0 {
+                    self.bounds.remove(child.saturating_sub(1));
+                }
+            }
+            1..THIN => self.merge_around(child),
+            _ => {}
+        }
+        Some(removed)
+    }
+
+    /// Merges a thin child with a neighbour, if one has room.
+    fn merge_around(&mut self, child: usize) {
+        let pairs = [child.checked_sub(1), Some(child)].into_iter().flatten();
+        let fits = |left: &usize| {
+            self.children
+                .get(left + 1)
+                .is_some_and(|right| self.children[*left].size() + right.size() <= right.most())
+        };
+        if let Some(left) = pairs.into_iter().find(fits) {
+            let bound = self.bounds.remove(left);
+            let right = self.children.remove(left + 1);
+            self.children[left].absorb(bound, right);
+        }
+    }
+}
+
+impl<I: Item> Clone for Node<I> {
+    fn clone(&self) -> Self {
+        match self {
+            Node::Leaf(leaf) => Node::Leaf(leaf.clone()),
+            Node::Inner(inner) => Node::Inner(inner.clone()),
+        }
+    }
+}
+
+impl<I: Item> Clone for Leaf<I> {
+    fn clone(&self) -> Self {
+        self.touch();
+        Self { hashes: self.hashes, items: self.items.clone() }
+    }
+}
+
+impl<I: Item> Drop for Leaf<I> {
+    fn drop(&mut self) {
+        self.touch();
+    }
+}
+
+impl<I: Item> Clone for Inner<I> {
+    fn clone(&self) -> Self {
+        Self { bounds: self.bounds.clone(), children: self.children.clone() }
+    }
+}
+
+impl<I: Item> Default for Leaf<I> {
+    fn default() -> Self {
+        Self { hashes: [0; NODE], items: Slots::default() }
+    }
+}
+
+/// The most items of a leaf. More make the tree lower, and the copy that a change leaves behind larger.
+pub(super) const NODE: usize = 32;
+/// The most children of an inner node. Higher, because look-ups pay for every level.
+pub(super) const FANOUT: usize = 64;
+/// A node with fewer is merged with a neighbour.
+const THIN: usize = NODE / 4;
+
+/// Where a full node splits when something was put in at `at`: in the middle, except that whoever appends in order
+/// (names that count up) leaves full nodes behind.
+fn cut_for(at: usize, full: usize) -> usize {
+    if at >= full { full } else { full / 2 }
+}

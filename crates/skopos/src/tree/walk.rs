@@ -1,0 +1,135 @@
+//! The way through a tree in order, and through two at once, past all that they share.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::node::{Inner, Leaf, Node};
+use super::{Item, Tree};
+
+/// Items of a tree in key order.
+pub(crate) struct Iter<'a, I: Item> {
+    path: Vec<(&'a Inner<I>, usize)>,
+    pub(super) leaf: Option<&'a Arc<Leaf<I>>>,
+    at: usize,
+}
+
+impl<'a, I: Item> Iter<'a, I> {
+    /// See [`Tree::seek`].
+    pub(super) fn seek(root: &'a Node<I>, before: impl Fn(&I::Key) -> bool) -> Self {
+        let mut iter = Self { path: Vec::with_capacity(4), leaf: None, at: 0 };
+        let mut node = root;
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    iter.leaf = Some(leaf);
+                    iter.at = leaf.items.partition_point(|item| before(item.key()));
+                    iter.settle();
+                    return iter;
+                }
+                Node::Inner(inner) => {
+                    let child = inner.bounds.partition_point(&before);
+                    iter.path.push((inner, child));
+                    node = &inner.children[child];
+                }
+            }
+        }
+    }
+
+    /// The item that `next` will return.
+    pub(crate) fn peek(&self) -> Option<&'a I> {
+        self.leaf?.items.get(self.at)
+    }
+
+    fn advance(&mut self) {
+        self.at += 1;
+        self.settle();
+    }
+
+    /// Moves to the next leaf if this one is at its end.
+    fn settle(&mut self) {
+        while self.leaf.is_some_and(|leaf| self.at >= leaf.items.len()) {
+            self.next_leaf();
+        }
+    }
+
+    pub(super) fn next_leaf(&mut self) {
+        self.leaf = None;
+        self.at = 0;
+        while let Some((inner, child)) = self.path.last_mut() {
+            *child += 1;
+            let Some(mut node) = inner.children.get(*child) else {
+                self.path.pop();
+                continue;
+            };
+            while let Node::Inner(inner) = node {
+                self.path.push((inner, 0));
+                node = &inner.children[0];
+            }
+            if let Node::Leaf(leaf) = node {
+                self.leaf = Some(leaf);
+            }
+            return;
+        }
+    }
+
+    /// If both stand at the start of one and the same leaf, moves both behind it.
+    fn skip_shared_leaf(&mut self, other: &mut Self) -> bool {
+        let shared = self.at == 0
+            && other.at == 0
+            && matches!((self.leaf, other.leaf), (Some(a), Some(b)) if Arc::ptr_eq(a, b));
+        if shared {
+            for iter in [self, other] {
+                iter.next_leaf();
+                iter.settle();
+            }
+        }
+        shared
+    }
+}
+
+impl<'a, I: Item> Iterator for Iter<'a, I> {
+    type Item = &'a I;
+
+    fn next(&mut self) -> Option<&'a I> {
+        let item = self.peek()?;
+        self.advance();
+        Some(item)
+    }
+}
+
+/// Walks over what differs between two trees in key order, beginning behind `after`, until `visit` breaks off. Leaves
+/// and items that both share are passed over without a look at their keys.
+pub(crate) fn diff<I: Item>(
+    old: &Tree<I>,
+    new: &Tree<I>,
+    after: Option<&I::Key>,
+    mut visit: impl FnMut(Option<&I>, Option<&I>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let behind = |key: &I::Key| after.is_some_and(|after| key <= after);
+    let (mut left, mut right) = (old.seek(behind), new.seek(behind));
+    loop {
+        if left.skip_shared_leaf(&mut right) {
+            continue;
+        }
+        match (left.peek(), right.peek()) {
+            (None, None) => return ControlFlow::Continue(()),
+            (Some(a), Some(b)) if a.is_same(b) => {
+                left.advance();
+                right.advance();
+            }
+            (Some(a), Some(b)) if a.key() == b.key() => {
+                visit(Some(a), Some(b))?;
+                left.advance();
+                right.advance();
+            }
+            (Some(a), b) if b.is_none_or(|b| a.key() < b.key()) => {
+                visit(Some(a), None)?;
+                left.advance();
+            }
+            (_, b) => {
+                visit(None, b)?;
+                right.advance();
+            }
+        }
+    }
+}
