@@ -10,8 +10,9 @@ use crate::freshness::{Basis, FreshnessCell};
 use crate::ground::Ground;
 use crate::informer::{NextAudit, Shared};
 use crate::link::{self, Link, LinkParts};
-use crate::options::{InformerOptions, ResourceId, Scope};
+use crate::options::InformerOptions;
 use crate::prober::{Probe, Prober};
+use crate::resource::{ResourceId, Scope};
 use crate::store::{Content, StoreCore};
 use crate::sync::Mutex;
 

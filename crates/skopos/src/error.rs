@@ -11,9 +11,9 @@ use skopos_wire::{ObjectKey, ResourceVersion, Status};
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::checkpoint::Foreign;
+use crate::checkpoint::error::Foreign;
 use crate::freshness::Freshness;
-use crate::options::ResourceId;
+use crate::resource::ResourceId;
 use crate::store::Closed;
 
 /// An informer that cannot be built as asked: the caller's mistake, except [`BuildError::Closed`].

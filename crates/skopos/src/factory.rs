@@ -16,8 +16,9 @@ use crate::error::{BuildError, NotSynced, Unsynced};
 use crate::ground::Ground;
 use crate::housekeeping;
 use crate::informer::Informer;
-use crate::options::{FactoryOptions, InformerOptions, ResourceId};
+use crate::options::{FactoryOptions, InformerOptions};
 use crate::registry::Registry;
+use crate::resource::ResourceId;
 use crate::stats::FactoryStats;
 use crate::sync::timeout_at;
 

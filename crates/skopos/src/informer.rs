@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use skopos_reflect::{Form, LinkState};
+use skopos_reflect::LinkState;
 use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::checkpoint::Identity;
 use crate::error::{NotSynced, Unsynced};
 use crate::freshness::{Freshness, FreshnessCell};
 use crate::ground::Ground;
 use crate::handler::{self, Event, EventHandler, HandlerHandle, HandlerOptions};
 use crate::link::Link;
-use crate::options::{ResourceId, Scope, Transform};
 use crate::prober::Subscription;
+use crate::resource::{ResourceId, Scope};
 use crate::stats::{AuditStats, InformerStats, LinkStats};
 use crate::store::{Closed, Snapshot, Store, StoreCore};
 use crate::sync::{Mutex, timeout};
+use crate::transform::Transform;
 
 /// A live copy of one kind of object, which knows how old it is.
 ///
@@ -268,20 +268,6 @@ impl Shared {
             reason: part.link.reason.clone().unwrap_or_else(|| part.link.condition.to_string().into()),
         });
         unsynced.collect()
-    }
-
-    /// What its content is of.
-    pub(crate) fn identity(&self) -> Identity {
-        Identity {
-            cluster: self.ground.cluster().as_deref().map(str::to_owned),
-            resource: self.resource.clone(),
-            // An informer has at least one link.
-            metadata_only: matches!(self.links[0].target.form, Form::MetadataOnly),
-            scope: self.scope.clone(),
-            labels: self.labels.to_string(),
-            fields: self.fields.to_string(),
-            transform: self.transform.name().to_owned(),
-        }
     }
 
     pub(crate) fn relist(&self) {

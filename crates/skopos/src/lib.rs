@@ -24,9 +24,11 @@ mod link;
 mod live;
 mod object;
 mod options;
+mod panic;
 mod prober;
 mod read;
 mod registry;
+mod resource;
 mod sleep;
 mod stats;
 mod store;
@@ -35,6 +37,7 @@ mod sync;
 mod testing;
 #[cfg(all(test, shuttle))]
 mod threads;
+mod transform;
 mod tree;
 mod unstreamed;
 pub mod workqueue;
@@ -54,14 +57,16 @@ pub use handler::{
 };
 pub use informer::Informer;
 pub use object::Object;
-pub use options::{FactoryOptions, InformerOptions, ResourceId, Scope, Transform, TransformFn};
+pub use options::{FactoryOptions, InformerOptions};
 pub use read::{Read, ReadOne, Source};
+pub use resource::{ResourceId, Scope};
 pub use sleep::SleepClock;
 pub use stats::{AuditStats, FactoryStats, Healed, InformerStats, LinkStats, Trouble};
 pub use store::{
     Closed, Digest, DuplicateIndex, Indexer, Objects, Page, Progress, Snapshot, Store, StoreStats,
     UnknownIndex,
 };
+pub use transform::{Transform, TransformFn};
 
 #[doc(no_inline)]
 pub use skopos_reflect::{

@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::freshness::FreshnessCell;
 use crate::ground::Ground;
-use crate::handler::text_of;
-use crate::options::{ResourceId, Transform};
+use crate::panic::text_of;
 use crate::prober::Prober;
+use crate::resource::ResourceId;
 use crate::stats::TroubleLog;
 use crate::store::{LinkObserver, StoreCore, StoreWriter};
+use crate::transform::Transform;
 use crate::unstreamed::Unstreamed;
 
 /// One list/watch of an informer.

@@ -1,23 +1,21 @@
 //! What an informer keeps, and what makes two informers the same.
 
 use std::any::TypeId;
-use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use kube::core::ApiResource;
 use skopos_reflect::{Form, MachineOptions};
 use skopos_wire::{FieldSelector, LabelSelector, Limits, ParseError, RawObject};
 
-use crate::checkpoint::{Checkpoint, WallClock};
+use crate::checkpoint::clock::WallClock;
+use crate::checkpoint::header::Identity;
+use crate::checkpoint::kept::Checkpoint;
 use crate::error::BuildError;
-use crate::handler::text_of;
 use crate::journal::JournalOptions;
 use crate::object::Object;
+use crate::resource::{ResourceId, Scope};
 use crate::sleep::SleepClock;
 use crate::store::Indexer;
+use crate::transform::Transform;
 
 /// How a factory runs its informers. [`FactoryOptions::default`] is right for nearly everybody.
 #[derive(Clone, Debug)]
@@ -209,6 +207,19 @@ impl InformerOptions {
         }
     }
 
+    /// What content is of that an informer with these options keeps.
+    pub(crate) fn identity(&self, cluster: Option<&str>, resource: &ResourceId, form: Form) -> Identity {
+        Identity {
+            cluster: cluster.map(str::to_owned),
+            resource: resource.clone(),
+            metadata_only: matches!(form, Form::MetadataOnly),
+            scope: self.scope.clone(),
+            labels: self.labels.to_string(),
+            fields: self.fields.to_string(),
+            transform: self.transform.name().to_owned(),
+        }
+    }
+
     pub(crate) fn sharing_key(&self, resource: &ResourceId, form: Form) -> SharingKey {
         SharingKey {
             resource: resource.clone(),
@@ -217,126 +228,6 @@ impl InformerOptions {
             fields: self.fields.to_string(),
             metadata_only: matches!(form, Form::MetadataOnly),
             transform: self.transform.name().to_owned(),
-        }
-    }
-}
-
-/// Which namespaces an informer covers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Scope {
-    /// All namespaces, and cluster-scoped objects.
-    All,
-    /// These namespaces, sorted and without duplicates.
-    Namespaces(Vec<String>),
-}
-
-/// What is done to each object before it is kept.
-#[derive(Clone, Default)]
-#[non_exhaustive]
-pub enum Transform {
-    /// Kept as the server sent it.
-    #[default]
-    Keep,
-    /// Without `metadata.managedFields`, which is often half of an object and which hardly anybody reads.
-    DropManagedFields,
-    /// Your own function from JSON to JSON. It must leave name, namespace, uid and resourceVersion as they are; if it does not, or
-    /// panics, the object is kept as it was, and that is logged.
-    Custom {
-        /// Tells this transform from others: the same name must mean the same function.
-        name: String,
-        /// From the object's JSON to the JSON that is kept.
-        apply: TransformFn,
-    },
-}
-
-/// The function of a [`Transform::Custom`].
-pub type TransformFn = Arc<dyn Fn(&[u8]) -> Bytes + Send + Sync>;
-
-impl Transform {
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Keep => "keep",
-            Self::DropManagedFields => "drop-managed-fields",
-            Self::Custom { name, .. } => name,
-        }
-    }
-
-    /// The object as it is kept.
-    pub(crate) fn refine(&self, object: RawObject) -> RawObject {
-        let json = match self {
-            Self::Keep => return object,
-            Self::DropManagedFields => skopos_wire::transform::drop_managed_fields(object.bytes()),
-            Self::Custom { apply, .. } => match catch_unwind(AssertUnwindSafe(|| apply(object.bytes()))) {
-                Ok(json) => json,
-                Err(panic) => {
-                    let (key, panic) = (object.key(), text_of(&*panic));
-                    tracing::error!(%key, transform = ?self, %panic, "a transform panicked: the object is kept as it was");
-                    return object;
-                }
-            },
-        };
-        match RawObject::scan(json, &Limits::default()) {
-            Ok(refined) if same_identity(&refined, &object) => refined,
-            _ => {
-                let key = object.key();
-                tracing::error!(%key, transform = ?self, "a transform broke an object: it is kept as it was");
-                object
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Transform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-fn same_identity(a: &RawObject, b: &RawObject) -> bool {
-    (a.key(), a.uid(), a.resource_version()) == (b.key(), b.uid(), b.resource_version())
-}
-
-/// A kind of object as the server's paths name it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ResourceId {
-    /// The API group; empty for the core group.
-    pub group: String,
-    /// The version, for example `v1`.
-    pub version: String,
-    /// The plural name, for example `pods`.
-    pub plural: String,
-    /// The kind, for example `Pod`.
-    pub kind: String,
-}
-
-impl ResourceId {
-    pub(crate) fn of<K: kube::Resource>(dynamic: &K::DynamicType) -> Self {
-        Self {
-            group: K::group(dynamic).into_owned(),
-            version: K::version(dynamic).into_owned(),
-            plural: K::plural(dynamic).into_owned(),
-            kind: K::kind(dynamic).into_owned(),
-        }
-    }
-}
-
-impl From<&ApiResource> for ResourceId {
-    fn from(resource: &ApiResource) -> Self {
-        Self {
-            group: resource.group.clone(),
-            version: resource.version.clone(),
-            plural: resource.plural.clone(),
-            kind: resource.kind.clone(),
-        }
-    }
-}
-
-impl fmt::Display for ResourceId {
-    /// As kubectl writes it: `pods`, `deployments.apps`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.group.as_str() {
-            "" => write!(f, "{}", self.plural),
-            group => write!(f, "{}.{group}", self.plural),
         }
     }
 }

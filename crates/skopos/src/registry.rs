@@ -7,13 +7,13 @@ use std::time::Duration;
 use skopos_reflect::{Form, Target};
 
 use crate::assembly::assemble;
-use crate::checkpoint::Identity;
 use crate::error::BuildError;
 use crate::ground::Ground;
 use crate::informer::{Informer, Running, Shared};
 use crate::link::Link;
-use crate::options::{InformerOptions, ResourceId, SharingKey};
+use crate::options::{InformerOptions, SharingKey};
 use crate::prober::{Answer, ProbeTimes, Prober};
+use crate::resource::ResourceId;
 use crate::store::Closed;
 use crate::sync::Mutex;
 
@@ -40,7 +40,7 @@ impl Registry {
     ) -> Result<Informer<K>, BuildError> {
         options.check()?;
         if let Some(checkpoint) = &options.restored {
-            let own = Identity::of(ground.cluster().as_deref(), &resource, form, &options);
+            let own = options.identity(ground.cluster().as_deref(), &resource, form);
             own.expect(checkpoint.identity())?;
         }
         let key = options.sharing_key(&resource, form);

@@ -7,9 +7,9 @@ use skopos_transport::TransportStats;
 use skopos_wire::ResourceVersion;
 use tokio::time::Instant;
 
-use crate::audit::AuditReport;
+use crate::audit::report::AuditReport;
 use crate::freshness::Freshness;
-use crate::options::ResourceId;
+use crate::resource::ResourceId;
 use crate::store::StoreStats;
 use crate::sync::Mutex;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::options::ResourceId;
+use crate::resource::ResourceId;
 use crate::sync::Mutex;
 
 /// Remembers, beyond the life of the list/watch that found out, so that the next one is spared the attempt.

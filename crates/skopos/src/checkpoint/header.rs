@@ -1,10 +1,9 @@
 use serde::{Deserialize, Serialize};
-use skopos_reflect::Form;
 use skopos_wire::ResourceVersion;
 
 use super::clock::WallTime;
 use super::error::{CheckpointError, Foreign};
-use crate::options::{InformerOptions, ResourceId, Scope};
+use crate::resource::{ResourceId, Scope};
 
 /// What a checkpoint says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,24 +37,6 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Of an informer with these options.
-    pub(crate) fn of(
-        cluster: Option<&str>,
-        resource: &ResourceId,
-        form: Form,
-        options: &InformerOptions,
-    ) -> Self {
-        Self {
-            cluster: cluster.map(str::to_owned),
-            resource: resource.clone(),
-            metadata_only: matches!(form, Form::MetadataOnly),
-            scope: options.scope.clone(),
-            labels: options.labels.to_string(),
-            fields: options.fields.to_string(),
-            transform: options.transform.name().to_owned(),
-        }
-    }
-
     /// Refuses content of something else.
     pub(crate) fn expect(&self, found: &Identity) -> Result<(), Foreign> {
         let named = |cluster: &Option<String>| cluster.clone().unwrap_or_else(|| "no name".to_owned());

@@ -1,11 +1,20 @@
 use std::io::Cursor;
-use std::time::UNIX_EPOCH;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
+use skopos_reflect::Form;
+
+use super::header::{Header, Identity, Part};
 use super::*;
-use crate::options::Transform;
+use crate::object::Entry;
+use crate::options::InformerOptions;
+use crate::resource::{ResourceId, Scope};
+use crate::store::{Content, RestoredPart};
 use crate::testing::{cases, object};
+use crate::transform::Transform;
+use crate::tree::Tree;
 
 fn identity(options: &InformerOptions) -> Identity {
     let resource = ResourceId {
@@ -14,7 +23,7 @@ fn identity(options: &InformerOptions) -> Identity {
         plural: "deployments".into(),
         kind: "Deployment".into(),
     };
-    Identity::of(Some("c1"), &resource, Form::Full, options)
+    options.identity(Some("c1"), &resource, Form::Full)
 }
 
 /// A checkpoint of some objects of each of these namespaces.

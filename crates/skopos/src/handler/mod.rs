@@ -32,7 +32,6 @@ pub(crate) use handle::add;
 pub(crate) use queue::Queue;
 #[cfg(test)]
 pub(crate) use queue::{Taken, Walk};
-pub(crate) use runner::text_of;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 //! The task of one handler.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
@@ -17,6 +16,7 @@ use super::handle::{HandlerStats, PoisonedEvent, Shared};
 use super::options::HandlerOptions;
 use super::queue::{Taken, Walk};
 use crate::deadline;
+use crate::panic::text_of;
 use crate::sync::{Mutex, sleep, sleep_until, timeout};
 
 pub(super) struct Runner<K, H> {
@@ -143,12 +143,6 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
             () = sleep(time) => Ok(()),
         }
     }
-}
-
-/// What a panic said.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
 }
 
 /// What the runner counts.

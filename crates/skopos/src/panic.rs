@@ -1,0 +1,9 @@
+//! Panics that are caught: of handlers, transforms and list/watches.
+
+use std::any::Any;
+
+/// What a panic said.
+pub(crate) fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "(no message)".to_owned())
+}
