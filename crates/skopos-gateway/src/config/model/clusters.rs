@@ -1,0 +1,142 @@
+//! Where clusters come from, and what is trusted of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::values::Span;
+
+/// Which clusters there are.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Clusters {
+    /// Contexts of kubeconfig files that are as trusted as this file.
+    pub kubeconfigs: Vec<KubeconfigSource>,
+    /// Watched folders with one kubeconfig per file.
+    pub folders: Vec<FolderSource>,
+    /// Secrets in a host cluster that hold kubeconfigs.
+    pub secrets: Vec<SecretSource>,
+    /// Virtual clusters that run in a host cluster.
+    pub vclusters: Vec<VclusterSource>,
+    /// How long the data of a cluster that has left stays readable.
+    pub retain_removed: Span,
+    /// Which addresses the clusters of kubeconfigs that are not trusted may have.
+    pub addresses: CidrList,
+}
+
+/// Which addresses may be connected to, as CIDRs. Loopback, link-local and metadata addresses are denied unless allowed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct CidrList {
+    /// Allowed in spite of being denied otherwise.
+    pub allow: Vec<String>,
+    /// Denied besides.
+    pub deny: Vec<String>,
+}
+
+/// Contexts of one kubeconfig file.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KubeconfigSource {
+    /// The file.
+    #[schemars(with = "String")]
+    pub path: PathBuf,
+    /// The contexts; all if absent. Each is a cluster of its name.
+    pub contexts: Option<Vec<String>>,
+    /// Labels of these clusters, among which `?clusterSelector=` chooses.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A watched folder.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct FolderSource {
+    /// The folder.
+    #[schemars(with = "String")]
+    pub path: PathBuf,
+    /// What its kubeconfigs may do beyond the harmless.
+    #[serde(default)]
+    pub allow: KubeconfigSwitches,
+    /// Labels of these clusters, among which `?clusterSelector=` chooses.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What a kubeconfig may do beyond naming an address, a CA and inline credentials. Each switch opens one thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KubeconfigSwitches {
+    /// Run programs for credentials.
+    pub exec: bool,
+    /// Name files of this machine.
+    pub files: bool,
+    /// Go without checking the server's certificate.
+    pub insecure: bool,
+}
+
+/// A cluster in which others are found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct HostCluster {
+    /// What it is called in the fleet; if absent, as its context is, and `host` if it is that of this pod.
+    pub name: Option<String>,
+    /// Its kubeconfig; the service account of this pod if absent.
+    #[schemars(with = "Option<String>")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context; the current one if absent.
+    pub context: Option<String>,
+}
+
+/// Secrets in a host cluster that hold kubeconfigs.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SecretSource {
+    /// The host cluster.
+    #[serde(default)]
+    pub host: HostCluster,
+    /// Namespaces; all if empty.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Which Secrets.
+    pub flavour: SecretFlavour,
+    /// What their kubeconfigs may do beyond the harmless.
+    #[serde(default)]
+    pub allow: KubeconfigSwitches,
+}
+
+/// Which Secrets hold kubeconfigs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum SecretFlavour {
+    /// `NAME-kubeconfig` of Cluster API.
+    ClusterApi,
+    /// Those with the label `skopos.dev/cluster`.
+    Plain,
+}
+
+/// Virtual clusters that run in a host cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct VclusterSource {
+    /// The host cluster.
+    pub host: HostCluster,
+    /// Namespaces; all if empty.
+    pub namespaces: Vec<String>,
+}
+
+// === impl Clusters ===
+
+impl Default for Clusters {
+    fn default() -> Self {
+        Self {
+            kubeconfigs: Vec::new(),
+            folders: Vec::new(),
+            secrets: Vec::new(),
+            vclusters: Vec::new(),
+            retain_removed: Span::seconds(600),
+            addresses: CidrList::default(),
+        }
+    }
+}

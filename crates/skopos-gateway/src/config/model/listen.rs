@@ -1,0 +1,96 @@
+//! Where and how the gateway listens, and what clients may use up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::values::{ByteSize, Span};
+
+/// Where and how the gateway listens.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Listen {
+    /// Address and port; port 0 takes a free one. Other addresses than loopback need `tls` and a way to authenticate.
+    #[schemars(with = "String")]
+    pub address: SocketAddr,
+    /// Certificate and key. Without it the gateway speaks plain HTTP, on loopback only.
+    pub tls: Option<Tls>,
+    /// What clients may use up.
+    pub limits: Limits,
+}
+
+/// The gateway's certificate; both files are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Tls {
+    /// PEM file with the certificate and its chain.
+    #[schemars(with = "String")]
+    pub certificate: PathBuf,
+    /// PEM file with the private key.
+    #[schemars(with = "String")]
+    pub key: PathBuf,
+}
+
+/// What clients may use up.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// Connections in all. Further ones wait in the backlog of the system.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub connections: u32,
+    /// Connections that have not sent a complete request yet. When there are more, the oldest one is closed.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub half_open: u32,
+    /// How long a TLS handshake, and then the first request, may take to come.
+    pub handshake: Span,
+    /// How long the headers of a further request may take, and how long a connection may be idle.
+    pub idle: Span,
+    /// Most bytes of the headers of a request.
+    pub header_bytes: ByteSize,
+    /// Most bytes of the body of a request.
+    pub body_bytes: ByteSize,
+    /// Requests at the same time on one HTTP/2 connection.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub streams: u32,
+    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub resets: u32,
+    /// How long a client may leave an answer unread before its connection is closed.
+    pub stalled: Span,
+    /// Watches of one caller at the same time.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub watches_per_user: u32,
+    /// How long answers in progress get when the gateway stops.
+    pub drain: Span,
+}
+
+// === impl Listen ===
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 8001)), tls: None, limits: Limits::default() }
+    }
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            half_open: 512,
+            handshake: Span::seconds(10),
+            idle: Span::seconds(90),
+            header_bytes: ByteSize(64 * 1024),
+            // What kube-apiserver reads at most.
+            body_bytes: ByteSize::mebibytes(3),
+            streams: 250,
+            resets: 200,
+            stalled: Span::seconds(60),
+            watches_per_user: 1000,
+            drain: Span::seconds(10),
+        }
+    }
+}
