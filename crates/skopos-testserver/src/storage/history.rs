@@ -1,0 +1,98 @@
+//! What is forgotten of the past, in time or on demand, and the way back into it.
+
+use std::sync::Arc;
+
+use skopos_serve::Compacted;
+use tokio::time::Instant;
+
+use super::{HistoryLimits, Inner, ResourceKey, Storage};
+
+/// A version that was replaced or deleted by revision `by`.
+#[derive(Debug)]
+pub(super) struct Superseded {
+    pub(super) by: u64,
+    pub(super) resource: ResourceKey,
+    pub(super) key: Arc<str>,
+    pub(super) bytes: usize,
+}
+
+impl Storage {
+    /// Forgets all versions but the newest, and all events: reads of older revisions and watches from them get 410.
+    pub(crate) fn compact(&self) {
+        let mut inner = self.shared.inner.write();
+        let revision = inner.revision;
+        inner.compact_to(revision);
+        self.windows().iter().for_each(|window| window.forget(revision));
+    }
+
+    /// Forgets the versions older than the newest, but no events: what compaction in etcd does to an API server whose
+    /// watch cache reaches further back.
+    pub(crate) fn compact_versions(&self) {
+        let mut inner = self.shared.inner.write();
+        let revision = inner.revision;
+        inner.compact_to(revision);
+    }
+
+    /// Forgets all events but no versions: what a restart does to the watch cache of an API server.
+    pub(crate) fn forget_events(&self) {
+        let inner = self.shared.inner.write();
+        self.windows().iter().for_each(|window| window.forget(inner.revision));
+    }
+
+    /// Goes back to `revision`, content and revision alike, as a restored etcd does. Open watches are told nothing.
+    ///
+    /// # Errors
+    /// When that revision is compacted or yet to come.
+    pub(crate) fn roll_back(&self, revision: u64) -> Result<(), Compacted> {
+        let mut inner = self.shared.inner.write();
+        let inner = &mut *inner;
+        inner.check_compaction(revision)?;
+        if revision > inner.revision {
+            return Err(Compacted { requested: revision, oldest: inner.revision });
+        }
+        inner.tables.values_mut().for_each(|table| table.roll_back(revision));
+        self.windows().iter().for_each(|window| window.roll_back(revision));
+        inner.revision = revision;
+        inner.timeline.roll_back(revision);
+        while inner.superseded.back().is_some_and(|s| s.by > revision) {
+            if let Some(s) = inner.superseded.pop_back() {
+                inner.superseded_bytes -= s.bytes;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    pub(super) fn check_compaction(&self, revision: u64) -> Result<(), Compacted> {
+        if revision < self.compacted {
+            return Err(Compacted { requested: revision, oldest: self.compacted });
+        }
+        Ok(())
+    }
+
+    pub(super) fn compact_when_due(&mut self, now: Instant, limits: &HistoryLimits) {
+        if now >= self.next_compaction {
+            self.next_compaction = now + limits.compaction_interval;
+            if let Some(before) = now.checked_sub(limits.compaction_interval) {
+                self.compact_to(self.timeline.at(before));
+            }
+        }
+        while self.superseded_bytes > limits.max_superseded_bytes {
+            let Some(oldest) = self.superseded.front() else { break };
+            self.compact_to(oldest.by);
+        }
+    }
+
+    fn compact_to(&mut self, revision: u64) {
+        self.compacted = self.compacted.max(revision);
+        while self.superseded.front().is_some_and(|s| s.by <= revision) {
+            let Some(superseded) = self.superseded.pop_front() else { break };
+            self.superseded_bytes -= superseded.bytes;
+            if let Some(table) = self.tables.get_mut(&superseded.resource) {
+                table.compact_key(&superseded.key, revision);
+            }
+        }
+        self.timeline.forget_before(revision);
+    }
+}
