@@ -1,0 +1,108 @@
+//! Waits between steps: after a failure, for what a request costs, and until a server that was gone is back.
+
+use std::time::Duration;
+
+use super::backoff::scaled;
+use super::classify::{Meaning, Verdict};
+use super::{Condition, Machine, Next, State};
+use crate::{Sink, Time};
+
+impl Machine {
+    /// A request failed: says so, and waits before the next step.
+    pub(super) fn fail(&mut self, verdict: Verdict, next: Next, sink: &mut dyn Sink) {
+        self.fail_within(verdict, next, self.options.backoff_max.saturating_mul(2), sink);
+    }
+
+    /// As [`fail`](Machine::fail), with a bound on the delay (the server's own wish is above it).
+    pub(super) fn fail_within(
+        &mut self,
+        verdict: Verdict,
+        next: Next,
+        longest: Duration,
+        sink: &mut dyn Sink,
+    ) {
+        self.stats.failures += 1;
+        if verdict.meaning == Meaning::Closed {
+            // What the next step would have needed is lost with it: a list half staged must not stay half staged.
+            if let Next::Page(listing) = &next
+                && listing.begun
+            {
+                sink.abort_replace();
+            }
+            return self.stop(Some(verdict.reason), sink);
+        }
+        let until = match verdict.meaning {
+            Meaning::CannotConnect { retry_at } => {
+                self.outage = true;
+                if !matches!(next, Next::Page(_)) {
+                    self.requests.refund();
+                }
+                // The transport dials on a schedule of its own, shared by everybody who uses the cluster, and sends
+                // nothing before a connection stands. To wait there, and not here, costs the server nothing and is in
+                // time when it is back.
+                retry_at.unwrap_or(self.now).max(self.now) + self.up_to(Duration::from_millis(250))
+            }
+            _ => {
+                let delay = self.backoff.fail(&self.options, &mut self.rng).min(longest);
+                let wish = verdict.retry_after.map(|wish| wish.min(self.options.retry_after_max));
+                let wish = wish.map(|wish| scaled(wish, 1.0 + 0.1 * self.rng.f64()));
+                self.now + delay.max(wish.unwrap_or_default())
+            }
+        };
+        self.set_condition(verdict.condition());
+        self.link.attempts = self.link.attempts.saturating_add(1);
+        self.link.reason = Some(verdict.reason);
+        self.wait(until, next);
+    }
+
+    /// When so many requests may be sent: now, or later.
+    pub(super) fn affordable_at(&self, count: usize) -> Time {
+        // What waits for a connection costs the server nothing, and has its rhythm from the dials.
+        if self.outage { self.now } else { self.requests.available_at(self.now, count) }
+    }
+
+    /// Waits until a request is affordable.
+    pub(super) fn put_off(&mut self, until: Time, next: Next) {
+        if !self.link.condition.is_failing() {
+            self.set_condition(Condition::Retrying);
+        }
+        self.wait(until, next);
+    }
+
+    /// The server answers with success. Tells whether it could not be reached before.
+    pub(super) fn answered(&mut self) -> bool {
+        let returned = std::mem::take(&mut self.outage);
+        if returned && self.returns.take(self.now) {
+            self.requests.renew();
+            self.requests.spend(self.now);
+            self.lists.renew();
+            if matches!(self.state, State::Listing(_) | State::Streaming(_)) {
+                self.lists.spend(self.now);
+            }
+            self.backoff.reset();
+        }
+        returned
+    }
+
+    pub(super) fn wait(&mut self, until: Time, next: Next) {
+        self.link.retry_at = (until > self.now).then_some(until);
+        self.link_changed = true;
+        self.state = State::Waiting { until, next };
+    }
+
+    /// The server may be back: a wait after a failure is cut short, except where the server itself named its length.
+    pub(super) fn try_early(&mut self) {
+        let ample = self.requests.is_ample(self.now);
+        let helps = self.link.condition.is_failing() && self.link.condition != Condition::Throttled;
+        let early = self.now + self.up_to(Duration::from_millis(500));
+        if let State::Waiting { until, .. } = &mut self.state
+            && helps
+            && ample
+            && early < *until
+        {
+            *until = early;
+            self.link.retry_at = Some(early);
+            self.link_changed = true;
+        }
+    }
+}
