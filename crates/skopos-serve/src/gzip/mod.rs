@@ -43,28 +43,37 @@ pub struct Member {
 impl Block {
     /// Compresses a text.
     pub fn of(text: &[u8]) -> Self {
-        let mut compress = Compress::new(Compression::default(), false);
-        let mut deflated = Vec::with_capacity(text.len() / 2 + 64);
-        loop {
-            let done = compress.total_in() as usize;
-            let before = compress.total_out();
-            // Given room, a compressor that is only ever flushed has nothing to complain of.
-            let status = compress.compress_vec(&text[done..], &mut deflated, FlushCompress::Full);
-            let all_in = compress.total_in() as usize == text.len();
-            let room = deflated.capacity() > deflated.len();
-            if status.is_err() || all_in && (room || compress.total_out() == before) {
-                break;
-            }
-            deflated.reserve(deflated.capacity().max(64));
-        }
+        let deflated = deflate(text).into();
         let (crc, len) = (crc32fast::hash(text), text.len());
-        Self { deflated: deflated.into(), crc, shift: Shift::by(len), len }
+        Self { deflated, crc, shift: Shift::by(len), len }
     }
 
     /// How many bytes it holds.
     pub(crate) fn size(&self) -> usize {
         self.deflated.len()
     }
+}
+
+/// The text, compressed in one call: one that finds too little room hands over the rest of its output in the next, and may
+/// leave the rest of its input for a third without a sign that there is one.
+fn deflate(text: &[u8]) -> Vec<u8> {
+    let mut room = most_deflated(text.len());
+    loop {
+        let mut compress = Compress::new(Compression::default(), false);
+        let mut deflated = Vec::with_capacity(room);
+        let status = compress.compress_vec(text, &mut deflated, FlushCompress::Full);
+        let whole = compress.total_in() as usize == text.len() && deflated.len() < deflated.capacity();
+        // Given room, a compressor that is only ever flushed has nothing to complain of.
+        if status.is_err() || whole {
+            return deflated;
+        }
+        room *= 2;
+    }
+}
+
+/// More than what a text of so many bytes becomes if nothing of it can be compressed.
+const fn most_deflated(len: usize) -> usize {
+    len + len / 10 + 256
 }
 
 // === impl Member ===
@@ -170,6 +179,21 @@ mod tests {
             decoder.read_to_end(&mut read).unwrap();
             prop_assert!(read == expected);
             prop_assert!(decoder.into_inner().is_empty(), "nothing is left behind the member");
+        }
+    }
+
+    #[test]
+    fn a_block_of_what_cannot_be_compressed_is_whole() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        // On both sides of what a compressor holds at a time, and of what its output may hold.
+        for len in (31_700..31_800).chain(64_000..64_050).chain([0, 1, 65_535, 200_000]) {
+            let text: Vec<u8> = std::iter::repeat_with(|| rng.u8(..)).take(len).collect();
+            let block = Block::of(&text);
+            let mut read = Vec::new();
+            let stream = [&block.deflated[..], &[3, 0]].concat();
+            flate2::read::DeflateDecoder::new(stream.as_slice()).read_to_end(&mut read).unwrap();
+            assert!(read == text, "{len}: {} bytes came back", read.len());
+            assert!(block.deflated.len() < most_deflated(len));
         }
     }
 
