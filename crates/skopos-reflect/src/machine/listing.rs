@@ -59,9 +59,9 @@ pub(super) struct Gathered {
 
 /// A page is asked for again so often before the list is begun anew: what was staged is not kept for ever.
 const PAGE_ATTEMPTS: u32 = 4;
-/// And what comes so long after the page before it is not of the same list for certain: a server that was restored from a backup
-/// meanwhile, and has come as far again, goes on with another history. To start takes a kube-apiserver longer than this.
-const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+/// What was asked for again and comes so long after the page before it is not of the same list for certain: a server that was
+/// restored from a backup meanwhile, and has come as far again, goes on with another history. That takes longer than this.
+const PAGE_PATIENCE: Duration = Duration::from_secs(30);
 /// So many pages of a list may bring less than a hundredth of what was asked for. An empty page with a token is legal.
 const POOR_PAGES: u32 = 20;
 
@@ -321,7 +321,6 @@ impl Machine {
         let passing = !matches!(
             verdict.meaning,
             Meaning::Expired
-                // The list's RV was the server's when it began: now it is of a history that was taken back.
                 | Meaning::TooLargeResourceVersion
                 | Meaning::Unauthorized
                 | Meaning::Forbidden
@@ -338,6 +337,11 @@ impl Machine {
         }
         if later_page && verdict.meaning == Meaning::Expired {
             // The list takes longer than the server keeps its history. Pages would end the same way each time.
+            self.pages_work = false;
+        }
+        if later_page && verdict.meaning == Meaning::TooLargeResourceVersion {
+            // The server lags behind the one that the page before was from, or its history was taken back meanwhile and the
+            // same RV will be another's. Only one answer is certain to be of one history.
             self.pages_work = false;
         }
         if verdict.meaning == Meaning::Endless {
