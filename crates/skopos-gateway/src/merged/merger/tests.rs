@@ -374,3 +374,40 @@ fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
     assert_eq!(world.merger.resume(mark, |id| *id == a), Resume::Expired);
     assert_eq!(world.merger.resume(mark, |id| *id == b), Resume::After(mark));
 }
+
+#[test]
+fn after_a_restore_the_same_version_may_stand_for_other_content() {
+    let now = Timestamp::from_microsecond(1_000).unwrap();
+    let mut merger = Merger::new(None, now);
+    merger.open(now);
+    let id = ClusterId::new("c0").unwrap();
+    let at = |epoch| Position { epoch, ..position(7) };
+    let object = |name: &str, phase: &str| {
+        let value = json!({"metadata": {"namespace": "n", "name": name, "uid": name, "resourceVersion": "7"},
+            "phase": phase});
+        RawObject::from_value(&value, &Limits::default()).unwrap()
+    };
+    let before = [object("a", "old"), object("b", "old")];
+    assert_eq!(merger.take(&id, at(1), before.clone(), now).len(), 2);
+    assert!(merger.take(&id, at(1), before, now).is_empty(), "nothing differs within one history");
+    let other = object("a", "new");
+    let events = merger.take(&id, at(2), [other.clone(), object("b", "old")], now);
+    let [event] = events.as_slice() else { panic!("one object differs: {events:?}") };
+    assert_eq!((event.new.object.bytes(), event.deleted), (other.bytes(), false));
+    assert_eq!(
+        event.old.as_ref().map(|old| old.object.bytes().clone()),
+        Some(object("a", "old").bytes().clone())
+    );
+    let view = merger.view(now);
+    let shown = view.roster[&id].contents.get(other.key()).unwrap();
+    assert_eq!(shown.object.bytes(), other.bytes(), "lists show what the restored server has");
+    // Who reads it anew begins with the same number of epoch, and may have another form of the same.
+    assert_eq!(merger.take(&id, at(2), [object("a", "newest"), object("b", "old")], now).len(), 1);
+    let with_kind = r#"{"kind":"K","apiVersion":"v1","#.to_owned();
+    let as_in_watches = |object: RawObject| {
+        let text = with_kind.clone() + std::str::from_utf8(&object.bytes()[1..]).unwrap();
+        RawObject::copy_from(text.as_bytes(), &Limits::default()).unwrap()
+    };
+    let same = [object("a", "newest"), object("b", "old")].map(as_in_watches);
+    assert!(merger.take(&id, at(3), same, now).is_empty(), "it is the same content");
+}
