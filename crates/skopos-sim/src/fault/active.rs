@@ -37,6 +37,8 @@ pub struct Active {
 enum Remedy {
     Nothing,
     Network(Handle),
+    /// What was to be cut and was not is spared.
+    Cut,
     /// Holes in connections that never come back.
     Forgotten(Handle),
     Rule(FaultGuard),
@@ -132,6 +134,7 @@ impl Active {
         match remedy {
             Remedy::Nothing => {}
             Remedy::Network(handle) | Remedy::Forgotten(handle) => cluster.network.heal(handle),
+            Remedy::Cut => cluster.network.wires().iter().for_each(|wire| wire.spare()),
             Remedy::Rule(guard) => guard.heal(),
             Remedy::Site(site) => cluster.site_up(site),
             Remedy::Streams => cluster.server.faults().limit_streams(None),
@@ -179,7 +182,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         }
         Inflict::Cut { after, how } => {
             network.wires().iter().for_each(|wire| wire.cut(Cut { after: *after, how: *how }));
-            Remedy::Nothing
+            Remedy::Cut
         }
         Inflict::Delay(delay) => Remedy::Network(network.slow_down(Slowness::Delay(*delay))),
         Inflict::Throttle(bytes) => Remedy::Network(network.slow_down(Slowness::Throttle(*bytes))),

@@ -103,6 +103,11 @@ impl Wire {
         self.edit(|fate| fate.cut = Some(cut));
     }
 
+    /// Takes back a cut that has not come about.
+    pub fn spare(&self) {
+        self.edit(|fate| fate.cut = None);
+    }
+
     /// Whether a cut has come about.
     pub fn is_cut(&self) -> bool {
         let fate = self.state.lock();

@@ -84,7 +84,7 @@ struct Listener {
     floors: HashMap<KeyId, (u64, u64)>,
     /// Calls that were marked as a gap.
     gaps: u64,
-    told: HashSet<(KeyId, u64, Kind)>,
+    told: HashSet<(KeyId, u32, u64, Kind)>,
     /// The last uid that was deleted under a key.
     gone: HashMap<KeyId, Seen>,
     parts: Vec<Part>,
@@ -263,7 +263,7 @@ impl Listener {
             return;
         }
         let key = call.object.key;
-        let new = self.told.insert((key, call.object.rv, call.kind));
+        let new = self.told.insert((key, call.object.stamp, call.object.rv, call.kind));
         verdict.count(Invariant::I2, !call.flags.initial);
         if !new {
             verdict.violate(Invariant::I2, call.at, self.of(case, key), {

@@ -55,11 +55,15 @@ impl Watcher<'_> {
     /// I11, and I14 as far as it is about content: how long something is missing while the store is called live.
     fn detection(&self, verdict: &mut Verdict) {
         let Case { truth, excuses, weather, lives, .. } = self.case;
+        let mut noticed = None;
         for (i, (at, look)) in self.looks.iter().enumerate() {
             let next = self.looks.get(i + 1).map_or(lives.end, |(next, _)| *next);
             // It was so at least until the look before the next.
             let until =
                 At(next.0.saturating_sub(At::after_start(self.case.history.cast.look_interval).0)).max(*at);
+            if !look.freshness.is_live() {
+                noticed = Some(until);
+            }
             let life = lives.informer(self.informer);
             let until = life.to.map_or(until, |to| until.min(to));
             if !look.synced || until < *at || excuses.may_be_wrong(self.informer, until) {
@@ -85,7 +89,10 @@ impl Watcher<'_> {
                     }
                     continue;
                 }
-                let bound = self.bound(&felt);
+                // Who was told that it is missing is told its age from then on, also while the link stands for a moment.
+                let told = noticed.is_some_and(|noticed| missing.at <= noticed);
+                let bound =
+                    if told { self.case.client_of(self.informer).stale_after } else { self.bound(&felt) };
                 verdict.exercise(Invariant::I11);
                 verdict.demand(Invariant::I11, age <= bound + SLACK, until, self.case.focus(self.informer), || {
                     format!(
