@@ -11,6 +11,7 @@ use skopos_wire::RawObject;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::follows::Follows;
 use super::history::History;
 use super::kinds::Shape;
 use super::merger::{Position, Told};
@@ -24,6 +25,7 @@ pub(crate) struct Feed {
     pub(crate) catalogs: Catalogs,
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
+    pub(crate) follows: Follows,
 }
 
 /// Why members have no content, for those who ask what is missing.
@@ -95,6 +97,7 @@ impl Feed {
                     // One that came back under its name tells what differs.
                     if feed.fleet.get(id.as_str()).is_none() {
                         feed.absences.clear(id);
+                        feed.follows.forget(id);
                         feed.history.vanish(id);
                     }
                 }
@@ -135,6 +138,7 @@ impl Feed {
             _ => return,
         };
         self.absences.set(id, Absence::Because(why.into()));
+        self.follows.forget(id);
         self.history.vanish(id);
     }
 
@@ -164,6 +168,8 @@ impl Feed {
         let Some(journal) = kind.informer().store().journal() else {
             return self.absences.set(id, Absence::Because("the gateway keeps no journal of it".into()));
         };
+        let store = kind.informer().store();
+        let mut turn = None;
         loop {
             let (snapshot, mut cursor) = journal.begin();
             if snapshot.is_synced() {
@@ -173,17 +179,26 @@ impl Feed {
                 let objects: Vec<RawObject> = snapshot.iter().map(|object| object.raw().clone()).collect();
                 drop(snapshot);
                 self.history.take(id, position, objects);
+                turn = Some(self.follows.begin(id, store.clone()));
                 self.absences.clear(id);
                 opening.settled(id);
             }
             tokio::select! {
-                over = self.read_on(id, kind, &mut cursor) => if over { return },
-                _ = kind.ended() => {
-                    // What was told until then.
-                    while self.read_batch(id, kind, &mut cursor) == Ok(true) {}
-                    return;
-                }
+                over = self.read_on(id, kind, &mut cursor) => if !over { continue },
+                _ = kind.ended() => {}
             }
+            // What was told until then, and nothing that comes while it is read.
+            let last = store.snapshot();
+            let rest = loop {
+                match self.read_batch(id, kind, &mut cursor) {
+                    Ok(true) => {}
+                    rest => break rest,
+                }
+            };
+            if let Some(turn) = turn {
+                self.follows.end(id, turn, rest.is_ok().then_some(last));
+            }
+            return;
         }
     }
 

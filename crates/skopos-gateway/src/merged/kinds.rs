@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::feed::{Absences, Feed};
+use super::follows::Follows;
 use super::history::History;
 use super::shelf::{RestartFile, Restarts, Shelf};
 use crate::catalog::Catalogs;
@@ -47,6 +48,7 @@ pub(crate) struct Shape {
 pub(crate) struct Kind {
     pub(crate) history: Arc<History>,
     pub(crate) absences: Absences,
+    pub(crate) follows: Follows,
     used: Mutex<Instant>,
 }
 
@@ -149,11 +151,12 @@ impl Kinds {
         }
         let history =
             Arc::new(History::new(past, self.options.window.clone(), &self.options.paged, Timestamp::now));
-        let absences = Absences::default();
+        let (absences, follows) = (Absences::default(), Follows::default());
         let stop = self.stop.child_token();
         let kind = Arc::new(Kind {
             history: history.clone(),
             absences: absences.clone(),
+            follows: follows.clone(),
             used: Mutex::new(Instant::now()),
         });
         let feed = Feed {
@@ -162,6 +165,7 @@ impl Kinds {
             catalogs: self.catalogs.clone(),
             history: history.clone(),
             absences,
+            follows,
         };
         let idle = idle(self.running.clone(), shape.clone(), stop.clone(), self.options.idle_stop);
         self.tasks.spawn(async move {

@@ -68,6 +68,7 @@
 mod contents;
 mod describe;
 mod feed;
+mod follows;
 mod guard;
 mod history;
 mod item;

@@ -442,8 +442,7 @@ impl Read<'_> {
         let view = self.kind.history.view();
         let max_age = self.merged.services.config.cache.max_age.0;
         let seen = self.scope.seen.iter();
-        let mut standing =
-            Clusters::look(seen, &self.shape.resource, &view.roster, &self.kind.absences, max_age);
+        let mut standing = Clusters::look(seen, &self.shape.resource, &view.roster, &self.kind, max_age);
         standing.unread = self.scope.unread;
         standing.denied = self.scope.denied.clone();
         standing

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::{HeaderMap, header};
-use skopos::ResourceId;
+use skopos::{Freshness, ResourceId};
 use skopos_fleet::{Cluster, ClusterId, Condition};
 
-use super::feed::{Absence, Absences};
+use super::feed::Absence;
+use super::kinds::Kind;
 use super::merger::Roster;
 use crate::headers;
 
@@ -41,7 +42,7 @@ impl Clusters {
         seen: impl Iterator<Item = &'a Cluster>,
         resource: &ResourceId,
         roster: &Roster,
-        absences: &Absences,
+        kind: &Kind,
         max_age: Duration,
     ) -> Self {
         let mut found = Self { age: Some(Duration::ZERO), ..Self::default() };
@@ -49,7 +50,7 @@ impl Clusters {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
             if !has_content {
-                match absences.of(id) {
+                match kind.absences.of(id) {
                     Some(Absence::NotServed) => {}
                     Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
                     None => found.missing.push((id.clone(), cluster.state().to_string())),
@@ -57,18 +58,18 @@ impl Clusters {
                 continue;
             }
             // Its server does not have the kind any more, and all objects were told to be deleted before that.
-            let refused = cluster.cached(resource).and_then(|kind| kind.refusal());
+            let refused = cluster.cached(resource).and_then(|cached| cached.refusal());
             let empty = roster.get(id).is_some_and(|member| member.contents.len() == 0);
             if empty && refused.is_some_and(|(code, _)| code == 404) {
                 continue;
             }
-            found.judge(cluster, resource, max_age);
+            // Of that which is shown; another copy may be newer.
+            found.judge(cluster, kind.follows.freshness(id), max_age);
         }
         found
     }
 
-    fn judge(&mut self, cluster: &Cluster, resource: &ResourceId, max_age: Duration) {
-        let freshness = cluster.cached(resource).map(|kind| kind.informer().freshness());
+    fn judge(&mut self, cluster: &Cluster, freshness: Option<Freshness>, max_age: Duration) {
         let age = freshness.as_ref().and_then(|freshness| freshness.age());
         self.age = self.age.zip(age).map(|(oldest, age)| oldest.max(age));
         let state = cluster.state();

@@ -29,6 +29,7 @@ use crate::services::Services;
 use crate::testing::QuietSource;
 
 mod custom;
+mod follows;
 mod memory;
 
 /// Some clusters and the merged view of them.
