@@ -351,28 +351,12 @@ fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> V
             told.push(Told::Deleted(gone.key().clone(), None));
         }
         match before.next_if(|old| old.key() == object.key()) {
-            Some(old) if is_same(&old.object, &object) => {}
+            Some(old) if old.object.is_same_content(&object) => {}
             _ => told.push(Told::Put(object)),
         }
     }
     told.extend(before.map(|gone| Told::Deleted(gone.key().clone(), None)));
     told
-}
-
-/// True if both are certainly one version of one object. Its version alone does not say so: a server that was restored gives
-/// versions again for other content, and who begins to read it anew counts its epochs anew. The kind and apiVersion at the
-/// beginning say nothing: objects have them in watch events and not in lists.
-fn is_same(one: &RawObject, other: &RawObject) -> bool {
-    if one.resource_version() != other.resource_version() || one.uid() != other.uid() {
-        return false;
-    }
-    let (one, other): (&[u8], &[u8]) = (one.bytes(), other.bytes());
-    // As it is with nearly all: the very bytes that the member's store has kept.
-    if std::ptr::eq(one, other) {
-        return true;
-    }
-    let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
-    long == short || short.strip_prefix(b"{").is_some_and(|rest| !rest.is_empty() && long.ends_with(rest))
 }
 
 /// How far marks may run ahead of what was written down for the next process: a minute of microseconds.

@@ -293,7 +293,7 @@ enum Staged {
 impl Staging {
     fn stage(&mut self, object: RawObject) {
         let known = self.base.objects.get(object.key());
-        let known = known.filter(|known| same_content(known.raw(), &object)).cloned();
+        let known = known.filter(|known| known.raw().is_same_content(&object)).cloned();
         self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
     }
 
@@ -458,17 +458,6 @@ impl Merge<'_> {
         self.differences.add(Some(before), Some(&listed));
         self.content.put(listed);
     }
-}
-
-/// True if both are certainly the same version with the same content: uid and RV are equal, and the JSON is, but for the
-/// kind and apiVersion at its beginning, which objects have in watch events and not in lists.
-fn same_content(a: &RawObject, b: &RawObject) -> bool {
-    if a.resource_version() != b.resource_version() || a.uid() != b.uid() {
-        return false;
-    }
-    let (a, b) = (a.bytes().as_ref(), b.bytes().as_ref());
-    let (long, short) = if a.len() < b.len() { (b, a) } else { (a, b) };
-    long == short || short.get(1..).is_some_and(|short| !short.is_empty() && long.ends_with(short))
 }
 
 #[cfg(test)]
