@@ -267,7 +267,8 @@ async fn reads_and_audits_of_a_list_without_an_end_fail_at_once() {
     let fault = world.server.faults().inject(answer(endless_list())).on(Match::list());
     let error = maps.audit(secs(60)).await.unwrap_err();
     assert!(error.to_string().contains("does not end"), "{error}");
-    let error = maps.read(std::time::Duration::ZERO, secs(60)).await.unwrap_err();
+    until_nothing_is_of_this_moment().await;
+    let error = maps.read(secs(0), secs(60)).await.unwrap_err();
     assert!(error.to_string().contains("does not end"), "{error}");
     assert!(fault.hits() <= 12, "{}", fault.hits());
 }
@@ -467,12 +468,6 @@ async fn a_list_of_another_kind_is_refused() {
         maps.wait_synced(PLENTY).await.unwrap();
         assert_eq!(maps.snapshot().len(), 0);
     }
-}
-
-/// A list or a probe that was under way may prove the content to be of this very moment, and then it is fresh enough for
-/// every read.
-async fn until_nothing_is_of_this_moment() {
-    tokio::time::sleep(secs(1)).await;
 }
 
 /// A live read is asked for when something is wrong, so it must not be more trusting than the list/watch.

@@ -232,6 +232,7 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
 
     // Nothing answers: an error in time, which says why.
     let dead = world.server.faults().inject(Fault::WithholdHeaders).everywhere();
+    until_nothing_is_of_this_moment().await;
     let begun = Instant::now();
     let error = maps.read(secs(0), secs(2)).await.unwrap_err();
     assert!(begun.elapsed() <= secs(2) + std::time::Duration::from_millis(50), "{:?}", begun.elapsed());

@@ -127,3 +127,9 @@ pub async fn eventually_within(limit: Duration, what: &str, mut reached: impl Fn
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
+
+/// A list or a probe that was under way may prove the content to be of this very moment, and then it is fresh enough for
+/// every read.
+pub async fn until_nothing_is_of_this_moment() {
+    tokio::time::sleep(secs(1)).await;
+}
