@@ -155,6 +155,8 @@ impl Lab {
     }
 
     pub(crate) fn with(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
+        // Delays at random are the same in every run.
+        fastrand::seed(1);
         let mut config = Config::default();
         change(&mut config);
         let (reached, scripted) = (Members::default(), ByHand::default());
