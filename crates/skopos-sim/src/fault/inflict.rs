@@ -118,7 +118,7 @@ const fn harmless(recover: u64) -> Bounds {
 
 /// `backoff_max` 30 s and up to 30 %.
 const BACKOFF: u64 = 39;
-/// Each object that cannot be decoded costs two watches and a read, and streams that stand just long enough for a second look
+/// Each frame that cannot be read costs two watches and a read or a list, and streams that stand just long enough for a second look
 /// at them cost one each, so that a few of them may have spent what a minute allows (I15) when the fault is healed.
 /// `docs/detection.md` promises the recovery for when that minute is over.
 const MINUTE: u64 = 61;
@@ -186,8 +186,9 @@ impl Rule {
             Self::WithholdBookmarks => harmless(60),
             Self::Stall => bounds(60, 10),
             Self::Close | Self::Reset => bounds(1, BACKOFF),
-            Self::HalfFrame | Self::GarbageFrame => bounds(1, BACKOFF),
-            Self::CloseAfter(_) | Self::BrokenLabels | Self::NoMetadata | Self::NoName => bounds(1, MINUTE),
+            Self::HalfFrame => bounds(1, BACKOFF),
+            Self::CloseAfter(_) | Self::GarbageFrame => bounds(1, MINUTE),
+            Self::BrokenLabels | Self::NoMetadata | Self::NoName => bounds(1, MINUTE),
             Self::DropEvents => bounds(600, 10),
             Self::Slow(..) => bounds(60, BACKOFF),
         }
