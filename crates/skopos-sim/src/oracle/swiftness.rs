@@ -212,6 +212,13 @@ impl Watcher<'_> {
             && self.case.weather.on(self.cluster).any(|span| span.damages() && lately(span))
     }
 
+    /// Whether what could not be read is listed by now: a moment ago the store still said what it lacks.
+    fn lists_instead(&self, at: At) -> bool {
+        let before = self.looks.partition_point(|(seen, _)| *seen <= at);
+        let lately = self.looks[..before].iter().rev().take_while(|(seen, _)| seen.plus(MINUTE) >= at);
+        lately.take(2).any(|(seen, look)| self.waits_for_a_read(*seen, look))
+    }
+
     fn recovered(&self, verdict: &mut Verdict, span: &FaultSpan, due: At, healed: At, proven: bool) {
         let case = self.case;
         let seen = self.looks.partition_point(|(at, _)| *at <= due.plus(case.history.cast.look_interval));
@@ -220,7 +227,10 @@ impl Watcher<'_> {
             Freshness::Live { .. } => true,
             // The link is well; only the proof is still to come.
             Freshness::Stale { reason: Reason::AgeBound | Reason::Slept, .. } => !proven,
-            Freshness::Stale { reason: Reason::Link, .. } => !proven && look.standing.is_watching(),
+            Freshness::Stale { reason: Reason::Link, .. } => {
+                !proven && look.standing.is_watching()
+                    || due < healed.plus(READ_AGAIN) && self.lists_instead(due)
+            }
             _ => self.waits_for_a_read(due, look),
         };
         let stories = case.truth.stories(self.informer).iter().zip(&look.views);
