@@ -31,9 +31,9 @@ type Right = (&'static str, &'static str, Place);
 struct World {
     lab: Lab,
     rights: Arc<Mutex<BTreeSet<Right>>>,
-    /// Tokens and versions that were handed out in this world, by user and server.
-    tokens: BTreeMap<(&'static str, &'static str), Vec<String>>,
-    versions: BTreeMap<(&'static str, &'static str), Vec<String>>,
+    /// Tokens and versions that were handed out in this world, by user and realm.
+    tokens: BTreeMap<(&'static str, String), Vec<String>>,
+    versions: BTreeMap<(&'static str, String), Vec<String>>,
 }
 
 /// What is asked, by whom.
@@ -42,8 +42,9 @@ struct Question {
     user: &'static str,
     /// Whose tokens and versions are used.
     of: &'static str,
-    /// `fleet` or `clusters`: tokens and versions of the one are nothing to the other.
-    server: &'static str,
+    /// The fleet, or a kind of a cluster: tokens and versions of the one are nothing to the other. What happened to hidden
+    /// kinds of a cluster counts in its versions, so that those of one kind may be too old for another.
+    realm: String,
     path: String,
     query: String,
     accept: &'static str,
@@ -240,7 +241,8 @@ impl Twins {
         let (user, gzip, pick) =
             (self.any(&["jane", "jane", "joe"]), self.random.bool(), self.random.usize(..1000));
         let of = if self.random.u8(..4) == 0 { self.any(&USERS) } else { user };
-        Question { user, of, server, path, query, accept, gzip, pick }
+        let realm = if server == "fleet" { place } else { format!("{place}/{kind}") };
+        Question { user, of, realm, path, query, accept, gzip, pick }
     }
 
     async fn ask(&mut self) {
@@ -325,7 +327,7 @@ impl World {
 
     /// The answer as it can be compared, and its text.
     async fn ask(&mut self, question: &Question) -> (Seen, String) {
-        let of = |known: &BTreeMap<_, Vec<String>>| match known.get(&(question.of, question.server)) {
+        let of = |known: &BTreeMap<_, Vec<String>>| match known.get(&(question.of, question.realm.clone())) {
             Some(known) if !known.is_empty() => known[question.pick % known.len()].clone(),
             _ => "1".to_owned(),
         };
@@ -353,9 +355,9 @@ impl World {
             values.map(|value| value.unwrap_or_else(|_| text.clone().into())).collect();
         for value in &body {
             let metadata = &value["metadata"];
-            let given = (question.user, question.server);
+            let given = (question.user, question.realm.clone());
             let token = metadata["continue"].as_str().filter(|token| !token.is_empty());
-            self.tokens.entry(given).or_default().extend(token.map(str::to_owned));
+            self.tokens.entry(given.clone()).or_default().extend(token.map(str::to_owned));
             let version = metadata["resourceVersion"].as_str();
             self.versions.entry(given).or_default().extend(version.map(str::to_owned));
         }
