@@ -144,10 +144,12 @@ impl Listener {
     /// I21: who panics gets the same again, until it was tried often enough.
     fn is_retry(&mut self, case: &Case<'_>, verdict: &mut Verdict, call: &Call) -> bool {
         let this = (call.kind, call.object, call.old);
-        let again = self.panicked && self.last == Some(this);
+        let retries = case.history.cast.handlers[self.handler.index()].retries;
+        let given_up = self.attempts > retries;
+        // The next resync tells the same of a store of one object in which nothing has happened.
+        let next_round = given_up && call.flags.resync;
+        let again = self.panicked && self.last == Some(this) && !next_round;
         if self.panicked {
-            let retries = case.history.cast.handlers[self.handler.index()].retries;
-            let given_up = self.attempts > retries;
             let key = self.last.map_or(call.object.key, |(_, object, _)| object.key);
             verdict.exercise(Invariant::I21);
             verdict.demand(Invariant::I21, again != given_up, call.at, self.of(case, key), || {

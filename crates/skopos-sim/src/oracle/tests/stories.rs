@@ -329,6 +329,24 @@ fn i21_an_event_is_given_up_at_once() {
 }
 
 #[test]
+fn i21_the_next_resync_tells_what_was_given_up() {
+    let (mut tale, _) = begun();
+    let b = tale.put("x/b");
+    tale.hear(Kind::Added, b, None);
+    let resync = Flags { resync: true, ..Flags::default() };
+    for _ in 0..8 {
+        tale.tell(HEARER, Kind::Updated, b, Some(b), resync);
+        tale.panics(HEARER);
+    }
+    tale.tell(HEARER, Kind::Updated, b, Some(b), resync);
+    kept(&tale, Invariant::I21);
+    tale.panics(HEARER);
+    let c = tale.put("x/c");
+    tale.hear(Kind::Added, c, None);
+    broken(&tale, Invariant::I21);
+}
+
+#[test]
 fn i21_an_event_is_never_given_up() {
     let (mut tale, _) = begun();
     let b = tale.put("x/b");
