@@ -44,7 +44,7 @@ impl Who {
         match self {
             Who::ClientGo => "peer-client-go",
             Who::KubeRs => "peer-kube-rs",
-            Who::Skopos => "skopos/",
+            Who::Skopos => "peer-skopos",
         }
     }
 }

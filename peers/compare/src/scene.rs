@@ -227,10 +227,17 @@ impl Scene {
                 self.change().await?;
             }
             Harm::Freeze => self.clients().for_each(|client| client.freeze(false)),
-            Harm::Inside(_) | Harm::Whole(_) => self.guards.clear(),
+            Harm::Inside(_) | Harm::Whole(_) => self.take_back()?,
         }
         self.proxies().for_each(|proxy| proxy.set_door(Door::Open));
         self.healed = Some(Instant::now());
+        Ok(())
+    }
+
+    /// A fault that was meant for a client and missed it shows nothing.
+    fn take_back(&mut self) -> Result<()> {
+        let missed = self.guards.drain(..).filter(|guard| guard.hits() == 0).count();
+        ensure!(missed == 0 || !matches!(self.fault.harm, Harm::Inside(_)), "it missed {missed} clients");
         Ok(())
     }
 
@@ -270,7 +277,7 @@ impl Scene {
             };
             clients.push(player.outcome(since, from, &self.truth, &self.gone, counted, stop));
         }
-        self.guards.clear();
+        self.take_back()?;
         self.server.stop().await?;
         Ok(FaultResult {
             id: self.fault.id.to_owned(),
