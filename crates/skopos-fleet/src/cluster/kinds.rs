@@ -118,11 +118,6 @@ impl CachedKind {
         self.held.entry.has_content()
     }
 
-    /// Waits until there is anything to read.
-    pub(crate) async fn content(&self) {
-        self.held.entry.content().await;
-    }
-
     /// What the server says when it will not let us have the kind: code and reason.
     pub fn refusal(&self) -> Option<(u16, Arc<str>)> {
         self.held.entry.refusal()

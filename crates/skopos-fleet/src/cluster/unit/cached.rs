@@ -16,7 +16,7 @@ use crate::error::FleetError;
 /// How long a keeper may take for one answer. After a restart there are many to give.
 pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often it is looked whether there is still any point in waiting for a kind's content. The content itself wakes.
+/// How often a kind that somebody waits for is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Unit {
@@ -66,7 +66,7 @@ impl Unit {
                 return Err(self.refused(resource, code, reason));
             }
             self.check_answers(true)?;
-            let _ = timeout(LOOK, kind.content()).await;
+            tokio::time::sleep(LOOK).await;
         }
     }
 
