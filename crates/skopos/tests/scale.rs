@@ -11,8 +11,12 @@ use skopos::{Informer, InformerFactory, InformerOptions, Transport, TransportOpt
 use skopos_testserver::{Connections, Direction, Fault, How, Match, TestServer};
 use support::*;
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 const IDLE: usize = 1000;
+
+/// Each test looks at the memory of the whole process.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// The resident memory of this process.
 fn resident() -> u64 {
@@ -27,6 +31,7 @@ fn open_files() -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_idle_informers() {
+    let _alone = ALONE.lock().await;
     let world = world_with(TestServer::builder().max_concurrent_streams(100), quiet()).await;
     world.create("a", "one", "1");
     let before = (resident(), Handle::current().metrics().num_alive_tasks());
@@ -60,6 +65,7 @@ async fn a_thousand_idle_informers() {
 /// Real sockets, so that sockets can leak; a fault in every other round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_starts_and_stops_leave_nothing() {
+    let _alone = ALONE.lock().await;
     let rounds: usize = std::env::var("SKOPOS_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1000);
     let server = TestServer::builder().http2_only().start().await.unwrap();
     server.create(namespace_object("a")).unwrap();
