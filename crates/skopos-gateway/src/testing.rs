@@ -17,7 +17,7 @@ use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos_fleet::source::Roster;
 use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions, Source};
 use skopos_testserver::{TestServer, User};
-use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt as _, DuplexStream};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -365,7 +365,7 @@ impl ByHand {
 }
 
 /// The head of a request or an answer, and not a byte more.
-pub(crate) async fn head(stream: &mut DuplexStream) -> String {
+pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read_u8().await {

@@ -19,6 +19,8 @@ mod stream;
 #[cfg(test)]
 mod stream_tests;
 #[cfg(test)]
+mod stream_tls_tests;
+#[cfg(test)]
 mod tests;
 mod view;
 

@@ -1,0 +1,178 @@
+//! Streams into pods as people have them: over sockets, with TLS on both ways, beside the HTTP/2 of everything else.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use skopos_testserver::TestServer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy, copy_bidirectional, split};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{self, ConnectPolicy, Tls};
+use crate::daemon::Daemon;
+use crate::testing::head;
+
+/// Bounds what a test waits for; nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// More than all buffers on the way hold.
+const MUCH: usize = 8 << 20;
+
+const EXEC: &str = "GET /clusters/a/api/v1/namespaces/shop/pods/web/exec?command=cat&stdin=true HTTP/1.1\r\n\
+     host: localhost\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: key\r\n\
+     sec-websocket-version: 13\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
+
+const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\
+      sec-websocket-accept: accept\r\nsec-websocket-protocol: v5.channel.k8s.io\r\n\r\n";
+
+#[tokio::test]
+async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (member, front) = (Member::start().await, Certificate::new());
+    std::fs::write(path("kubeconfig"), member.kubeconfig()).unwrap();
+    let mut config = config::of_kubeconfig(path("kubeconfig"));
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    config.listen.tls = Some(front.write(path("front.crt"), path("front.key")));
+    config.outbound.connect = ConnectPolicy::Streams;
+    let daemon = Daemon::of_config(config).await.unwrap();
+    let (address, stop, mut tasks) = (daemon.address(), CancellationToken::new(), JoinSet::new());
+    tasks.spawn(daemon.run(stop.clone()));
+
+    let mut client = front.connect(address.port()).await;
+    client.write_all(EXEC.as_bytes()).await.unwrap();
+    let answer = timeout(PATIENCE, head(&mut client)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    let said: Vec<u8> = (0..MUCH).map(|n| (n % 251) as u8).collect();
+    let (mut from, mut to) = split(client);
+    let mut heard = Vec::new();
+    let talk = async {
+        let says = async {
+            to.write_all(&said).await.unwrap();
+            // `cat` ends with its input.
+            to.shutdown().await.unwrap();
+        };
+        tokio::join!(says, from.read_to_end(&mut heard)).1.unwrap();
+    };
+    timeout(PATIENCE, talk).await.expect("an end on both sides");
+    assert!(heard == said, "{} of {MUCH} bytes came back, or others", heard.len());
+
+    stop.cancel();
+    timeout(PATIENCE, tasks.join_next()).await.unwrap().unwrap().unwrap();
+    member.server.stop().await;
+}
+
+/// A member that speaks TLS: by HTTP/2 it is a test server, and by HTTP/1.1 one of which every connection becomes a `cat`.
+struct Member {
+    server: TestServer,
+    port: u16,
+    certificate: Certificate,
+    _tasks: JoinSet<()>,
+}
+
+struct Certificate(CertifiedKey<rcgen::KeyPair>);
+
+// === impl Member ===
+
+impl Member {
+    async fn start() -> Self {
+        let (server, certificate) = (TestServer::builder().start().await.unwrap(), Certificate::new());
+        let (socket, acceptor) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), certificate.acceptor());
+        let (port, behind) = (socket.local_addr().unwrap().port(), server.port());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = socket.accept().await {
+                let acceptor = acceptor.clone();
+                connections.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    match stream.get_ref().1.alpn_protocol() {
+                        Some(b"h2") => pass_on(stream, behind).await,
+                        _ => switch_to_cat(stream).await,
+                    }
+                });
+            }
+        });
+        Self { server, port, certificate, _tasks: tasks }
+    }
+
+    fn kubeconfig(&self) -> String {
+        let ca = base64::engine::general_purpose::STANDARD.encode(self.certificate.0.cert.pem());
+        let port = self.port;
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             users: [{{name: a, user: {{}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:{port}', certificate-authority-data: {ca}}}}}]\n"
+        )
+    }
+}
+
+async fn pass_on(mut stream: server::TlsStream<TcpStream>, port: u16) {
+    let mut to = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let _ = copy_bidirectional(&mut stream, &mut to).await;
+}
+
+async fn switch_to_cat(mut stream: server::TlsStream<TcpStream>) {
+    let asked = head(&mut stream).await;
+    assert!(asked.starts_with("GET /api/v1/namespaces/shop/pods/web/exec?"), "{asked}");
+    stream.write_all(SWITCHED).await.unwrap();
+    let (mut from, mut to) = split(stream);
+    copy(&mut from, &mut to).await.unwrap();
+    to.shutdown().await.unwrap();
+}
+
+// === impl Certificate ===
+
+impl Certificate {
+    fn new() -> Self {
+        Self(generate_simple_self_signed(["127.0.0.1".into()]).unwrap())
+    }
+
+    fn write(&self, certificate: PathBuf, key: PathBuf) -> Tls {
+        std::fs::write(&certificate, self.0.cert.pem()).unwrap();
+        std::fs::write(&key, self.0.signing_key.serialize_pem()).unwrap();
+        Tls { certificate, key }
+    }
+
+    fn der(&self) -> CertificateDer<'static> {
+        self.0.cert.der().clone()
+    }
+
+    /// As API servers do, with HTTP/2 first.
+    fn acceptor(&self) -> TlsAcceptor {
+        let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![self.der()], key)
+            .unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// As kubectl does for streams, by HTTP/1.1.
+    async fn connect(&self, port: u16) -> client::TlsStream<TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+    }
+}
