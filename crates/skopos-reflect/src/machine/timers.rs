@@ -30,16 +30,13 @@ impl Machine {
     }
 
     pub(super) fn on_timeout(&mut self, sink: &mut dyn Sink) {
-        let due = self.timers().into_iter().flatten().filter(|(at, _)| *at <= self.now).min();
-        let Some((at, timer)) = due else { return };
+        let Some((at, _)) = self.due_timer() else { return };
         let lag = self.now.since(at);
-        if lag > OWN_LAG
-            && matches!(timer, Timer::Patience | Timer::Doubt | Timer::Again)
-            && self.postpone(lag)
-        {
+        if lag > OWN_LAG {
             // We were not running (no CPU, a stopped process): what the peer sent meanwhile may not have been read yet.
-            return;
+            self.postpone(lag);
         }
+        let Some((_, timer)) = self.due_timer() else { return };
         match timer {
             Timer::Proceed => {
                 let state = std::mem::replace(&mut self.state, State::Stopped);
@@ -58,6 +55,11 @@ impl Machine {
             Timer::Relist => self.on_relist(sink),
             Timer::Again => self.on_time_to_read_again(sink),
         }
+    }
+
+    /// The first of those whose moment has come.
+    fn due_timer(&self) -> Option<(Time, Timer)> {
+        self.timers().into_iter().flatten().filter(|(at, _)| *at <= self.now).min()
     }
 
     fn timers(&self) -> [Option<(Time, Timer)>; 5] {
@@ -101,8 +103,8 @@ impl Machine {
         }
     }
 
-    /// Gives the peer time to be heard. False if there is nothing to postpone.
-    fn postpone(&mut self, lag: Duration) -> bool {
+    /// Gives the peer time to be heard.
+    fn postpone(&mut self, lag: Duration) {
         let at = self.now + lag.min(EXTENSION);
         let now = self.now;
         let extend = |patience: &mut Time| {
@@ -119,8 +121,7 @@ impl Machine {
                 self.doubt.postpone(now, at);
                 self.again.postpone(now, at);
             }
-            State::Waiting { .. } | State::Stopped => return false,
+            State::Waiting { .. } | State::Stopped => {}
         }
-        self.next_timer().is_none_or(|next| next > now)
     }
 }
