@@ -141,11 +141,14 @@ impl Machine {
                 | State::Streaming(_)
                 | State::Waiting { next: Next::List(_) | Next::Page(_), .. }
         );
+        if listing {
+            return;
+        }
         let affordable_at = self.list_affordable_at(false);
-        if affordable_at > self.now && matches!(self.state, State::Watching(_)) {
-            // Nothing is known to be wrong with the watch: it goes on until then.
+        if affordable_at > self.now {
+            // Nothing is known to be wrong with the watch: it goes on until then, or is opened again meanwhile.
             self.relist_at = Some(affordable_at);
-        } else if !listing {
+        } else {
             self.relist(ListPlan::new(ReplaceCause::Requested), "a new list was asked for".into(), sink);
         }
     }
