@@ -16,6 +16,7 @@
 //! passed over, unless they say that it is gone. The first good event of the key, or a list that can read it, ends that;
 //! and so that it ends also when the server is well and the key's event was passed over, it is read again (`again`).
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -228,15 +229,15 @@ impl Machine {
         let suspect = suspect.clone();
         let (Some(key), Some(resource_version)) = (suspect.key, suspect.resource_version) else { return };
         match object {
-            Ok(Some(object)) if *object.resource_version() == resource_version => {
-                self.repair(Change::Put(object), &resource_version, sink);
-            }
-            Ok(Some(object)) if *object.resource_version() < resource_version => {
+            Ok(Some(object)) => match object.resource_version().cmp(&resource_version) {
+                Ordering::Equal => self.repair(Change::Put(object), &resource_version, sink),
                 // The frame's RV was never the object's: nothing of it can be believed.
-                self.relist(ListPlan::undecodable(), suspect.reason, sink);
-            }
-            // Newer or gone: the event that made it so is still to come. Or broken.
-            _ => self.set_aside(key, &resource_version, sink),
+                Ordering::Less => self.relist(ListPlan::undecodable(), suspect.reason, sink),
+                // The event that made it so is still to come.
+                Ordering::Greater => self.set_aside(key, &resource_version, sink),
+            },
+            // Gone: that event is still to come. Or broken.
+            Ok(None) | Err(_) => self.set_aside(key, &resource_version, sink),
         }
     }
 

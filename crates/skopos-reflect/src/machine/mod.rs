@@ -439,7 +439,8 @@ impl Machine {
 
     /// The link works: troubles of before are over.
     fn settle(&mut self) {
-        if self.link.attempts > 0 || self.link.reason.is_some() || self.link.retry_at.is_some() {
+        // Whoever counts an attempt gives a reason too.
+        if self.link.reason.is_some() || self.link.retry_at.is_some() {
             self.link.attempts = 0;
             self.link.reason = None;
             self.link.retry_at = None;

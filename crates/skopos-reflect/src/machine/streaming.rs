@@ -21,7 +21,7 @@ pub(super) struct Streaming {
     gathered: Gathered,
     /// The last key in the order of the list.
     furthest: Option<ObjectKey>,
-    /// The end has to come by then, whatever else does.
+    /// The end has to come by then, whatever else does. Counted from the answer on, and before it read by nobody.
     latest: Time,
     /// How long the stream may go on as a watch.
     timeout: Duration,
@@ -50,9 +50,7 @@ impl Machine {
             patience: self.now + self.options.stream_patience,
             gathered: Gathered::new(self.now),
             furthest: None,
-            latest: self.now
-                + self.options.stream_patience
-                + self.options.initial_events_patience.saturating_mul(WHOLE),
+            latest: self.now,
             timeout,
             plan,
         });

@@ -104,7 +104,7 @@ impl Machine {
 
     pub(super) fn on_watch_opened(&mut self) {
         let after_outage = self.answered();
-        let troubled = self.link.attempts > 0 || self.link.reason.is_some();
+        let troubled = self.link.reason.is_some();
         if troubled {
             self.doubt.reopened(self.now);
         }
