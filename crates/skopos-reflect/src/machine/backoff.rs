@@ -140,6 +140,7 @@ mod tests {
     fn budget_says_when_there_is_more() {
         let mut budget = Budget::new(2);
         assert!(budget.take(at(0.0)) && budget.take(at(7.0)) && !budget.take(at(8.0)));
+        assert!(!budget.is_ample(at(60.9)) && budget.is_ample(at(61.0)), "what is over does not count");
         assert_eq!(budget.available_at(at(8.0), 1), at(61.0));
         assert_eq!(budget.available_at(at(8.0), 2), at(68.0));
         budget.refund();

@@ -176,10 +176,12 @@ fn pages_of_another_history_are_not_put_to_those_before_them() {
 fn pages_that_lead_nowhere_are_given_up_for_a_list_in_one_piece() {
     let empty = |_: u64| Vec::new();
     let full = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 5];
-    // The same page for ever; ever new pages with nothing on them; and what is slow, but gets on.
+    let sparse = |page: u64| vec![Ok(object(&format!("o{page}"), 1, 9)); 4];
+    // The same page for ever; ever new pages with nothing on them, or with less than a hundredth of what was asked for;
+    // and what is slow, but gets on.
     type Items = fn(u64) -> Vec<Result<RawObject, BrokenItem>>;
-    let cases: [(Items, bool, Option<u64>); 3] =
-        [(full, false, Some(2)), (empty, true, Some(21)), (full, true, None)];
+    let cases: [(Items, bool, Option<u64>); 4] =
+        [(full, false, Some(2)), (empty, true, Some(21)), (sparse, true, Some(21)), (full, true, None)];
     for (items, new_tokens, most) in cases {
         let mut desk = Desk::new(1);
         let mut pages = 0;

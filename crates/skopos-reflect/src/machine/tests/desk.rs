@@ -1,6 +1,6 @@
 //! A machine at which a test sits as server and clock: one input at a time, at a moment of its choice.
 
-use skopos_wire::WatchEvent;
+use skopos_wire::{RawObject, WatchEvent};
 
 use super::recorder::Recorder;
 use super::secs;
@@ -44,6 +44,13 @@ impl Desk {
 
     pub(super) fn give(&mut self, input: Input) {
         self.machine.handle(self.now, input, &mut self.sink);
+        let told = self.sink.told.last();
+        assert_eq!(told, Some(self.machine.state()), "the sink knows how the link stands");
+    }
+
+    pub(super) fn lose(&mut self, id: RequestId) {
+        let failure = Failure::Connection { trouble: Trouble::Lost, reason: "reset".into(), retry_at: None };
+        self.give(Input::Failed { id, failure });
     }
 
     pub(super) fn fail(&mut self, id: RequestId, code: u16) {
@@ -61,6 +68,13 @@ impl Desk {
 
     pub(super) fn probe(&mut self, sent_at: u64, rv: u64) {
         self.give(Input::Probed { sent_at: at(sent_at), resource_version: rv.into() });
+    }
+
+    /// The answer to a list, as a whole.
+    pub(super) fn list(&mut self, id: RequestId, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) {
+        self.give(Input::Opened { id });
+        self.give(Input::Items { id, items: objects });
+        self.give(Input::ListEnd { id, resource_version: Some(rv.into()), continue_token: None });
     }
 
     pub(super) fn at(&mut self, seconds: u64) {
@@ -86,6 +100,17 @@ impl Desk {
         assert!(look.second_look);
         self.give(Input::Opened { id: look.id });
         look.id
+    }
+
+    /// What is done next, however many moments have to pass.
+    pub(super) fn acts(&mut self) -> Action {
+        loop {
+            if let Some(action) = self.machine.poll_action() {
+                return action;
+            }
+            self.now = self.due().max(self.now);
+            self.give(Input::Timeout);
+        }
     }
 
     /// The one request that is asked for next, as soon as it is due.

@@ -287,3 +287,95 @@ fn a_stream_in_the_place_of_a_silent_one_is_believed_when_it_has_brought_somethi
     desk.change(again, 20);
     assert_eq!(desk.machine.state().condition, Condition::Watching);
 }
+
+#[test]
+fn what_is_proven_is_not_told_twice() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(80);
+    desk.probe(79, 10);
+    desk.probe(79, 10);
+    desk.probe(78, 10);
+    assert_eq!(desk.sink.fresh, Some(at(79)));
+}
+
+#[test]
+fn after_a_word_from_the_stream_looks_begin_anew() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.give(Input::Closed { id: look });
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+    desk.at(40);
+    desk.bookmark(watch, 15);
+    assert_eq!(desk.machine.state().condition, Condition::Watching, "something came through");
+    let look = desk.watches().id;
+    desk.give(Input::Closed { id: look });
+    let wait = desk.due().since(desk.now);
+    assert!(wait >= secs(30) && wait <= secs(38), "as after the first: {wait:?}");
+}
+
+#[test]
+fn a_stream_that_is_opened_after_a_cut_is_looked_into_without_the_pause_of_the_one_before() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    let look = desk.looks(35);
+    desk.give(Input::Closed { id: look });
+    desk.machine.poll_action();
+    desk.at(40);
+    desk.lose(watch);
+    let again = desk.watches().id;
+    desk.give(Input::Opened { id: again });
+    assert_eq!(desk.due(), desk.now + secs(2));
+    assert!(desk.watches().second_look);
+}
+
+#[test]
+fn what_was_seen_before_a_rollback_is_forgotten() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    desk.at(21);
+    desk.probe(20, 5);
+    list(&mut desk, 6);
+    assert_eq!((desk.sink.epoch, desk.sink.rv), (1, Some(6)));
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    // All that is left is that the link has recovered, and that it may not be silent for too long.
+    assert_eq!(desk.due(), desk.now + secs(5));
+    let opened = desk.now;
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.due(), opened + secs(90), "nobody waits for 20 in this history");
+}
+
+#[test]
+fn after_a_look_that_proved_something_there_is_none_for_15_seconds() {
+    let (mut desk, _) = Desk::watching(1);
+    let look = desk.looks(90);
+    desk.bookmark(look, 10);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
+    desk.at(92);
+    desk.probe(91, 20);
+    assert_eq!(desk.due(), at(105));
+}
+
+#[test]
+fn of_many_probes_the_oldest_and_the_youngest_are_kept() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(12);
+    for (sent_at, rv) in (1..=3).zip(20..) {
+        desk.probe(sent_at, rv);
+    }
+    desk.change(watch, 21);
+    assert_eq!(desk.sink.fresh, Some(at(2)), "of three each is known");
+    for (sent_at, rv) in (4..=11).zip(23..) {
+        desk.probe(sent_at, rv);
+    }
+    // 22 was of second 3, 23 of second 4, and 30 of second 11.
+    desk.change(watch, 22);
+    assert_eq!(desk.sink.fresh, Some(at(3)));
+    desk.change(watch, 30);
+    assert_eq!(desk.sink.fresh, Some(at(11)));
+}

@@ -189,6 +189,7 @@ fn a_closed_transport_is_the_end() {
     let (mut desk, watch) = Desk::watching(1);
     let failure =
         Failure::Connection { trouble: Trouble::Closed, reason: "shut down".into(), retry_at: None };
+    assert!(!desk.machine.is_stopped());
     desk.give(Input::Failed { id: watch, failure });
     assert!(desk.machine.is_stopped() && desk.machine.poll_timeout().is_none());
     assert_eq!(desk.machine.state().condition, Condition::Stopped);

@@ -1,17 +1,24 @@
 //! The machine against a model of a server, in virtual time.
 
+mod awaited;
+mod budgets;
 mod conduct;
+mod counted;
 mod course;
 mod desk;
 mod doubts;
 mod endings;
 mod history;
 mod hostile;
+mod late;
+mod lists;
 mod properties;
 mod recorder;
 mod scenarios;
 mod server;
+mod streams;
 mod undecodable;
+mod words;
 mod world;
 
 use std::time::Duration;

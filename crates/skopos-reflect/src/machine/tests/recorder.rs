@@ -17,6 +17,8 @@ pub(super) struct Recorder {
     pub(super) commits: Vec<Commit>,
     pub(super) batches: usize,
     pub(super) conditions: Vec<Condition>,
+    /// All that was told of the link.
+    pub(super) told: Vec<LinkState>,
     /// Whether what readers see has changed.
     pub(super) stepped: bool,
     /// Where the content stood before the steps that were not looked at yet, and what they brought.
@@ -91,6 +93,11 @@ impl Sink for Recorder {
                 content.insert(name.clone(), *old);
             }
         }
+        let lacks = unreadable.len() + commit.nameless;
+        assert!(
+            self.undecodable >= lacks || self.changes_only,
+            "what a list lacks is told before it is visible"
+        );
         self.set_aside = unreadable;
         self.content = content;
         assert_eq!(commit.gap, self.rv.is_some());
@@ -163,6 +170,7 @@ impl Sink for Recorder {
         assert!(!self.stopped, "nothing comes after the end");
         self.stopped = state.condition == Condition::Stopped;
         self.undecodable = state.undecodable;
+        self.told.push(state.clone());
         assert!(!self.stopped || self.staged.is_none(), "nothing stays half done");
         if self.conditions.last() != Some(&state.condition) {
             self.conditions.push(state.condition.clone());

@@ -7,7 +7,7 @@ use super::secs;
 use super::server::object;
 use crate::machine::*;
 
-fn broken(name: &str, rv: u64) -> Input {
+pub(super) fn broken(name: &str, rv: u64) -> Input {
     let frame = BrokenFrame {
         key: Some(ObjectKey::namespaced("ns", name)),
         resource_version: Some(rv.into()),
@@ -16,7 +16,7 @@ fn broken(name: &str, rv: u64) -> Input {
     Input::Events { id: RequestId(0), events: vec![Err(frame)] }
 }
 
-fn to(id: RequestId, input: Input) -> Input {
+pub(super) fn to(id: RequestId, input: Input) -> Input {
     match input {
         Input::Events { events, .. } => Input::Events { id, events },
         other => other,
@@ -100,7 +100,7 @@ fn an_unreadable_stream_is_opened_again_twice_then_all_is_listed_in_pages() {
 }
 
 /// At a read of `b`, whose frame of RV 12 came broken twice.
-fn reading_b(deletion: bool) -> (Desk, Option<RequestId>) {
+pub(super) fn reading_b(deletion: bool) -> (Desk, Option<RequestId>) {
     let (mut desk, mut watch) = Desk::watching(1);
     for last in [false, true] {
         let Input::Events { mut events, .. } = broken("a", 12) else { unreachable!() };
@@ -125,7 +125,8 @@ fn reading_b(deletion: bool) -> (Desk, Option<RequestId>) {
 fn a_broken_deletion_takes_the_object_away() {
     let (desk, read) = reading_b(true);
     assert!(read.is_none() && desk.sink.content.is_empty());
-    assert_eq!((desk.sink.rv, desk.machine.stats().get_requests), (Some(12), 0));
+    let stats = desk.machine.stats();
+    assert_eq!((desk.sink.rv, stats.get_requests, stats.changes), (Some(12), 0, 1));
 }
 
 #[test]
@@ -196,7 +197,7 @@ fn what_is_broken_in_a_list_is_kept_as_it_was_and_counted() {
 }
 
 /// A watch stands, and `a` is set aside: it was broken in its event of RV 12 and when it was read.
-fn without_a() -> (Desk, RequestId) {
+pub(super) fn without_a() -> (Desk, RequestId) {
     let (mut desk, read) = reading_b(false);
     desk.give(Input::Got { id: read.unwrap(), object: Err(unreadable(Some("a"))) });
     let watch = desk.watches().id;
@@ -205,26 +206,15 @@ fn without_a() -> (Desk, RequestId) {
     (desk, watch)
 }
 
-fn unreadable(name: Option<&str>) -> BrokenItem {
+pub(super) fn unreadable(name: Option<&str>) -> BrokenItem {
     BrokenItem { key: name.map(|name| ObjectKey::namespaced("ns", name)), reason: "no object".into() }
 }
 
-/// What is done next, however many moments have to pass.
-fn next(desk: &mut Desk) -> Action {
-    loop {
-        if let Some(action) = desk.machine.poll_action() {
-            return action;
-        }
-        desk.now = desk.due().max(desk.now);
-        desk.give(Input::Timeout);
-    }
-}
-
 /// The next read of what is set aside, and after how many seconds it was made.
-fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest, u64) {
+pub(super) fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest, u64) {
     let begun = desk.now;
     loop {
-        match next(desk) {
+        match desk.acts() {
             Action::Get(get) => return (get, desk.now.since(begun).as_secs()),
             // It has stood as long as it was to stand.
             Action::Cancel { id } if id == *watch => {
@@ -277,7 +267,7 @@ fn an_object_that_can_be_read_again_is_listed_without_any_event_of_it() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 12))) });
-    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    assert_eq!(desk.acts(), Action::Cancel { id: watch });
     list(&mut desk, vec![Ok(object("a", 1, 12))], 15);
     assert_eq!(desk.sink.content["a"], (1, 12));
     assert_eq!(desk.machine.state().condition, Condition::Watching);
@@ -296,7 +286,7 @@ fn a_deletion_that_was_passed_over_is_found_by_the_next_read() {
     assert_eq!((desk.machine.poll_action(), desk.sink.rv), (None, Some(14)));
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(None) });
-    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    assert_eq!(desk.acts(), Action::Cancel { id: watch });
     list(&mut desk, Vec::new(), 15);
     assert!(desk.sink.content.is_empty());
     assert_eq!(desk.machine.state().condition, Condition::Watching);
@@ -311,7 +301,7 @@ fn a_broken_deletion_of_what_is_set_aside_is_applied_at_once() {
     }
     desk.give(Input::Events { id: watch, events });
     assert_eq!((desk.machine.poll_action(), desk.sink.rv), (None, Some(14)));
-    assert!(desk.sink.content.is_empty());
+    assert!(desk.sink.content.is_empty() && desk.machine.stats().changes == 1);
     assert_eq!(desk.machine.state().condition, Condition::Watching);
 }
 
@@ -341,7 +331,7 @@ fn of_many_objects_one_is_read_each_time_and_one_list_heals_all() {
     }
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(Some(object("b", 2, 11))) });
-    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    assert_eq!(desk.acts(), Action::Cancel { id: watch });
     list(&mut desk, lost.iter().map(|name| Ok(object(name, 2, 11))).collect(), 15);
     assert_eq!(desk.machine.state().condition, Condition::Watching);
     assert_eq!((desk.machine.stats().lists, desk.machine.stats().get_requests), (3, 5));
@@ -355,7 +345,7 @@ fn objects_without_names_are_looked_for_by_lists() {
     desk.machine.poll_action();
     let watch = list(&mut desk, vec![Err(unreadable(None))], 12);
     let begun = desk.now;
-    assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+    assert_eq!(desk.acts(), Action::Cancel { id: watch });
     assert!((30..=33).contains(&desk.now.since(begun).as_secs()));
     list(&mut desk, vec![Ok(object("a", 1, 9))], 15);
     assert_eq!(desk.machine.state().condition, Condition::Watching);
@@ -366,7 +356,7 @@ fn a_read_without_an_answer_is_given_up_and_made_again() {
     let (mut desk, mut watch) = without_a();
     let (get, _) = reads_again(&mut desk, &mut watch);
     let begun = desk.now;
-    assert_eq!(next(&mut desk), Action::Cancel { id: get.id });
+    assert_eq!(desk.acts(), Action::Cancel { id: get.id });
     assert_eq!(desk.now.since(begun), secs(45));
     let (again, after) = reads_again(&mut desk, &mut watch);
     assert!((60..=66).contains(&after), "{after}");
@@ -417,7 +407,7 @@ fn what_is_set_aside_again_and_again_is_not_listed_ever_so_often() {
         let (get, seconds) = reads_again(&mut desk, &mut watch);
         after.push(seconds);
         desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 12))) });
-        assert_eq!(next(&mut desk), Action::Cancel { id: watch });
+        assert_eq!(desk.acts(), Action::Cancel { id: watch });
         watch = list(&mut desk, vec![Ok(object("a", 1, 12))], 12 + round);
         // Only the watch cannot bring it.
         for times in 1..=2 {

@@ -1,0 +1,140 @@
+//! A broken frame whose object is not known yet, and what is set aside: what is said of it, and what ends it.
+
+use skopos_wire::{ObjectKey, WatchEvent};
+
+use super::desk::Desk;
+use super::secs;
+use super::server::object;
+use super::undecodable::{broken, reads_again, to, unreadable, without_a};
+use crate::machine::*;
+
+fn lacks(name: &str, count: usize) -> Condition {
+    Condition::Degraded(Degradation::Undecodable { key: Some(ObjectKey::namespaced("ns", name)), count })
+}
+
+/// The frame came broken, and the watch stands again at the RV before it.
+fn after_a_broken(name: &str, rv: u64) -> (Desk, RequestId) {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.give(to(watch, broken(name, rv)));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    (desk, watch)
+}
+
+/// A watch stands after a list that brought these, and nothing good.
+fn without(broken: Vec<Option<&str>>) -> (Desk, RequestId) {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(120);
+    desk.give(Input::Relist);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    let list = desk.asks().id();
+    desk.list(list, broken.into_iter().map(|name| Err(unreadable(name))).collect(), 12);
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    (desk, watch)
+}
+
+#[test]
+fn a_change_that_came_broken_once_is_missing_until_it_comes_whole() {
+    let (mut desk, watch) = after_a_broken("b", 12);
+    assert_eq!(desk.machine.state().condition, lacks("b", 1));
+    desk.change(watch, 11);
+    assert_eq!(desk.machine.state().condition, lacks("b", 1), "another object is no answer");
+    desk.give(Input::Events { id: watch, events: vec![Ok(WatchEvent::Added(object("b", 2, 12)))] });
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    assert_eq!(desk.sink.content["b"], (2, 12));
+}
+
+#[test]
+fn a_change_that_came_broken_once_counts_with_what_is_set_aside() {
+    let (mut desk, watch) = without_a();
+    desk.give(to(watch, broken("b", 14)));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    assert_eq!(desk.machine.state().condition, lacks("a", 2));
+}
+
+#[test]
+fn a_broken_frame_of_what_is_known_is_passed_over() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.change(watch, 15);
+    desk.give(to(watch, broken("a", 12)));
+    assert_eq!((desk.machine.poll_action(), desk.sink.rv), (None, Some(15)));
+    let stats = desk.machine.stats();
+    assert_eq!((stats.duplicates, stats.undecodable), (1, 1));
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn a_frame_that_names_its_object_but_not_its_version_has_everything_listed_the_third_time() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    for times in 1..=3 {
+        let Input::Events { mut events, .. } = broken("b", 12) else { unreachable!() };
+        if let Some(Err(frame)) = events.first_mut() {
+            frame.resource_version = None;
+        }
+        desk.give(Input::Events { id: watch, events });
+        assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+        if times == 3 {
+            break;
+        }
+        watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+        assert_eq!(
+            desk.machine.state().condition,
+            Condition::Watching,
+            "which change is missing is not known"
+        );
+    }
+    desk.acts();
+    assert!(matches!(desk.asks(), Action::List(_)));
+}
+
+#[test]
+fn a_read_is_given_up_when_the_event_comes_before_its_answer() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.change(watch, 14);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: get.id }));
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    // And nothing is read or listed any more.
+    for rv in 15..19 {
+        assert_eq!(desk.due(), desk.now + secs(90));
+        desk.now = desk.now + secs(60);
+        desk.bookmark(watch, rv);
+    }
+    assert_eq!(desk.machine.poll_action(), None);
+}
+
+#[test]
+fn an_answer_about_what_can_be_read_again_has_nothing_listed() {
+    let (mut desk, mut watch) = without(vec![Some("a"), Some("b")]);
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    assert_eq!(get.key.name(), "a");
+    desk.change(watch, 14);
+    assert_eq!(desk.machine.state().condition, lacks("b", 1));
+    desk.give(Input::Got { id: get.id, object: Ok(Some(object("a", 1, 14))) });
+    assert_eq!(reads_again(&mut desk, &mut watch).0.key.name(), "b", "no list would help");
+    assert_eq!(desk.machine.stats().relists, 1);
+}
+
+#[test]
+fn where_some_have_no_names_a_list_is_tried_and_not_a_read() {
+    let (mut desk, watch) = without(vec![Some("a"), None]);
+    assert_eq!(desk.machine.state().condition, lacks("a", 2));
+    assert_eq!(desk.acts(), Action::Cancel { id: watch });
+    assert!(matches!(desk.asks(), Action::List(_)));
+    assert_eq!(desk.machine.stats().get_requests, 0);
+}
+
+#[test]
+fn what_is_repaired_by_a_read_is_one_change() {
+    let (mut desk, watch) = after_a_broken("b", 12);
+    desk.give(to(watch, broken("b", 12)));
+    desk.machine.poll_action();
+    let get = desk.asks().id();
+    desk.give(Input::Got { id: get, object: Ok(Some(object("b", 2, 12))) });
+    assert_eq!((desk.machine.stats().changes, desk.sink.batches), (1, 1));
+}

@@ -1,0 +1,83 @@
+//! Six requests in a minute, and what is said while they are used up.
+
+use super::desk::{Desk, at};
+use super::secs;
+use super::server::object;
+use super::undecodable::{broken, to};
+use crate::machine::*;
+
+#[test]
+fn a_watch_that_waits_for_the_minute_is_not_said_to_stand() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    // A list and five watches, each of which ends in its time.
+    for times in 1..=5 {
+        desk.now = desk.now + secs(10);
+        desk.bookmark(watch, 10);
+        desk.give(Input::Closed { id: watch });
+        if times < 5 {
+            watch = desk.watches().id;
+            desk.give(Input::Opened { id: watch });
+        }
+    }
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.poll_action(), None);
+    let state = desk.machine.state();
+    assert_eq!((&state.condition, state.retry_at, state.attempts), (&Condition::Retrying, Some(at(61)), 0));
+    assert_eq!(desk.due(), at(61));
+    assert_eq!(desk.watches().start, WatchStart::After(10.into()));
+}
+
+#[test]
+fn what_is_wrong_is_still_said_while_the_minute_is_waited_for() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    for _ in 0..4 {
+        desk.fail(watch, 503);
+        watch = desk.watches().id;
+    }
+    desk.fail(watch, 503);
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!((desk.machine.poll_action(), desk.due()), (None, at(61)));
+    let state = desk.machine.state();
+    assert_eq!((&state.condition, state.attempts), (&Condition::ServerError, 5));
+    assert!(state.reason.is_some() && state.retry_at == Some(at(61)));
+}
+
+#[test]
+fn an_object_is_read_when_the_minute_has_room_for_it() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    for _ in 0..3 {
+        desk.fail(watch, 503);
+        watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+    }
+    desk.give(to(watch, broken("b", 12)));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    desk.give(to(watch, broken("b", 12)));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    assert_eq!((desk.machine.poll_action(), desk.due()), (None, at(61)));
+    let Action::Get(get) = desk.asks() else { panic!("a read of b") };
+    desk.give(Input::Got { id: get.id, object: Ok(Some(object("b", 2, 12))) });
+    assert_eq!(desk.sink.content["b"], (2, 12));
+}
+
+#[test]
+fn attempts_without_a_connection_cost_nothing_of_the_minute() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    desk.at(70);
+    for _ in 0..8 {
+        let retry_at = Some(desk.now + secs(1));
+        let failure =
+            Failure::Connection { trouble: Trouble::CannotConnect, reason: "refused".into(), retry_at };
+        desk.give(Input::Failed { id: watch, failure });
+        watch = desk.watches().id;
+    }
+    let retry_at = Some(desk.now + secs(30));
+    let failure = Failure::Connection { trouble: Trouble::CannotConnect, reason: "refused".into(), retry_at };
+    desk.give(Input::Failed { id: watch, failure });
+    desk.give(Input::RetryNow);
+    assert!(desk.due() <= desk.now + secs(1) / 2, "a hint is still worth an attempt: {}", desk.due());
+}

@@ -1,0 +1,168 @@
+//! What a list is worth: which are counted, what belongs to one, and who has to wait for one.
+
+use std::time::Duration;
+
+use super::desk::{Desk, at};
+use super::secs;
+use super::server::object;
+use crate::machine::*;
+
+fn page(id: RequestId, rv: u64, token: &str) -> Input {
+    Input::ListEnd { id, resource_version: Some(rv.into()), continue_token: Some(token.into()) }
+}
+
+/// The next list, however many moments have to pass.
+fn lists(desk: &mut Desk) -> ListRequest {
+    loop {
+        match desk.acts() {
+            Action::Cancel { .. } => {}
+            Action::List(list) => return list,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_list_that_is_refused_before_it_begins_is_no_list_of_the_minute() {
+    let mut desk = Desk::new(1);
+    for _ in 0..4 {
+        let list = lists(&mut desk).id;
+        desk.fail(list, 503);
+    }
+    lists(&mut desk);
+    assert!(desk.now < at(20), "only the delays were waited for: {}", desk.now);
+}
+
+#[test]
+fn a_list_that_the_server_may_have_made_counts() {
+    // Its connection broke; it broke in the middle; its pages do not belong together.
+    for kind in 0..3 {
+        let mut desk = Desk::new(1);
+        for _ in 0..2 {
+            let list = lists(&mut desk).id;
+            if kind > 0 {
+                desk.give(Input::Opened { id: list });
+            }
+            if kind < 2 {
+                desk.lose(list);
+                continue;
+            }
+            desk.give(page(list, 10, "next"));
+            let next = lists(&mut desk).id;
+            desk.give(Input::Opened { id: next });
+            desk.give(page(next, 11, "next"));
+        }
+        lists(&mut desk);
+        assert!(desk.now >= at(61), "{kind}: two in a minute: {}", desk.now);
+    }
+}
+
+#[test]
+fn a_page_is_asked_for_four_times_more_and_then_all_is_listed_anew() {
+    let mut desk = Desk::new(1);
+    let first = desk.asks().id();
+    desk.give(Input::Opened { id: first });
+    desk.give(page(first, 10, "next"));
+    let mut last = lists(&mut desk);
+    for _ in 0..4 {
+        desk.lose(last.id);
+        let again = lists(&mut desk);
+        assert_eq!((again.continue_token.as_deref(), again.avoid), (Some("next"), Some(last.id)));
+        last = again;
+    }
+    assert!(desk.sink.is_staging());
+    desk.lose(last.id);
+    assert!(!desk.sink.is_staging(), "what was staged is not kept for ever");
+    let anew = lists(&mut desk);
+    assert_eq!((anew.continue_token, anew.limit), (None, Some(500)));
+}
+
+#[test]
+fn a_page_that_is_slow_belongs_to_its_list() {
+    let mut desk = Desk::new(1);
+    let first = desk.asks().id();
+    desk.give(Input::Opened { id: first });
+    desk.give(Input::Items { id: first, items: vec![Ok(object("a", 1, 9))] });
+    desk.give(page(first, 10, "next"));
+    let next = desk.asks().id();
+    desk.at(40);
+    desk.list(next, vec![Ok(object("b", 1, 9))], 10);
+    assert_eq!(desk.sink.content.keys().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn many_links_whose_history_is_gone_do_not_list_at_the_same_moment() {
+    let mut latest = Duration::ZERO;
+    for seed in 0..20 {
+        let (mut desk, watch) = Desk::watching(seed);
+        desk.at(100);
+        desk.fail(watch, 410);
+        let wait = desk.due().since(desk.now);
+        assert!(wait <= Duration::from_millis(500), "{wait:?}");
+        latest = latest.max(wait);
+    }
+    assert!(latest > Duration::from_millis(250), "{latest:?}");
+}
+
+#[test]
+fn a_list_of_the_version_that_we_have_is_no_way_back() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(100);
+    desk.give(Input::Relist);
+    let list = lists(&mut desk).id;
+    desk.list(list, vec![Ok(object("a", 1, 9))], 10);
+    assert_eq!((desk.sink.commits.len(), desk.sink.epoch), (2, 0));
+    assert_eq!(desk.machine.stats().regressed_lists, 0);
+}
+
+#[test]
+fn a_list_that_cannot_be_had_yet_keeps_no_watch_from_being_opened() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(10);
+    desk.give(Input::Relist);
+    let list = lists(&mut desk).id;
+    desk.list(list, vec![], 11);
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    // Two lists were made in this minute. The watch ends, and while it waits for its turn somebody asks for a third.
+    desk.at(20);
+    desk.fail(watch, 503);
+    desk.give(Input::Relist);
+    let again = desk.watches();
+    assert_eq!(again.start, WatchStart::After(11.into()));
+    assert!(desk.now < at(23), "{}", desk.now);
+    desk.give(Input::Opened { id: again.id });
+    desk.change(again.id, 12);
+    assert_eq!(desk.acts(), Action::Cancel { id: again.id });
+    lists(&mut desk);
+    assert!(desk.now >= at(61) && desk.now < at(62), "{}", desk.now);
+}
+
+#[test]
+fn who_wants_changes_only_reads_one_object_for_its_version_and_no_more() {
+    let options = MachineOptions { content: Content::Changes, ..MachineOptions::default() };
+    let mut desk = Desk::with(options, 1);
+    desk.sink.changes_only = true;
+    let list = lists(&mut desk);
+    assert_eq!(list.limit, Some(1));
+    desk.give(Input::Opened { id: list.id });
+    desk.give(Input::Items { id: list.id, items: vec![Ok(object("a", 1, 9))] });
+    desk.give(page(list.id, 10, "next"));
+    assert_eq!(desk.watches().start, WatchStart::After(10.into()));
+    assert!(desk.sink.content.is_empty());
+}
+
+#[test]
+fn the_link_is_told_when_it_changes_and_not_with_every_event() {
+    let (mut desk, watch) = Desk::watching(1);
+    let conditions: Vec<_> = desk.sink.told.iter().map(|state| &state.condition).collect();
+    // It begins, the list flows, is complete, and the watch stands.
+    use Condition::*;
+    assert_eq!(conditions, [&Connecting, &Listing, &Listing, &Watching]);
+    desk.now = desk.now + secs(1);
+    for rv in 11..20 {
+        desk.change(watch, rv);
+        desk.bookmark(watch, rv);
+    }
+    assert_eq!(desk.sink.told.len(), 4);
+}

@@ -1,0 +1,60 @@
+//! Streamed lists that do not become what they began as.
+
+use skopos_wire::WatchEvent;
+
+use super::desk::{Desk, at};
+use super::secs;
+use super::server::object;
+use crate::machine::*;
+
+fn streaming() -> (Desk, RequestId) {
+    let mut desk = Desk::with(MachineOptions::default(), 1);
+    let stream = desk.watches().id;
+    desk.give(Input::Opened { id: stream });
+    desk.give(Input::Events { id: stream, events: vec![Ok(WatchEvent::Added(object("a", 1, 5)))] });
+    assert!(desk.sink.is_staging());
+    (desk, stream)
+}
+
+fn end(rv: u64) -> WatchEvent {
+    WatchEvent::Bookmark { resource_version: rv.into(), initial_events_end: true }
+}
+
+#[test]
+fn a_streamed_list_that_ends_before_its_end_is_listed_in_pages_elsewhere() {
+    let (mut desk, stream) = streaming();
+    desk.give(Input::Closed { id: stream });
+    assert!(!desk.sink.is_staging() && desk.sink.rv.is_none(), "half a list is none");
+    let state = desk.machine.state();
+    assert_eq!((&state.condition, state.attempts), (&Condition::Retrying, 1));
+    assert!(state.reason.as_ref().is_some_and(|reason| reason.contains("before it was complete")));
+    let Action::List(list) = desk.asks() else { panic!("a list") };
+    assert_eq!(list.avoid, Some(stream));
+    assert!(desk.now <= at(2));
+    assert!(desk.machine.streams_lists(), "one that was cut says nothing about the server");
+}
+
+#[test]
+fn who_stops_in_the_middle_of_a_streamed_list_leaves_nothing_half_done() {
+    let (mut desk, stream) = streaming();
+    desk.give(Input::Stop);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
+    assert!(!desk.sink.is_staging() && desk.machine.is_stopped());
+}
+
+#[test]
+fn what_follows_a_streamed_list_that_is_not_believed_is_not_believed_either() {
+    let (mut desk, stream) = streaming();
+    desk.give(Input::Events { id: stream, events: vec![Ok(end(10))] });
+    desk.now = desk.now + secs(100);
+    desk.give(Input::Relist);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
+    let again = desk.watches().id;
+    desk.give(Input::Opened { id: again });
+    let later = WatchEvent::Bookmark { resource_version: 12.into(), initial_events_end: false };
+    let events = vec![Ok(end(8)), Ok(WatchEvent::Added(object("b", 1, 11))), Ok(later)];
+    desk.give(Input::Events { id: again, events });
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: again }));
+    assert_eq!((desk.sink.rv, desk.machine.stats().regressed_lists), (Some(10), 1));
+    assert_eq!(desk.sink.content.keys().collect::<Vec<_>>(), ["a"]);
+}
