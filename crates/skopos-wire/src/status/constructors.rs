@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::{FAILURE, SUCCESS, TOO_LARGE_CAUSE, TOO_LARGE_MESSAGE};
 use super::{FieldError, ListOptionsFault, Status, StatusCause, StatusDetails, StatusReason};
+use super::{SUCCESS, TOO_LARGE_CAUSE, TOO_LARGE_MESSAGE};
 use crate::{ContinueToken, InvalidToken};
 
 /// A resource and its API group (empty for the core group). Displays as `pods` or `deployments.apps`.
@@ -49,7 +49,7 @@ fn qualified(name: &str, group: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
 impl Status {
     /// 200: done, for instance a deletion.
     pub fn success(details: StatusDetails) -> Self {
-        Self { status: SUCCESS.into(), details: Some(details), code: 0, ..Self::default() }
+        Self { status: SUCCESS.into(), details: Some(details), ..Self::default() }
     }
 
     /// 404 for an object.
@@ -348,13 +348,7 @@ impl Status {
 
     /// Any other failure.
     pub fn failure(code: u16, reason: impl Into<StatusReason>, message: impl Into<String>) -> Self {
-        Self {
-            status: FAILURE.into(),
-            code,
-            reason: reason.into(),
-            message: message.into(),
-            ..Self::default()
-        }
+        Self { code, reason: reason.into(), message: message.into(), ..Self::default() }
     }
 
     /// The same with details.

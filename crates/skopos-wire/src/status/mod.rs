@@ -236,99 +236,11 @@ impl ContinueToken {
 mod tests {
     use super::*;
 
-    const PODS: GroupResource<'_> = GroupResource { group: "", resource: "pods" };
-
     #[test]
-    fn says_what_the_api_server_says() {
-        let deployments = GroupResource::new("apps", "deployments");
-        let cases = [
-            (Status::not_found(PODS, "a"), 404, "NotFound", r#"pods "a" not found"#),
-            (
-                Status::already_exists(deployments, "a"),
-                409,
-                "AlreadyExists",
-                r#"deployments.apps "a" already exists"#,
-            ),
-            (
-                Status::modified(PODS, "a"),
-                409,
-                "Conflict",
-                r#"Operation cannot be fulfilled on pods "a": the object has been modified; please apply your changes to the latest version and try again"#,
-            ),
-            (Status::too_old_resource_version(7, 41), 410, "Expired", "too old resource version: 7 (41)"),
-            (
-                Status::continue_expired(None),
-                410,
-                "Expired",
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
-            ),
-            (
-                Status::continue_expired(Some("a\0")),
-                410,
-                "Expired",
-                "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
-            ),
-            (
-                Status::too_large_resource_version(9, 7, 1),
-                504,
-                "Timeout",
-                "Timeout: Too large resource version: 9, current: 7",
-            ),
-            (
-                Status::invalid_list_options(&[ListOptionsFault::MatchWithoutResourceVersion]),
-                422,
-                "Invalid",
-                r#"ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"#,
-            ),
-            (
-                Status::invalid_list_options(&[
-                    ListOptionsFault::SendInitialEventsWithoutMatch,
-                    ListOptionsFault::UnknownWatchMatch("Exact".into()),
-                ]),
-                422,
-                "Invalid",
-                r#"ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]"#,
-            ),
-            (
-                Status::forbidden_to("ann", "list", deployments, "", Some("shop")),
-                403,
-                "Forbidden",
-                r#"deployments.apps is forbidden: User "ann" cannot list resource "deployments" in API group "apps" in the namespace "shop""#,
-            ),
-            (
-                Status::forbidden_to("ann", "get", PODS, "a", None),
-                403,
-                "Forbidden",
-                r#"pods "a" is forbidden: User "ann" cannot get resource "pods" in API group "" at the cluster scope"#,
-            ),
-            (Status::internal_error("boom"), 500, "InternalError", "Internal error occurred: boom"),
-            (
-                Status::method_not_allowed(PODS, "patch"),
-                405,
-                "MethodNotAllowed",
-                r#"patch is not supported on resources of kind "pods""#,
-            ),
-        ];
-        for (status, code, reason, message) in cases {
-            assert_eq!(
-                (status.code, status.reason.as_str(), status.message.as_str()),
-                (code, reason, message)
-            );
-        }
-    }
-
-    #[test]
-    fn has_the_exact_json_and_reads_it_back() {
-        let status = Status::too_large_resource_version(9, 7, 1);
-        let json = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 9, current: 7","reason":"Timeout","details":{"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#;
-        assert_eq!(serde_json::to_string(&status).unwrap(), json);
-        assert_eq!(Status::from_slice(json.as_bytes()), Some(status));
-        // As Go may write it, and with more than we know.
+    fn is_read_as_go_may_write_it_and_with_more_than_we_know() {
         let odd = br#"{"kind":"Status","metadata":null,"reason":"Odd","details":{"causes":null,"x":1},"code":null,"x":1}"#;
         let status = Status::from_slice(odd).unwrap();
         assert_eq!(status.reason(), &StatusReason::Unknown("Odd".into()));
-        assert!(Status::from_slice(br#"{"kind":"Pod"}"#).is_none());
-        assert!(Status::from_slice(b"404 page not found").is_none());
     }
 
     #[test]
@@ -357,5 +269,63 @@ mod tests {
         assert_eq!(token.start_key, "default/a\0");
         assert_eq!(Status::too_many_requests("x", 3).retry_after_seconds(), Some(3));
         assert_eq!(Status::unauthorized().retry_after_seconds(), None);
+    }
+
+    #[test]
+    fn a_status_is_told_from_what_is_none_and_may_say_little() {
+        for none in ["", "{}", "404 page not found", r#"{"kind":"Pod"}"#, r#"{"kind":"Status","code":"x"}"#] {
+            assert_eq!(Status::from_slice(none.as_bytes()), None, "{none}");
+        }
+        let little = Status::from_slice(br#"{"kind":"Status","details":{"retryAfterSeconds":0}}"#).unwrap();
+        assert_eq!((little.kind.as_str(), little.api_version.as_str()), ("Status", "v1"));
+        assert!(little.reason().is_empty() && little.causes().is_empty());
+        assert_eq!(little.retry_after_seconds(), None, "0 is as good as nothing");
+        let success = Status::from_slice(br#"{"kind":"Status","status":"Success"}"#).unwrap();
+        assert_eq!((little.is_failure(), success.is_failure()), (true, false));
+    }
+
+    #[test]
+    fn who_sees_a_status_is_told_what_there_is_to_tell() {
+        let failure = |reason: &str, message: &str| Status::failure(418, reason, message).to_string();
+        assert_eq!(failure("", ""), "HTTP status 418");
+        assert_eq!(failure("Odd", ""), "Odd");
+        assert_eq!(failure("", "no"), "no");
+        assert_eq!(failure("Odd", "no"), "no (Odd)");
+    }
+
+    #[test]
+    fn only_a_410_of_any_dialect_means_a_new_list() {
+        let failure = |code, reason: &str| Status::failure(code, reason, "");
+        for status in [failure(410, ""), failure(410, "Odd"), failure(0, "Expired"), failure(0, "Gone")] {
+            assert!(status.is_expired(), "{status:?}");
+        }
+        for mut status in [failure(500, ""), failure(429, "TooManyRequests"), failure(404, "NotFound")] {
+            status.metadata.continue_token = Some("token".into());
+            assert!(!status.is_expired(), "{status:?}");
+            assert_eq!(status.inconsistent_continue(), None, "{status:?}");
+        }
+        let mut without = failure(410, "Expired");
+        without.metadata.continue_token = Some(String::new());
+        assert_eq!(without.inconsistent_continue(), None, "an empty token is none");
+    }
+
+    #[test]
+    fn too_large_a_version_needs_a_cause_or_a_timeout() {
+        let with = |code, reason: &str, cause: StatusCause| {
+            Status::failure(code, reason, "")
+                .with_details(StatusDetails { causes: vec![cause], ..StatusDetails::default() })
+        };
+        let reason = StatusCause { reason: "ResourceVersionTooLarge".into(), ..StatusCause::default() };
+        let message = StatusCause { message: "Too large resource version".into(), ..StatusCause::default() };
+        let odd = StatusCause { message: "odd".into(), ..StatusCause::default() };
+        for (status, expected) in [
+            (with(0, "", reason), true),
+            (with(504, "", message.clone()), true),
+            (with(0, "Timeout", message.clone()), true),
+            (with(500, "", message), false),
+            (with(504, "Timeout", odd), false),
+        ] {
+            assert_eq!(status.is_too_large_resource_version(), expected, "{status:?}");
+        }
     }
 }
