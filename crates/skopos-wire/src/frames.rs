@@ -88,7 +88,7 @@ impl FrameSplitter {
     /// Takes the next chunk of the stream.
     pub fn push(&mut self, chunk: Bytes) {
         // After an error nothing more comes out, so nothing more is held.
-        if !chunk.is_empty() && self.failed.is_none() {
+        if self.failed.is_none() {
             self.chunks.push_back(chunk);
         }
     }
@@ -215,8 +215,7 @@ impl FrameSplitter {
     fn identity(&self, chunk: &[u8]) -> Identity {
         // Metadata stands near the start, and an attacker shall not make us search 64 MiB twice.
         const ENOUGH: usize = 1 << 20;
-        let mut head = self.partial[..self.partial.len().min(ENOUGH)].to_vec();
-        head.extend_from_slice(&chunk[..chunk.len().min(ENOUGH - head.len())]);
+        let head: Vec<u8> = self.partial.iter().chain(chunk).take(ENOUGH).copied().collect();
         RawObject::identify(&head)
     }
 }
@@ -235,7 +234,8 @@ fn advance_lines(
 ) -> Result<(usize, bool), ()> {
     let mut pos = 0;
     while pos < bytes.len() {
-        if std::mem::take(line_start) && bytes[pos] == b'{' && nesting.depth > 0 && !nesting.in_string {
+        // No string goes on here: the newline would have ended the frame.
+        if std::mem::take(line_start) && bytes[pos] == b'{' {
             return Ok((pos, true));
         }
         // In windows, so that a chunk full of tiny frames is not searched to its end for each of them.
@@ -330,6 +330,27 @@ mod tests {
         let broken = splitter.next_event().unwrap().unwrap().unwrap_err();
         assert_eq!(broken.reason, crate::ScanError::InvalidUtf8 { offset: at }.into());
         assert!(splitter.next_event().unwrap().unwrap().is_ok());
+    }
+
+    #[test]
+    fn what_comes_whole_is_looked_at_once() {
+        let frame = r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5"}}}"#;
+        let mut splitter = FrameSplitter::new(Limits::default());
+        splitter.push(format!("{frame}\n{frame}{frame}\n").into());
+        for _ in 0..3 {
+            let event = splitter.next(WatchEvent::at_start_of, |_, _| panic!("looked at again"));
+            assert!(matches!(event, Ok(Some(WatchEvent::Added(_)))));
+        }
+    }
+
+    #[test]
+    fn holds_nothing_behind_an_error() {
+        let mut splitter = FrameSplitter::new(Limits { max_frame_bytes: 10, ..Limits::default() });
+        splitter.push("{\"a\":\"0123456789\"}{}".into());
+        let error = splitter.next_frame().unwrap_err();
+        splitter.push("{}".into());
+        assert_eq!(splitter.next_frame(), Err(error));
+        assert!(splitter.chunks.is_empty() && splitter.held_bytes() == 0);
     }
 
     #[test]

@@ -257,6 +257,30 @@ mod tests {
     }
 
     #[test]
+    fn members_that_are_walked_lie_as_deep_as_those_that_are_skipped() {
+        for text in [r#"{}"#, r#"{"a":1}"#, r#"{"a":{}}"#, r#"{"a":{"b":[1]},"c":[]}"#] {
+            for max_depth in 0..6 {
+                let mut walking = Cursor::new(text.as_bytes(), max_depth);
+                let walked = walking.members(|cursor, _| cursor.skip_value().map(drop));
+                let skipped = Cursor::new(text.as_bytes(), max_depth).skip_value();
+                assert_eq!(walked, skipped.map(drop), "{text} within {max_depth}");
+                assert!(walked.is_err() || walking.max_depth == max_depth, "{text} within {max_depth}");
+            }
+        }
+    }
+
+    #[test]
+    fn tells_whether_a_check_of_the_encoding_can_be_spared() {
+        let is_ascii = |text: &str| {
+            let mut cursor = Cursor::new(text.as_bytes(), 8);
+            cursor.skip_value().unwrap();
+            cursor.is_ascii()
+        };
+        assert!(is_ascii(r#"{"a":["b",1]}"#));
+        assert!(!is_ascii(r#"{"ä":["b",1]}"#) && !is_ascii(r#"{"a":["ü",1]}"#));
+    }
+
+    #[test]
     fn undoes_escapes() {
         let mut cursor = Cursor::new(br#""met\u0061data" "plain" "\ud800""#, 8);
         let escaped = cursor.string().unwrap();

@@ -114,8 +114,10 @@ impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.parts() {
             ("", name) => f.pad(name),
-            (namespace, name) if f.width().is_none() => write!(f, "{namespace}/{name}"),
-            (namespace, name) => f.pad(&format!("{namespace}/{name}")),
+            (namespace, name) => match f.width() {
+                None => write!(f, "{namespace}/{name}"),
+                Some(_) => f.pad(&format!("{namespace}/{name}")),
+            },
         }
     }
 }

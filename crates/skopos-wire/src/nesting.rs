@@ -81,3 +81,17 @@ pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
     partial.shrink_to(KEEP);
     whole.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_keeps_its_memory_unless_that_is_much() {
+        for (len, kept) in [(100, 100..1 << 20), (3 << 20, 0..2 << 20)] {
+            let mut partial = vec![b'x'; len];
+            assert_eq!(join(&mut partial, b"yz").len(), len + 2);
+            assert!(partial.is_empty() && kept.contains(&partial.capacity()), "{len}");
+        }
+    }
+}

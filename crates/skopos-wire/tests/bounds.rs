@@ -21,6 +21,23 @@ fn a_list_counts_its_items_and_what_it_holds() {
 }
 
 #[test]
+fn items_are_counted_and_capped_however_they_are_taken() {
+    type Take = fn(&mut ListSplitter, &[u8]) -> Result<(), ListError>;
+    let split: Take = |splitter, chunk| splitter.push(chunk, &mut |_| {});
+    let scan: Take = |splitter, chunk| splitter.push_and_scan(chunk, &mut |item| drop(item.unwrap()));
+    let body = format!(r#"{{"items":[{POD},{POD},{POD}"#);
+    for (take, size) in [split, scan].into_iter().flat_map(|take| [1, 10, 1000].map(|size| (take, size))) {
+        let count = |limit: usize| {
+            let mut splitter = ListSplitter::new(Limits { max_list_items: limit, ..Limits::default() });
+            let taken = body.as_bytes().chunks(size).try_for_each(|chunk| take(&mut splitter, chunk));
+            (taken, splitter.items())
+        };
+        assert_eq!(count(3), (Ok(()), 3), "in chunks of {size}");
+        assert_eq!(count(2), (Err(ListError::TooManyItems { limit: 2 }), 2), "in chunks of {size}");
+    }
+}
+
+#[test]
 fn a_list_says_where_it_is_wrong() {
     let limits = Limits { max_depth: 3, ..Limits::default() };
     let cases = [

@@ -38,6 +38,22 @@ fn splits_whatever_the_order_and_the_chunks() {
 }
 
 #[test]
+fn an_object_inside_of_an_item_is_no_item() {
+    let inner = r#"{"metadata":{"name":"inner","uid":"v","resourceVersion":"2"}}"#;
+    let body = format!(
+        r#"{{"items":[{{"data":{inner},"metadata":{{"name":"outer","uid":"u","resourceVersion":"1"}}}}]}}"#
+    );
+    for size in 1..=body.len() {
+        let mut splitter = ListSplitter::new(Limits::default());
+        let mut names = Vec::new();
+        for chunk in body.as_bytes().chunks(size) {
+            splitter.push_and_scan(chunk, &mut |item| names.push(item.unwrap().name().to_owned())).unwrap();
+        }
+        assert_eq!(names, ["outer"], "in chunks of {size}");
+    }
+}
+
+#[test]
 fn an_empty_list_may_be_null() {
     for items in ["[]", "null", " [ ] "] {
         let body = format!(r#"{{"items":{items},"metadata":{{"resourceVersion":"1","continue":""}}}}"#);

@@ -141,6 +141,10 @@ fn costs_its_json_and_little_more() {
     let object = with_metadata(ID).unwrap();
     assert!(size_of::<Inner>() <= 120, "{}", size_of::<Inner>());
     assert!(object.memory_bytes() < object.bytes().len() + 200);
+    // Nothing beside it, as long as nothing has escapes.
+    let whole =
+        scan(&format!(r#"{{"kind":"K","apiVersion":"v1","metadata":{{{ID},"labels":{{"a":"b"}}}}}}"#));
+    assert!(whole.unwrap().0.unescaped.is_none());
 }
 
 #[test]
