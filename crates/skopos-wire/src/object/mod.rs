@@ -161,8 +161,8 @@ impl RawObject {
     }
 
     /// True if both are certainly the same version with the same content. Version and uid alone do not say so: a server that was
-    /// restored from a backup gives versions again. `kind` and `apiVersion` at the beginning say nothing: objects have them in
-    /// watch events and not in lists.
+    /// restored from a backup gives versions again. `kind` and `apiVersion` at the beginning say nothing (objects have them in
+    /// watch events and not in lists), but anything else there does.
     ///
     /// ```
     /// use skopos_wire::{Limits, RawObject};
@@ -174,16 +174,26 @@ impl RawObject {
     /// assert!(listed.is_same_content(&told) && !listed.is_same_content(&other));
     /// ```
     pub fn is_same_content(&self, other: &RawObject) -> bool {
-        if self.resource_version() != other.resource_version() || self.uid() != other.uid() {
+        // The content says so too, but not as soon.
+        if self.resource_version() != other.resource_version() {
             return false;
         }
-        let (one, other) = (self.bytes().as_ref(), other.bytes().as_ref());
         // As it often is: the very bytes that were kept.
-        if std::ptr::eq(one, other) {
-            return true;
-        }
-        let (short, long) = if one.len() < other.len() { (one, other) } else { (other, one) };
-        long == short || short.strip_prefix(b"{").is_some_and(|rest| !rest.is_empty() && long.ends_with(rest))
+        std::ptr::eq(self.bytes().as_ref(), other.bytes().as_ref())
+            || self.is_with_types(other)
+            || other.is_with_types(self)
+    }
+
+    /// Whether this is `item` with no more than the `kind` and `apiVersion` that it lacks, which stand at the beginning.
+    fn is_with_types(&self, item: &RawObject) -> bool {
+        let member = |key: &str, own: Option<&str>, theirs: Option<&str>| match (own, theirs) {
+            (Some(own), None) => [r#"""#, key, r#"":""#, own, r#"","#].concat().len(),
+            _ => 0,
+        };
+        let added = member("kind", self.kind(), item.kind())
+            + member("apiVersion", self.api_version(), item.api_version());
+        self.bytes().len() == item.bytes().len() + added
+            && item.bytes().strip_prefix(b"{").is_some_and(|rest| self.bytes().ends_with(rest))
     }
 
     /// `metadata.deletionTimestamp`, in RFC 3339, of an object that is being deleted.

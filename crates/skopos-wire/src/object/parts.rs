@@ -259,9 +259,9 @@ impl<'a> Parts<'a> {
             ),
             None => None,
         };
-        let span = |text: Option<RawStr<'_>>| match text {
-            Some(text) if !text.is_escaped() => Span::new(text.start()..text.start() + text.len(), base),
-            _ => Span::default(),
+        // Of a text with escapes nobody reads it: that is held beside the JSON.
+        let span = |text: Option<RawStr<'_>>| {
+            text.map_or(Span::default(), |text| Span::new(text.start()..text.start() + text.len(), base))
         };
         Ok(Inner {
             json: Bytes::new(),
@@ -307,9 +307,8 @@ impl<'a> Parts<'a> {
         // Broken before the metadata, or wrapped in something: look for metadata anywhere.
         for at in memchr::memmem::find_iter(json, METADATA_KEY).take(MAX_GUESSES) {
             let mut parts = Parts { identity_only: true, ..Parts::default() };
-            let start = at + METADATA_KEY.len();
-            let guess = &json[start..json.len().min(start + MAX_GUESS_BYTES)];
-            let mut cursor = Cursor::new(guess, limits.max_depth);
+            let rest = &json[at + METADATA_KEY.len()..];
+            let mut cursor = Cursor::new(&rest[..rest.len().min(MAX_GUESS_BYTES)], limits.max_depth);
             if cursor.eat(b':') {
                 let _ = parts.read_metadata(&mut cursor, &limits);
             }

@@ -51,6 +51,8 @@ fn reads_escapes_duplicate_labels_and_nulls() {
     assert_eq!(object.resource_version().as_u64(), Some(1));
     assert_eq!(object.deletion_timestamp(), None);
     assert_eq!(object.labels().collect::<Vec<_>>(), [("a", "2"), ("b", "\"")]);
+    let object = scan(&format!(r#"{{"kind":"P\u006fd","metadata":{{{ID}}}}}"#)).unwrap();
+    assert_eq!((object.kind(), object.uid()), (Some("Pod"), "u"));
     let object = with_metadata(&format!(r#"{ID},"labels":{{"a":"1","b":"2","a":"3"}}"#)).unwrap();
     assert_eq!(object.labels().collect::<Vec<_>>(), [("a", "3"), ("b", "2")]);
     assert_eq!(with_metadata(&format!(r#"{ID},"labels":null"#)).unwrap().labels().count(), 0);
@@ -104,7 +106,7 @@ fn caps_every_size() {
     let limits = Limits { max_object_bytes: 10, ..Limits::default() };
     assert!(matches!(scan(&object(""), limits), Err(TooLarge { limit: 10, .. })));
     let limits = Limits { max_name_bytes: 3, ..Limits::default() };
-    assert!(scan(&object(""), limits.clone()).is_ok());
+    assert!(scan(&object(r#","namespace":"abc""#), limits.clone()).is_ok());
     assert!(matches!(scan(&object(r#","namespace":"abcd""#), limits), Err(TooLong { limit: 3, .. })));
     let limits = Limits { max_labels: 1, ..Limits::default() };
     assert!(scan(&object(r#","labels":{"a":""}"#), limits.clone()).is_ok());
@@ -136,11 +138,92 @@ fn identifies_broken_objects() {
 }
 
 #[test]
+fn a_broken_object_is_named_by_its_own_metadata() {
+    // An object inside of it stands first, and labels that are none stand before the name.
+    let inner = r#"{"metadata":{"name":"inner","uid":"v","resourceVersion":"1"}}"#;
+    let own = r#""metadata":{"labels":{"a":7},"name":"a","uid":"u","resourceVersion":"5"}"#;
+    let key_of = |json: String| RawObject::identify(json.as_bytes()).key;
+    assert_eq!(key_of(format!(r#"{{"data":{inner},{own}}}"#)), Some(ObjectKey::cluster("a")));
+    assert_eq!(key_of(format!(r#"{{"broken":tru,{own}}}"#)), Some(ObjectKey::cluster("a")));
+}
+
+#[test]
+fn a_uid_or_a_version_tells_an_object_from_a_template() {
+    let identity =
+        |more: &str| RawObject::identify(format!(r#"{{"metadata":{{"name":"a"{more}}}}}"#).as_bytes());
+    let key = Some(ObjectKey::cluster("a"));
+    assert_eq!(identity(""), Identity::default());
+    assert_eq!(identity(r#","uid":"u""#), Identity { key: key.clone(), resource_version: None });
+    let version = Identity { key, resource_version: Some(5.into()) };
+    assert_eq!(identity(r#","resourceVersion":"5""#), version);
+}
+
+#[test]
+fn the_same_content_is_the_same_bytes_but_for_types_at_the_beginning() {
+    let object = |types: &str, version: u32, rest: &str| {
+        scan(&format!(
+            r#"{{{types}"metadata":{{"name":"a","uid":"u","resourceVersion":"{version}"}},"spec":{{{rest}}}}}"#
+        ))
+        .unwrap()
+    };
+    let both = r#""kind":"Pod","apiVersion":"v1","#;
+    let listed = object("", 1, "");
+    for types in ["", r#""kind":"Pod","#, r#""apiVersion":"v1","#, both, r#""apiVersion":"v1","kind":"Pod","#]
+    {
+        let told = object(types, 1, "");
+        assert!(listed.is_same_content(&told) && told.is_same_content(&listed), "{types}");
+        assert_eq!(listed == told, types.is_empty(), "equal are only the very bytes");
+    }
+    assert!(listed.is_same_content(&listed.clone()));
+    for other in [
+        object("", 2, ""),
+        object(both, 2, ""),
+        object("", 1, r#""x":1"#),
+        object(both, 1, r#""x":1"#),
+        // More than types, and as long as types would be.
+        object(r#""data":{},"#, 1, ""),
+        object(r#""kind":"Pod","data":{},"#, 1, ""),
+        scan(r#"{"metadata":{"name":"a","uid":"v","resourceVersion":"1"},"spec":{}}"#).unwrap(),
+    ] {
+        assert!(!listed.is_same_content(&other) && !other.is_same_content(&listed), "{other:?}");
+    }
+}
+
+#[test]
+fn only_a_table_of_the_meta_group_is_a_table() {
+    let of = |kind: &str, api_version: &str| {
+        scan(&format!(r#"{{"kind":"{kind}","apiVersion":"{api_version}","metadata":{{{ID}}}}}"#)).map(drop)
+    };
+    assert_eq!(of("Table", "meta.k8s.io/v1"), Err(ScanError::Table));
+    assert_eq!(of("Table", "meta.k8s.io/v1beta1"), Err(ScanError::Table));
+    assert_eq!(of("Table", "furniture.example.com/v1"), Ok(()));
+    assert_eq!(of("PartialObjectMetadata", "meta.k8s.io/v1"), Ok(()));
+}
+
+#[test]
+fn an_empty_namespace_is_none() {
+    let object = with_metadata(&format!(r#"{ID},"namespace":"""#)).unwrap();
+    assert_eq!((object.namespace(), object.field("metadata.namespace")), (None, None));
+}
+
+#[test]
+fn what_is_known_of_an_object_is_not_read_again() {
+    let json = br#"{"a":nonsense,"b":1}"#;
+    let known = br#"{"a":"#.len()..br#"{"a":nonsense"#.len();
+    let finds = |key: &str, known| enter(&mut Cursor::new(json, 8), key, known);
+    assert!(finds("b", Some(known.clone())) && !finds("b", None));
+    assert!(!finds("c", Some(known)));
+}
+
+#[test]
 fn costs_its_json_and_little_more() {
     assert_eq!(size_of::<RawObject>(), 8);
-    let object = with_metadata(ID).unwrap();
+    let object = with_metadata(&format!(r#"{ID},"namespace":"shop""#)).unwrap();
     assert!(size_of::<Inner>() <= 120, "{}", size_of::<Inner>());
-    assert!(object.memory_bytes() < object.bytes().len() + 200);
+    // The object and its key are shared, which takes two counters each.
+    let counters = 4 * size_of::<usize>();
+    let parts = size_of::<Inner>() + object.key().sort_bytes().len() + object.bytes().len();
+    assert_eq!(object.memory_bytes(), parts + counters);
     // Nothing beside it, as long as nothing has escapes.
     let whole =
         scan(&format!(r#"{{"kind":"K","apiVersion":"v1","metadata":{{{ID},"labels":{{"a":"b"}}}}}}"#));
