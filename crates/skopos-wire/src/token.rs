@@ -149,16 +149,18 @@ mod tests {
             text(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#),
             "continue key is not valid: ../a"
         );
-        assert!(
-            ContinueToken::decode("%%%").unwrap_err().to_string().starts_with("continue key is not valid: ")
-        );
+        // The first letter that is none of base64url's, or the last one where one is too many.
+        for (token, at) in [("%%%", 0), ("a-b_9%", 5), ("ab c", 2), ("a+b/", 1), ("abcde", 4)] {
+            let expected = format!("continue key is not valid: illegal base64 data at input byte {at}");
+            assert_eq!(ContinueToken::decode(token).unwrap_err().to_string(), expected, "{token}");
+        }
     }
 
     #[test]
     fn knows_the_inconsistent_continue() {
         let token =
             ContinueToken::decode(&token(r#"{"v":"meta.k8s.io/v1","rv":-1,"start":"/a\u0000"}"#)).unwrap();
-        assert!(token.is_inconsistent());
+        assert!(token.is_inconsistent() && !ContinueToken::new(1, "a").is_inconsistent());
         assert_eq!(token.start_key, "a\0");
     }
 }

@@ -143,8 +143,8 @@ pub(super) struct Specials {
 const BLOCK: usize = 64;
 
 impl Specials {
-    /// Nothing is known yet.
-    pub(super) const UNKNOWN: Self = Self { start: usize::MAX - BLOCK + 1, mask: 0, seen: u8x16::ZERO };
+    /// Nothing is known yet: the block before the first.
+    pub(super) const UNKNOWN: Self = Self { start: 0usize.wrapping_sub(BLOCK), mask: 0, seen: u8x16::ZERO };
 
     /// Whether all strings so far are ASCII.
     pub(super) fn are_ascii(&self) -> bool {
@@ -325,6 +325,35 @@ mod tests {
                     bytes[pos..].iter().position(|b| *b == b'"').map_or(bytes.len(), |at| pos + at);
                 assert_eq!(specials.next(&bytes, pos), expected, "from {pos} of {bytes:?}");
                 pos = expected + 1 + random(3) * random(2 * BLOCK);
+            }
+        }
+    }
+
+    #[test]
+    fn strings_that_lie_close_do_not_move_the_blocks() {
+        let bytes = b"some \"text".repeat(10 * BLOCK);
+        let (mut specials, mut pos) = (Specials::UNKNOWN, 0);
+        while pos < bytes.len() {
+            pos = specials.next(&bytes, pos) + 1;
+            assert_eq!(specials.start % BLOCK, 0, "at {pos}");
+        }
+    }
+
+    #[test]
+    fn knows_what_it_is_in_at_any_depth() {
+        assert_eq!(size_of::<Nesting>(), 2 * 8 + DEPTH_CAP / 8, "made anew for each value");
+        let nested = |open: &str, within: &str, close: &str, times: usize| {
+            [open.repeat(times).as_str(), within, &close.repeat(times)].concat()
+        };
+        for times in [1, 2, 30, 33, DEPTH_CAP / 2 - 2] {
+            for text in [
+                nested(r#"[{"a":"#, r#"{"b":[]}"#, r#","c":[0]},[{}]]"#, times),
+                nested(r#"{"a":["#, r#"[{"b":0}]"#, r#",{"c":0}],"d":{}}"#, times),
+            ] {
+                assert_eq!(
+                    value(text.as_bytes(), 0, DEPTH_CAP, &mut Specials::UNKNOWN.clone()),
+                    Ok(text.len())
+                );
             }
         }
     }

@@ -37,19 +37,44 @@ fn splits_whatever_the_order_and_the_chunks() {
     }
 }
 
+/// An item that was looked at once, and none whose end was found first.
+struct Whole(usize);
+
+impl Items for Whole {
+    fn whole(&mut self, text: &[u8], limits: &Limits) -> Option<usize> {
+        let len = Scan(|item: Result<RawObject, BrokenItem>| drop(item.unwrap())).whole(text, limits)?;
+        self.0 += 1;
+        Some(len)
+    }
+
+    fn split(&mut self, item: Bytes, _: &Limits) {
+        panic!("looked at again: {item:?}");
+    }
+}
+
+#[test]
+fn an_item_that_comes_whole_is_looked_at_once() {
+    let item = r#"{"metadata":{"name":"a","uid":"u","resourceVersion":"1"}}"#;
+    let mut whole = Whole(0);
+    let mut splitter = ListSplitter::new(Limits::default());
+    splitter.take(format!(r#"{{"items":[{item}, {item} ,{item}]"#).as_bytes(), &mut whole).unwrap();
+    assert_eq!((whole.0, splitter.items()), (3, 3));
+}
+
 #[test]
 fn an_object_inside_of_an_item_is_no_item() {
     let inner = r#"{"metadata":{"name":"inner","uid":"v","resourceVersion":"2"}}"#;
     let body = format!(
         r#"{{"items":[{{"data":{inner},"metadata":{{"name":"outer","uid":"u","resourceVersion":"1"}}}}]}}"#
     );
-    for size in 1..=body.len() {
+    for at in 0..=body.len() {
+        let (one, other) = body.as_bytes().split_at(at);
         let mut splitter = ListSplitter::new(Limits::default());
         let mut names = Vec::new();
-        for chunk in body.as_bytes().chunks(size) {
+        for chunk in [one, other] {
             splitter.push_and_scan(chunk, &mut |item| names.push(item.unwrap().name().to_owned())).unwrap();
         }
-        assert_eq!(names, ["outer"], "in chunks of {size}");
+        assert_eq!(names, ["outer"], "cut at {at}");
     }
 }
 
