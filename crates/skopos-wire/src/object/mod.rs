@@ -187,7 +187,7 @@ impl RawObject {
     /// Whether this is `item` with no more than the `kind` and `apiVersion` that it lacks, which stand at the beginning.
     fn is_with_types(&self, item: &RawObject) -> bool {
         let member = |key: &str, own: Option<&str>, theirs: Option<&str>| match (own, theirs) {
-            (Some(own), None) => [r#"""#, key, r#"":""#, own, r#"","#].concat().len(),
+            (Some(own), None) => key.len() + own.len() + r#""":"","#.len(),
             _ => 0,
         };
         let added = member("kind", self.kind(), item.kind())
