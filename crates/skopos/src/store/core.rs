@@ -315,3 +315,6 @@ impl Feed {
 /// How many former contents are kept for their readers. Readers that hold one for longer than so many batches take it apart
 /// themselves.
 const RETIRED: usize = 8;
+
+#[cfg(test)]
+mod tests;

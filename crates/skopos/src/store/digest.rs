@@ -81,4 +81,18 @@ mod tests {
         one.remove(&ObjectKey::cluster("a"), "u1", &1.into());
         assert_eq!(one, of(&[("b", "u2", 2)]));
     }
+
+    #[test]
+    fn two_sets_together_are_one() {
+        let of = |names: &[&str]| {
+            let mut digest = Digest::EMPTY;
+            names.iter().for_each(|name| digest.add(&ObjectKey::cluster(name), "u", &1.into()));
+            digest
+        };
+        let mut together = of(&["a", "b"]);
+        together.merge(of(&["c"]));
+        assert_eq!((together, together.objects()), (of(&["a", "b", "c"]), 3));
+        assert!(together.to_string().starts_with("3:") && together.to_string().len() == 2 + 16);
+        assert_eq!(Digest::EMPTY.to_string(), "0:0000000000000000");
+    }
 }

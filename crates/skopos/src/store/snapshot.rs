@@ -407,3 +407,6 @@ impl Content {
         self.indexes.iter_mut().for_each(|index| index.change(old, new));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,12 +53,8 @@ fn a_read_whose_answer_could_not_be_heard_has_more_time() {
 fn a_look_has_more_time_whatever_else_is_due() {
     let (mut desk, _) = without_a();
     desk.give(Input::Probed { sent_at: desk.now, resource_version: 20.into() });
-    desk.now = desk.due();
-    while desk.machine.stats().second_looks == 0 {
-        desk.now = desk.due();
-        desk.give(Input::Timeout);
-    }
     let look = desk.acts();
+    assert!(matches!(&look, Action::Watch(watch) if watch.second_look), "{look:?}");
     // The end of the look, and the moment to read again what is set aside, came while nothing ran here.
     desk.now = desk.now + secs(100);
     desk.give(Input::Timeout);

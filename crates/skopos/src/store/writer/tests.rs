@@ -1,3 +1,6 @@
+mod counts;
+mod order;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 

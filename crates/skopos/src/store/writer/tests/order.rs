@@ -1,0 +1,113 @@
+//! What is in order, what is not, and what is told of either.
+
+use std::sync::mpsc;
+
+use skopos_reflect::Condition;
+
+use super::*;
+
+/// A store with these objects at RV 5, and a queue that was told of them.
+fn with<const N: usize>(names: [&str; N]) -> (Arc<StoreCore>, StoreWriter, Arc<Queue>) {
+    let (core, mut writer) = store();
+    list(&mut writer, names.map(|name| object("ns", name, name, 1)), commit(5, 0, false));
+    let queue = Arc::new(Queue::new(100));
+    core.subscribe(&queue).unwrap();
+    drain(&queue);
+    (core, writer, queue)
+}
+
+#[test]
+fn objects_that_one_transaction_changed_share_its_version() {
+    let (core, mut writer, queue) = with(["a"]);
+    apply(&mut writer, [put("a", "a", 6), put("b", "b", 6), put("c", "c", 6)], 6);
+    assert_eq!(names(&snapshot(&core)), ["a@6", "b@6", "c@6"]);
+    assert!(drain(&queue).iter().all(|event| !event.contains("gap")), "they are in order");
+    assert_eq!((core.stats().late, core.stats().duplicates), (0, 0));
+}
+
+#[test]
+fn a_batch_out_of_order_is_applied_as_far_as_it_is_news_and_marked() {
+    let (core, mut writer, queue) = with(["a", "b"]);
+    apply(&mut writer, [put("a", "a", 8), put("b", "b", 7)], 8);
+    assert_eq!(names(&snapshot(&core)), ["a@8", "b@7"]);
+    assert_eq!(
+        drain(&queue),
+        ["Updated(Object(ns/a uid=a rv=8), old rv=1)", "Updated(Object(ns/b uid=b rv=7), old rv=1, gap)",]
+    );
+    assert_eq!(core.stats().late, 1);
+}
+
+#[test]
+fn a_name_that_is_not_there_is_not_made_by_an_event_of_before() {
+    let (core, mut writer, _) = with(["a"]);
+    // Older than what this batch has brought already: it may have been deleted by then.
+    apply(&mut writer, [put("a", "a", 8), put("z", "z", 7)], 8);
+    assert_eq!(names(&snapshot(&core)), ["a@8"]);
+    assert_eq!(core.stats().duplicates, 1);
+}
+
+#[test]
+fn a_deletion_of_the_version_that_we_have_is_one() {
+    let (core, mut writer, queue) = with(["a", "b"]);
+    apply(&mut writer, [put("a", "a", 6)], 6);
+    drain(&queue);
+    apply(&mut writer, [deleted("a", "a", 6), deleted("b", "b", 7)], 7);
+    assert!(snapshot(&core).is_empty());
+    assert_eq!(core.stats().duplicates, 0);
+}
+
+#[test]
+fn of_an_object_that_a_list_has_twice_the_last_one_counts() {
+    let (core, mut writer) = store();
+    let twice = [object("ns", "a", "a", 1), object("ns", "a", "a", 2), object("ns", "b", "b", 3)];
+    list(&mut writer, twice, commit(5, 0, false));
+    assert_eq!(names(&snapshot(&core)), ["a@2", "b@3"]);
+    assert_eq!(snapshot(&core).len(), 2);
+}
+
+#[test]
+fn in_the_epoch_after_a_rollback_versions_say_again_what_is_the_same() {
+    let (core, mut writer) = store();
+    let other = |n: u64| {
+        let json = serde_json::json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "5"}, "n": n});
+        RawObject::from_value(&json, &skopos_wire::Limits::default()).unwrap()
+    };
+    list(&mut writer, [other(0)], commit(9, 0, false));
+    list(&mut writer, [other(1)], commit(7, 1, true));
+    list(&mut writer, [other(2)], commit(8, 1, true));
+    let field = snapshot(&core).get(other(0).key()).unwrap().raw().field("n").unwrap();
+    assert_eq!(&*field, "1", "the second is another history's, the third no other version");
+    assert_eq!((core.stats().updated, core.stats().kept), (1, 1));
+}
+
+#[test]
+fn what_a_link_says_and_proves_is_handed_on() {
+    struct Observer(mpsc::SyncSender<String>);
+
+    impl LinkObserver for Observer {
+        fn fresh_as_of(&mut self, at: Time) {
+            self.0.send(format!("fresh at {at}")).unwrap();
+        }
+
+        fn state(&mut self, state: &LinkState) {
+            self.0.send(state.to_string()).unwrap();
+        }
+    }
+
+    let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+    let (sender, told) = mpsc::sync_channel(9);
+    let mut writer = StoreWriter::new(core, 0, Observer(sender));
+    writer.state(&LinkState {
+        condition: Condition::Watching,
+        since: Time::ORIGIN,
+        attempts: 0,
+        reason: None,
+        retry_at: None,
+        undecodable: 0,
+    });
+    writer.fresh_as_of(Time::ORIGIN);
+    assert_eq!(
+        told.try_iter().collect::<Vec<_>>(),
+        ["watching".to_owned(), format!("fresh at {}", Time::ORIGIN)]
+    );
+}
