@@ -138,6 +138,26 @@ fn identifies_broken_objects() {
 }
 
 #[test]
+fn keys_say_the_same_with_escapes() {
+    let plain = format!(
+        r#"{ID},"namespace":"n","deletionTimestamp":"2026-11-20T10:00:00Z","labels":{{"a":"b"}},"other":[1]"#
+    );
+    // Each key of the metadata, with its first letter as an escape.
+    let escaped = ["name", "uid", "resourceVersion", "namespace", "deletionTimestamp", "labels", "other"]
+        .iter()
+        .fold(plain.clone(), |json, key| {
+            let code = format!(r#""\u{:04x}{}":"#, key.as_bytes()[0], &key[1..]);
+            json.replacen(&format!("\"{key}\":"), &code, 1)
+        });
+    assert_eq!(escaped.matches("\\u00").count(), 7);
+    let (plain, escaped) = (with_metadata(&plain).unwrap(), with_metadata(&escaped).unwrap());
+    assert_eq!((escaped.key(), escaped.uid()), (plain.key(), plain.uid()));
+    assert_eq!(escaped.resource_version(), plain.resource_version());
+    assert_eq!(escaped.deletion_timestamp(), Some("2026-11-20T10:00:00Z"));
+    assert_eq!(escaped.label("a"), Some("b"));
+}
+
+#[test]
 fn a_broken_object_is_named_by_its_own_metadata() {
     // An object inside of it stands first, and labels that are none stand before the name.
     let inner = r#"{"metadata":{"name":"inner","uid":"v","resourceVersion":"1"}}"#;
