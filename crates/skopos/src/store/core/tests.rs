@@ -1,7 +1,9 @@
 use std::sync::Weak;
 
 use super::*;
-use crate::testing::{apply, commit, list, put, store};
+use crate::store::{RestoredPart, Store};
+use crate::testing::{apply, commit, list, object, put, store};
+use crate::tree::Tree;
 
 /// Whether this content is still in memory.
 fn lives(content: &Weak<Content>) -> bool {
@@ -47,4 +49,50 @@ fn of_content_that_readers_hold_for_long_the_writer_keeps_the_last_eight() {
     drop(held);
     let kept: Vec<_> = contents.iter().map(lives).collect();
     assert_eq!(kept, [&[false; 2][..], &[true; 8][..]].concat());
+}
+
+#[test]
+fn a_store_that_was_closed_keeps_its_content_and_takes_nobody_in() {
+    let (core, mut writer) = store();
+    list(&mut writer, [object("ns", "a", "u", 1)], commit(1, 0, false));
+    let queue = Arc::new(Queue::new(10));
+    core.subscribe(&queue).unwrap();
+    let reader: Store = core.clone().into();
+    assert_eq!(reader.stats().handlers, 1);
+    let progress = reader.progress();
+    core.close();
+    assert!(progress.borrow().closed);
+    assert_eq!(core.subscribe(&queue), Err(Closed));
+    assert_eq!((reader.len(), reader.stats().handlers), (1, 0));
+}
+
+#[test]
+fn what_a_checkpoint_said_is_the_servers_once_it_is_confirmed() {
+    let part = RestoredPart { namespace: None, rv: 5.into(), epoch: 2 };
+    let core = StoreCore::new(Content::restored(vec![part], Tree::new()), FreshnessCell::alone());
+    let progress = core.progress();
+    let said = || (progress.borrow().synced, progress.borrow().confirmed);
+    assert_eq!(said(), (true, false));
+    core.confirm(0);
+    assert_eq!(said(), (true, true));
+    assert_eq!((&core.current().rv, core.current().epoch), (&5.into(), 2));
+}
+
+#[test]
+fn nothing_is_told_again_before_there_is_anything() {
+    let (core, _) = store();
+    let queue = Arc::new(Queue::new(10));
+    core.subscribe(&queue).unwrap();
+    assert!(!core.resync(&queue));
+    assert!(queue.is_empty());
+}
+
+#[test]
+fn a_journal_is_kept_from_when_it_is_asked_for() {
+    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let reader: Store = core.clone().into();
+    assert!(reader.journal_in("a").is_none());
+    core.keep_journal(JournalOptions::default());
+    assert!(reader.journal_in("a").is_some() && reader.journal_in("b").is_some());
+    assert!(reader.journal_in("c").is_none() && reader.journal().is_none(), "each namespace has its own");
 }
