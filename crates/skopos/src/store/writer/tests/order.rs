@@ -111,3 +111,17 @@ fn what_a_link_says_and_proves_is_handed_on() {
         ["watching".to_owned(), format!("fresh at {}", Time::ORIGIN)]
     );
 }
+
+#[test]
+fn a_list_that_was_given_up_is_not_kept() {
+    let (core, mut writer) = store();
+    writer.begin_replace();
+    writer.stage(object("ns", "a", "a", 1));
+    writer.abort_replace();
+    writer.commit_replace(commit(5, 0, false));
+    assert!(!snapshot(&core).is_synced() && snapshot(&core).is_empty());
+    // Each part of a set is listed, or is not, for itself.
+    let set = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    list(&mut StoreWriter::new(set.clone(), 1, Unobserved), [], commit(5, 0, false));
+    assert_eq!([0, 1].map(|part| set.peek().is_listed(part)), [false, true]);
+}
