@@ -86,6 +86,16 @@ fn a_selector_tells_what_it_demands() {
 }
 
 #[test]
+fn a_selector_is_made_of_its_text_or_of_its_requirements() {
+    let labels = LabelSelector::parse("app=web,!legacy").unwrap();
+    assert_eq!("app=web,!legacy".parse(), Ok(labels.clone()));
+    assert_eq!(labels.requirements().iter().cloned().collect::<LabelSelector>(), labels);
+    let fields = FieldSelector::parse("spec.nodeName=n1,status.phase!=Running").unwrap();
+    assert_eq!("spec.nodeName=n1,status.phase!=Running".parse(), Ok(fields.clone()));
+    assert_eq!(fields.requirements().iter().cloned().collect::<FieldSelector>(), fields);
+}
+
+#[test]
 fn an_operator_takes_so_many_values_and_no_others() {
     use LabelOperator::*;
     let any = "for 'in', 'notin' operators, values set can't be empty";
