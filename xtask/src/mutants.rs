@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
-use crate::{cargo, run};
+use crate::cargo;
 
 /// Which part, and how much of it.
 #[derive(clap::Args)]
@@ -33,22 +33,16 @@ enum Part {
 impl Mutants {
     pub(crate) fn run(self) -> Result<()> {
         let parts = if self.parts.is_empty() { Part::value_variants() } else { &self.parts };
+        let mut all_caught = true;
         for part in parts {
-            // Most are caught by a quick test: the slow ones are for those that are left.
-            let slow = part.slow_tests();
-            if !slow.is_empty() {
-                let mut command = self.command(*part);
-                command.args(["--", "--"]).args(slow.iter().flat_map(|name| ["--skip", name]));
-                let status = command.status()?;
-                ensure!(
-                    matches!(status.code(), Some(0 | SOME_SURVIVE | SOME_NEVER_END)),
-                    "{command:?} ended with {status}"
-                );
+            // Most are caught by a quick test: all others are for those that are left.
+            let quick = part.quick_tests();
+            if !quick.is_empty() {
+                catch(self.command(*part).args(["--", "--"]).args(quick))?;
             }
-            let mut command = self.command(*part);
-            command.args((!slow.is_empty()).then_some("--iterate"));
-            run(&mut command)?;
+            all_caught &= catch(self.command(*part).args((!quick.is_empty()).then_some("--iterate")))?;
         }
+        ensure!(all_caught, "some survive: `missed.txt` in target/mutants/*/mutants.out lists them");
         Ok(())
     }
 
@@ -65,9 +59,18 @@ impl Mutants {
     }
 }
 
-/// How `cargo mutants` ends when it has worked and found something: <https://mutants.rs/exit-codes.html>.
-const SOME_SURVIVE: i32 = 2;
-const SOME_NEVER_END: i32 = 3;
+/// Whether the tests see all of them.
+fn catch(mutants: &mut Command) -> Result<bool> {
+    // <https://mutants.rs/exit-codes.html>
+    const SOME_SURVIVE: i32 = 2;
+    const SOME_NEVER_END: i32 = 3;
+    let status = mutants.status()?;
+    match status.code() {
+        Some(0 | SOME_NEVER_END) => Ok(true),
+        Some(SOME_SURVIVE) => Ok(false),
+        _ => bail!("{mutants:?} ended with {status}"),
+    }
+}
 
 impl Part {
     fn package(self) -> &'static str {
@@ -86,11 +89,21 @@ impl Part {
         }
     }
 
-    /// Those that take longer than all others together.
-    fn slow_tests(self) -> &'static [&'static str] {
+    /// How tests are chosen for the first round; nothing: there is one round, with all.
+    fn quick_tests(self) -> &'static [&'static str] {
         match self {
-            Part::Machine => &["properties::", "rollback_begins_an_epoch_within", "lively_streams_cut_again"],
-            Part::Wire | Part::Store => &[],
+            Part::Wire => &[],
+            Part::Machine => &[
+                "--skip=properties::",
+                "--skip=rollback_begins_an_epoch_within",
+                "--skip=lively_streams_cut_again",
+            ],
+            Part::Store => &[
+                "store::",
+                "--skip=readers_and_handlers_see_the_log",
+                "--skip=readers_see_whole_batches",
+                "--skip=a_handler_that_stands_still",
+            ],
         }
     }
 
