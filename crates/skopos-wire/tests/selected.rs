@@ -138,8 +138,12 @@ fn numbers_are_compared_without_the_equal_one() {
 
 #[test]
 fn a_label_is_told_what_is_wrong_with_it() {
-    for (key, value) in [("app", "web"), ("example.com/app", ""), ("a-b_c.d", "A")] {
+    for (key, value) in [("app", "web"), ("example.com/app", ""), ("my-team.io/app", ""), ("a-b_c.d", "A")] {
         assert!(label_problems(key, value).is_empty(), "{key}={value}");
+    }
+    for prefix in ["my_team.io", "-team.io", "my..io", "Team.io"] {
+        let told = label_problems(&format!("{prefix}/app"), "");
+        assert!(told.len() == 1 && told[0].contains("RFC 1123 subdomain"), "{prefix}: {told:?}");
     }
     let told = label_problems("/a", "-");
     assert_eq!(told.len(), 2, "{told:?}");
