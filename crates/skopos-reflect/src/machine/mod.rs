@@ -395,7 +395,7 @@ impl Machine {
         self.cancel_reading();
         let begun = match &self.state {
             State::Listing(listing) | State::Waiting { next: Next::Page(listing), .. } => listing.begun,
-            State::Streaming(streaming) => streaming.begun,
+            State::Streaming(streaming) => streaming.has_begun(),
             _ => false,
         };
         let id = match &self.state {

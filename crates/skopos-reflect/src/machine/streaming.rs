@@ -14,17 +14,29 @@ use super::*;
 pub(super) struct Streaming {
     pub(super) id: RequestId,
     pub(super) plan: ListPlan,
-    /// Whether the sink was told to begin.
-    pub(super) begun: bool,
     /// When the end is overdue.
     pub(super) patience: Time,
     gathered: Gathered,
     /// The last key in the order of the list.
     furthest: Option<ObjectKey>,
-    /// The end has to come by then, whatever else does. Counted from the answer on, and before it read by nobody.
-    latest: Time,
+    /// The end has to come by then, whatever else does: counted from the answer, at which the sink is told to begin.
+    latest: Option<Time>,
     /// How long the stream may go on as a watch.
     timeout: Duration,
+}
+
+// === impl Streaming ===
+
+impl Streaming {
+    /// Whether the sink was told to begin.
+    pub(super) fn has_begun(&self) -> bool {
+        self.latest.is_some()
+    }
+
+    /// It gets on.
+    fn may_be_silent_until(&mut self, until: Time) {
+        self.patience = self.latest.map_or(until, |latest| until.min(latest));
+    }
 }
 
 /// The whole streamed list may take so many times the patience with a silent one.
@@ -46,11 +58,10 @@ impl Machine {
         }));
         self.state = State::Streaming(Streaming {
             id,
-            begun: false,
             patience: self.now + self.options.stream_patience,
             gathered: Gathered::new(self.now),
             furthest: None,
-            latest: self.now,
+            latest: None,
             timeout,
             plan,
         });
@@ -58,11 +69,11 @@ impl Machine {
 
     pub(super) fn on_stream_opened(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &mut self.state else { return };
-        if !std::mem::replace(&mut streaming.begun, true) {
-            streaming.latest = self.now + self.options.initial_events_patience.saturating_mul(WHOLE);
+        if !streaming.has_begun() {
+            streaming.latest = Some(self.now + self.options.initial_events_patience.saturating_mul(WHOLE));
             sink.begin_replace();
         }
-        streaming.patience = (self.now + self.options.initial_events_patience).min(streaming.latest);
+        streaming.may_be_silent_until(self.now + self.options.initial_events_patience);
         self.answered();
         self.set_condition(Condition::Listing);
     }
@@ -75,7 +86,7 @@ impl Machine {
         let mut events = events.into_iter();
         while let Some(event) = events.next() {
             let State::Streaming(streaming) = &mut self.state else { return };
-            if !streaming.begun {
+            if !streaming.has_begun() {
                 return;
             }
             let bytes = match &event {
@@ -96,8 +107,7 @@ impl Machine {
                     if streaming.furthest.as_ref().is_none_or(|furthest| comes_after(object.key(), furthest))
                     {
                         streaming.furthest = Some(object.key().clone());
-                        streaming.patience =
-                            (self.now + self.options.initial_events_patience).min(streaming.latest);
+                        streaming.may_be_silent_until(self.now + self.options.initial_events_patience);
                     }
                     sink.stage(object);
                 }
@@ -141,7 +151,7 @@ impl Machine {
     /// The end of the initial events is overdue.
     pub(super) fn on_stream_overdue(&mut self, sink: &mut dyn Sink) {
         let State::Streaming(streaming) = &self.state else { return };
-        let (id, opened) = (streaming.id, streaming.begun);
+        let (id, opened) = (streaming.id, streaming.has_begun());
         self.actions.push_back(Action::Cancel { id });
         if opened {
             self.no_more_streams(&Reason::new(Cause::Silence, "the streamed list does not end"), sink);
@@ -153,7 +163,7 @@ impl Machine {
     /// The stream failed, and nothing more comes from it. To be called after it was cancelled, if it may go on.
     pub(super) fn on_stream_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         if let State::Streaming(streaming) = &self.state {
-            self.on_list_refused(streaming.begun, &verdict);
+            self.on_list_refused(streaming.has_begun(), &verdict);
         }
         match verdict.meaning {
             // 422 and 400 from servers that know the parameter and refuse it; 410 and 504 make no sense here.
@@ -166,7 +176,7 @@ impl Machine {
                     State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
                 );
                 let State::Streaming(mut streaming) = state else { return };
-                if streaming.begun {
+                if streaming.has_begun() {
                     sink.abort_replace();
                     // There is one more list in this minute. Pages can be resumed, and whatever breaks streams spares them.
                     streaming.plan.paged = true;
@@ -184,7 +194,7 @@ impl Machine {
             State::Waiting { until: self.now, next: Next::Watch { avoid: None, distrust: false } },
         );
         let State::Streaming(streaming) = state else { return };
-        if streaming.begun {
+        if streaming.has_begun() {
             sink.abort_replace();
         }
         self.streams_lists = false;
