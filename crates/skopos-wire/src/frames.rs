@@ -87,8 +87,8 @@ impl FrameSplitter {
 
     /// Takes the next chunk of the stream.
     pub fn push(&mut self, chunk: Bytes) {
-        // After an error nothing more comes out, so nothing more is held.
-        if self.failed.is_none() {
+        // After an error nothing more comes out, so nothing more is held; and nothing is held of nothing, however often it comes.
+        if !chunk.is_empty() && self.failed.is_none() {
             self.chunks.push_back(chunk);
         }
     }
@@ -344,8 +344,10 @@ mod tests {
     }
 
     #[test]
-    fn holds_nothing_behind_an_error() {
+    fn holds_nothing_of_what_is_empty_or_behind_an_error() {
         let mut splitter = FrameSplitter::new(Limits { max_frame_bytes: 10, ..Limits::default() });
+        splitter.push(Bytes::new());
+        assert!(splitter.chunks.is_empty());
         splitter.push("{\"a\":\"0123456789\"}{}".into());
         let error = splitter.next_frame().unwrap_err();
         splitter.push("{}".into());
