@@ -42,6 +42,16 @@ impl Desk {
         (desk, watch)
     }
 
+    /// The watch has not brought the RV 20 that a probe of second 19 saw, and at second 35 it is looked into: the watch, and
+    /// the look, which stands.
+    pub(super) fn looking(seed: u64) -> (Self, RequestId, RequestId) {
+        let (mut desk, watch) = Self::watching(seed);
+        desk.at(20);
+        desk.probe(19, 20);
+        let look = desk.looks(35);
+        (desk, watch, look)
+    }
+
     pub(super) fn give(&mut self, input: Input) {
         self.machine.handle(self.now, input, &mut self.sink);
         let told = self.sink.told.last();

@@ -78,10 +78,7 @@ fn a_stream_inherits_the_silence_of_the_one_before() {
 
 #[test]
 fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.change(look, 15);
     desk.change(look, 20);
     assert_eq!(desk.sink.rv, Some(10), "a look changes nothing");
@@ -99,10 +96,7 @@ fn a_look_that_shows_what_the_stream_does_not_ends_the_stream() {
 
 #[test]
 fn a_stream_that_brings_what_the_look_showed_is_left_alone() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.change(look, 20);
     desk.at(36);
     desk.change(watch, 15);
@@ -116,10 +110,7 @@ fn a_stream_that_brings_what_the_look_showed_is_left_alone() {
 
 #[test]
 fn a_look_that_shows_a_bookmark_proves_the_silence() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.bookmark(look, 19);
     assert_eq!((desk.sink.rv, desk.sink.fresh), (Some(19), Some(at(0))));
     assert_eq!(desk.machine.poll_action(), None, "not as far as the probe");
@@ -135,10 +126,7 @@ fn a_look_that_shows_a_bookmark_proves_the_silence() {
 
 #[test]
 fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
-    let (mut desk, _) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, _, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
     // Twice the grace, and a quarter more at random; then four times.
@@ -270,10 +258,7 @@ fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
 
 #[test]
 fn a_stream_in_the_place_of_a_silent_one_is_believed_when_it_has_brought_something() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.at(45);
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
@@ -300,10 +285,7 @@ fn what_is_proven_is_not_told_twice() {
 
 #[test]
 fn after_a_word_from_the_stream_looks_begin_anew() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: look }));
     desk.at(40);
@@ -317,10 +299,7 @@ fn after_a_word_from_the_stream_looks_begin_anew() {
 
 #[test]
 fn a_stream_that_is_opened_after_a_cut_is_looked_into_without_the_pause_of_the_one_before() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.give(Input::Closed { id: look });
     desk.machine.poll_action();
     desk.at(40);

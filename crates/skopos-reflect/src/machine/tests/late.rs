@@ -8,10 +8,7 @@ use crate::machine::*;
 
 #[test]
 fn a_look_that_could_not_be_heard_has_more_time() {
-    let (mut desk, _) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, _, look) = Desk::looking(1);
     assert_eq!(desk.due(), at(45));
     desk.at(48);
     desk.give(Input::Timeout);
@@ -23,10 +20,7 @@ fn a_look_that_could_not_be_heard_has_more_time() {
 
 #[test]
 fn a_stream_that_could_not_be_read_is_not_called_stalled() {
-    let (mut desk, watch) = Desk::watching(1);
-    desk.at(20);
-    desk.probe(19, 20);
-    let look = desk.looks(35);
+    let (mut desk, watch, look) = Desk::looking(1);
     desk.change(look, 20);
     assert_eq!(desk.due(), at(37));
     desk.at(40);
