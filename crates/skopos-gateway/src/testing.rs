@@ -1,6 +1,8 @@
 //! Clusters for tests: scripted ones that answer reviews, test servers in memory behind a whole gateway, and one that keeps
 //! what reaches it.
 
+mod certificate;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +35,8 @@ use crate::merged::{KindsOptions, Merged};
 use crate::response::ResponseBody;
 use crate::services::{FleetAsk, Services};
 use crate::state::State;
+
+pub(crate) use self::certificate::Certificate;
 
 /// Members whose answers a test scripts.
 #[derive(Clone)]

@@ -1,5 +1,4 @@
 use std::io::{self, Read as _};
-use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::CredentialProvider as _;
@@ -8,6 +7,7 @@ use skopos_fleet::checkpoint::{Bucket, Content, FileName, Store as _};
 use super::testing::{BUCKET, Mood, S3};
 use super::*;
 use crate::config::BucketCredentials;
+use crate::testing::Certificate;
 
 /// What must not be told to anybody.
 const SECRETS: [&str; 2] = ["hunter2", "hunter3"];
@@ -94,22 +94,13 @@ async fn whatever_is_wrong_ends_soon_and_tells_no_secret() {
 #[tokio::test]
 async fn over_tls_the_ca_of_the_configuration_counts() {
     let keys = tempfile::tempdir().unwrap();
-    let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(["127.0.0.1".into()]).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let key = rustls::pki_types::PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
-    let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key)
-        .unwrap();
-    let s3 = S3::over(Some(tokio_rustls::TlsAcceptor::from(Arc::new(config)))).await;
+    let certificate = Certificate::new();
+    let s3 = S3::over(Some(certificate.acceptor(&[]))).await;
     let mut source = s3.source(keys.path());
     let error = write(&open(&source, nothing()).unwrap(), "one", "x").await.unwrap_err();
     assert!(error.to_string().contains("TLS"), "{error}");
     let ca = keys.path().join("ca.pem");
-    std::fs::write(&ca, cert.pem()).unwrap();
+    std::fs::write(&ca, certificate.pem()).unwrap();
     source.ca = Some(ca.clone());
     write(&open(&source, nothing()).unwrap(), "one", "x").await.unwrap();
     std::fs::write(&ca, "no certificate").unwrap();

@@ -1,24 +1,22 @@
 //! Streams into pods as people have them: over sockets, with TLS on both ways, beside the HTTP/2 of everything else.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use skopos_testserver::TestServer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy, copy_bidirectional, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+use tokio_rustls::{TlsConnector, client, server};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, ConnectPolicy, Tls};
 use crate::daemon::Daemon;
-use crate::testing::head;
+use crate::testing::{Certificate, head};
 
 /// Bounds what a test waits for; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,13 +39,16 @@ async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
     std::fs::write(path("kubeconfig"), member.kubeconfig()).unwrap();
     let mut config = config::of_kubeconfig(path("kubeconfig"));
     config.listen.address = "127.0.0.1:0".parse().unwrap();
-    config.listen.tls = Some(front.write(path("front.crt"), path("front.key")));
+    let tls = Tls { certificate: path("front.crt"), key: path("front.key") };
+    std::fs::write(&tls.certificate, front.pem()).unwrap();
+    std::fs::write(&tls.key, front.key_pem()).unwrap();
+    config.listen.tls = Some(tls);
     config.outbound.connect = ConnectPolicy::Streams;
     let daemon = Daemon::of_config(config).await.unwrap();
     let (address, stop, mut tasks) = (daemon.address(), CancellationToken::new(), JoinSet::new());
     tasks.spawn(daemon.run(stop.clone()));
 
-    let mut client = front.connect(address.port()).await;
+    let mut client = connect(address.port(), &front).await;
     client.write_all(EXEC.as_bytes()).await.unwrap();
     let answer = timeout(PATIENCE, head(&mut client)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
@@ -78,14 +79,14 @@ struct Member {
     _tasks: JoinSet<()>,
 }
 
-struct Certificate(CertifiedKey<rcgen::KeyPair>);
-
 // === impl Member ===
 
 impl Member {
     async fn start() -> Self {
         let (server, certificate) = (TestServer::builder().start().await.unwrap(), Certificate::new());
-        let (socket, acceptor) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), certificate.acceptor());
+        // As API servers do, with HTTP/2 first.
+        let acceptor = certificate.acceptor(&[b"h2", b"http/1.1"]);
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, behind) = (socket.local_addr().unwrap().port(), server.port());
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
@@ -105,7 +106,7 @@ impl Member {
     }
 
     fn kubeconfig(&self) -> String {
-        let ca = base64::engine::general_purpose::STANDARD.encode(self.certificate.0.cert.pem());
+        let ca = base64::engine::general_purpose::STANDARD.encode(self.certificate.pem());
         let port = self.port;
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
@@ -129,50 +130,18 @@ async fn switch_to_cat(mut stream: server::TlsStream<TcpStream>) {
     to.shutdown().await.unwrap();
 }
 
-// === impl Certificate ===
-
-impl Certificate {
-    fn new() -> Self {
-        Self(generate_simple_self_signed(["127.0.0.1".into()]).unwrap())
-    }
-
-    fn write(&self, certificate: PathBuf, key: PathBuf) -> Tls {
-        std::fs::write(&certificate, self.0.cert.pem()).unwrap();
-        std::fs::write(&key, self.0.signing_key.serialize_pem()).unwrap();
-        Tls { certificate, key }
-    }
-
-    fn der(&self) -> CertificateDer<'static> {
-        self.0.cert.der().clone()
-    }
-
-    /// As API servers do, with HTTP/2 first.
-    fn acceptor(&self) -> TlsAcceptor {
-        let key = PrivateKeyDer::try_from(self.0.signing_key.serialize_der()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![self.der()], key)
-            .unwrap();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        TlsAcceptor::from(Arc::new(config))
-    }
-
-    /// As kubectl does for streams, by HTTP/1.1.
-    async fn connect(&self, port: u16) -> client::TlsStream<TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.der()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        let name = ServerName::try_from("127.0.0.1").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
-    }
+/// As kubectl does for streams, by HTTP/1.1.
+async fn connect(port: u16, trusted: &Certificate) -> client::TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let name = ServerName::try_from("127.0.0.1").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
 }
