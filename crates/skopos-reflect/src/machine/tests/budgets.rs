@@ -46,12 +46,8 @@ fn what_is_wrong_is_still_said_while_the_minute_is_waited_for() {
 
 #[test]
 fn an_object_is_read_when_the_minute_has_room_for_it() {
-    let (mut desk, mut watch) = Desk::watching(1);
-    for _ in 0..3 {
-        desk.fail(watch, 503);
-        watch = desk.watches().id;
-        desk.give(Input::Opened { id: watch });
-    }
+    let (mut desk, watch) = Desk::watching(1);
+    let watch = desk.reopens(watch, 3);
     desk.give(to(watch, broken("b", 12)));
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
     let watch = desk.watches().id;

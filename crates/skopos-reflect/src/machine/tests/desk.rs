@@ -67,6 +67,16 @@ impl Desk {
         self.give(Input::Failed { id, failure: Failure::Answer { code, status: None, retry_after: None } });
     }
 
+    /// The watch is refused so often in a row, and opened again each time: the one that stands now.
+    pub(super) fn reopens(&mut self, mut watch: RequestId, times: usize) -> RequestId {
+        for _ in 0..times {
+            self.fail(watch, 503);
+            watch = self.watches().id;
+            self.give(Input::Opened { id: watch });
+        }
+        watch
+    }
+
     pub(super) fn change(&mut self, id: RequestId, rv: u64) {
         self.give(Input::Events { id, events: vec![Ok(WatchEvent::Modified(object("a", 1, rv)))] });
     }

@@ -237,13 +237,9 @@ fn a_list_that_flows_in_answers_who_asks_for_one() {
 
 #[test]
 fn a_look_waits_until_the_minutes_budget_has_room_for_it() {
-    let (mut desk, mut watch) = Desk::watching(1);
+    let (mut desk, watch) = Desk::watching(1);
     // A list and a watch were asked for already; six are the most.
-    for _ in 0..4 {
-        desk.fail(watch, 503);
-        watch = desk.watches().id;
-        desk.give(Input::Opened { id: watch });
-    }
+    let watch = desk.reopens(watch, 4);
     desk.bookmark(watch, 10);
     let begun = desk.now;
     assert!(begun < at(20));
