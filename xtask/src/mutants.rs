@@ -35,6 +35,7 @@ impl Mutants {
         let parts = if self.parts.is_empty() { Part::value_variants() } else { &self.parts };
         let mut all_caught = true;
         for part in parts {
+            std::fs::create_dir_all(part.output())?;
             // Most are caught by a quick test: all others are for those that are left.
             let quick = part.quick_tests();
             if !quick.is_empty() {
