@@ -1,9 +1,13 @@
-//! The fuzz targets, one after the other. See docs/fuzzing.md.
+//! The fuzz targets. See docs/fuzzing.md.
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::run;
 
@@ -13,6 +17,9 @@ pub(crate) struct Fuzz {
     /// How long each target runs.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
+    /// How many run at the same time; more than there are cores get less than a core each.
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
+    at_once: NonZeroUsize,
     /// Which targets; nothing: all.
     targets: Vec<String>,
 }
@@ -24,20 +31,48 @@ impl Fuzz {
         for target in &targets {
             run(cargo_fuzz("build").args(FAST).arg(target))?;
         }
-        for target in &targets {
-            println!("=== {target}, {} min", self.minutes);
-            fuzz(target, self.minutes)?;
-        }
+        println!("| target | executions | minutes | coverage counters |\n|---|---:|---:|---:|");
+        let failed = in_turn(&targets, self.at_once.get(), |target| fuzz(target, self.minutes));
+        ensure!(failed.is_empty(), "{}", failed.join("\n"));
         Ok(())
     }
+}
+
+/// Does it with all targets, so many at a time; what went wrong.
+fn in_turn(targets: &[String], at_once: usize, each: impl Fn(&str) -> Result<()> + Sync) -> Vec<String> {
+    let begun = AtomicUsize::new(0);
+    let worker = || {
+        std::iter::from_fn(|| targets.get(begun.fetch_add(1, Ordering::Relaxed)))
+            .filter_map(|target| each(target).err().map(|error| format!("{target}: {error:#}")))
+            .collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("a worker does not panic")).collect()
+    })
 }
 
 /// The project's own code has no unsafe code for a sanitizer to look at, and without one it runs twice as fast.
 const FAST: [&str; 2] = ["--sanitizer", "none"];
 
+/// Runs one, and prints its line of the table.
 fn fuzz(target: &str, minutes: u64) -> Result<()> {
+    let folder = Path::new("fuzz/target/logs");
+    fs::create_dir_all(folder)?;
+    let path = folder.join(format!("{target}.log"));
+    let log = File::create(&path)?;
+    let mut command = fuzzing(target, minutes)?;
+    let status = command.stdout(log.try_clone()?).stderr(log).status()?;
+    let told = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+    ensure!(status.success(), "ended with {status}; see {}:\n{}", path.display(), end_of(&told));
+    let Said { executions, coverage } = Said::read(&told).with_context(|| format!("{}", path.display()))?;
+    println!("| `{target}` | {executions} | {minutes} | {coverage} |");
+    Ok(())
+}
+
+fn fuzzing(target: &str, minutes: u64) -> Result<Command> {
     let corpus = PathBuf::from("fuzz/corpus").join(target);
-    std::fs::create_dir_all(&corpus)?;
+    fs::create_dir_all(&corpus)?;
     let seeds = PathBuf::from("fuzz/seeds").join(target);
     let mut command = cargo_fuzz("run");
     command.args(FAST).arg(target).arg(corpus).args(seeds.exists().then_some(seeds));
@@ -45,7 +80,7 @@ fn fuzz(target: &str, minutes: u64) -> Result<()> {
     // Nothing that a peer says may cost more memory than this or keep the client busy for longer.
     command.args(["-rss_limit_mb=1500", "-timeout=20", "-print_final_stats=1"]);
     command.args(dictionary(target).map(|name| format!("-dict=fuzz/dictionaries/{name}.dict")));
-    run(&mut command)
+    Ok(command)
 }
 
 fn dictionary(target: &str) -> Option<&'static str> {
@@ -55,6 +90,28 @@ fn dictionary(target: &str) -> Option<&'static str> {
         "kubeconfig" => Some("kubeconfig"),
         _ => None,
     }
+}
+
+/// What libFuzzer says of a run that has ended.
+struct Said<'a> {
+    executions: &'a str,
+    coverage: &'a str,
+}
+
+impl<'a> Said<'a> {
+    fn read(log: &'a str) -> Result<Self> {
+        let last = |word: &str| log.rsplit_once(word).and_then(|(_, rest)| rest.split_whitespace().next());
+        let executions = last("stat::number_of_executed_units:").context("no number of executions")?;
+        let coverage = last(" cov: ").context("no coverage")?;
+        Ok(Self { executions, coverage })
+    }
+}
+
+/// The lines that say what was wrong, and how to run it again.
+fn end_of(log: &str) -> String {
+    const LINES: usize = 25;
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 fn all() -> Result<Vec<String>> {
