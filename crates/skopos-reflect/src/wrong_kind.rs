@@ -27,7 +27,7 @@ impl Target {
         self.check(&list.api_version, &list.kind, kind.as_deref(), "PartialObjectMetadataList")
     }
 
-    /// Whether an object of a list is one of this target's, as far as both say what they are.
+    /// Whether an object is one of this target's, as far as both say what they are.
     ///
     /// # Errors
     /// When the object's `apiVersion` or `kind` is there and is another one.

@@ -29,7 +29,7 @@ struct World {
 }
 
 fn target() -> Target {
-    Target::new("", "v1", "configmaps")
+    Target::new("", "v1", "configmaps").with_kind("ConfigMap")
 }
 
 async fn world(initial: InitialList) -> World {
@@ -205,6 +205,40 @@ async fn whatever_a_stream_suffers_once_the_content_is_right_in_the_end() {
         eventually(secs(45), &name, || world.handle.state().condition == Condition::Watching).await;
         world.end().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_of_another_kind_is_refused_in_lists_streams_and_reads() {
+    let refused = "asked for v1 ConfigMap, got v1 Nonsense";
+    let world = synced(InitialList::Paged).await;
+    world.watching(secs(10)).await;
+    let damage = |damage, which: Match| {
+        world.server.faults().inject(Fault::Undecodable(damage)).on(which.resource("configmaps"))
+    };
+    let says =
+        |words: &str| world.handle.state().reason.is_some_and(|reason| reason.to_string().contains(words));
+
+    let stream = damage(Damage::Kind, Match::watch());
+    put(&world.server, "o1", "another");
+    eventually(secs(10), "the stream is refused", || says(refused)).await;
+    assert_eq!(world.handle.state().condition, Condition::ServerError);
+    stream.heal();
+    world.equal(secs(45)).await;
+    assert_eq!(world.map.lists(), 1);
+
+    let (stream, read) = (damage(Damage::Labels, Match::watch()), damage(Damage::Kind, Match::get()));
+    put(&world.server, "o1", "broken");
+    eventually(secs(60), "the read is refused", || says(refused)).await;
+    stream.heal();
+    read.heal();
+    world.equal(secs(90)).await;
+
+    let list = damage(Damage::Kind, Match::list());
+    world.handle.relist();
+    eventually(secs(90), "the list is refused", || says(refused)).await;
+    list.heal();
+    world.equal(secs(90)).await;
+    world.end().await;
 }
 
 #[tokio::test(start_paused = true)]

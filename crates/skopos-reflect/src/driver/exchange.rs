@@ -54,11 +54,16 @@ impl Exchange {
 
     /// `Opened`, `Events`..., and then `Closed` or `Failed`.
     pub(super) fn watch(self, id: RequestId) -> BoxStream<'static, Arrival> {
+        let target = self.target.clone();
         self.begin(id, move |body, limits, clock| Reading {
             id,
             body: Some(body),
             clock,
-            decoder: WatchDecoder { splitter: FrameSplitter::new((*limits).clone()), events: Vec::new() },
+            decoder: WatchDecoder {
+                target,
+                splitter: FrameSplitter::new((*limits).clone()),
+                events: Vec::new(),
+            },
             ended: None,
         })
     }
@@ -107,7 +112,7 @@ impl Exchange {
     }
 
     async fn object(self) -> Result<Result<Option<RawObject>, BrokenItem>, Failure> {
-        let (limits, clock) = (self.limits.clone(), self.clock);
+        let (target, limits, clock) = (self.target.clone(), self.limits.clone(), self.clock);
         let body = match self.send().await {
             Ok((_, body)) => body,
             Err(Failure::Answer { code, .. }) if code == StatusCode::NOT_FOUND.as_u16() => {
@@ -116,7 +121,11 @@ impl Exchange {
             Err(failure) => return Err(failure),
         };
         match Limited::new(body, limits.max_object_bytes).collect().await {
-            Ok(body) => Ok(scan(body.to_bytes(), &limits).map(Some)),
+            Ok(body) => {
+                let object = scan(body.to_bytes(), &limits);
+                object.iter().try_for_each(|object| target.check_object(object)).map_err(malformed)?;
+                Ok(object.map(Some))
+            }
             Err(error) => match error.downcast::<TransportError>() {
                 Ok(error) => Err(failure::of_transport(&error, &clock)),
                 Err(limit) => Ok(Err(BrokenItem { key: None, reason: limit.to_string().into() })),
@@ -210,6 +219,7 @@ struct ListDecoder {
 }
 
 struct WatchDecoder {
+    target: Arc<Target>,
     splitter: FrameSplitter,
     events: Vec<Result<WatchEvent, BrokenFrame>>,
 }
@@ -253,7 +263,11 @@ impl Decoder for WatchDecoder {
         self.splitter.push(chunk);
         loop {
             match self.splitter.next_event() {
-                Ok(Some(event)) => self.events.push(event),
+                Ok(Some(event)) => {
+                    let mut object = event.iter().filter_map(WatchEvent::object);
+                    object.try_for_each(|object| self.target.check_object(object)).map_err(malformed)?;
+                    self.events.push(event);
+                }
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(malformed(error)),
             }

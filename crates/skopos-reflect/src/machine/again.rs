@@ -119,7 +119,10 @@ impl Machine {
     pub(super) fn on_read_again(&mut self, object: Result<Option<RawObject>, BrokenItem>) {
         let settled = match (&object, &self.position) {
             (Ok(None), _) => true,
-            (Ok(Some(object)), Some(position)) => object.resource_version() <= position.resource_version(),
+            (Ok(Some(object)), Some(position)) => {
+                let is_asked_for = self.again.last.as_ref() == Some(object.key());
+                is_asked_for && object.resource_version() <= position.resource_version()
+            }
             _ => false,
         };
         self.read_in_vain();

@@ -10,6 +10,7 @@
 //!                              └─ read the object: of that very RV ─▶ apply it
 //!                                                  newer, or gone ──▶ its own event will follow: set the key aside until then
 //!                                                  broken as well ──▶ set the key aside
+//!                                                  another object ──▶ no answer: read again
 //! ```
 //!
 //! A key that is set aside keeps its old content, the link says `Degraded`, and further broken frames of the same key are
@@ -229,6 +230,10 @@ impl Machine {
         let suspect = suspect.clone();
         let (Some(key), Some(resource_version)) = (suspect.key, suspect.resource_version) else { return };
         match object {
+            Ok(Some(object)) if *object.key() != key => {
+                let reason = format!("the read of {key} was answered with {}", object.key());
+                self.on_get_failed(Verdict::new(Meaning::Malformed, reason), sink);
+            }
             Ok(Some(object)) => match object.resource_version().cmp(&resource_version) {
                 Ordering::Equal => self.repair(Change::Put(object), &resource_version, sink),
                 // The frame's RV was never the object's: nothing of it can be believed.

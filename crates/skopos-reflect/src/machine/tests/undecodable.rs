@@ -146,6 +146,19 @@ fn an_object_that_cannot_be_read_three_times_has_everything_listed() {
 }
 
 #[test]
+fn a_read_that_is_answered_with_another_object_is_made_again() {
+    let (mut desk, read) = reading_b(false);
+    // Of the very RV that is missing: it must not pass for it.
+    desk.give(Input::Got { id: read.unwrap(), object: Ok(Some(object("c", 3, 12))) });
+    assert_eq!((desk.sink.rv, desk.sink.content.contains_key("c")), (Some(10), false));
+    let told = desk.machine.state().reason.as_ref().map(ToString::to_string);
+    assert_eq!(told.as_deref(), Some("the read of ns/a was answered with ns/c"));
+    let Action::Get(again) = desk.asks() else { panic!("a read") };
+    desk.give(Input::Got { id: again.id, object: Ok(Some(object("a", 1, 12))) });
+    assert_eq!((desk.sink.rv, desk.sink.content["a"]), (Some(12), (1, 12)));
+}
+
+#[test]
 fn a_read_without_an_answer_is_given_up_after_45_seconds() {
     let (mut desk, read) = reading_b(false);
     desk.now = desk.due();
@@ -276,6 +289,16 @@ fn an_object_that_can_be_read_again_is_listed_without_any_event_of_it() {
     // And that was all.
     desk.now = desk.now + secs(80);
     assert_eq!(desk.machine.stats().get_requests, 2);
+}
+
+#[test]
+fn another_object_says_nothing_of_the_one_that_is_set_aside() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Got { id: get.id, object: Ok(Some(object("b", 1, 12))) });
+    let (again, after) = reads_again(&mut desk, &mut watch);
+    assert_eq!((again.key, desk.machine.stats().relists), (get.key, 0));
+    assert!((60..=66).contains(&after), "{after}");
 }
 
 #[test]
