@@ -6,6 +6,7 @@
 //!   the same one again ─▶ key and RV are known? ─no, and a third time──▶ list everything; what is broken there is set aside
 //!                              │
 //!                             yes
+//!                              ├─ the third such one in a row ──▶ list everything
 //!                              ├─ a deletion ──▶ the key is gone, at that RV
 //!                              └─ read the object: of that very RV ─▶ apply it
 //!                                                  newer, or gone ──▶ its own event will follow: set the key aside until then
@@ -31,6 +32,8 @@ use super::*;
 pub(super) struct Broken {
     /// The frame that stopped the last stream. Where it names its object, a change is known to be missing until it came.
     suspect: Option<Suspect>,
+    /// How many frames that name their object were believed to be broken, since a stream that was stopped had stood.
+    believed: u32,
     /// Keys that are set aside.
     keys: BTreeSet<ObjectKey>,
     /// Objects of the last list that can be neither decoded nor named.
@@ -64,6 +67,9 @@ pub(super) struct Resolving {
 const NAMED_TIMES: u32 = 2;
 /// ... and one that does not, a third time: it can only be got past by a list, which costs more.
 const NAMELESS_TIMES: u32 = 3;
+/// So many of them one after the other are the first of many, each at the price of two streams and a read, which may take a
+/// minute: a list gets past all of them.
+const MANY: u32 = 3;
 /// After so many failed reads of the object, everything is listed.
 const READ_ATTEMPTS: u32 = 3;
 
@@ -83,6 +89,7 @@ impl Broken {
     /// A list has replaced everything.
     pub(super) fn listed(&mut self, unreadable: Vec<ObjectKey>, nameless: usize) {
         self.suspect = None;
+        self.believed = 0;
         self.keys = unreadable.into_iter().collect();
         self.nameless = nameless;
     }
@@ -191,6 +198,9 @@ impl Machine {
         if let Some(last) = self.broken.suspect.take().filter(|last| last.is_same_as(&suspect)) {
             suspect.times = last.times.saturating_add(1);
         }
+        if matches!(&self.state, State::Watching(watching) if watching.has_stood(self.now)) {
+            self.broken.believed = 0;
+        }
         let believed_after = if suspect.is_named() { NAMED_TIMES } else { NAMELESS_TIMES };
         if suspect.times < believed_after {
             let reason = suspect.reason.clone();
@@ -202,6 +212,11 @@ impl Machine {
         else {
             return self.relist(ListPlan::undecodable(), suspect.reason, sink);
         };
+        self.broken.believed = self.broken.believed.saturating_add(1);
+        // Whoever is given changes would lose those that a list skips.
+        if self.broken.believed >= MANY && self.options.content == Content::Objects {
+            return self.relist(ListPlan::undecodable(), suspect.reason, sink);
+        }
         self.cancel_look();
         if suspect.deletion {
             let gone = Change::Gone { key, resource_version: resource_version.clone() };

@@ -37,6 +37,13 @@ const LIVELY_DELAY: Duration = Duration::from_secs(20);
 /// So many answers in a row that our RV is in the future are believed.
 const TOO_LARGE_ATTEMPTS: u32 = 4;
 
+impl Watching {
+    /// Whether it was a good stream, so that what ends it now is no part of the trouble of before.
+    pub(super) fn has_stood(&self, now: Time) -> bool {
+        self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= GOOD_LIFE)
+    }
+}
+
 impl Machine {
     pub(super) fn start_watch(&mut self, avoid: Option<RequestId>, distrust: bool) {
         let Some(position) = &self.position else {
@@ -287,7 +294,7 @@ impl Machine {
         let State::Watching(watching) = &self.state else { return };
         let avoid = None;
         let opened_at = watching.opened_at;
-        let good = opened_at.is_some_and(|opened_at| self.now.since(opened_at) >= GOOD_LIFE);
+        let good = watching.has_stood(self.now);
         let progressed = watching.progressed;
         let alive = opened_at.is_some() && (progressed || watching.after_outage || verdict.is_some());
         self.cancel_look();

@@ -44,6 +44,34 @@ fn a_broken_frame_is_believed_when_the_same_comes_again() {
     assert_eq!(desk.watches().start, WatchStart::After(12.into()));
 }
 
+/// Each costs two streams and a read, and with them up to a minute: a link that was away for long had hours to go.
+#[test]
+fn the_third_of_broken_frames_in_a_row_has_everything_listed() {
+    for stands in [false, true] {
+        let (mut desk, mut watch) = Desk::watching(1);
+        for rv in 11..=13 {
+            let name = format!("o{rv}");
+            desk.now = desk.now + if stands { secs(10) } else { secs(9) };
+            desk.give(to(watch, broken(&name, rv)));
+            assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+            watch = desk.watches().id;
+            desk.give(Input::Opened { id: watch });
+            desk.give(to(watch, broken(&name, rv)));
+            assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+            let listed = desk.machine.stats().relists == 1;
+            assert_eq!(listed, !stands && rv == 13, "{rv}");
+            if listed {
+                assert_eq!(desk.sink.rv, Some(12), "nothing is passed before the list");
+                break;
+            }
+            let read = desk.asks().id();
+            desk.give(Input::Got { id: read, object: Ok(Some(object(&name, 2, rv))) });
+            watch = desk.watches().id;
+            desk.give(Input::Opened { id: watch });
+        }
+    }
+}
+
 #[test]
 fn an_object_that_is_newer_than_its_broken_frame_is_set_aside_until_its_event() {
     for object_now in [Ok(None), Ok(Some(object("b", 2, 14)))] {
