@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 
 use crate::cargo;
@@ -48,15 +48,17 @@ impl Mutants {
             mutants.args(["--sharding", "round-robin", "--shard", shard]);
         }
         let quick = part.quick_tests();
-        if quick.is_empty() {
-            return catch(&mut mutants);
+        if !quick.is_empty() {
+            mutants.args(["--", "--"]).args(quick);
+        }
+        let survivors = run(&mut mutants, part)?;
+        if quick.is_empty() || survivors.is_empty() {
+            return Ok(survivors.is_empty());
         }
         // Most are caught by a quick test: all others are for those that are left. Those go by their names: the shards of what is
         // left would be others.
-        let caught = catch(mutants.args(["--", "--"]).args(quick))?;
-        let left = std::fs::read_to_string(format!("{}/mutants.out/missed.txt", part.output()))?;
-        let names = left.lines().flat_map(|name| ["--re".to_owned(), format!("^{}$", literally(name))]);
-        Ok(caught || catch(self.command(part).arg("--iterate").args(names))?)
+        let names = survivors.lines().flat_map(|name| ["--re".to_owned(), format!("^{}$", literally(name))]);
+        Ok(run(self.command(part).arg("--iterate").args(names), part)?.is_empty())
     }
 
     fn command(&self, part: Part) -> Command {
@@ -76,17 +78,13 @@ fn literally(text: &str) -> String {
     text.chars().map(one).collect()
 }
 
-/// Whether the tests see all of them.
-fn catch(mutants: &mut Command) -> Result<bool> {
-    // <https://mutants.rs/exit-codes.html>
-    const SOME_SURVIVE: i32 = 2;
-    const SOME_NEVER_END: i32 = 3;
+/// Tries them; a line for each that survives.
+fn run(mutants: &mut Command, part: Part) -> Result<String> {
+    // <https://mutants.rs/exit-codes.html>: all caught; some survive; some never end, and perhaps some survive.
+    const DONE: [i32; 3] = [0, 2, 3];
     let status = mutants.status()?;
-    match status.code() {
-        Some(0 | SOME_NEVER_END) => Ok(true),
-        Some(SOME_SURVIVE) => Ok(false),
-        _ => bail!("{mutants:?} ended with {status}"),
-    }
+    ensure!(status.code().is_some_and(|code| DONE.contains(&code)), "{mutants:?} ended with {status}");
+    Ok(std::fs::read_to_string(format!("{}/mutants.out/missed.txt", part.output()))?)
 }
 
 impl Part {
