@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,8 +48,11 @@ fn in_turn(targets: &[String], at_once: usize, each: impl Fn(&str) -> Result<()>
             .collect::<Vec<_>>()
     };
     thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("a worker does not panic")).collect()
+        let workers: Vec<_> = (0..at_once.min(targets.len())).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            .collect()
     })
 }
 
