@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 
 use crate::cargo;
@@ -51,14 +51,14 @@ impl Mutants {
         if !quick.is_empty() {
             mutants.args(["--", "--"]).args(quick);
         }
-        let survivors = run(&mut mutants, part)?;
-        if quick.is_empty() || survivors.is_empty() {
-            return Ok(survivors.is_empty());
+        let left = survivors(&mut mutants, part)?;
+        if quick.is_empty() || left.is_empty() {
+            return Ok(left.is_empty());
         }
         // Most are caught by a quick test: all others are for those that are left. Those go by their names: the shards of what is
         // left would be others.
-        let names = survivors.lines().flat_map(|name| ["--re".to_owned(), format!("^{}$", literally(name))]);
-        Ok(run(self.command(part).arg("--iterate").args(names), part)?.is_empty())
+        let names = left.lines().flat_map(|name| ["--re".to_owned(), format!("^{}$", literally(name))]);
+        Ok(survivors(self.command(part).arg("--iterate").args(names), part)?.is_empty())
     }
 
     fn command(&self, part: Part) -> Command {
@@ -79,12 +79,19 @@ fn literally(text: &str) -> String {
 }
 
 /// Tries them; a line for each that survives.
-fn run(mutants: &mut Command, part: Part) -> Result<String> {
-    // <https://mutants.rs/exit-codes.html>: all caught; some survive; some never end, and perhaps some survive.
-    const DONE: [i32; 3] = [0, 2, 3];
+fn survivors(mutants: &mut Command, part: Part) -> Result<String> {
+    // <https://mutants.rs/exit-codes.html>. Where some never end, some may survive all the same.
+    const SOME_SURVIVE: i32 = 2;
+    const SOME_NEVER_END: i32 = 3;
     let status = mutants.status()?;
-    ensure!(status.code().is_some_and(|code| DONE.contains(&code)), "{mutants:?} ended with {status}");
-    Ok(std::fs::read_to_string(format!("{}/mutants.out/missed.txt", part.output()))?)
+    match status.code() {
+        // There may have been none to try, and then there is no list.
+        Some(0) => Ok(String::new()),
+        Some(SOME_SURVIVE | SOME_NEVER_END) => {
+            Ok(std::fs::read_to_string(format!("{}/mutants.out/missed.txt", part.output()))?)
+        }
+        _ => bail!("{mutants:?} ended with {status}"),
+    }
 }
 
 impl Part {
