@@ -13,9 +13,18 @@ use crate::machine::*;
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     pub(super) seed: u64,
-    pub(super) streamed: bool,
+    pub(super) beginning: Beginning,
     /// What happens, and how long it takes until the next.
     pub(super) events: Vec<(Event, Duration)>,
+}
+
+/// How the link begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    pub(super) initial: InitialList,
+    pub(super) content: Content,
+    /// With content of before that is so many changes behind.
+    pub(super) resumed: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,7 +63,7 @@ impl Course {
         let mut bytes = bytes.iter().copied();
         let mut byte = || bytes.next();
         let seed = u64::from(byte().unwrap_or(0));
-        let streamed = byte().unwrap_or(0).is_multiple_of(2);
+        let beginning = Beginning::from_byte(byte().unwrap_or(0));
         let mut events = Vec::new();
         while let (Some(kind), Some(detail), Some(pause)) = (byte(), byte(), byte()) {
             // Fine steps hit the moments between two requests, coarse ones reach the deadlines.
@@ -67,13 +76,15 @@ impl Course {
                 break;
             }
         }
-        Course { seed, streamed, events }
+        Course { seed, beginning, events }
     }
 
     /// The invariants are checked after every input, and that all is well again in the end.
     pub(super) fn run(self) {
-        let initial = if self.streamed { InitialList::Streamed } else { InitialList::Paged };
-        let mut world = World::new(self.seed, MachineOptions { initial, ..MachineOptions::default() });
+        let Beginning { initial, content, resumed } = self.beginning;
+        let options = MachineOptions { initial, content, ..MachineOptions::default() };
+        let mut world = World::beginning(self.seed, options, resumed);
+        let poisoned = self.events.iter().filter(|(event, _)| matches!(event, Event::Poison { .. })).count();
         let mut probe = None;
         for (event, pause) in self.events {
             let slow = probe.take();
@@ -86,7 +97,9 @@ impl Course {
         world.set(Fault::None);
         // Every object is written again in time, so that also those that were set aside can be read.
         world.run(secs(400));
-        world.until(secs(300), |world| {
+        // No list gets a raw watch past all of them.
+        let one_by_one = if content == Content::Changes { poisoned } else { 0 };
+        world.until(secs(300) + secs(60) * one_by_one as u32, |world| {
             let link = world.machine.state();
             // A watch that has just been opened has not shown yet that it is well.
             world.is_equal() && link.condition == Condition::Watching && link.attempts == 0
@@ -171,6 +184,16 @@ fn late(world: &mut World, what: u8) {
         6 => Input::Closed { id },
         _ => Input::Failed { id, failure: Failure::Malformed { reason: "late".into() } },
     });
+}
+
+impl Beginning {
+    fn from_byte(flags: u8) -> Self {
+        Beginning {
+            initial: if flags & 1 == 0 { InitialList::Streamed } else { InitialList::Paged },
+            content: if flags & 2 == 0 { Content::Objects } else { Content::Changes },
+            resumed: (flags & 4 > 0).then_some(usize::from(flags >> 3) % World::CHANGES_BEFORE),
+        }
+    }
 }
 
 impl Event {

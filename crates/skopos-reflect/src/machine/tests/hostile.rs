@@ -146,12 +146,11 @@ impl Conversation {
             resume: resume.clone(),
             ..MachineOptions::default()
         };
-        let mut sink = Recorder::default();
+        let mut sink = Recorder::new(options.content);
         if let Some(resume) = resume {
             sink.rv = resume.resource_version.as_u64();
             sink.epoch = resume.epoch;
         }
-        sink.changes_only = options.content == Content::Changes;
         Conversation {
             machine: Machine::new(options, u64::from(words.byte()), Time::ORIGIN),
             sink,

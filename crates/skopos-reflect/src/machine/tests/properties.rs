@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::course::{Course, Event};
+use super::course::{Beginning, Course, Event};
 use super::hostile;
 use super::secs;
 use super::world::{Asked, Fault, World};
@@ -54,6 +54,15 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn beginnings() -> impl Strategy<Value = Beginning> {
+    let resumed = prop::option::of(0..World::CHANGES_BEFORE);
+    (any::<bool>(), any::<bool>(), resumed).prop_map(|(streamed, changes, resumed)| Beginning {
+        initial: if streamed { InitialList::Streamed } else { InitialList::Paged },
+        content: if changes { Content::Changes } else { Content::Objects },
+        resumed,
+    })
+}
+
 fn options(streamed: bool) -> MachineOptions {
     let initial = if streamed { InitialList::Streamed } else { InitialList::Paged };
     MachineOptions { initial, ..MachineOptions::default() }
@@ -70,11 +79,11 @@ proptest! {
     #[test]
     fn any_course_of_events_ends_with_the_servers_content(
         seed in any::<u64>(),
-        streamed in any::<bool>(),
+        beginning in beginnings(),
         course in prop::collection::vec((events(), 1u64..90), 1..12),
     ) {
         let events = course.into_iter().map(|(event, seconds)| (event, secs(seconds))).collect();
-        Course { seed, streamed, events }.run();
+        Course { seed, beginning, events }.run();
     }
 
     /// The same as the fuzz target `machine`: bytes that tell of a course.

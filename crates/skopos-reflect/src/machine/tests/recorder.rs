@@ -30,6 +30,8 @@ pub(super) struct Recorder {
     undecodable: usize,
     /// Whether it is given changes without content, which can be healed of nothing.
     pub(super) changes_only: bool,
+    /// Whether such a one was told to go on from another RV.
+    pub(super) went_on: bool,
     staged: Option<(Content, BTreeSet<String>)>,
     stopped: bool,
     /// Everything that was delivered in this epoch: (key, rv, deletion).
@@ -37,6 +39,10 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
+    pub(super) fn new(content: crate::Content) -> Self {
+        Recorder { changes_only: content == crate::Content::Changes, ..Recorder::default() }
+    }
+
     pub(super) fn causes(&self) -> Vec<ReplaceCause> {
         self.commits.iter().map(|commit| commit.cause).collect()
     }
@@ -111,6 +117,7 @@ impl Sink for Recorder {
         self.step(&commit.resource_version);
         // A list says nothing about what led to it.
         self.came_from = self.rv;
+        self.went_on = self.changes_only;
         self.deliveries.clear();
         self.commits.push(commit);
     }

@@ -122,15 +122,30 @@ pub(super) struct World {
 const STEP: Duration = Duration::from_millis(100);
 
 impl World {
+    /// So many changes were before everything else.
+    pub(super) const CHANGES_BEFORE: usize = 20;
+
     pub(super) fn new(seed: u64, options: MachineOptions) -> Self {
+        Self::beginning(seed, options, None)
+    }
+
+    /// A link that goes on from content of before, which is so many changes behind.
+    pub(super) fn beginning(seed: u64, mut options: MachineOptions, resumed: Option<usize>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut server = Server::new();
-        for _ in 0..20 {
+        for _ in 0..Self::CHANGES_BEFORE {
             server.write(&mut rng);
+        }
+        let mut sink = Recorder::new(options.content);
+        if let Some(behind) = resumed {
+            let rv = server.log[server.log.len() - 1 - behind].rv;
+            options.resume = Some(Resume { resource_version: rv.into(), epoch: 0 });
+            sink.rv = Some(rv);
+            sink.content = Server::content_at(&server.log, rv);
         }
         World {
             machine: Machine::new(options, seed, Time::ORIGIN),
-            sink: Recorder::default(),
+            sink,
             server,
             now: Time::ORIGIN,
             fault: Fault::None,
@@ -254,6 +269,10 @@ impl World {
             return;
         }
         let rv = self.sink.rv.expect("stepped");
+        if std::mem::take(&mut self.sink.went_on) {
+            // What a list would have brought; the changes from here on are compared with the log.
+            self.sink.content = self.fold(rv);
+        }
         let deliveries = std::mem::take(&mut self.sink.deliveries);
         // Until a rollback is noticed, history is of two minds.
         if let Some(from) = self.sink.came_from.take()
@@ -429,7 +448,7 @@ impl World {
             .into_iter()
             .filter(|(name, _)| *name > start)
             .collect();
-        let limit = if request.limit.is_some() { self.page_size } else { usize::MAX };
+        let limit = request.limit.map_or(usize::MAX, |limit| self.page_size.min(limit as usize));
         let page: Vec<_> = all.iter().take(limit).cloned().collect();
         let items = page.iter().map(|(name, (uid, rv))| self.item(name, *uid, *rv)).collect();
         self.give(Input::Items { id, items });
