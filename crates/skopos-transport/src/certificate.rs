@@ -85,10 +85,14 @@ fn parse_time(tag: u8, time: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(time).ok()?.strip_suffix('Z')?;
     let (year, rest) = match (tag, text.len()) {
         (0x17, 12) => {
-            let year: i64 = text[..2].parse().ok()?;
-            (if year >= 50 { 1900 + year } else { 2000 + year }, &text[2..])
+            let (year, rest) = text.split_at_checked(2)?;
+            let year: i64 = year.parse().ok()?;
+            (if year >= 50 { 1900 + year } else { 2000 + year }, rest)
         }
-        (0x18, 14) => (text[..4].parse().ok()?, &text[4..]),
+        (0x18, 14) => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (year.parse().ok()?, rest)
+        }
         _ => return None,
     };
     let field = |i: usize| rest.get(i..i + 2)?.parse::<i64>().ok();
@@ -114,6 +118,9 @@ mod tests {
         assert_eq!(parse_time(0x18, b"20000229120000Z"), Some(951_825_600));
         assert_eq!(parse_time(0x18, b"99991231235959Z"), Some(253_402_300_799));
         assert_eq!(parse_time(0x17, b"x"), None);
+        // As many bytes as there should be, and a character that lies across the end of the year.
+        assert_eq!(parse_time(0x17, "1é123456789Z".as_bytes()), None);
+        assert_eq!(parse_time(0x18, "123é123456789Z".as_bytes()), None);
     }
 
     #[test]
