@@ -145,7 +145,7 @@ fn renewal(config: kube::Config) -> Renewal {
     async move {
         match tokio::task::spawn_blocking(move || build(&config)).await {
             Ok(built) => built.map_err(|error| Death::Auth(error.to_string().into())),
-            Err(panic) => Err(Death::Auth(panic.to_string().into())),
+            Err(_) => Err(Death::Auth(PANICKED.into())),
         }
     }
     .boxed()
@@ -169,7 +169,7 @@ fn give_back(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, In
 async fn ask(source: Layers) -> Result<Option<HeaderValue>, Death> {
     // A panic in there must not be that of everybody who joins.
     let asked = AssertUnwindSafe(through(source, Request::new(Body::empty()))).catch_unwind().await;
-    let request = asked.unwrap_or_else(|_| Err(Death::Auth("the token's source panicked".into())))?;
+    let request = asked.unwrap_or_else(|_| Err(Death::Auth(PANICKED.into())))?;
     Ok(request.headers().get(header::AUTHORIZATION).cloned())
 }
 
@@ -183,7 +183,10 @@ async fn through(layers: Layers, request: Request<Body>) -> Result<Request<Body>
     }
 }
 
-/// What went wrong, without what a plugin printed to its standard output: that may be a token.
+/// Without what the panic said: that may be what was being read.
+const PANICKED: &str = "the token's source panicked";
+
+/// What went wrong, without what a plugin printed to its standard output: that may be a token or a part of one.
 pub(crate) fn without_secrets(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(error) => told(error),
@@ -191,9 +194,47 @@ pub(crate) fn without_secrets(error: &kube::Error) -> String {
     }
 }
 
+/// In kube's words only where none of that can be in them.
 fn told(error: &AuthError) -> String {
-    let AuthError::AuthExecRun { out, .. } = error else { return error.to_string() };
-    let stderr = String::from_utf8_lossy(&out.stderr);
-    let stderr: String = stderr.trim().chars().take(500).collect();
-    format!("exec plugin failed with {}: {stderr}", out.status)
+    let unreadable =
+        |line, column| format!("exec plugin: cannot read its output (line {line}, column {column})");
+    match error {
+        AuthError::AuthExecRun { out, .. } => {
+            let stderr = String::from_utf8_lossy(&out.stderr);
+            let stderr: String = stderr.trim().chars().take(500).collect();
+            format!("exec plugin failed with {}: {stderr}", out.status)
+        }
+        // kube shows the lines around the place.
+        AuthError::AuthExecParse(error) => match error.location() {
+            Some(at) => unreadable(at.line(), at.column()),
+            None => "exec plugin: cannot read its output".into(),
+        },
+        AuthError::ParseTokenKey(error) => unreadable(error.line() as u64, error.column() as u64),
+        AuthError::MalformedTokenExpirationDate(_) => {
+            "the time when the plugin's token expires is none".into()
+        }
+        AuthError::AuthExec(text) if text.contains("panicked") => PANICKED.into(),
+        AuthError::InvalidBasicAuth(_)
+        | AuthError::InvalidBearerToken(_)
+        | AuthError::UnrefreshableTokenResponse
+        | AuthError::ExecPluginFailed
+        | AuthError::AuthExecStart(_)
+        | AuthError::AuthExec(_)
+        | AuthError::ReadTokenFile(..)
+        | AuthError::MissingCommand
+        | AuthError::ExecMissingClusterInfo => error.to_string(),
+        _ => "the source of the credentials failed".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_panic_said_is_told_to_nobody() {
+        let panicked = "failed to spawn blocking auth task: task 7 panicked with message \"canary\"";
+        assert_eq!(told(&AuthError::AuthExec(panicked.into())), PANICKED);
+        assert!(told(&AuthError::AuthExec("no such provider".into())).contains("no such provider"));
+    }
 }

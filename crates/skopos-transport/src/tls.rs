@@ -151,7 +151,9 @@ impl TlsSource {
         let build = tokio::task::spawn_blocking(move || build(&config, &alpn, before));
         async move {
             let built = build.await;
-            let built = built.unwrap_or_else(|panic| Err(ConfigError::ClientCertificate(panic.to_string())));
+            // Not with what the panic said: that may be what was being read.
+            let built =
+                built.unwrap_or_else(|_| Err(ConfigError::ClientCertificate("reading it panicked".into())));
             current.lock().settle(built, began)
         }
         .boxed()

@@ -487,6 +487,40 @@ async fn an_exec_plugin_gives_tokens_and_its_failure_is_told() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn what_a_plugin_printed_is_told_to_nobody() {
+    let credential = |token, expires: serde_json::Value| {
+        credential(serde_json::json!({"token": token, "expirationTimestamp": expires}))
+    };
+    let (good, due) = ("2100-01-01T00:00:00Z".into(), "2001-01-01T00:00:00Z".into());
+    let (good, due) = (credential("good", good), credential("due", due));
+    let not_a_time = credential("canary", serde_json::json!({}));
+    let nor_is_this = credential("token", "canary".into());
+    let cut = "{\n  \"kind\": \"ExecCredential\",\n  \"status\": {\n    \"token\": \"canary\",\n";
+    // The plugin fails when a token is asked for, when it has to be another, and when the connection is dialed.
+    for (well, first) in [(0, &good), (1, &due), (1, &good)] {
+        for bad in [&not_a_time, &nor_is_this, cut, "canary: [", "canary"] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("first"), first).unwrap();
+            std::fs::write(dir.path().join("bad"), bad).unwrap();
+            let script = format!(
+                "cd \"$0\"; echo run >>runs; if [ $(wc -l <runs) -le {well} ]; then cat first; else cat bad; fi"
+            );
+            let mut config = config("https://127.0.0.1:1/", &authority());
+            config.auth_info.exec = Some(plugin(&script, dir.path()));
+            let error = ask(&transport(config)).await.unwrap_err();
+            let mut told = format!("{error} {error:?}");
+            let mut source = std::error::Error::source(&error);
+            while let Some(error) = source {
+                told = format!("{told} {error} {error:?}");
+                source = error.source();
+            }
+            assert!(!told.contains("canary") && told.contains("plugin"), "{bad} after {well}: {told}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn a_plugin_slower_than_every_deadline_is_waited_for_and_not_run_again() {
     let authority = authority();
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
