@@ -33,6 +33,10 @@ const HANDSHAKE: Duration = Duration::from_secs(1);
 /// Bounds the sockets of one dial, and the addresses that it tries.
 const MOST_SOCKETS: usize = 16;
 
+/// The longest times of keep-alive that Linux takes, and the longest wait for an acknowledgement: more is an invalid argument.
+const MOST_KEEP_ALIVE: Duration = Duration::from_secs(i16::MAX as u64);
+const MOST_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// Resolves anew for each dial, tries all addresses, then TLS with current certificates. With a proxy the name and the
 /// addresses are the proxy's.
 pub(crate) struct TcpDialer {
@@ -81,10 +85,10 @@ impl TcpDialer {
             // HTTP/1.1 has no PING, so the kernel has to ask: silence for one interval, then two questions. It counts whole
             // seconds, and takes no zero.
             keep_alive: socket2::TcpKeepalive::new()
-                .with_time(options.ping_interval.max(Duration::from_secs(1)))
-                .with_interval((options.ping_timeout / 2).max(Duration::from_secs(1)))
+                .with_time(options.ping_interval.clamp(Duration::from_secs(1), MOST_KEEP_ALIVE))
+                .with_interval((options.ping_timeout / 2).clamp(Duration::from_secs(1), MOST_KEEP_ALIVE))
                 .with_retries(2),
-            user_timeout: options.ping_interval + options.ping_timeout,
+            user_timeout: (options.ping_interval + options.ping_timeout).min(MOST_USER_TIMEOUT),
             guard: options.addresses.clone(),
             lookup: Errand::new(),
             turn: AtomicUsize::new(0),

@@ -548,6 +548,18 @@ async fn a_plugin_slower_than_every_deadline_is_waited_for_and_not_run_again() {
 }
 
 #[tokio::test]
+async fn a_connection_may_be_asked_whether_it_lives_as_seldom_as_one_likes() {
+    let authority = authority();
+    let server =
+        Server::start(server_config(&Identity::new(&authority, &["127.0.0.1"], |_| {}), &["h2"], None)).await;
+    for never in [Duration::from_secs(40_000), Duration::MAX] {
+        let options = TransportOptions { ping_interval: never, ping_timeout: never, ..Default::default() };
+        let config = config(&server.url("127.0.0.1"), &authority);
+        assert_eq!(ask(&Transport::from_config(config, options).unwrap()).await.unwrap(), 200);
+    }
+}
+
+#[tokio::test]
 async fn deadlines_hold_on_real_sockets() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     // Nobody accepts: the kernel completes the handshake, and then nothing comes.
