@@ -96,6 +96,10 @@ impl TcpDialer {
     }
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Death> {
+        if let Ok(ip) = self.host.parse() {
+            // What needs no resolver shall not wait for a thread: others' lookups and plugins may have them all.
+            return Ok(vec![SocketAddr::new(ip, self.port)]);
+        }
         let found = self.lookup.run(|| lookup(self.host.clone(), self.port)).await;
         found.map_err(|reason| self.not_reached(Death::Dns { host: self.host.clone(), reason }))
     }
@@ -452,6 +456,19 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(*dial(&dialer, &both).await.peer, both[1].to_string());
         }
+    }
+
+    #[tokio::test]
+    async fn an_address_is_not_looked_up() {
+        let mut config = kube::Config::new("https://192.0.2.1/".parse().unwrap());
+        for address in ["192.0.2.1:443", "[2001:db8::1]:6443"] {
+            config.cluster_url = format!("https://{address}/").parse().unwrap();
+            let found = dialer(&config).0.addresses().now_or_never();
+            assert_eq!(found, Some(Ok(vec![address.parse().unwrap()])), "without a thread");
+        }
+        config.proxy_url = Some("http://[2001:db8::2]:3128".parse().unwrap());
+        let found = dialer(&config).0.addresses().now_or_never();
+        assert_eq!(found, Some(Ok(vec!["[2001:db8::2]:3128".parse().unwrap()])));
     }
 
     fn dialer(config: &kube::Config) -> SharedTcpDialer {
