@@ -19,7 +19,7 @@ use crate::{
     error::{Death, TransportError},
     hub::Lease,
     options::Deadlines,
-    patience::{NEVER, PatientSleep},
+    patience::{NEVER, PatientBound, PatientSleep},
     transport::Owner,
     vitals::explain,
 };
@@ -27,12 +27,12 @@ use crate::{
 /// The body of a response.
 ///
 /// It fails with the same [`Death`] as everything else on its connection, and holds its place there until it has ended or is
-/// dropped. Its progress deadline counts only while the caller waits for bytes.
+/// dropped. Its progress deadline counts only while the caller waits for bytes, the others always.
 pub struct TransportBody {
     inner: Incoming,
     lease: Option<Lease>,
     progress: Option<Progress>,
-    whole: Option<(PatientSleep, Duration)>,
+    whole: Option<(PatientBound, Duration)>,
     callers: Option<(Pin<Box<Sleep>>, Duration)>,
     /// Finding out why it failed.
     failing: Option<BoxFuture<'static, TransportError>>,
@@ -68,7 +68,7 @@ impl TransportBody {
             waiting: None,
             timer: patience.sleep(limit),
         });
-        let whole = deadlines.body.map(|limit| (patience.sleep(limit), limit));
+        let whole = deadlines.body.map(|limit| (patience.bound(limit), limit));
         let callers = callers.map(|(at, after)| (Box::pin(tokio::time::sleep_until(at)), after));
         let protocol = lease.protocol;
         let ended = inner.is_end_stream();
@@ -113,14 +113,25 @@ impl TransportBody {
         }));
     }
 
+    /// The deadlines that pass also while bytes are at hand, for a reader that is slower than the network.
+    fn overdue(&mut self) -> Option<Death> {
+        if let Some((timer, after)) = &self.callers
+            && timer.deadline() <= Instant::now()
+        {
+            return Some(Death::CallerDeadline { after: *after, because: None });
+        }
+        let (bound, after) = self.whole.as_mut()?;
+        bound.is_over().then_some(Death::BodyDeadline { after: *after })
+    }
+
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Option<(Death, bool)> {
         if let Some((timer, after)) = &mut self.callers
             && timer.as_mut().poll(cx).is_ready()
         {
             return Some((Death::CallerDeadline { after: *after, because: None }, false));
         }
-        if let Some((timer, after)) = &mut self.whole
-            && Pin::new(timer).poll(cx).is_ready()
+        if let Some((bound, after)) = &mut self.whole
+            && Pin::new(bound).poll(cx).is_ready()
         {
             return Some((Death::BodyDeadline { after: *after }, true));
         }
@@ -148,6 +159,10 @@ impl Body for TransportBody {
             }
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
+                    if let Some(death) = this.overdue() {
+                        // The peer has brought what it could.
+                        return this.fail(death, false);
+                    }
                     if let Some(progress) = &mut this.progress {
                         progress.came(frame.data_ref().map_or(0, Bytes::len));
                     }

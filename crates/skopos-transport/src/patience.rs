@@ -34,8 +34,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn sleep(&self, duration: Duration) -> PatientSleep {
-        let now = Instant::now();
-        self.sleep_until(now.checked_add(duration).unwrap_or_else(|| now + NEVER))
+        self.sleep_until(after(duration))
     }
 
     pub(crate) fn sleep_until(&self, deadline: Instant) -> PatientSleep {
@@ -45,6 +44,18 @@ impl Patience {
             patience: self.clone(),
             lagged_before: self.lagged(),
             extended: false,
+        }
+    }
+
+    /// A deadline for something that somebody comes by for when he likes.
+    pub(crate) fn bound(&self, duration: Duration) -> PatientBound {
+        let deadline = after(duration);
+        PatientBound {
+            timer: Box::pin(tokio::time::sleep_until(deadline)),
+            deadline,
+            patience: self.clone(),
+            lagged_before: self.lagged(),
+            found: None,
         }
     }
 
@@ -73,6 +84,11 @@ impl Patience {
     pub(crate) fn lagged(&self) -> Duration {
         Duration::from_millis(self.lagged_millis.load(Ordering::Relaxed))
     }
+}
+
+fn after(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + NEVER)
 }
 
 /// A deadline passed.
@@ -113,6 +129,50 @@ impl Future for PatientSleep {
         let more = if lag > TOLERATED_LAG { lag } else { MOMENT };
         self.inner.as_mut().reset(now + more);
         self.inner.as_mut().poll(cx)
+    }
+}
+
+/// A deadline that passes also while nobody waits for it. That somebody comes late to it is then no sign of lag, so it is
+/// extended only by what the pulse saw.
+pub(crate) struct PatientBound {
+    timer: Pin<Box<Sleep>>,
+    deadline: Instant,
+    patience: Patience,
+    lagged_before: Duration,
+    /// When somebody first came by after it.
+    found: Option<Instant>,
+}
+
+impl PatientBound {
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.end() <= Instant::now()
+    }
+
+    /// As far as is known: the pulse may come by just after us, and say what it saw.
+    fn end(&mut self) -> Instant {
+        let now = Instant::now();
+        if now < self.deadline {
+            return self.deadline;
+        }
+        let found = *self.found.get_or_insert(now);
+        (self.deadline + (self.patience.lagged() - self.lagged_before)).max(found + MOMENT)
+    }
+}
+
+impl Future for PatientBound {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let end = self.end();
+            if end <= Instant::now() {
+                return Poll::Ready(());
+            }
+            if self.timer.deadline() != end {
+                self.timer.as_mut().reset(end);
+            }
+            ready!(self.timer.as_mut().poll(cx));
+        }
     }
 }
 

@@ -160,6 +160,71 @@ async fn the_callers_deadline_ends_the_call_and_does_not_blame_the_connection() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn deadlines_hold_also_where_the_reader_is_slower_than_the_network() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let callers = RequestOptions { deadline: Some(Duration::from_secs(2)), ..Default::default() };
+    for (options, pause, kind, bound) in [
+        (callers, Duration::from_millis(100), "caller_deadline", Duration::from_secs(2)),
+        (RequestOptions::default(), Duration::from_secs(2), "body_deadline", Duration::from_secs(60)),
+    ] {
+        let mut request = get("/big");
+        request.extensions_mut().insert(options);
+        let begin = Instant::now();
+        let mut body = transport.send(request).await.unwrap().into_body();
+        let error = loop {
+            tokio::time::sleep(pause).await;
+            if let Err(error) = next(&mut body).await.expect("no end before the deadline") {
+                break error;
+            }
+        };
+        assert_eq!(error.death().kind(), kind);
+        assert!(begin.elapsed() <= bound + pause * 3, "{kind}: {:?}", begin.elapsed());
+        assert!(next(&mut body).await.is_none());
+    }
+    // The peer has done its part.
+    ask(&transport, READ).await.unwrap();
+    assert_eq!(bench.pipes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_reader_comes_late_does_not_put_off_a_deadline() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let mut body = transport.send(get("/endless")).await.unwrap().into_body();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let begin = Instant::now();
+    let error = loop {
+        if let Err(error) = next(&mut body).await.unwrap() {
+            break error;
+        }
+    };
+    assert_eq!(error.death().kind(), "body_deadline");
+    assert!(begin.elapsed() <= Duration::from_secs(6), "{:?}", begin.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_is_given_the_time_in_which_the_process_was_stopped() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let begin = Instant::now();
+    let mut body = transport.send(get("/endless")).await.unwrap().into_body();
+    while begin.elapsed() < Duration::from_secs(50) {
+        next(&mut body).await.unwrap().unwrap();
+    }
+    // Beyond the deadline of 60 s.
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let error = loop {
+        if let Err(error) = next(&mut body).await.unwrap() {
+            break error;
+        }
+    };
+    assert_eq!(error.death().kind(), "body_deadline");
+    let took = begin.elapsed();
+    assert!(took >= Duration::from_secs(85), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn go_away_lets_open_streams_finish_and_new_requests_dial() {
     let bench = Bench::new();
     let transport = bench.transport();
