@@ -460,6 +460,24 @@ async fn a_parked_transport_dials_nobody_and_goes_on_at_once_when_woken() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waited_while_parked_does_not_wait_as_long_again_when_woken() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    transport.park("the cluster is paused");
+    bench.mode(Mode::Refuse);
+    let watching = transport.send(get(WATCH));
+    let waking = async {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        transport.wake();
+        Instant::now()
+    };
+    let (failed, woken) = tokio::join!(watching, waking);
+    assert_eq!(failed.unwrap_err().death().kind(), "refused");
+    let waited = woken.elapsed();
+    assert!((Duration::from_secs(10)..Duration::from_secs(11)).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_behind_a_gate_wait_for_it_and_others_do_not() {
     let bench = Bench::new();
     let (transport, gate) = (bench.transport(), CancellationToken::new());

@@ -56,7 +56,8 @@ impl Hub {
         let _waiting = Waiting::begin(self);
         let limit = self.options.connect_timeout;
         // A little longer than a dial, so that its own reason comes first.
-        let mut give_up = std::pin::pin!(self.patience.sleep(limit + Duration::from_millis(50)));
+        let patience = || self.patience.sleep(limit + Duration::from_millis(50));
+        let mut give_up = patience();
         let mut waited = false;
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
@@ -89,6 +90,10 @@ impl Hub {
                 () = changed => {}
                 () = next_dial => {}
                 () = &mut give_up, if !parked => return Err(self.no_connection(limit).into()),
+            }
+            if parked {
+                // What it waited so far was no wait for a dial.
+                give_up = patience();
             }
         }
     }
