@@ -233,11 +233,14 @@ struct Call<'a> {
 /// A response, and the place on a connection that its body needs.
 type Answer = (Response<Incoming>, Lease);
 
-/// Why a request may be sent again, and it.
-type Again = (TransportError, Option<Request<Body>>);
+/// Why a request failed, and its body if it may be sent again.
+type Again = (TransportError, Option<Body>);
 
 /// A request is sent at most so often: the reasons for another time are few and each is safe.
 const MOST_SENDS: usize = 3;
+
+/// Credentials that were had longer ago are had anew before they are sent. Those that kube gives are good for a minute.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// How long a 401 is held back so that the credentials for the next try are there.
 const REFRESH_WAIT: Duration = Duration::from_secs(5);
@@ -288,14 +291,14 @@ impl<'a> Call<'a> {
     }
 
     async fn run(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
-        let request = self.complete(request).await?;
         let (response, lease) = self.until_answered(request).await?;
         self.accept(response, lease).await
     }
 
     /// On a connection of its own.
     async fn switch(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
-        let request = self.complete(request).await?;
+        let (head, body) = request.into_parts();
+        let request = Request::from_parts(self.complete(&head).await?, body);
         let deadlines = self.hub.options.deadlines.of(self.class);
         let mut solo = Solo::dial(self.hub).await?;
         let response = solo.ask(request, deadlines.headers).await?;
@@ -304,10 +307,11 @@ impl<'a> Call<'a> {
     }
 
     /// With everything that makes it one for this server.
-    async fn complete(&self, request: Request<Body>) -> Result<Request<Body>, TransportError> {
+    async fn complete(&self, head: &Parts) -> Result<Parts, TransportError> {
         if let Some(gate) = self.gate {
             gate.cancelled().await;
         }
+        let request = Request::from_parts(head.clone(), Body::empty());
         let completing = self.owner.credentials.complete(request);
         let limit = self.hub.options.connect_timeout;
         let mut request = match self.hub.patience.timeout(Some(limit), completing).await {
@@ -316,23 +320,36 @@ impl<'a> Call<'a> {
         };
         // After the configuration's own headers, which may name another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
-        Ok(request)
+        Ok(request.into_parts().0)
     }
 
     /// Sends it, again where that is safe.
-    async fn until_answered(&self, mut request: Request<Body>) -> Result<Answer, TransportError> {
+    async fn until_answered(&self, request: Request<Body>) -> Result<Answer, TransportError> {
+        let (head, mut body) = request.into_parts();
         let mut sends = 0;
         loop {
-            let lease = self.lease().await?;
+            let (completed, lease) = self.ready(&head).await?;
             sends += 1;
-            match self.once(request, lease).await {
+            match self.once(Request::from_parts(completed, body), lease).await {
                 Ok(answer) => return Ok(answer),
                 Err((_, Some(again))) if sends < MOST_SENDS => {
                     self.hub.resent();
-                    request = again;
+                    body = again;
                 }
                 Err((error, _)) => return Err(error),
             }
+        }
+    }
+
+    /// What can be sent now, and where to. Credentials come first, for nobody is dialed without; but a parked watch may wait
+    /// for hours, and then they are had anew.
+    async fn ready(&self, head: &Parts) -> Result<(Parts, Lease), TransportError> {
+        let completed = self.complete(head).await?;
+        let since = Instant::now();
+        let lease = self.lease().await?;
+        match since.elapsed() < FRESH {
+            true => Ok((completed, lease)),
+            false => Ok((self.complete(head).await?, lease)),
         }
     }
 
@@ -345,10 +362,10 @@ impl<'a> Call<'a> {
     async fn once(&self, request: Request<Body>, lease: Lease) -> Result<Answer, Again> {
         let deadlines = self.hub.options.deadlines.of(self.class);
         let (parts, body) = request.into_parts();
-        let copy = body.try_clone().map(|body| (parts.clone(), body));
+        let copy = body.try_clone();
         let Some(sender) = &lease.sender else {
             // Retired between the choice and now.
-            return Err((lease.vitals.error(Death::Outdated), Some(Request::from_parts(parts, body))));
+            return Err((lease.vitals.error(Death::Outdated), Some(body)));
         };
         let idempotent = parts.method == Method::GET || parts.method == Method::HEAD;
         let sending = sender.send(Request::from_parts(parts, body));
@@ -363,8 +380,8 @@ impl<'a> Call<'a> {
                 let refused = was_not_processed(&failure);
                 let error = explain(lease.vitals.clone(), failure).await;
                 let again = match unsent {
-                    Some(request) => Some(restored(request, copy)),
-                    None if refused || (idempotent && gone_stale(&error, &lease)) => copy.map(assemble),
+                    Some(request) => Some(request.into_body()),
+                    None if refused || (idempotent && gone_stale(&error, &lease)) => copy,
                     None => None,
                 };
                 if matches!(error.death(), Death::StreamReset { .. }) {
@@ -446,13 +463,4 @@ fn gone_stale(error: &TransportError, lease: &Lease) -> bool {
         Death::Eof | Death::Reset(_) => lease.used,
         _ => false,
     }
-}
-
-/// hyper gives an unsent request back, in the form of the protocol; the copy still has the URL.
-fn restored(unsent: Request<Body>, copy: Option<(Parts, Body)>) -> Request<Body> {
-    copy.map_or(unsent, assemble)
-}
-
-fn assemble((parts, body): (Parts, Body)) -> Request<Body> {
-    Request::from_parts(parts, body)
 }

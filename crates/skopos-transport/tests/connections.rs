@@ -477,6 +477,40 @@ async fn what_waited_while_parked_does_not_wait_as_long_again_when_woken() {
     assert!((Duration::from_secs(10)..Duration::from_secs(11)).contains(&waited), "{waited:?}");
 }
 
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn what_waited_while_parked_is_sent_with_credentials_of_now() {
+    let bench = Bench::new();
+    let answer = tempfile::NamedTempFile::new().unwrap();
+    // Has expired, so that each request asks for another.
+    let token = |token| {
+        let status = serde_json::json!({"token": token, "expirationTimestamp": "2001-01-01T00:00:00Z"});
+        let credential = serde_json::json!({
+            "kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status,
+        });
+        std::fs::write(answer.path(), credential.to_string()).unwrap();
+        bench.token(token);
+    };
+    token("old");
+    let mut config = kube::Config::new("http://cluster.test/".parse().unwrap());
+    let exec = serde_json::json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never",
+        "command": "cat", "args": [answer.path()],
+    });
+    config.auth_info.exec = Some(serde_json::from_value(exec).unwrap());
+    let transport = bench.transport_of(config, Bench::options());
+    assert_eq!(transport.send(get(READ)).await.unwrap().status(), 200);
+    transport.park("the cluster is paused");
+    let watching = transport.send(get(WATCH));
+    let waking = async {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        token("new");
+        transport.wake();
+    };
+    let (watch, ()) = tokio::join!(watching, waking);
+    assert_eq!(watch.unwrap().status(), 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_behind_a_gate_wait_for_it_and_others_do_not() {
     let bench = Bench::new();
