@@ -24,7 +24,8 @@ use crate::{
     error::Death,
     hub::Hub,
     options::TransportOptions,
-    patience::{MOMENT, Patience, PatientTimer},
+    patience::Patience,
+    ping::PingTimer,
     pool::Side,
     vitals::{ConnectionExecutor, Vitals, WatchedIo, of_connection},
 };
@@ -107,13 +108,12 @@ fn http2_builder(
     };
     // Streams that nobody reads must not be able to use up the connection's window, or they starve the others (fault 9).
     let connection_window = (u64::from(stream_window) * options.max_streams as u64).min(MAX_WINDOW) as u32;
-    // Both timers are prolonged by a moment each; what is promised is their sum.
-    let ping_interval = options.ping_interval.saturating_sub(MOMENT * 4).max(options.ping_interval / 2);
+    let pings = PingTimer::new(patience, vitals, options.ping_interval, options.ping_timeout);
     let mut builder = http2::Builder::new(ConnectionExecutor(vitals.clone()));
     builder
-        .timer(PatientTimer(patience.clone()))
-        .keep_alive_interval(ping_interval)
-        .keep_alive_timeout(options.ping_timeout)
+        .keep_alive_interval(pings.interval)
+        .keep_alive_timeout(pings.timeout())
+        .timer(pings)
         .keep_alive_while_idle(true)
         .initial_max_send_streams(UNKNOWN_LIMIT)
         .max_frame_size(FRAME)

@@ -33,6 +33,7 @@ mod hub;
 mod kubeconfig;
 mod options;
 mod patience;
+mod ping;
 mod pool;
 mod proxy;
 mod stats;

@@ -176,26 +176,6 @@ impl Future for PatientBound {
     }
 }
 
-/// hyper's timer on tokio's clock with our patience: its PING limits then bear with a starved process too.
-#[derive(Clone, Debug)]
-pub(crate) struct PatientTimer(pub(crate) Patience);
-
-impl hyper::rt::Timer for PatientTimer {
-    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(self.0.sleep(duration))
-    }
-
-    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(self.0.sleep_until(deadline.into()))
-    }
-
-    fn now(&self) -> std::time::Instant {
-        Instant::now().into_std()
-    }
-}
-
-impl hyper::rt::Sleep for PatientSleep {}
-
 #[cfg(test)]
 mod tests {
     use super::*;

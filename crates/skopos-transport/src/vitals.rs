@@ -15,6 +15,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::watch,
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -36,6 +37,9 @@ pub(crate) struct Vitals {
     pub(crate) kill: CancellationToken,
     /// hyper's own tasks for this connection.
     pub(crate) tasks: TaskTracker,
+    born: Instant,
+    /// In microseconds since it was born.
+    heard: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     /// Something may have happened that only the connection's task can see (SETTINGS came).
@@ -51,11 +55,23 @@ impl Vitals {
             death: watch::Sender::new(None),
             kill: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            born: Instant::now(),
+            heard: AtomicU64::new(0),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
             stirred: tokio::sync::Notify::new(),
             stir: std::sync::atomic::AtomicBool::new(true),
         })
+    }
+
+    /// When the last bytes came from the socket, or when it was taken into use.
+    pub(crate) fn heard(&self) -> Instant {
+        self.born + Duration::from_micros(self.heard.load(Ordering::Relaxed))
+    }
+
+    fn hear(&self, bytes: u64) {
+        self.bytes_in.fetch_add(bytes, Ordering::Relaxed);
+        self.heard.store(self.born.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Remembers a reason, if it is the first.
@@ -190,6 +206,7 @@ pub(crate) struct WatchedIo {
 
 impl WatchedIo {
     pub(crate) fn new(inner: Box<dyn Io>, vitals: Arc<Vitals>) -> Self {
+        vitals.hear(0);
         Self { inner, vitals }
     }
 }
@@ -206,7 +223,8 @@ impl AsyncRead for WatchedIo {
         match &result {
             Ok(()) => match (buf.filled().len() - before) as u64 {
                 0 if wanted => self.vitals.note(Death::Eof),
-                n => _ = self.vitals.bytes_in.fetch_add(n, Ordering::Relaxed),
+                0 => {}
+                n => self.vitals.hear(n),
             },
             Err(error) => self.vitals.note(Death::of_socket(error)),
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bench::{Bench, Mode, READ, WATCH, ask, get, next, post, text};
 use skopos_transport::{
-    ConnectionId, Death, Dialed, Fault, Protocol, RequestClass, RequestOptions, Transport, TransportOptions,
-    WallClock, dialer_fn,
+    ConnectionId, Death, Dialed, Fault, Protocol, RequestClass, RequestOptions, Transport, TransportBody,
+    TransportOptions, WallClock, dialer_fn,
 };
 use tokio::time::Instant;
 
@@ -35,6 +35,60 @@ async fn a_silent_peer_is_found_within_fifteen_seconds() {
     let response = transport.send(get(WATCH)).await.unwrap();
     assert_ne!(response.extensions().get::<ConnectionId>().copied(), error.connection());
     assert_eq!(transport.stats().deaths["ping_timeout"], 1);
+}
+
+/// Reads an event every five seconds, of which plenty have come.
+async fn read_slowly(body: &mut TransportBody) {
+    while next(body).await.is_some() {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
+/// Two watches on one connection: events for more than three minutes wait at the first, and the other has read all.
+async fn beside_a_slow_reader(bench: &Bench, transport: &Transport) -> (TransportBody, TransportBody) {
+    let slow = transport.send(get(WATCH)).await.unwrap().into_body();
+    let mut other = transport.send(get(WATCH)).await.unwrap().into_body();
+    for _ in 0..40 {
+        bench.event("x");
+        assert_eq!(next(&mut other).await.unwrap().unwrap(), "x");
+    }
+    assert_eq!(bench.pipes().len(), 1);
+    (slow, other)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_reader_does_not_hide_a_silent_peer() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let (mut slow, mut other) = beside_a_slow_reader(&bench, &transport).await;
+    bench.pipes()[0].freeze();
+    let silent_since = Instant::now();
+    let error = tokio::select! {
+        () = read_slowly(&mut slow) => panic!("read to the end"),
+        end = next(&mut other) => end.unwrap().unwrap_err(),
+    };
+    assert_eq!(*error.death(), Death::PingTimeout);
+    assert!(silent_since.elapsed() <= SILENCE, "{:?}", silent_since.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_slow_reader_a_quiet_peer_is_asked_and_lives() {
+    let bench = Bench::new();
+    let transport = bench.transport();
+    let (mut slow, mut other) = beside_a_slow_reader(&bench, &transport).await;
+    let heard = transport.stats().connections[0].bytes_in;
+    tokio::select! {
+        () = read_slowly(&mut slow) => panic!("read to the end"),
+        end = next(&mut other) => panic!("{end:?}"),
+        () = tokio::time::sleep(Duration::from_secs(150)) => {}
+    }
+    let stats = transport.stats();
+    assert!(stats.deaths.is_empty(), "{stats:?}");
+    // The answer to a PING has 17 bytes.
+    let answers = (stats.connections[0].bytes_in - heard) / 17;
+    assert!((13..=16).contains(&answers), "{answers} answers");
+    bench.event("both are still there");
+    assert_eq!(next(&mut other).await.unwrap().unwrap(), "both are still there");
 }
 
 #[tokio::test(start_paused = true)]
