@@ -252,7 +252,7 @@ impl Machine {
             return;
         }
         let (Some(position), Some(avoid)) = (&self.position, self.addressee_main()) else { return };
-        let start = WatchStart::After(position.resource_version().clone());
+        let start = WatchStart::After(position.goes_on_after());
         let id = self.new_id();
         let timeout = self.options.verify_timeout;
         self.stats.watch_requests += 1;

@@ -14,7 +14,8 @@ pub(super) struct Position {
     /// The keys whose events carried exactly this RV. Several keys can share one: etcd deletes all keys of an expired
     /// lease (Events with a TTL) in one revision.
     keys_here: Vec<ObjectKey>,
-    /// Whether everything at this RV is known to have been applied (it came from a list or a bookmark).
+    /// Whether everything at this RV is known to have been applied (it came from a list or a bookmark). If not, a stream that
+    /// goes on only after this RV would leave out the rest for ever.
     complete: bool,
     /// Since when we stand here.
     since: Time,
@@ -44,6 +45,16 @@ impl Position {
 
     pub(super) fn resource_version(&self) -> &ResourceVersion {
         &self.resource_version
+    }
+
+    /// What a watch asks for, to be given all that was not applied: what follows our RV, and, where it is not known that
+    /// everything at our RV was applied, what is at our RV, too.
+    pub(super) fn goes_on_after(&self) -> ResourceVersion {
+        match self.resource_version.as_u64() {
+            // 0 would mean any RV at all.
+            Some(ours @ 2..) if !self.complete => (ours - 1).into(),
+            _ => self.resource_version.clone(),
+        }
     }
 
     /// Whether an event of this key and RV is one that was not applied yet.
@@ -128,6 +139,21 @@ mod tests {
         );
         assert!(!position.advance(&4.into(), at(2)), "never back");
         assert_eq!(position.resource_version(), &ResourceVersion::from(6));
+    }
+
+    #[test]
+    fn a_watch_is_given_the_rest_of_an_rv() {
+        let mut position = Position::new(5.into(), at(0));
+        assert_eq!(position.goes_on_after(), 5.into(), "the list had everything");
+        position.applied(&ObjectKey::cluster("a"), &8.into(), at(1));
+        assert_eq!(position.goes_on_after(), 7.into());
+        position.advance(&8.into(), at(2));
+        assert_eq!(position.goes_on_after(), 8.into(), "nothing more is at 8");
+        position.applied(&ObjectKey::cluster("a"), &"99999999999999999999".parse().unwrap(), at(3));
+        assert_eq!(position.goes_on_after(), "99999999999999999999".parse().unwrap(), "etcd has none such");
+        let mut position = Position::new(1.into(), at(0));
+        position.applied(&ObjectKey::cluster("a"), &1.into(), at(1));
+        assert_eq!(position.goes_on_after(), 1.into(), "never 0");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) struct Watching {
     pub(super) settles_at: Option<Time>,
     /// When the last frame came; before, when it was opened.
     pub(super) last_frame: Time,
-    /// Where it started: an event that is older than our position but not than this is out of order.
+    /// Where we stood when it started: an event that is older than our position but not than this is out of order.
     started_after: ResourceVersion,
     timeout: Duration,
     /// Whether it brought anything new.
@@ -49,7 +49,7 @@ impl Machine {
         let Some(position) = &self.position else {
             return self.start_list(ListPlan::new(ReplaceCause::Initial));
         };
-        let after = position.resource_version().clone();
+        let (after, started_after) = (position.goes_on_after(), position.resource_version().clone());
         let until = self.affordable_at(1);
         if until > self.now {
             return self.put_off(until, Next::Watch { avoid, distrust });
@@ -64,7 +64,7 @@ impl Machine {
         self.requests.spend(self.now);
         self.actions.push_back(Action::Watch(WatchRequest {
             id,
-            start: WatchStart::After(after.clone()),
+            start: WatchStart::After(after),
             timeout,
             avoid,
             patient: self.outage,
@@ -77,7 +77,7 @@ impl Machine {
             patience: self.now + self.options.watch_patience,
             settles_at: None,
             last_frame: self.now,
-            started_after: after,
+            started_after,
             timeout,
             progressed: false,
             after_outage: false,

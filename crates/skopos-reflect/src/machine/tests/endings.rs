@@ -51,7 +51,7 @@ fn a_stream_that_brought_news_is_opened_again_at_once_however_short_it_was() {
     desk.give(Input::Closed { id: watch });
     within(&desk, Duration::from_millis(100));
     assert_eq!(desk.machine.stats().failures, 0);
-    assert_eq!(desk.watches().start, WatchStart::After(11.into()));
+    assert_eq!(desk.watches().start, WatchStart::After(10.into()));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod properties;
 mod recorder;
 mod scenarios;
 mod server;
+mod shared;
 mod streams;
 mod undecodable;
 mod words;

@@ -21,8 +21,10 @@ pub(super) struct Recorder {
     pub(super) told: Vec<LinkState>,
     /// Whether what readers see has changed.
     pub(super) stepped: bool,
+    /// The names of what is known to be applied at our RV; none if that is everything.
+    pub(super) here: Option<BTreeSet<String>>,
     /// Where the content stood before the steps that were not looked at yet, and what they brought.
-    pub(super) came_from: Option<u64>,
+    pub(super) came_from: Option<(u64, Option<BTreeSet<String>>)>,
     pub(super) deliveries: Vec<Delivery>,
     /// What could not be decoded, and was not good since.
     pub(super) set_aside: BTreeSet<String>,
@@ -32,6 +34,8 @@ pub(super) struct Recorder {
     pub(super) changes_only: bool,
     /// Whether such a one was told to go on from another RV.
     pub(super) went_on: bool,
+    /// What was passed over last, and at which RV.
+    passed: Option<(u64, String)>,
     staged: Option<(Content, BTreeSet<String>)>,
     stopped: bool,
     /// Everything that was delivered in this epoch: (key, rv, deletion).
@@ -47,6 +51,11 @@ impl Recorder {
         self.commits.iter().map(|commit| commit.cause).collect()
     }
 
+    /// Whether a watch from there brings all that was not applied, and nothing of before.
+    pub(super) fn goes_on_after(&self, rv: Option<u64>) -> bool {
+        self.rv == rv || self.here.is_some() && self.rv == rv.map(|rv| rv + 1)
+    }
+
     pub(super) fn is_staging(&self) -> bool {
         self.staged.is_some()
     }
@@ -55,7 +64,12 @@ impl Recorder {
         assert!(!self.stopped && self.staged.is_none());
         let rv = rv.as_u64().unwrap();
         assert!(self.rv.is_none_or(|before| before <= rv), "RVs never go back inside an epoch");
-        self.came_from = self.came_from.or(self.rv);
+        if let (None, Some(before)) = (&self.came_from, self.rv) {
+            self.came_from = Some((before, self.here.clone()));
+        }
+        if self.rv != Some(rv) {
+            self.here = None;
+        }
         self.rv = Some(rv);
         self.stepped = true;
         self.says_what_it_lacks();
@@ -116,7 +130,8 @@ impl Sink for Recorder {
         }
         self.step(&commit.resource_version);
         // A list says nothing about what led to it.
-        self.came_from = self.rv;
+        self.came_from = self.rv.map(|rv| (rv, None));
+        self.here = None;
         self.went_on = self.changes_only;
         self.deliveries.clear();
         self.commits.push(commit);
@@ -130,6 +145,7 @@ impl Sink for Recorder {
         assert!(!changes.is_empty());
         self.batches += 1;
         let mut last = self.rv.expect("a list came before");
+        let mut here = self.here.clone().unwrap_or_default();
         for change in changes.drain(..) {
             let (name, value, rv, deletion) = match &change {
                 Change::Put(object) => {
@@ -145,6 +161,10 @@ impl Sink for Recorder {
                 }
             };
             assert!(rv >= last, "in the order of the log");
+            if rv > last {
+                here.clear();
+            }
+            here.insert(name.clone());
             last = rv;
             assert!(self.delivered.insert((name.clone(), rv, deletion)), "{name}@{rv} was delivered twice");
             self.set_aside.remove(&name);
@@ -155,12 +175,15 @@ impl Sink for Recorder {
             };
         }
         self.step(resource_version);
+        self.here = Some(here);
     }
 
     fn advance(&mut self, resource_version: &ResourceVersion) {
         let before = self.rv;
         self.step(resource_version);
         assert_ne!(before, self.rv, "an advance advances");
+        // Past what was passed over, which says nothing of others.
+        self.here = self.passed.take().filter(|(rv, _)| Some(*rv) == self.rv).map(|(_, name)| [name].into());
     }
 
     fn fresh_as_of(&mut self, at: Time) {
@@ -169,7 +192,8 @@ impl Sink for Recorder {
         self.fresh = Some(at);
     }
 
-    fn passed_over(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
+    fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+        self.passed = resource_version.as_u64().map(|rv| (rv, key.name().to_owned()));
         self.set_aside.insert(key.name().to_owned());
     }
 

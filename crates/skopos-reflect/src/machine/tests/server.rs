@@ -83,11 +83,19 @@ impl Server {
         self.log.iter().rev().find(|entry| entry.rv <= rv && entry.name == name)
     }
 
-    /// Creates, changes or deletes an object.
+    /// Creates, changes or deletes an object; sometimes two of them at one RV, as etcd deletes all keys of a lease.
     pub(super) fn write(&mut self, rng: &mut fastrand::Rng) -> &mut Entry {
-        let name = format!("o{}", rng.u32(0..12));
-        let present = self.content().get(&name).copied();
         self.rv += rng.u64(1..4);
+        let first = rng.u32(0..12);
+        if rng.u32(0..6) == 0 {
+            self.write_one((first + 1 + rng.u32(0..11)) % 12, rng);
+        }
+        self.write_one(first, rng)
+    }
+
+    fn write_one(&mut self, number: u32, rng: &mut fastrand::Rng) -> &mut Entry {
+        let name = format!("o{number}");
+        let present = self.content().get(&name).copied();
         let (kind, uid) = match present {
             None => {
                 self.next_uid += 1;

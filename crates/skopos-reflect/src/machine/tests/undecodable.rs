@@ -41,7 +41,7 @@ fn a_broken_frame_is_believed_when_the_same_comes_again() {
     assert_eq!(desk.due(), begun + secs(45));
     desk.give(Input::Got { id: get.id, object: Ok(Some(object("b", 2, 12))) });
     assert_eq!((desk.sink.rv, desk.sink.content["b"]), (Some(12), (2, 12)));
-    assert_eq!(desk.watches().start, WatchStart::After(12.into()));
+    assert_eq!(desk.watches().start, WatchStart::After(11.into()));
 }
 
 /// Each costs two streams and a read, and with them up to a minute: a link that was away for long had hours to go.

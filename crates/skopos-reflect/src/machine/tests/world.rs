@@ -82,8 +82,9 @@ struct Wire {
     action: Action,
     answer_at: Time,
     opened: bool,
-    /// Events up to here were sent.
+    /// Events up to here were sent, and so many of those at the next RV.
     cursor: u64,
+    within: usize,
     /// A list's snapshot.
     snapshot: u64,
     ends_at: Time,
@@ -278,7 +279,7 @@ impl World {
         if let Some(from) = self.sink.came_from.take()
             && self.sink.epoch as usize >= self.server.past.len()
         {
-            check_step(from, rv, &deliveries, &self.server.log);
+            check_step(from, (rv, self.sink.here.is_some()), &deliveries, &self.server.log);
         }
         assert_eq!(self.machine.resource_version().and_then(|rv| rv.as_u64()), Some(rv));
         let degraded = !self.sink.set_aside.is_empty();
@@ -293,7 +294,14 @@ impl World {
             ours == right
         };
         let present = self.fold(rv);
-        let equal = matches(present, &self.server.log, &self.sink.content)
+        let log = &self.server.log;
+        let part = log.partition_point(|entry| entry.rv < rv)..log.partition_point(|entry| entry.rv <= rv);
+        let in_part = self.sink.here.is_some()
+            && part
+                .into_iter()
+                .any(|end| matches(Server::content_at(&log[..end], rv), log, &self.sink.content));
+        let equal = in_part
+            || matches(present, &self.server.log, &self.sink.content)
             || self
                 .server
                 .past
@@ -337,11 +345,7 @@ impl World {
             Action::Watch(WatchRequest { second_look: true, .. }) => Asked::Look,
             Action::Watch(WatchRequest { start: WatchStart::InitialEvents, .. }) => Asked::Stream,
             Action::Watch(WatchRequest { start: WatchStart::After(rv), .. }) => {
-                assert_eq!(
-                    rv.as_u64(),
-                    self.sink.rv.or(rv.as_u64()),
-                    "a watch goes on where the content stands"
-                );
+                assert!(self.sink.goes_on_after(rv.as_u64()), "a watch goes on where the content stands");
                 Asked::Watch
             }
             // A GET. Seen from outside of the crate there could be others.
@@ -362,6 +366,7 @@ impl World {
             answer_at: self.now + STEP * self.rng.u32(1..4),
             opened: false,
             cursor: 0,
+            within: 0,
             snapshot: 0,
             ends_at: self.now + timeout,
             bookmark_at: self.now + Duration::from_secs(self.rng.u64(55..65)),
@@ -526,7 +531,14 @@ impl World {
         let replay = self.fault == Fault::Replays && self.rng.u32(0..5) == 0;
         let from = if replay { wire.cursor.saturating_sub(9) } else { wire.cursor };
         let begin = self.server.log.partition_point(|entry| entry.rv <= from);
-        let entries: Vec<Entry> = self.server.log[begin..].to_vec();
+        let mut entries: Vec<Entry> = self.server.log[begin..].to_vec();
+        if !replay {
+            entries.drain(..wire.within.min(entries.len()));
+            if self.rng.bool() {
+                end_between_two_of_one_rv(&mut entries);
+            }
+            wire.went_to(&entries, &self.server.log);
+        }
         let any = !entries.is_empty();
         for entry in entries {
             let garbage = match self.fault {
@@ -542,11 +554,10 @@ impl World {
             } else {
                 frames.push(Ok(event(&entry)));
             }
-            wire.cursor = wire.cursor.max(entry.rv);
         }
         let bookmarks = !matches!(self.fault, Fault::NoBookmarks | Fault::NoEndBookmark);
         let last_one = !wire.last_bookmark_sent && wire.ends_at.since(self.now) <= Duration::from_secs(2);
-        if bookmarks && (self.now >= wire.bookmark_at || last_one) {
+        if bookmarks && wire.within == 0 && (self.now >= wire.bookmark_at || last_one) {
             wire.bookmark_at = self.now + Duration::from_secs(60);
             wire.last_bookmark_sent |= last_one;
             wire.cursor = wire.cursor.max(self.server.rv);
@@ -577,6 +588,26 @@ impl World {
 
     pub(super) fn content(&self) -> Content {
         self.sink.content.clone()
+    }
+}
+
+/// What one read brings may end anywhere.
+fn end_between_two_of_one_rv(entries: &mut Vec<Entry>) {
+    if let Some(first) = entries.windows(2).position(|pair| pair[0].rv == pair[1].rv) {
+        entries.truncate(first + 1);
+    }
+}
+
+impl Wire {
+    /// These are sent, too.
+    fn went_to(&mut self, entries: &[Entry], log: &[Entry]) {
+        let Some(last) = entries.last().map(|entry| entry.rv) else { return };
+        let sent_before = if self.cursor + 1 == last { self.within } else { 0 };
+        let sent = sent_before + entries.iter().filter(|entry| entry.rv == last).count();
+        let is_whole =
+            log.iter().rev().take_while(|entry| entry.rv >= last).filter(|entry| entry.rv == last).count()
+                == sent;
+        (self.cursor, self.within) = if is_whole { (last, 0) } else { (last - 1, sent) };
     }
 }
 

@@ -1,0 +1,80 @@
+//! Changes that share one RV, as the deletions of all keys of an expired lease do: none is lost, wherever a stream ends.
+
+use skopos_wire::{BrokenFrame, WatchEvent};
+
+use super::desk::{Desk, at};
+use super::server::object;
+use super::undecodable::{broken, to};
+use crate::machine::*;
+
+/// A watch stands at RV 10, where there are three objects.
+fn watching() -> (Desk, RequestId) {
+    let mut desk = Desk::new(1);
+    let list = desk.asks().id();
+    desk.list(list, [("a", 7), ("b", 8), ("c", 9)].map(|(name, rv)| Ok(object(name, rv, rv))).into(), 10);
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    (desk, watch)
+}
+
+fn deleted(name: &str, uid: u64) -> Result<WatchEvent, BrokenFrame> {
+    Ok(WatchEvent::Deleted(object(name, uid, 11)))
+}
+
+fn names(desk: &Desk) -> Vec<&str> {
+    desk.sink.content.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn a_stream_that_ends_between_two_of_them_is_followed_by_one_that_brings_the_rest() {
+    let (mut desk, watch) = watching();
+    desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
+    desk.lose(watch);
+    let again = desk.watches();
+    assert_eq!(again.start, WatchStart::After(10.into()));
+    desk.give(Input::Opened { id: again.id });
+    desk.give(Input::Events { id: again.id, events: vec![deleted("a", 7), deleted("b", 8)] });
+    assert_eq!((names(&desk), desk.sink.rv), (vec!["c"], Some(11)));
+    assert_eq!((desk.machine.stats().duplicates, desk.machine.stats().disordered), (1, 0));
+    // A bookmark says that this was all.
+    desk.bookmark(again.id, 11);
+    desk.lose(again.id);
+    assert_eq!(desk.watches().start, WatchStart::After(11.into()));
+}
+
+#[test]
+fn the_rest_comes_behind_one_that_is_broken() {
+    let (mut desk, mut watch) = watching();
+    for _ in 0..2 {
+        let Input::Events { events: mut frames, .. } = to(watch, broken("a", 11)) else { unreachable!() };
+        frames[0].as_mut().unwrap_err().event_type = Some("DELETED".into());
+        frames.push(deleted("b", 8));
+        desk.give(Input::Events { id: watch, events: frames });
+        assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+        watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+    }
+    assert_eq!(names(&desk), ["b", "c"], "the deletion of a is believed");
+    let Input::Events { events: mut frames, .. } = to(watch, broken("a", 11)) else { unreachable!() };
+    frames.push(deleted("b", 8));
+    desk.give(Input::Events { id: watch, events: frames });
+    assert_eq!(names(&desk), ["c"]);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn a_second_look_sees_what_the_stream_still_owes() {
+    let (mut desk, watch) = watching();
+    desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
+    desk.at(20);
+    desk.probe(19, 20);
+    assert_eq!(desk.due(), at(35));
+    let look = desk.watches();
+    assert_eq!((look.second_look, &look.start), (true, &WatchStart::After(10.into())));
+    desk.give(Input::Opened { id: look.id });
+    desk.give(Input::Events { id: look.id, events: vec![deleted("a", 7), deleted("b", 8)] });
+    desk.bookmark(look.id, 25);
+    // What the look has brought counts as missing, until the stream brings it.
+    desk.give(Input::Events { id: watch, events: vec![deleted("b", 8)] });
+    assert_eq!(names(&desk), ["c"]);
+}
