@@ -3,8 +3,8 @@
 mod exchange;
 mod failure;
 mod handle;
+mod travelled;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -17,6 +17,7 @@ pub use self::handle::DriverHandle;
 
 use self::exchange::Arrival;
 use self::handle::Shared;
+use self::travelled::Travelled;
 use crate::{Action, Clock, Input, Machine, MachineOptions, RequestId, Sink, Target};
 
 /// How a [`Driver`] behaves.
@@ -102,12 +103,8 @@ pub(crate) struct Wiring {
     clock: Clock,
     /// At most three: the main one, a second look, and a read of what could not be decoded.
     under_way: Vec<(RequestId, BoxStream<'static, Arrival>)>,
-    /// Which connection the last requests travelled on.
-    travelled: VecDeque<(RequestId, ConnectionId)>,
+    travelled: Travelled<ConnectionId>,
 }
-
-/// Requests whose connections are remembered.
-const TRAVELLED: usize = 8;
 
 // === impl Wiring ===
 
@@ -119,7 +116,7 @@ impl Wiring {
             limits: Arc::new(limits),
             clock,
             under_way: Vec::new(),
-            travelled: VecDeque::new(),
+            travelled: Travelled::new(),
         }
     }
 
@@ -139,7 +136,9 @@ impl Wiring {
                     }
                     std::task::Poll::Ready(Some(arrival)) => {
                         if let Some(connection) = arrival.connection {
-                            self.remember(id, connection);
+                            let under_way = &self.under_way;
+                            let is_under_way = |id| under_way.iter().any(|(under_way, _)| *under_way == id);
+                            self.travelled.remember(id, connection, is_under_way);
                         }
                         return std::task::Poll::Ready(arrival.input);
                     }
@@ -194,25 +193,14 @@ impl Wiring {
     fn options(&self, class: RequestClass, avoid: Option<RequestId>, patient: bool) -> RequestOptions {
         RequestOptions {
             class: Some(class),
-            avoid_connection: avoid.and_then(|id| self.connection_of(id)),
+            avoid_connection: avoid.and_then(|id| self.travelled.of(id)),
             deadline: None,
             wait_for_connection: Some(patient),
         }
     }
 
-    fn remember(&mut self, id: RequestId, connection: ConnectionId) {
-        if self.travelled.len() == TRAVELLED {
-            self.travelled.pop_front();
-        }
-        self.travelled.push_back((id, connection));
-    }
-
-    fn connection_of(&self, id: RequestId) -> Option<ConnectionId> {
-        self.travelled.iter().rev().find(|(travelled, _)| *travelled == id).map(|(_, connection)| *connection)
-    }
-
     fn retire(&self, id: RequestId) {
-        if let Some(connection) = self.connection_of(id) {
+        if let Some(connection) = self.travelled.of(id) {
             self.transport.retire(connection, "a watch on it is stalled");
         }
     }
