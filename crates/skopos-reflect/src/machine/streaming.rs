@@ -125,6 +125,8 @@ impl Machine {
                     return;
                 }
                 Ok(WatchEvent::Error(status)) => {
+                    // Not every peer ends the stream behind it.
+                    self.actions.push_back(Action::Cancel { id: streaming.id });
                     return self.on_stream_failed(Verdict::of_event(&status), sink);
                 }
                 Err(frame) => {

@@ -1,6 +1,6 @@
 //! Streamed lists that do not become what they began as.
 
-use skopos_wire::WatchEvent;
+use skopos_wire::{Status, WatchEvent};
 
 use super::desk::{Desk, at};
 use super::secs;
@@ -57,4 +57,13 @@ fn what_follows_a_streamed_list_that_is_not_believed_is_not_believed_either() {
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: again }));
     assert_eq!((desk.sink.rv, desk.machine.stats().regressed_lists), (Some(10), 1));
     assert_eq!(desk.sink.content.keys().collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn a_streamed_list_that_brings_an_error_is_ended_from_here_too() {
+    let (mut desk, stream) = streaming();
+    let status = Status::internal_error("no");
+    desk.give(Input::Events { id: stream, events: vec![Ok(WatchEvent::Error(Box::new(status)))] });
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
+    assert!(!desk.sink.is_staging());
 }
