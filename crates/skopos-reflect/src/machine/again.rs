@@ -82,6 +82,7 @@ impl Machine {
                 self.again.due = None;
                 self.again.promising = false;
                 self.again.over = Some(self.now);
+                self.owed.take_if(|owed| owed.cause == ReplaceCause::Undecodable);
             }
             _ => {}
         }
@@ -93,20 +94,16 @@ impl Machine {
             return self.read_in_vain();
         }
         let key = self.broken.after(self.again.last.as_ref()).filter(|_| !self.again.promising).cloned();
-        let until = match key {
-            Some(_) => self.affordable_at(1),
-            None => self.list_affordable_at(false),
+        let Some(key) = key else {
+            self.read_in_vain();
+            self.again.promising = false;
+            return self.relist_when_affordable(ReplaceCause::Undecodable, sink);
         };
+        let until = self.affordable_at(1);
         if until > self.now {
             self.again.due = Some(until);
             return;
         }
-        let Some(key) = key else {
-            self.read_in_vain();
-            self.again.promising = false;
-            let reason = "what could not be decoded is listed again".into();
-            return self.relist(ListPlan::undecodable(), reason, sink);
-        };
         let id = self.new_id();
         self.stats.get_requests += 1;
         self.requests.spend(self.now);
@@ -126,18 +123,32 @@ impl Machine {
             _ => false,
         };
         self.read_in_vain();
-        let Some(key) = self.again.last.clone().filter(|key| settled && self.broken.is_set_aside(key)) else {
-            return;
-        };
+        if settled {
+            self.can_be_healed(self.now);
+        }
+    }
+
+    pub(super) fn on_read_again_failed(&mut self, verdict: &Verdict) {
+        self.read_in_vain();
+        // Who may list and watch may not always read one object: then only a list can tell, in the same slow rhythm.
+        if verdict.is_refusal() {
+            self.can_be_healed(self.again.due.unwrap_or(self.now));
+        }
+    }
+
+    /// The key that was read last is not, or need not be, unreadable any more: a list heals it.
+    fn can_be_healed(&mut self, at: Time) {
+        let Some(key) = self.again.last.clone().filter(|key| self.broken.awaits(key)) else { return };
         match self.options.content {
             Content::Objects => {
                 self.again.promising = true;
-                self.again.due = Some(self.now);
+                self.again.due = Some(at);
             }
             // Whoever is given changes was told that this one is passed over, and has nothing that could be healed.
             Content::Changes => {
                 self.broken.readable(&key);
-                if matches!(self.link.condition, Condition::Degraded(_)) {
+                let stands = matches!(&self.state, State::Watching(watching) if watching.opened_at.is_some());
+                if stands && matches!(self.link.condition, Condition::Degraded(_)) {
                     self.set_standing();
                 }
             }

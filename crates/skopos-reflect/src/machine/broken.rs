@@ -75,14 +75,19 @@ const READ_ATTEMPTS: u32 = 3;
 
 impl Broken {
     pub(super) fn count(&self) -> usize {
-        self.keys.len() + self.nameless
+        self.keys.len() + self.nameless + usize::from(self.awaited().is_some())
+    }
+
+    /// The key of which a change came broken once. It is due again from where we stand; where it was damaged on its way, there may
+    /// be no such change.
+    fn awaited(&self) -> Option<&ObjectKey> {
+        let suspect = self.suspect.as_ref().filter(|suspect| suspect.is_named())?;
+        suspect.key.as_ref().filter(|key| !self.keys.contains(*key))
     }
 
     pub(super) fn degradation(&self) -> Option<Degradation> {
-        let awaited = self.suspect.as_ref().filter(|suspect| suspect.is_named());
-        let awaited = awaited.and_then(|suspect| suspect.key.as_ref());
-        let count = self.count() + usize::from(awaited.is_some());
-        let key = || self.keys.first().or(awaited).cloned();
+        let count = self.count();
+        let key = || self.keys.first().or(self.awaited()).cloned();
         (count > 0).then(|| Degradation::Undecodable { key: key(), count })
     }
 
@@ -94,8 +99,9 @@ impl Broken {
         self.nameless = nameless;
     }
 
-    pub(super) fn is_set_aside(&self, key: &ObjectKey) -> bool {
-        self.keys.contains(key)
+    /// Whether something of the key is missing, or may be.
+    pub(super) fn awaits(&self, key: &ObjectKey) -> bool {
+        self.keys.contains(key) || self.awaited() == Some(key)
     }
 
     /// The next key after this one, and the first after the last. None if only objects without names are missing, or
@@ -105,7 +111,7 @@ impl Broken {
             return None;
         }
         let later = key.and_then(|key| self.keys.range((Bound::Excluded(key), Bound::Unbounded)).next());
-        later.or_else(|| self.keys.first())
+        later.or_else(|| self.keys.first()).or_else(|| self.awaited())
     }
 
     /// A good event of the key.

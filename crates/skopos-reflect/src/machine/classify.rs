@@ -91,6 +91,11 @@ impl Verdict {
         Verdict { meaning, reason: Reason::new(cause, words), retry_after: None }
     }
 
+    /// Whether the server will not do this, whoever of us asks and however often.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self.meaning, Meaning::Forbidden | Meaning::NotServed | Meaning::Rejected)
+    }
+
     /// Whether the server has, or may have, begun to do what was asked, so that asking again costs it as much again.
     pub(super) fn was_served(&self) -> bool {
         matches!(

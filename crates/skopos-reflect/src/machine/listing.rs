@@ -62,12 +62,36 @@ const PAGE_ATTEMPTS: u32 = 4;
 /// What was asked for again and comes so long after the page before it is not of the same list for certain: a server that was
 /// restored from a backup meanwhile, and has come as far again, goes on with another history. That takes longer than this.
 const PAGE_PATIENCE: Duration = Duration::from_secs(30);
+/// So many lists in a row may be begun anew for that: then the next is asked for in one answer.
+const TORN_LISTS: u32 = 2;
 /// So many pages of a list may bring less than a hundredth of what was asked for. An empty page with a token is legal.
 const POOR_PAGES: u32 = 20;
+
+/// A list that is made as soon as the budgets have one.
+#[derive(Debug)]
+pub(super) struct Owed {
+    pub(super) cause: ReplaceCause,
+    since: Time,
+    pub(super) at: Time,
+}
+
+/// So long the watch may be opened again before a list that is owed. A minute has one, if nothing else is asked for in it.
+const PATIENCE_OF_OWED: Duration = Duration::from_secs(61);
+
+fn owed_because(cause: ReplaceCause) -> Reason {
+    match cause {
+        ReplaceCause::Undecodable => "what could not be decoded is listed again".into(),
+        _ => "a new list was asked for".into(),
+    }
+}
 
 impl ListPlan {
     pub(super) fn new(cause: ReplaceCause) -> Self {
         ListPlan { cause, avoid: None, paged: false }
+    }
+
+    fn of(cause: ReplaceCause) -> Self {
+        if cause == ReplaceCause::Undecodable { Self::undecodable() } else { Self::new(cause) }
     }
 
     /// A stream cannot be read: what is needed is not another stream.
@@ -144,19 +168,45 @@ impl Machine {
         if listing {
             return;
         }
-        let affordable_at = self.list_affordable_at(false);
-        if affordable_at > self.now {
-            // Nothing is known to be wrong with the watch: it goes on until then, or is opened again meanwhile.
-            self.relist_at = Some(affordable_at);
-        } else {
-            self.relist(ListPlan::new(ReplaceCause::Requested), "a new list was asked for".into(), sink);
+        self.relist_when_affordable(ReplaceCause::Requested, sink);
+    }
+
+    /// A list for which nothing has to be known to be wrong with the watch: that goes on until the list can be had, or is opened
+    /// again meanwhile.
+    pub(super) fn relist_when_affordable(&mut self, cause: ReplaceCause, sink: &mut dyn Sink) {
+        let at = self.list_affordable_at(false);
+        if at <= self.now {
+            return self.relist(ListPlan::of(cause), owed_because(cause), sink);
         }
+        let since = self.owed.as_ref().map_or(self.now, |owed| owed.since);
+        self.owed = Some(Owed { cause, since, at });
+    }
+
+    pub(super) fn on_owed(&mut self, sink: &mut dyn Sink) {
+        if let Some(cause) = self.owed.as_ref().map(|owed| owed.cause) {
+            self.relist_when_affordable(cause, sink);
+        }
+    }
+
+    /// Makes the list that is owed for so long that watches opened again and again took what it needs.
+    pub(super) fn start_overdue_list(&mut self) -> bool {
+        let Some(Owed { cause, .. }) =
+            self.owed.take_if(|owed| self.now.since(owed.since) >= PATIENCE_OF_OWED)
+        else {
+            return false;
+        };
+        self.cancel_look();
+        self.cancel_reading();
+        self.stats.relists += 1;
+        self.link.reason = Some(owed_because(cause));
+        self.start_list(ListPlan::of(cause));
+        true
     }
 
     /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
     pub(super) fn relist(&mut self, plan: ListPlan, reason: Reason, sink: &mut dyn Sink) {
         self.abandon(sink);
-        self.relist_at = None;
+        self.owed = None;
         self.stats.relists += 1;
         let spread = self.up_to(Duration::from_millis(500));
         let until = self.lists.available_at(self.now, 1) + spread;
@@ -302,6 +352,8 @@ impl Machine {
                 listing.token = Some(token);
                 listing.page_failures = 0;
                 listing.turned_at = self.now;
+                // What failed before has no part in what the next page costs.
+                self.backoff.reset();
                 self.request_page(listing);
             }
             None => {
@@ -321,6 +373,7 @@ impl Machine {
         let State::Listing(mut listing) = state else { return };
         self.on_list_refused(listing.begun, &verdict);
         let later_page = listing.token.is_some();
+        let torn = later_page && !listing.goes_on(self.now);
         let passing = !matches!(
             verdict.meaning,
             Meaning::Expired
@@ -332,11 +385,14 @@ impl Machine {
                 | Meaning::Endless
                 | Meaning::TooLarge
         );
-        if later_page && passing && listing.page_failures < PAGE_ATTEMPTS && listing.goes_on(self.now) {
+        if later_page && passing && listing.page_failures < PAGE_ATTEMPTS && !torn {
             // All pages are of one snapshot, so a page can be asked for again; what it brought twice is the same.
             listing.page_failures += 1;
             listing.plan.avoid = Some(listing.id);
             return self.fail(verdict, Next::Page(listing), sink);
+        }
+        if torn {
+            self.on_torn_list();
         }
         if later_page && verdict.meaning == Meaning::Expired {
             // The list takes longer than the server keeps its history. Pages would end the same way each time.
@@ -356,6 +412,26 @@ impl Machine {
         }
         listing.plan.avoid = Some(listing.id);
         self.fail(verdict, Next::List(listing.plan), sink);
+    }
+
+    /// A page is asked for again, unless it comes too late already.
+    pub(super) fn retry_page(&mut self, listing: Listing, sink: &mut dyn Sink) {
+        if listing.goes_on(self.now) {
+            return self.request_page(listing);
+        }
+        self.on_torn_list();
+        if listing.begun {
+            sink.abort_replace();
+        }
+        self.start_list(listing.plan);
+    }
+
+    /// Where pages come too late each time, as where a server puts them off for long, no list would ever be complete.
+    fn on_torn_list(&mut self) {
+        self.torn_lists += 1;
+        if self.torn_lists >= TORN_LISTS {
+            self.pages_work = false;
+        }
     }
 
     /// A list that is refused before it begins costs the server little: it counts as a request only.
@@ -388,6 +464,7 @@ impl Machine {
             self.stats.rollbacks += 1;
         }
         self.witness = None;
+        self.torn_lists = 0;
         self.stats.lists += 1;
         let missing = gathered.unreadable.len() + gathered.nameless;
         if missing > self.link.undecodable {

@@ -36,7 +36,7 @@ use self::backoff::{Backoff, Budget};
 use self::broken::{Broken, Resolving, Suspect};
 use self::classify::{Meaning, Verdict};
 use self::doubt::Doubt;
-use self::listing::{ListPlan, Listing};
+use self::listing::{ListPlan, Listing, Owed};
 use self::position::Position;
 use self::streaming::Streaming;
 use self::watching::Watching;
@@ -110,8 +110,8 @@ pub struct Machine {
     lists: Budget,
     /// Times that the server answered after it could not be reached.
     returns: Budget,
-    /// When the budgets have a list that somebody asked for.
-    relist_at: Option<Time>,
+    /// A list that the budgets do not have yet.
+    owed: Option<Owed>,
     /// No connection could be made since the last answer.
     outage: bool,
     /// How often in a row the server said that our RV is in its future.
@@ -120,6 +120,8 @@ pub struct Machine {
     streams_lists: bool,
     /// Whether continue tokens have lived long enough so far.
     pages_work: bool,
+    /// How many lists in a row were begun anew because a page came too late.
+    torn_lists: u32,
     /// The changes of the batch in hand; kept for its capacity.
     changes: Vec<Change>,
 }
@@ -207,11 +209,12 @@ impl Machine {
             requests: Budget::new(REQUESTS),
             lists: Budget::new(LISTS),
             returns: Budget::new(RETURNS),
-            relist_at: None,
+            owed: None,
             outage: false,
             too_large: 0,
             streams_lists: options.initial == InitialList::Streamed && options.content == Content::Objects,
             pages_work: true,
+            torn_lists: 0,
             changes: Vec::new(),
             options,
         }
@@ -332,7 +335,7 @@ impl Machine {
         match self.addressee(id) {
             Addressee::Main => {}
             Addressee::SecondLook => return self.on_look_over(sink),
-            Addressee::Again => return self.read_in_vain(),
+            Addressee::Again => return self.on_read_again_failed(&Verdict::of(failure)),
             Addressee::Nobody => return,
         }
         let verdict = Verdict::of(failure);
@@ -365,10 +368,10 @@ impl Machine {
     }
 
     /// Goes on after a wait.
-    fn proceed(&mut self, next: Next) {
+    fn proceed(&mut self, next: Next, sink: &mut dyn Sink) {
         match next {
             Next::List(plan) => self.start_list(plan),
-            Next::Page(listing) => self.request_page(listing),
+            Next::Page(listing) => self.retry_page(listing, sink),
             Next::Watch { avoid, distrust } => self.start_watch(avoid, distrust),
             Next::Resolve(suspect) => self.start_get(suspect),
         }

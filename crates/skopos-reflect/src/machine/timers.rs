@@ -19,7 +19,7 @@ enum Timer {
     /// Doubt needs a decision.
     Doubt,
     /// There is a list again for who asked for one.
-    Relist,
+    Owed,
     /// What is set aside is read again.
     Again,
 }
@@ -41,7 +41,7 @@ impl Machine {
             Timer::Proceed => {
                 let state = std::mem::replace(&mut self.state, State::Stopped);
                 if let State::Waiting { next, .. } = state {
-                    self.proceed(next);
+                    self.proceed(next, sink);
                 }
             }
             Timer::Patience => self.on_patience_lost(sink),
@@ -52,7 +52,7 @@ impl Machine {
                 self.settle();
             }
             Timer::Doubt => self.on_doubt_timer(sink),
-            Timer::Relist => self.on_relist(sink),
+            Timer::Owed => self.on_owed(sink),
             Timer::Again => self.on_time_to_read_again(sink),
         }
     }
@@ -76,7 +76,7 @@ impl Machine {
                 Some((watching.patience, Timer::Patience)),
                 watching.settles_at.map(|at| (at, Timer::Settle)),
                 self.doubt_timer().map(|at| (at, Timer::Doubt)),
-                self.relist_at.map(|at| (at, Timer::Relist)),
+                self.owed.as_ref().map(|owed| (owed.at, Timer::Owed)),
                 // Before the stream stands nothing shows that the server is well.
                 self.again.due().filter(|_| watching.opened_at.is_some()).map(|at| (at, Timer::Again)),
             ],

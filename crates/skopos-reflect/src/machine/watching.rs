@@ -46,9 +46,13 @@ impl Watching {
 
 impl Machine {
     pub(super) fn start_watch(&mut self, avoid: Option<RequestId>, distrust: bool) {
-        let Some(position) = &self.position else {
+        if self.position.is_none() {
             return self.start_list(ListPlan::new(ReplaceCause::Initial));
-        };
+        }
+        if self.start_overdue_list() {
+            return;
+        }
+        let Some(position) = &self.position else { return };
         let (after, started_after) = (position.goes_on_after(), position.resource_version().clone());
         let until = self.affordable_at(1);
         if until > self.now {

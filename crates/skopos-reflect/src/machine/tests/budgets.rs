@@ -77,3 +77,31 @@ fn attempts_without_a_connection_cost_nothing_of_the_minute() {
     desk.give(Input::RetryNow);
     assert!(desk.due() <= desk.now + secs(1) / 2, "a hint is still worth an attempt: {}", desk.due());
 }
+
+/// A stream that is ended after eleven seconds was a good one, and the next is opened at once: each takes what a list needs.
+#[test]
+fn a_list_that_is_owed_comes_also_where_streams_end_early() {
+    let (mut desk, mut watch) = Desk::watching(1);
+    let mut asked = None;
+    while desk.now < at(3600) {
+        let opened = desk.now;
+        if asked.is_none() && desk.now >= at(200) {
+            desk.give(Input::Relist);
+            asked = Some(desk.now);
+        }
+        desk.bookmark(watch, 10);
+        while desk.due() < opened + secs(11) && desk.machine.poll_action().is_none() {
+            desk.now = desk.due();
+            desk.give(Input::Timeout);
+        }
+        desk.now = desk.now.max(opened + secs(11));
+        desk.give(Input::Closed { id: watch });
+        match desk.acts() {
+            Action::Watch(next) => watch = next.id,
+            Action::List(_) => return assert!(desk.now.since(asked.unwrap()) <= secs(130)),
+            other => panic!("{other:?}"),
+        }
+        desk.give(Input::Opened { id: watch });
+    }
+    panic!("no list in an hour");
+}

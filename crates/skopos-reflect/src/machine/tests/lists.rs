@@ -166,3 +166,52 @@ fn the_link_is_told_when_it_changes_and_not_with_every_event() {
     }
     assert_eq!(desk.sink.told.len(), 4);
 }
+
+/// A page that had to be asked for again makes the next one no less welcome.
+#[test]
+fn a_list_of_which_many_pages_are_cut_once_gets_through() {
+    let mut desk = Desk::new(1);
+    let mut id = lists(&mut desk).id;
+    for n in 0..20 {
+        desk.give(Input::Opened { id });
+        desk.give(Input::Items { id, items: vec![Ok(object(&format!("o{n:02}"), 1, 9)); 5] });
+        desk.give(page(id, 10, &n.to_string()));
+        let next = lists(&mut desk).id;
+        desk.lose(next);
+        let again = lists(&mut desk);
+        assert_eq!(again.continue_token.as_deref(), Some(n.to_string().as_str()));
+        id = again.id;
+    }
+    desk.give(Input::Opened { id });
+    desk.give(Input::ListEnd { id, resource_version: Some(10.into()), continue_token: None });
+    assert_eq!((desk.sink.content.len(), desk.sink.rv), (20, Some(10)));
+}
+
+/// It may wish for longer than pages are believed to be of one history.
+#[test]
+fn a_server_that_puts_a_page_off_again_and_again_is_asked_for_everything_at_once() {
+    let mut desk = Desk::new(1);
+    let (mut rounds, mut pages) = (0, 0);
+    let list = loop {
+        let list = lists(&mut desk);
+        if list.continue_token.is_some() {
+            pages += 1;
+            let retry_after = Some(secs(60));
+            desk.give(Input::Failed {
+                id: list.id,
+                failure: Failure::Answer { code: 429, status: None, retry_after },
+            });
+        } else if list.limit.is_some() {
+            rounds += 1;
+            assert!(rounds <= 3, "pages do not work here");
+            desk.give(Input::Opened { id: list.id });
+            desk.give(Input::Items { id: list.id, items: vec![Ok(object("a", 1, 9)); 5] });
+            desk.give(page(list.id, 10, "more"));
+        } else {
+            break list.id;
+        }
+    };
+    assert_eq!((rounds, pages), (2, 2), "what comes too late is not asked for");
+    desk.list(list, vec![Ok(object("a", 1, 9))], 10);
+    assert_eq!(desk.sink.rv, Some(10));
+}

@@ -274,6 +274,18 @@ pub(super) fn reads_again(desk: &mut Desk, watch: &mut RequestId) -> (GetRequest
     }
 }
 
+/// The watch gives way to a list; until then its silence is looked into.
+fn list_is_asked_for(desk: &mut Desk, watch: RequestId) {
+    loop {
+        match desk.acts() {
+            Action::Watch(look) if look.second_look => desk.give(Input::Closed { id: look.id }),
+            Action::Cancel { id } if id == watch => return,
+            Action::Cancel { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Answers a list with these objects.
 fn list(desk: &mut Desk, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) -> RequestId {
     let id = match desk.asks() {
@@ -424,8 +436,8 @@ fn a_hint_that_the_server_is_well_has_it_read_at_once() {
     assert_eq!(reads_again(&mut desk, &mut watch).1, 0);
 }
 
-#[test]
-fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
+/// A raw watch stands that has passed a change of a over.
+fn without_a_change() -> (Desk, RequestId) {
     let options = MachineOptions { content: Content::Changes, ..MachineOptions::default() };
     let mut desk = Desk::with(options, 1);
     desk.sink.changes_only = true;
@@ -442,12 +454,77 @@ fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
             desk.give(Input::Got { id: get, object: Ok(None) });
         }
     }
-    let mut watch = desk.watches().id;
+    let watch = desk.watches().id;
     desk.give(Input::Opened { id: watch });
+    (desk, watch)
+}
+
+#[test]
+fn who_is_given_changes_only_is_told_no_more_that_an_object_is_unreadable() {
+    let (mut desk, mut watch) = without_a_change();
     let (get, _) = reads_again(&mut desk, &mut watch);
     desk.give(Input::Got { id: get.id, object: Ok(None) });
     assert_eq!(desk.machine.state().condition, Condition::Watching);
     assert_eq!((desk.machine.poll_action(), desk.machine.stats().relists), (None, 0));
+}
+
+#[test]
+fn a_read_that_is_answered_before_the_next_watch_does_not_make_it_stand() {
+    let (mut desk, mut watch) = without_a_change();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.give(Input::Closed { id: watch });
+    let Action::Watch(WatchRequest { id: next, .. }) = desk.acts() else { panic!("the next watch") };
+    desk.give(Input::Got { id: get.id, object: Ok(None) });
+    assert_ne!(desk.machine.state().condition, Condition::Watching, "it is only asked for");
+    desk.give(Input::Opened { id: next });
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+}
+
+#[test]
+fn where_nobody_may_read_an_object_a_list_heals_what_is_set_aside() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.fail(get.id, 403);
+    let refused = desk.now;
+    list_is_asked_for(&mut desk, watch);
+    assert!(desk.now.since(refused) >= secs(30), "no sooner than the next read would be");
+    list(&mut desk, vec![Ok(object("a", 1, 12))], 12);
+    assert_eq!(
+        (desk.machine.state().condition.clone(), desk.sink.content["a"]),
+        (Condition::Watching, (1, 12))
+    );
+}
+
+#[test]
+fn where_nobody_may_read_an_object_a_raw_watch_is_no_worse_for_it() {
+    let (mut desk, mut watch) = without_a_change();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.fail(get.id, 403);
+    assert_eq!(
+        (desk.machine.state().condition.clone(), desk.machine.stats().relists),
+        (Condition::Watching, 0)
+    );
+}
+
+/// What was damaged on its way may name an object that there never was.
+#[test]
+fn what_a_stream_goes_past_without_a_word_is_read_and_listed() {
+    for read in [Ok(None), Ok(Some(object("ghost", 9, 5)))] {
+        let (mut desk, watch) = Desk::watching(1);
+        desk.give(to(watch, broken("ghost", 12)));
+        assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+        let mut watch = desk.watches().id;
+        desk.give(Input::Opened { id: watch });
+        desk.change(watch, 13);
+        assert_eq!(desk.machine.state().undecodable, 1, "a change may be missing below our RV");
+        let (get, _) = reads_again(&mut desk, &mut watch);
+        assert_eq!(get.key.name(), "ghost");
+        desk.give(Input::Got { id: get.id, object: read });
+        list_is_asked_for(&mut desk, watch);
+        list(&mut desk, vec![Ok(object("a", 1, 13))], 13);
+        let link = desk.machine.state();
+        assert_eq!((&link.condition, link.undecodable), (&Condition::Watching, 0));
+    }
 }
 
 #[test]
