@@ -14,8 +14,9 @@ pub(super) struct Position {
     /// The keys whose events carried exactly this RV. Several keys can share one: etcd deletes all keys of an expired
     /// lease (Events with a TTL) in one revision.
     keys_here: Vec<ObjectKey>,
-    /// Whether everything at this RV is known to have been applied (it came from a list or a bookmark). If not, a stream that
-    /// goes on only after this RV would leave out the rest for ever.
+    /// Whether everything at this RV is known to have been applied: it came from a list. If not, a stream that goes on only after
+    /// this RV would leave out the rest for ever. A bookmark does not tell: kube-apiserver's watch cache hands out one event after
+    /// the other, and a bookmark with the RV of the last whenever its time has come.
     complete: bool,
     /// Since when we stand here.
     since: Time,
@@ -76,7 +77,7 @@ impl Position {
         self.keys_here.push(key.clone());
     }
 
-    /// Everything up to this RV has been applied. False if that was known already.
+    /// Everything before this RV has been applied, and what was due at it so far. False if that was known already.
     pub(super) fn advance(&mut self, resource_version: &ResourceVersion, now: Time) -> bool {
         if *resource_version < self.resource_version {
             return false;
@@ -84,9 +85,8 @@ impl Position {
         let moves = *resource_version > self.resource_version;
         if moves {
             self.move_to(resource_version, now);
+            self.complete = false;
         }
-        self.complete = true;
-        self.keys_here.clear();
         moves
     }
 
@@ -132,13 +132,14 @@ mod tests {
         assert_eq!(position.admit(&b, &6.into()), Admission::New);
         position.applied(&b, &6.into(), at(1));
         assert!(!position.advance(&6.into(), at(2)));
-        assert_eq!(
-            position.admit(&ObjectKey::cluster("c"), &6.into()),
-            Admission::Duplicate,
-            "the bookmark closed it"
-        );
+        let c = ObjectKey::cluster("c");
+        assert_eq!(position.admit(&c, &6.into()), Admission::New, "a bookmark may come between two of them");
+        assert_eq!(position.admit(&b, &6.into()), Admission::Duplicate);
+        assert!(position.advance(&8.into(), at(2)));
+        assert_eq!(position.admit(&c, &6.into()), Admission::Duplicate);
+        assert_eq!(position.admit(&c, &8.into()), Admission::New, "and before the first of them");
         assert!(!position.advance(&4.into(), at(2)), "never back");
-        assert_eq!(position.resource_version(), &ResourceVersion::from(6));
+        assert_eq!(position.resource_version(), &ResourceVersion::from(8));
     }
 
     #[test]
@@ -147,8 +148,8 @@ mod tests {
         assert_eq!(position.goes_on_after(), 5.into(), "the list had everything");
         position.applied(&ObjectKey::cluster("a"), &8.into(), at(1));
         assert_eq!(position.goes_on_after(), 7.into());
-        position.advance(&8.into(), at(2));
-        assert_eq!(position.goes_on_after(), 8.into(), "nothing more is at 8");
+        position.advance(&9.into(), at(2));
+        assert_eq!(position.goes_on_after(), 8.into());
         position.applied(&ObjectKey::cluster("a"), &"99999999999999999999".parse().unwrap(), at(3));
         assert_eq!(position.goes_on_after(), "99999999999999999999".parse().unwrap(), "etcd has none such");
         let mut position = Position::new(1.into(), at(0));

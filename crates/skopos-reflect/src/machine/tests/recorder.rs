@@ -182,8 +182,9 @@ impl Sink for Recorder {
         let before = self.rv;
         self.step(resource_version);
         assert_ne!(before, self.rv, "an advance advances");
-        // Past what was passed over, which says nothing of others.
-        self.here = self.passed.take().filter(|(rv, _)| Some(*rv) == self.rv).map(|(_, name)| [name].into());
+        // A bookmark says that what was before has come; more may be due at its RV.
+        let passed = self.passed.take().filter(|(rv, _)| Some(*rv) == self.rv);
+        self.here = Some(passed.map(|(_, name)| name).into_iter().collect());
     }
 
     fn fresh_as_of(&mut self, at: Time) {

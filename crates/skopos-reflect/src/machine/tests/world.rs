@@ -557,12 +557,14 @@ impl World {
         }
         let bookmarks = !matches!(self.fault, Fault::NoBookmarks | Fault::NoEndBookmark);
         let last_one = !wire.last_bookmark_sent && wire.ends_at.since(self.now) <= Duration::from_secs(2);
-        if bookmarks && wire.within == 0 && (self.now >= wire.bookmark_at || last_one) {
+        if bookmarks && (self.now >= wire.bookmark_at || last_one) {
             wire.bookmark_at = self.now + Duration::from_secs(60);
             wire.last_bookmark_sent |= last_one;
-            wire.cursor = wire.cursor.max(self.server.rv);
+            // It may come between two changes of one RV, which is then the one it says.
+            let reached = if wire.within > 0 { wire.cursor + 1 } else { wire.cursor.max(self.server.rv) };
+            wire.cursor = if wire.within > 0 { wire.cursor } else { reached };
             frames.push(Ok(WatchEvent::Bookmark {
-                resource_version: self.server.rv.into(),
+                resource_version: reached.into(),
                 initial_events_end: false,
             }));
         }
