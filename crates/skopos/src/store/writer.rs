@@ -1,5 +1,7 @@
 //! The writing end of a store: what the list/watch link says becomes content and changes.
 
+mod order;
+
 use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
 use std::sync::Arc;
@@ -7,6 +9,7 @@ use std::sync::Arc;
 use skopos_reflect::{Change, Commit, LinkState, Sink, Time};
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
+use self::order::Order;
 use super::core::{Account, StoreCore, StoreStats, Update};
 use super::snapshot::Content;
 use crate::handler::{Event, EventFlags};
@@ -36,6 +39,7 @@ impl LinkObserver for () {
 ///
 /// * an object of another uid under the same name is a deletion and an addition;
 /// * a state that the store already has, or a newer one of, is dropped and counted;
+/// * changes that share an RV are in order, also if they come in more than one batch;
 /// * an object of a namespace that this writer is not for is left out, for it is another writer's;
 /// * a list is put beside the old content and takes its place in one step. An object of the same uid and RV keeps its old
 ///   memory and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
@@ -46,6 +50,7 @@ pub(crate) struct StoreWriter {
     observer: Box<dyn LinkObserver>,
     staging: Option<Staging>,
     events: Vec<Event>,
+    order: Order,
     /// Keys of which a change was passed over because it could not be read: what comes next of them is not the next.
     behind: BTreeSet<ObjectKey>,
 }
@@ -54,12 +59,14 @@ impl StoreWriter {
     /// A writer for a part of this store (0, unless the content is of a set of namespaces). There must be only one at a time
     /// for each part.
     pub(crate) fn new(core: Arc<StoreCore>, part: usize, observer: impl LinkObserver + 'static) -> Self {
+        let order = Order::after(core.peek().rv_of(part).clone());
         Self {
             core,
             part,
             observer: Box::new(observer),
             staging: None,
             events: Vec::new(),
+            order,
             behind: BTreeSet::new(),
         }
     }
@@ -94,6 +101,7 @@ impl Sink for StoreWriter {
         let Some(staging) = self.staging.take() else { return };
         let part = self.part;
         self.behind = staging.unreadable().cloned().collect();
+        self.order = Order::after_all_of(commit.resource_version.clone());
         self.core.update(part, &mut self.events, |content, account| {
             staging.commit(content, part, account, &commit);
             Update::Replaced { gap: commit.gap }
@@ -107,14 +115,14 @@ impl Sink for StoreWriter {
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
         let part = self.part;
         self.core.update(part, &mut self.events, |content, account| {
-            let reached = content.rv_of(part).clone();
-            let (seen, behind) = (reached.clone(), &mut self.behind);
-            let mut batch = Batch { content, account, reached, seen, behind };
+            let (order, behind) = (&mut self.order, &mut self.behind);
+            let mut batch = Batch { content, account, order, behind };
             for change in changes.drain(..) {
                 if batch.content.is_of(part, change.key()) {
                     batch.apply(change);
                 }
             }
+            batch.order.reach(resource_version);
             advance(content, part, resource_version);
             Update::Changes
         });
@@ -122,6 +130,7 @@ impl Sink for StoreWriter {
 
     fn advance(&mut self, resource_version: &ResourceVersion) {
         let part = self.part;
+        self.order.complete(resource_version);
         self.core.update(part, &mut self.events, |content, _| {
             advance(content, part, resource_version);
             Update::Changes
@@ -151,10 +160,7 @@ fn advance(content: &mut Content, part: usize, to: &ResourceVersion) {
 struct Batch<'a> {
     content: &'a mut Content,
     account: Account<'a>,
-    /// The RV that the content had reached before.
-    reached: ResourceVersion,
-    /// The highest RV of this batch so far.
-    seen: ResourceVersion,
+    order: &'a mut Order,
     behind: &'a mut BTreeSet<ObjectKey>,
 }
 
@@ -171,17 +177,15 @@ impl Batch<'_> {
         let rv = object.resource_version();
         let is_old = match self.content.objects.get(object.key()) {
             Some(known) => rv <= known.rv(),
-            // A deleted object has no RV of its own any more. Equal within the batch is right: one transaction may
-            // change many objects.
-            None => *rv <= self.reached || *rv < self.seen,
+            // A deleted object has no RV of its own any more.
+            None => self.order.is_past(object.key(), rv),
         };
-        let Account { stats, events, journal } = &mut self.account;
         if is_old {
-            stats.duplicates += 1;
+            self.account.stats.duplicates += 1;
             return;
         }
-        let late = is_late(object.resource_version(), &self.reached, &mut self.seen, stats);
-        let flags = flags_for(late, object.key(), self.behind);
+        let flags = self.follow(object.key(), object.resource_version());
+        let Account { stats, events, journal } = &mut self.account;
         let new = Entry::new(object);
         stats.applied += 1;
         let old = self.content.put(new.clone());
@@ -209,20 +213,20 @@ impl Batch<'_> {
     }
 
     fn delete(&mut self, object: RawObject) {
-        let Account { stats, events, journal } = &mut self.account;
+        let at = object.resource_version().clone();
         let Some(known) = self.content.objects.get(object.key()) else {
-            stats.unknown_deletions += 1;
+            self.account.stats.unknown_deletions += 1;
             return;
         };
         // Equal is right: servers that do not count deletions send the RV of the last change.
-        if object.resource_version() < known.rv() {
-            stats.duplicates += 1;
+        if at < *known.rv() {
+            self.account.stats.duplicates += 1;
             return;
         }
-        let late = is_late(object.resource_version(), &self.reached, &mut self.seen, stats);
-        let flags = flags_for(late, object.key(), self.behind);
+        let flags = self.follow(object.key(), &at);
         let Some(old) = self.content.take(object.key()) else { return };
-        let at = object.resource_version().clone();
+        self.order.deleted(object.key(), &at);
+        let Account { stats, events, journal } = &mut self.account;
         // If it was another object of this name that was deleted, then ours was before, and we know no more of it.
         let last = (old.uid() == object.uid()).then(|| Entry::new(object));
         stats.applied += 1;
@@ -239,13 +243,13 @@ impl Batch<'_> {
     }
 
     fn forget(&mut self, key: &ObjectKey, at: ResourceVersion) {
-        let Account { stats, events, journal } = &mut self.account;
         let Some(old) = self.content.take(key) else {
-            stats.unknown_deletions += 1;
+            self.account.stats.unknown_deletions += 1;
             return;
         };
-        let late = is_late(&at, &self.reached, &mut self.seen, stats);
-        let flags = flags_for(late, key, self.behind);
+        let flags = self.follow(key, &at);
+        self.order.deleted(key, &at);
+        let Account { stats, events, journal } = &mut self.account;
         stats.applied += 1;
         stats.deleted += 1;
         if let Some(journal) = journal {
@@ -253,28 +257,16 @@ impl Batch<'_> {
         }
         events.push(Event::deleted(old, flags));
     }
-}
 
-/// An event that the content's RV has already passed is applied if it is newer than what we have of the object, but not as
-/// if it were in order.
-fn is_late(
-    rv: &ResourceVersion,
-    reached: &ResourceVersion,
-    seen: &mut ResourceVersion,
-    stats: &mut StoreStats,
-) -> bool {
-    let late = *rv <= *reached || *rv < *seen;
-    if !late {
-        seen.clone_from(rv);
+    /// Moves on to the RV of a change that is applied. One that the content has already passed is news of its object, but not
+    /// in order; neither is one that follows one that could not be read.
+    fn follow(&mut self, key: &ObjectKey, rv: &ResourceVersion) -> EventFlags {
+        let late = self.order.is_late(rv);
+        self.order.reach(rv);
+        self.account.stats.late += u64::from(late);
+        let behind = self.behind.remove(key);
+        EventFlags { gap: late || behind, ..EventFlags::default() }
     }
-    stats.late += u64::from(late);
-    late
-}
-
-/// Neither is one in order that follows one that could not be read.
-fn flags_for(late: bool, key: &ObjectKey, behind: &mut BTreeSet<ObjectKey>) -> EventFlags {
-    let behind = behind.remove(key);
-    EventFlags { gap: late || behind, ..EventFlags::default() }
 }
 
 /// A list on its way in, beside the content that readers see.

@@ -26,6 +26,43 @@ fn objects_that_one_transaction_changed_share_its_version() {
 }
 
 #[test]
+fn a_transaction_may_come_in_two_batches() {
+    let (core, mut writer, queue) = with(["a", "b"]);
+    apply(&mut writer, [deleted("a", "a", 6)], 6);
+    apply(&mut writer, [deleted("b", "b", 6), put("c", "c", 6)], 6);
+    assert_eq!(names(&snapshot(&core)), ["c@6"]);
+    assert!(drain(&queue).iter().all(|event| !event.contains("gap")), "they are in order");
+    assert_eq!((core.stats().late, core.stats().duplicates), (0, 0));
+    // What the same RV brings again is told to nobody.
+    apply(&mut writer, [put("a", "a", 6), put("c", "c", 6)], 6);
+    assert_eq!((names(&snapshot(&core)), drain(&queue)), (vec!["c@6".to_owned()], vec![]));
+    assert_eq!((core.stats().late, core.stats().duplicates), (0, 2));
+}
+
+#[test]
+fn nothing_is_missing_at_the_version_of_a_list_or_a_bookmark() {
+    let (core, mut writer, _) = with(["a"]);
+    apply(&mut writer, [put("x", "x", 5)], 5);
+    apply(&mut writer, [put("b", "b", 6)], 6);
+    writer.advance(&6.into());
+    apply(&mut writer, [put("x", "x", 6)], 6);
+    assert_eq!(names(&snapshot(&core)), ["a@1", "b@6"]);
+    assert_eq!(core.stats().duplicates, 2);
+}
+
+#[test]
+fn a_checkpoint_may_have_come_between_the_batches_of_a_transaction() {
+    let mut content = Content::unsynced();
+    content.set_listed(0, &6.into(), 0);
+    content.put(Entry::new(object("ns", "a", "a", 6)));
+    let core = StoreCore::new(content, FreshnessCell::alone());
+    let mut writer = StoreWriter::new(core.clone(), 0, Unobserved);
+    apply(&mut writer, [put("a", "a", 6), put("b", "b", 6)], 6);
+    assert_eq!(names(&snapshot(&core)), ["a@6", "b@6"]);
+    assert_eq!((core.stats().late, core.stats().duplicates), (0, 1));
+}
+
+#[test]
 fn a_batch_out_of_order_is_applied_as_far_as_it_is_news_and_marked() {
     let (core, mut writer, queue) = with(["a", "b"]);
     apply(&mut writer, [put("a", "a", 8), put("b", "b", 7)], 8);
