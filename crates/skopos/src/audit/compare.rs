@@ -4,9 +4,11 @@
 //! `b <= L`, and `after`, at `a >= L`. An object's resource version tells since when it has not changed, so
 //!
 //! - what the list holds unchanged since `b` (rv <= b), `before` must hold too, and the same;
-//! - what `after` holds unchanged since `L` (rv <= L), the list must hold too, and the same.
+//! - what `after` holds unchanged since `L` (rv <= L), the list must hold too, and the same;
+//! - what `after` holds with a version beyond its own (rv > a) is of a history that was given up, and was not replaced since:
+//!   the list cannot hold the same.
 //!
-//! Of objects that changed in between nothing is claimed; the next audit sees them.
+//! Of other objects that changed in between nothing is claimed; the next audit sees them.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -80,13 +82,20 @@ impl Comparison {
         }
     }
 
-    /// The list is complete, at `list`; `after` is the store's content at or past that, or `None` if it never got there.
+    /// The list is complete, at `list`; `after` is the store's content and its RV, at or past that, or `None` if it never got
+    /// there.
     pub(super) fn finish<'a>(
         mut self,
         list: &ResourceVersion,
-        after: Option<impl Iterator<Item = &'a RawObject>>,
+        after: Option<(&ResourceVersion, impl Iterator<Item = &'a RawObject>)>,
     ) -> Differences {
-        for object in after.into_iter().flatten().filter(|object| object.resource_version() <= list) {
+        let claimed = after.into_iter().flat_map(|(reached, objects)| {
+            objects.filter(move |object| {
+                let rv = object.resource_version();
+                rv <= list || rv > reached
+            })
+        });
+        for object in claimed {
             match self.listed.get(&hash_of(object.key())) {
                 None => self.found.add(object.key(), DifferenceKind::Phantom),
                 Some(version) if *version != version_hash(object) => {
@@ -145,14 +154,15 @@ mod tests {
     fn compare(
         before: (u64, &[RawObject]),
         list: (u64, &[RawObject]),
-        after: Option<&[RawObject]>,
+        after: Option<(u64, &[RawObject])>,
     ) -> Vec<Difference> {
         let known: BTreeMap<_, _> = before.1.iter().map(|o| (o.key().clone(), o)).collect();
         let mut comparison = Comparison::new(before.0.into());
         for object in list.1 {
             comparison.listed(object, known.get(object.key()).copied());
         }
-        comparison.finish(&list.0.into(), after.map(|after| after.iter())).examples
+        let reached = after.map_or(0, |(reached, _)| reached).into();
+        comparison.finish(&list.0.into(), after.map(|(_, after)| (&reached, after.iter()))).examples
     }
 
     fn difference(name: &str, kind: DifferenceKind) -> Difference {
@@ -162,7 +172,7 @@ mod tests {
     #[test]
     fn equal_content_has_no_differences() {
         let all = [object("a", "1", 3), object("b", "2", 5)];
-        assert_eq!(compare((5, &all), (9, &all), Some(&all)), []);
+        assert_eq!(compare((5, &all), (9, &all), Some((9, &all))), []);
     }
 
     #[test]
@@ -170,7 +180,7 @@ mod tests {
         let before = [object("deleted", "1", 1), object("changed", "2", 2), object("later", "3", 3)];
         let list = [object("changed", "2", 7), object("later", "3", 3), object("new", "4", 8)];
         let after = [object("changed", "2", 7), object("later", "3", 12), object("newest", "5", 11)];
-        assert_eq!(compare((5, &before), (10, &list), Some(&after)), []);
+        assert_eq!(compare((5, &before), (10, &list), Some((12, &after))), []);
     }
 
     #[test]
@@ -178,7 +188,7 @@ mod tests {
         let before = [object("old", "1", 2), object("ghost", "2", 3), object("reborn", "3", 4)];
         let list = [object("old", "1", 3), object("lost", "4", 5), object("reborn", "9", 5)];
         assert_eq!(
-            compare((6, &before), (6, &list), Some(&before)),
+            compare((6, &before), (6, &list), Some((6, &before))),
             [
                 difference("old", DifferenceKind::Different),
                 difference("lost", DifferenceKind::Missing),
@@ -189,11 +199,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_another_history_is_found() {
+        let kept = [object("a", "1", 100)];
+        assert_eq!(
+            compare((60, &kept), (60, &[]), Some((60, &kept))),
+            [difference("a", DifferenceKind::Phantom)]
+        );
+        let list = [object("a", "1", 70)];
+        assert_eq!(
+            compare((60, &kept), (80, &list), Some((80, &kept))),
+            [difference("a", DifferenceKind::Different)]
+        );
+        let newer = [object("a", "1", 100)];
+        assert_eq!(compare((60, &kept), (80, &list), Some((100, &newer))), [], "it has come since");
+    }
+
+    #[test]
     fn a_missed_change_is_found_although_it_happened_after_the_first_look() {
         let before = [object("a", "1", 2)];
         let list = [object("a", "1", 7)];
         assert_eq!(
-            compare((5, &before), (9, &list), Some(&before)),
+            compare((5, &before), (9, &list), Some((9, &before))),
             [difference("a", DifferenceKind::Different)]
         );
         assert_eq!(

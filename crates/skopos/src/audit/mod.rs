@@ -119,7 +119,7 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
         return Err(AuditError::Replaced);
     }
     let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
-    let found = comparison.finish(&revision, reached.then_some(entries));
+    let found = comparison.finish(&revision, reached.then_some((after.rv_of(part), entries)));
     // What cannot be read is known to differ. What is not there any more is not one of those.
     let known = found.phantoms == 0 && found.count() <= undecodable(shared, part);
     let differences = if known { 0 } else { found.count() };

@@ -175,8 +175,10 @@ impl Batch<'_> {
 
     fn put(&mut self, object: RawObject) {
         let rv = object.resource_version();
-        let is_old = match self.content.objects.get(object.key()) {
-            Some(known) => rv <= known.rv(),
+        let known = self.content.objects.get(object.key());
+        let lost = known.is_some_and(|known| self.order.is_beyond(known.rv()));
+        let is_old = match known {
+            Some(known) => rv <= known.rv() && !lost,
             // A deleted object has no RV of its own any more.
             None => self.order.is_past(object.key(), rv),
         };
@@ -184,7 +186,7 @@ impl Batch<'_> {
             self.account.stats.duplicates += 1;
             return;
         }
-        let flags = self.follow(object.key(), object.resource_version());
+        let flags = self.follow(object.key(), object.resource_version(), lost);
         let Account { stats, events, journal } = &mut self.account;
         let new = Entry::new(object);
         stats.applied += 1;
@@ -218,12 +220,13 @@ impl Batch<'_> {
             self.account.stats.unknown_deletions += 1;
             return;
         };
+        let lost = self.order.is_beyond(known.rv());
         // Equal is right: servers that do not count deletions send the RV of the last change.
-        if at < *known.rv() {
+        if at < *known.rv() && !lost {
             self.account.stats.duplicates += 1;
             return;
         }
-        let flags = self.follow(object.key(), &at);
+        let flags = self.follow(object.key(), &at, lost);
         let Some(old) = self.content.take(object.key()) else { return };
         self.order.deleted(object.key(), &at);
         let Account { stats, events, journal } = &mut self.account;
@@ -247,7 +250,8 @@ impl Batch<'_> {
             self.account.stats.unknown_deletions += 1;
             return;
         };
-        let flags = self.follow(key, &at);
+        let lost = self.order.is_beyond(old.rv());
+        let flags = self.follow(key, &at, lost);
         self.order.deleted(key, &at);
         let Account { stats, events, journal } = &mut self.account;
         stats.applied += 1;
@@ -259,13 +263,13 @@ impl Batch<'_> {
     }
 
     /// Moves on to the RV of a change that is applied. One that the content has already passed is news of its object, but not
-    /// in order; neither is one that follows one that could not be read.
-    fn follow(&mut self, key: &ObjectKey, rv: &ResourceVersion) -> EventFlags {
+    /// in order; neither is one that follows one that could not be read, or a state of a lost history.
+    fn follow(&mut self, key: &ObjectKey, rv: &ResourceVersion, lost: bool) -> EventFlags {
         let late = self.order.is_late(rv);
         self.order.reach(rv);
         self.account.stats.late += u64::from(late);
         let behind = self.behind.remove(key);
-        EventFlags { gap: late || behind, ..EventFlags::default() }
+        EventFlags { gap: late || behind || lost, ..EventFlags::default() }
     }
 }
 
@@ -304,9 +308,10 @@ impl Staging {
         let old = content.objects.clone();
         let namespace = content.parts.get(part).map(|part| part.namespace.clone());
         let listed = self.settle();
-        let differences = Differences::new(account.journal.as_deref(), before.is_some() && same_epoch);
+        let same_until = before.clone().filter(|_| same_epoch);
+        let differences = Differences::new(account.journal.as_deref(), same_until.is_some());
         let keeps_unlisted = commit.nameless > 0;
-        let mut merge = Merge { content, stats: account.stats, same_epoch, keeps_unlisted, differences };
+        let mut merge = Merge { content, stats: account.stats, same_until, keeps_unlisted, differences };
         if old.len() == 0 && merge.differences.is_unwanted() {
             merge.first(listed);
         } else {
@@ -369,7 +374,8 @@ impl Staged {
 struct Merge<'a> {
     content: &'a mut Content,
     stats: &'a mut StoreStats,
-    same_epoch: bool,
+    /// Up to which RV what is there is of the list's history, if any is.
+    same_until: Option<ResourceVersion>,
     keeps_unlisted: bool,
     differences: Differences,
 }
@@ -435,8 +441,9 @@ impl Merge<'_> {
     }
 
     fn known(&mut self, before: &Entry, listed: Entry) {
-        // After a rollback the same RV may stand for another content.
-        if before.is_same(&listed) || (self.same_epoch && before.is_same_version(&listed)) {
+        // After a rollback the same RV may stand for another content, also that of an object that could not be read since.
+        let same_history = self.same_until.as_ref().is_some_and(|until| before.rv() <= until);
+        if before.is_same(&listed) || (same_history && before.is_same_version(&listed)) {
             self.stats.kept += 1;
             return;
         }

@@ -44,6 +44,11 @@ impl Order {
         *rv < self.reached || (*rv == self.reached && self.whole)
     }
 
+    /// Whether an object of this RV is of a history that was given up: this one has not come so far.
+    pub(super) fn is_beyond(&self, rv: &ResourceVersion) -> bool {
+        *rv > self.reached
+    }
+
     /// Whether a state with this RV, of an object that is not there, is of before its deletion, or may be.
     pub(super) fn is_past(&self, key: &ObjectKey, rv: &ResourceVersion) -> bool {
         self.is_late(rv) || (*rv == self.reached && self.gone.contains(key))

@@ -118,6 +118,47 @@ fn in_the_epoch_after_a_rollback_versions_say_again_what_is_the_same() {
 }
 
 #[test]
+fn what_a_rollback_left_unread_takes_the_versions_of_the_new_history() {
+    for nameless in [0, 1] {
+        for last in [put("a", "a", 60), deleted("a", "a", 60)] {
+            let (core, mut writer, queue) = with::<0>([]);
+            list(&mut writer, [object("ns", "a", "a", 100)], commit(100, 0, false));
+            writer.begin_replace();
+            if nameless == 0 {
+                writer.stage_unreadable(&"ns/a".parse().unwrap());
+            }
+            writer.commit_replace(Commit { nameless, ..commit(50, 1, true) });
+            assert_eq!(names(&snapshot(&core)), ["a@100"]);
+            drain(&queue);
+            apply(&mut writer, [put("b", "b", 55), last.clone(), put("c", "c", 61)], 61);
+            let (expected, told) = match last {
+                Change::Put(_) => {
+                    (vec!["a@60", "b@55", "c@61"], "Updated(Object(ns/a uid=a rv=60), old rv=100, gap)")
+                }
+                _ => (vec!["b@55", "c@61"], "Deleted(Object(ns/a uid=a rv=60), final_state_known=true, gap)"),
+            };
+            assert_eq!(names(&snapshot(&core)), expected);
+            assert_eq!(drain(&queue)[1], told);
+            assert_eq!(core.stats().duplicates, 0);
+        }
+    }
+}
+
+#[test]
+fn what_a_rollback_left_unread_is_replaced_by_a_list_that_can_read_it() {
+    let (core, mut writer) = store();
+    list(&mut writer, [object("ns", "a", "a", 100)], commit(100, 0, false));
+    writer.begin_replace();
+    writer.stage_unreadable(&"ns/a".parse().unwrap());
+    writer.commit_replace(commit(50, 1, true));
+    // The new history has come to the same version, by another way.
+    let json = serde_json::json!({"metadata": {"name": "a", "namespace": "ns", "uid": "a", "resourceVersion": "100"}});
+    let other = RawObject::from_value(&json, &skopos_wire::Limits::default()).unwrap();
+    list(&mut writer, [other], commit(100, 1, true));
+    assert_eq!(snapshot(&core).iter().next().unwrap().raw().field("spec.rv"), None);
+}
+
+#[test]
 fn what_a_link_says_and_proves_is_handed_on() {
     struct Observer(mpsc::SyncSender<String>);
 
