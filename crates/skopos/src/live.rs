@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::error::{LiveError, RefusalError};
 
 /// Reads from the server, each call within its deadline. All are consistent reads: the server may not answer from the past.
+/// Of objects in namespaces that were not asked for, lists say nothing, as with the list/watch.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     transport: Transport,
@@ -129,7 +130,8 @@ impl Live {
             let mut item = |item: Result<RawObject, _>| match item.map_err(malformed) {
                 Ok(object) => {
                     match target.check_object(&object).map_err(malformed).and_then(|()| room.take(&object)) {
-                        Ok(()) => add(object),
+                        Ok(()) if is_in(target, object.key()) => add(object),
+                        Ok(()) => {}
                         Err(wrong) => broken = Some(wrong),
                     }
                 }
@@ -204,6 +206,10 @@ impl Collect for Vec<RawObject> {
     fn restart(&mut self) {
         self.clear();
     }
+}
+
+fn is_in(target: &Target, key: &ObjectKey) -> bool {
+    target.namespace.is_none() || key.namespace() == target.namespace.as_deref()
 }
 
 const PAGE: u32 = 500;

@@ -495,6 +495,30 @@ async fn a_live_read_and_an_audit_refuse_a_list_of_another_kind_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_live_read_and_an_audit_leave_out_what_is_of_another_namespace() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let options = InformerOptions::namespaces(["a", "b"]);
+    let maps: Informer<ConfigMap> = world.factory.informer(options).expect("an informer");
+    maps.wait_synced(secs(5)).await.unwrap();
+    let known = world.server.get("configmaps", Some("a"), "one").expect("it is there");
+    let mut foreign = item("foreign");
+    foreign["metadata"]["namespace"] = "b".into();
+    let mut list = list_of(&[known, foreign]);
+    list["metadata"]["resourceVersion"] = maps.snapshot().resource_version_in("a").to_string().into();
+    let of_a = Match::list().namespace("a").query("limit", "500");
+    let _fault = world.server.faults().inject(answer(list)).on(of_a);
+    let report = maps.audit(secs(5)).await.unwrap();
+    assert!(report.is_clean() && report.listed == 1, "{report:?}");
+    let _no_probes =
+        world.server.faults().inject(Fault::status(500, 0)).on(Match::list().query("limit", "1"));
+    until_nothing_is_of_this_moment().await;
+    let read = maps.read(secs(0), secs(5)).await.unwrap();
+    let keys: Vec<String> = read.snapshot.iter().map(|object| object.key().to_string()).collect();
+    assert_eq!(keys, ["a/one"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pages_of_different_revisions_are_no_live_snapshot() {
     let world = world().await;
     world.create("a", "real", "1");

@@ -70,6 +70,12 @@ impl StoreWriter {
             behind: BTreeSet::new(),
         }
     }
+
+    /// The list that is on its way in, if this key is one of those that this writer is for.
+    fn staging_of(&mut self, key: &ObjectKey) -> Option<&mut Staging> {
+        let part = self.part;
+        self.staging.as_mut().filter(|staging| staging.base.is_of(part, key))
+    }
 }
 
 impl Sink for StoreWriter {
@@ -78,21 +84,19 @@ impl Sink for StoreWriter {
     }
 
     fn stage(&mut self, object: RawObject) {
-        if let Some(staging) = &mut self.staging
-            && staging.base.is_of(self.part, object.key())
-        {
+        if let Some(staging) = self.staging_of(object.key()) {
             staging.stage(object);
         }
     }
 
     fn unstage(&mut self, key: &ObjectKey) {
-        if let Some(staging) = &mut self.staging {
+        if let Some(staging) = self.staging_of(key) {
             staging.items.push(Staged::Absent(key.clone()));
         }
     }
 
     fn stage_unreadable(&mut self, key: &ObjectKey) {
-        if let Some(staging) = &mut self.staging {
+        if let Some(staging) = self.staging_of(key) {
             staging.items.push(Staged::Unreadable(key.clone()));
         }
     }
@@ -138,7 +142,9 @@ impl Sink for StoreWriter {
     }
 
     fn passed_over(&mut self, key: &ObjectKey, _resource_version: &ResourceVersion) {
-        self.behind.insert(key.clone());
+        if self.core.peek().is_of(self.part, key) {
+            self.behind.insert(key.clone());
+        }
     }
 
     fn fresh_as_of(&mut self, at: Time) {

@@ -257,6 +257,23 @@ fn the_namespaces_of_a_set_are_listed_each_for_itself() {
 }
 
 #[test]
+fn a_list_says_nothing_of_other_namespaces_not_even_that_they_cannot_be_read() {
+    let core = StoreCore::new(Content::unsynced_set(["a", "b"]), FreshnessCell::alone());
+    let [mut a, mut b] = [0, 1].map(|part| StoreWriter::new(core.clone(), part, Unobserved));
+    list(&mut a, [], commit(1, 0, false));
+    list(&mut b, [object("b", "x", "u", 1)], commit(1, 0, false));
+    let x = "b/x".parse().unwrap();
+    a.begin_replace();
+    apply(&mut b, [Change::Put(object("b", "x", "u", 6))], 6);
+    a.stage_unreadable(&x);
+    a.commit_replace(commit(7, 0, true));
+    assert_eq!(names(&snapshot(&core)), ["x@6"]);
+    // Nor does a change that could not be read: what comes next of it is the next.
+    a.passed_over(&x, &8.into());
+    assert!(a.behind.is_empty());
+}
+
+#[test]
 fn indexes_follow_and_leave_no_empty_values() {
     let (core, mut writer) = store();
     let reader: Store = core.into();
