@@ -153,13 +153,9 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
                 Phase::Listing => tokio::select! {
                     biased;
                     event = self.events.recv() => self.take(&event?),
-                    // All that was there is in the channel before the handler is synced, and was taken out of it above.
                     synced = self.handler.0.synced() => {
                         synced.ok()?;
-                        self.phase = Phase::Watching;
-                        self.ready.push_back(Ok(watcher::Event::InitDone));
-                        let withdrawn = self.withdrawn.drain(..);
-                        self.ready.extend(withdrawn.map(|(_, object)| Ok(watcher::Event::Delete(object))));
+                        self.end_listing();
                     }
                 },
                 Phase::Watching => {
@@ -168,6 +164,19 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
                 }
             }
         }
+    }
+
+    /// The handler has handed on all of the first list. The last of it may have come into the channel after this task looked
+    /// there: the handler is on another thread.
+    fn end_listing(&mut self) {
+        for _ in 0..self.events.len() {
+            let Ok(event) = self.events.try_recv() else { break };
+            self.take(&event);
+        }
+        self.phase = Phase::Watching;
+        self.ready.push_back(Ok(watcher::Event::InitDone));
+        let withdrawn = self.withdrawn.drain(..);
+        self.ready.extend(withdrawn.map(|(_, object)| Ok(watcher::Event::Delete(object))));
     }
 
     /// What is given of a key is its newest state or nothing: a state that does not fit takes back the one before.
@@ -201,5 +210,39 @@ impl<K: DeserializeOwned + 'static> Watch<K> {
         }
         let error = error.map(|error| watcher::Error::WatchFailed(kube::Error::Service(Box::new(error))));
         self.ready.extend(error.map(Err));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    use super::*;
+    use crate::handler::{EventFlags, add, sync_handler};
+    use crate::testing::{object, store};
+
+    fn name_of(event: watcher::Result<watcher::Event<ConfigMap>>) -> String {
+        match event.unwrap() {
+            watcher::Event::InitApply(map) => format!("init {}", map.metadata.name.unwrap()),
+            watcher::Event::InitDone => "done".to_owned(),
+            _ => "another".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_came_into_the_channel_last_belongs_to_the_first_list() {
+        let (core, _writer) = store();
+        let handler = sync_handler(|_: Event<ConfigMap>| {});
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let handle = add(&core, handler, HandlerOptions::default(), &tasks, &stop).unwrap();
+        let (sender, events) = mpsc::channel(1);
+        let one = Object::new(object("ns", "one", "u", 1));
+        sender.try_send(Event::Added { object: one, initial: true, flags: EventFlags::default() }).unwrap();
+        let (phase, ready, withdrawn) = (Phase::Listing, VecDeque::new(), Vec::new());
+        let mut watch = Watch { events, handler: RemoveOnDrop(handle), phase, ready, withdrawn };
+        watch.end_listing();
+        assert_eq!(watch.ready.drain(..).map(name_of).collect::<Vec<_>>(), ["init one", "done"]);
     }
 }
