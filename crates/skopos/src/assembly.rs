@@ -16,31 +16,39 @@ use crate::resource::{ResourceId, Scope};
 use crate::store::{Content, StoreCore};
 use crate::sync::Mutex;
 
-/// Starts all of it.
-pub(crate) fn assemble(
-    ground: &Arc<Ground>,
-    prober: &Arc<Prober>,
-    resource: ResourceId,
-    form: Form,
-    options: InformerOptions,
-) -> Shared {
-    let targets = targets(&resource, form, &options);
-    let mut basis = Basis::new(ground.common.clone(), targets.len());
+/// The store of an informer, with all that is restored. Its indexes are made by functions of the user, which may take their
+/// time, and ask the factory.
+pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<StoreCore> {
     let restored = options.restored.as_ref();
+    let content = match (restored, &options.scope) {
+        (Some(checkpoint), _) => checkpoint.content().clone(),
+        (None, Scope::All) => Content::unsynced(),
+        (None, Scope::Namespaces(namespaces)) => Content::unsynced_set(namespaces.iter().map(String::as_str)),
+    };
+    let mut basis = Basis::new(ground.common.clone(), content.parts.len().max(1));
     if let Some(checkpoint) = restored {
         let now = ground.options.wall_clock.now();
         for (index, part) in basis.parts.iter_mut().enumerate() {
             part.restore(&ground.common, checkpoint.age_of(index, &now), checkpoint.written_at());
         }
     }
-    let content = match (restored, &options.scope) {
-        (Some(checkpoint), _) => checkpoint.content().clone(),
-        (None, Scope::All) => Content::unsynced(),
-        (None, Scope::Namespaces(namespaces)) => Content::unsynced_set(namespaces.iter().map(String::as_str)),
-    };
     let store = StoreCore::new(content, FreshnessCell::new(basis));
     options.indexers.iter().for_each(|indexer| drop(store.add_indexer(indexer.clone())));
     options.journal.into_iter().for_each(|journal| store.keep_journal(journal));
+    store
+}
+
+/// Starts all of it.
+pub(crate) fn assemble(
+    ground: &Arc<Ground>,
+    prober: &Arc<Prober>,
+    store: Arc<StoreCore>,
+    resource: ResourceId,
+    form: Form,
+    options: InformerOptions,
+) -> Shared {
+    let targets = targets(&resource, form, &options);
+    let restored = options.restored.as_ref();
     let stop = ground.stop.child_token();
     let machine = machine_options(ground, &resource);
     let links: Vec<Link> = targets

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use skopos_reflect::{Form, Target};
 
-use crate::assembly::assemble;
+use crate::assembly::{assemble, store_for};
 use crate::error::BuildError;
 use crate::ground::Ground;
 use crate::informer::{Informer, Running, Shared};
@@ -44,23 +44,21 @@ impl Registry {
             own.expect(checkpoint.identity())?;
         }
         let key = options.sharing_key(&resource, form);
-        let resync = options.resync;
+        let running = self.entries.lock().running(ground, &key)?;
+        if let Some(running) = running {
+            return Ok(share(running, options));
+        }
+        // Not under the lock: indexes are made by functions of the user.
+        let store = store_for(ground, &options);
         let mut entries = self.entries.lock();
-        // Under the lock: who shuts down takes it after the token fired, so that whatever is started here is seen.
-        if ground.stop.is_cancelled() {
-            return Err(Closed.into());
-        }
-        let running = entries.informers.get(&key).and_then(Weak::upgrade);
-        // One that panicked is nobody's any more, but of those who have it.
-        if let Some(running) = running.filter(|running| !running.links.iter().any(Link::is_broken)) {
+        // Somebody may have been quicker.
+        if let Some(running) = entries.running(ground, &key)? {
             drop(entries);
-            // Those that it has already are the same: see `InformerOptions::index`.
-            options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
-            options.journal.into_iter().for_each(|journal| running.store.keep_journal(journal));
-            return Ok(Informer::new(running, resync));
+            return Ok(share(running, options));
         }
+        let resync = options.resync;
         let prober = entries.prober(ground, &resource);
-        let running = Arc::new(Running::new(assemble(ground, &prober, resource, form, options)));
+        let running = Arc::new(Running::new(assemble(ground, &prober, store, resource, form, options)));
         entries.informers.insert(key, Arc::downgrade(&running));
         Ok(Informer::new(running, resync))
     }
@@ -86,7 +84,25 @@ impl Registry {
     }
 }
 
+/// One more handle of an informer that runs.
+fn share<K>(running: Arc<Running>, options: InformerOptions) -> Informer<K> {
+    // Those that it has already are the same: see `InformerOptions::index`.
+    options.indexers.into_iter().for_each(|indexer| drop(running.store.add_indexer(indexer)));
+    options.journal.into_iter().for_each(|journal| running.store.keep_journal(journal));
+    Informer::new(running, options.resync)
+}
+
 impl Entries {
+    /// What runs with these options. One that panicked is nobody's any more, but of those who have it.
+    fn running(&self, ground: &Ground, key: &SharingKey) -> Result<Option<Arc<Running>>, Closed> {
+        // Under the lock: who shuts down takes it after the token fired, so that whatever is started here is seen.
+        if ground.stop.is_cancelled() {
+            return Err(Closed);
+        }
+        let running = self.informers.get(key).and_then(Weak::upgrade);
+        Ok(running.filter(|running| !running.links.iter().any(Link::is_broken)))
+    }
+
     /// The prober of a kind: versions of a group share one storage, and so one prober.
     fn prober(&mut self, ground: &Ground, resource: &ResourceId) -> Arc<Prober> {
         let key = (resource.group.clone(), resource.plural.clone());

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::mpsc;
+use std::thread;
 use std::time::SystemTime;
 
 use futures::StreamExt;
@@ -92,6 +94,22 @@ async fn a_restart_goes_on_where_the_last_run_ended() {
         told.changes.iter().map(|change| (change.kind, change.gap)).collect();
     assert_eq!(kinds, [(ChangeKind::Deleted, false), (ChangeKind::Added, false)]);
     assert_eq!(maps.stats().relists, 0);
+}
+
+/// Indexes of a whole checkpoint may take seconds, and whoever makes them may ask whatever else there is.
+#[tokio::test(start_paused = true)]
+async fn while_what_is_restored_is_indexed_the_factory_answers() {
+    let (_world, checkpoint, factory) = second_run().await;
+    let asking = factory.clone();
+    let options = InformerOptions::all().restored(checkpoint).index("asked", move |_| {
+        let (asking, (told, answer)) = (asking.clone(), mpsc::sync_channel(1));
+        thread::spawn(move || told.send(asking.stats().informers));
+        [format!("{:?}", answer.recv_timeout(secs(10)))]
+    });
+    let maps: Informer<ConfigMap> = factory.informer(options).unwrap();
+    let snapshot = maps.snapshot();
+    let answers: Vec<(&str, usize)> = snapshot.index_values("asked").unwrap().collect();
+    assert_eq!(answers, [("Ok(0)", 2)]);
 }
 
 #[tokio::test(start_paused = true)]
