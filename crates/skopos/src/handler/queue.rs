@@ -162,7 +162,10 @@ impl Queue {
 
     /// Forgets what waits.
     pub(crate) fn clear(&self) {
-        let forgotten = std::mem::take(&mut self.waiting.lock().segments);
+        let mut waiting = self.waiting.lock();
+        (waiting.events, waiting.differences) = (0, 0);
+        let forgotten = std::mem::take(&mut waiting.segments);
+        drop(waiting);
         drop(forgotten);
     }
 

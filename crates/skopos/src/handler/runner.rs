@@ -48,6 +48,8 @@ impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
         }
         self.shared.store.unsubscribe(&self.shared.queue);
         self.shared.queue.clear();
+        // A walk that was stopped in the middle has told nobody of its end.
+        self.shared.tally.edit(|stats| stats.catching_up = false);
     }
 
     async fn next(&mut self) -> Option<Event> {

@@ -269,6 +269,27 @@ async fn no_call_runs_after_a_removal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_handler_that_was_removed_has_nothing_waiting() {
+    let mut bench = Bench::listed(&["a", "b"]);
+    let log = Log::new();
+    let handler = {
+        let log = log.clone();
+        move |_: Event<Untyped>| {
+            log.note("begin");
+            pending::<()>()
+        }
+    };
+    let handle = bench.add(handler, HandlerOptions::default());
+    log.has(1).await;
+    bench.update("a", [5, 6, 7]);
+    list(&mut bench.writer, [object("ns", "a", "u-a", 8)], commit(8, 0, true));
+    let stands = || (handle.stats().waiting, handle.stats().catching_up);
+    assert_eq!(stands(), (3, true));
+    handle.remove(LONG).await.unwrap();
+    assert_eq!(stands(), (0, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_never_ends_is_dropped_after_its_grace() {
     struct OnDrop(Arc<AtomicBool>);
     impl Drop for OnDrop {
