@@ -236,7 +236,7 @@ impl InformerFactory {
 
     fn close(&self) {
         self.ground.stop.cancel();
-        self.registry.informers().iter().for_each(|informer| informer.close());
+        self.registry.close();
         self.ground.tasks.close();
     }
 }

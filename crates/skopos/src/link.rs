@@ -35,6 +35,12 @@ impl Link {
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
     }
+
+    /// As if it had panicked.
+    #[cfg(test)]
+    pub(crate) fn break_down(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What one list/watch needs to run.

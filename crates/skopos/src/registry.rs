@@ -26,6 +26,8 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Entries {
     informers: BTreeMap<SharingKey, Weak<Running>>,
+    /// Those that panicked, where others have taken their place. Whoever has one may still wait for it.
+    replaced: Vec<Weak<Running>>,
     probers: BTreeMap<(String, String), Weak<Prober>>,
 }
 
@@ -59,7 +61,8 @@ impl Registry {
         let resync = options.resync;
         let prober = entries.prober(ground, &resource);
         let running = Arc::new(Running::new(assemble(ground, &prober, store, resource, form, options)));
-        entries.informers.insert(key, Arc::downgrade(&running));
+        let replaced = entries.informers.insert(key, Arc::downgrade(&running));
+        entries.replaced.extend(replaced.filter(|broken| broken.strong_count() > 0));
         Ok(Informer::new(running, resync))
     }
 
@@ -73,6 +76,15 @@ impl Registry {
             .collect()
     }
 
+    /// Ends all informers, also those that others have replaced.
+    pub(crate) fn close(&self) {
+        let all: Vec<_> = {
+            let entries = self.entries.lock();
+            entries.informers.values().chain(&entries.replaced).filter_map(Weak::upgrade).collect()
+        };
+        all.iter().for_each(|informer| informer.close());
+    }
+
     pub(crate) fn probers(&self) -> Vec<Arc<Prober>> {
         self.entries.lock().probers.values().filter_map(Weak::upgrade).collect()
     }
@@ -80,6 +92,7 @@ impl Registry {
     pub(crate) fn forget_the_gone(&self) {
         let mut entries = self.entries.lock();
         entries.informers.retain(|_, informer| informer.strong_count() > 0);
+        entries.replaced.retain(|informer| informer.strong_count() > 0);
         entries.probers.retain(|_, prober| prober.strong_count() > 0);
     }
 }
@@ -125,3 +138,38 @@ impl Entries {
 /// So much later than the transport's own deadline for probes, which takes a silent connection out of use, as a caller's
 /// deadline does not.
 const GRACE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use futures::future::pending;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use skopos_transport::{Transport, TransportOptions, dialer_fn};
+
+    use super::*;
+    use crate::error::WaitError;
+    use crate::{FactoryOptions, InformerFactory};
+
+    /// A factory that never gets a connection.
+    fn factory() -> InformerFactory {
+        let config = kube::Config::new("http://nowhere.test".parse().unwrap());
+        let dialer = dialer_fn(|_| pending());
+        let transport = Transport::with_dialer(config, TransportOptions::default(), dialer).unwrap();
+        InformerFactory::new(transport, FactoryOptions { audit_interval: None, ..FactoryOptions::default() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shutdown_is_told_to_those_who_wait_for_a_broken_informer_too() {
+        let factory = factory();
+        let [broken, anew] = [(); 2].map(|()| {
+            let informer = factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+            informer.shared.links[0].break_down();
+            informer
+        });
+        assert!(!Arc::ptr_eq(&broken.shared, &anew.shared), "it is nobody's any more");
+        factory.shutdown(Duration::from_secs(1)).await;
+        for informer in [broken, anew] {
+            let waited = informer.wait_for(&1.into(), Duration::from_secs(60)).await;
+            assert!(matches!(waited, Err(WaitError::Closed(_))), "{waited:?}");
+        }
+    }
+}
