@@ -1,7 +1,7 @@
 mod counts;
 mod order;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use futures::FutureExt;
@@ -350,6 +350,8 @@ fn pages_namespaces_and_selections_are_in_order() {
 enum Step {
     /// The server writes: key number, and what.
     Write(u8, Write),
+    /// The same, if it can be part of the transaction before it.
+    Join(u8, Write),
     /// The link delivers up to so many events as one batch, with so many of the last ones again before them.
     Deliver(usize, usize),
     /// A bookmark, if everything was delivered.
@@ -378,7 +380,8 @@ enum Write {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let write = prop_oneof![6 => Just(Write::Put), 2 => Just(Write::Delete), 1 => Just(Write::Recreate)];
     let step = prop_oneof![
-        30 => (0..60u8, write).prop_map(|(key, write)| Step::Write(key, write)),
+        24 => (0..60u8, write.clone()).prop_map(|(key, write)| Step::Write(key, write)),
+        6 => (0..60u8, write).prop_map(|(key, write)| Step::Join(key, write)),
         12 => (1..12usize, 0..4usize).prop_map(|(n, again)| Step::Deliver(n, again)),
         2 => Just(Step::Bookmark),
         1 => Just(Step::Relist),
@@ -399,6 +402,8 @@ struct Server {
     log: Vec<(u64, Change, State)>,
     rv: u64,
     uids: u64,
+    /// What the last transaction has changed, as long as it may go on.
+    joined: BTreeSet<u8>,
 }
 
 impl Server {
@@ -406,11 +411,30 @@ impl Server {
         self.log.last().map(|(_, _, state)| state.clone()).unwrap_or_default()
     }
 
+    /// Everything up to its RV is told: the next write is another transaction.
+    fn settle(&mut self) -> u64 {
+        self.joined.clear();
+        self.rv
+    }
+
     fn write(&mut self, key: u8, write: Write) {
+        self.joined.clear();
+        self.rv += 1;
+        self.change(key, write);
+    }
+
+    fn join(&mut self, key: u8, write: Write) {
+        match self.joined.is_empty() || self.joined.contains(&key) {
+            true => self.write(key, write),
+            false => self.change(key, write),
+        }
+    }
+
+    fn change(&mut self, key: u8, write: Write) {
         let name = format!("o{key:02}");
         let mut state = self.state();
         let known = state.get(&name).cloned();
-        self.rv += 1;
+        self.joined.insert(key);
         let rv = self.rv;
         let change = match (write, known) {
             (Write::Put, Some((uid, _))) => {
@@ -445,8 +469,8 @@ struct Handler {
     /// RVs of the events since the beginning, as long as none had a flag.
     plain: Option<Vec<u64>>,
     started: bool,
-    /// The RV of the state that it began with.
-    began: u64,
+    /// How much of the log is in the state that it began with.
+    began: usize,
     epoch_changed: bool,
     /// How often RVs may yet begin anew without an event that says so: once for each rollback, for one that leaves all
     /// objects as they were is no event.
@@ -548,6 +572,7 @@ impl World {
     fn step(&mut self, step: Step) {
         match step {
             Step::Write(key, write) => self.server.write(key, write),
+            Step::Join(key, write) => self.server.join(key, write),
             Step::Deliver(n, again) if self.synced => {
                 let end = (self.delivered + n).min(self.server.log.len());
                 let events = &self.server.log[self.delivered.saturating_sub(again)..end];
@@ -558,7 +583,7 @@ impl World {
             }
             Step::Bookmark if self.synced && self.delivered == self.server.log.len() => {
                 self.server.rv += 1; // somebody writes to another resource
-                self.writer.advance(&self.server.rv.into());
+                self.writer.advance(&self.server.settle().into());
             }
             Step::Relist => self.relist(),
             Step::Rollback(n) if self.synced => {
@@ -576,7 +601,7 @@ impl World {
             Step::Handler(capacity) if self.handlers.len() < 4 => {
                 let queue = Arc::new(Queue::new(capacity));
                 self.core.subscribe(&queue).unwrap();
-                let began = self.server.log[..self.delivered].last().map_or(0, |(rv, _, _)| *rv);
+                let began = self.delivered;
                 self.handlers.push(Handler {
                     queue,
                     reader: QueueReader::default(),
@@ -609,10 +634,10 @@ impl World {
     fn relist(&mut self) {
         let listed = self.server.state();
         let objects = listed.iter().map(|(name, (uid, rv))| object("ns", name, uid, *rv));
-        let commit = commit(self.server.rv, self.epoch, self.synced);
+        let commit = commit(self.server.settle(), self.epoch, self.synced);
         list(&mut self.writer, objects, commit);
         if !self.synced {
-            self.handlers.iter_mut().for_each(|handler| handler.began = self.server.rv);
+            self.handlers.iter_mut().for_each(|handler| handler.began = self.server.log.len());
         }
         self.synced = true;
         self.delivered = self.server.log.len();
@@ -644,8 +669,8 @@ impl World {
             assert!(view.map(Entry::rv).eq(content.objects.iter().map(Entry::rv)));
             // Nothing was merged and there was no gap: exactly the log, event by event.
             if let Some(plain) = handler.plain.as_ref().filter(|_| self.epoch == 0 && self.synced) {
-                let log = self.server.log[..self.delivered].iter().map(|(rv, _, _)| *rv);
-                let log: Vec<u64> = log.filter(|rv| *rv > handler.began).collect();
+                let log = self.server.log[handler.began..self.delivered].iter();
+                let log: Vec<u64> = log.map(|(rv, _, _)| *rv).collect();
                 assert_eq!(plain, &log);
             }
         }
