@@ -96,6 +96,14 @@ impl Verdict {
         matches!(self.meaning, Meaning::Forbidden | Meaning::NotServed | Meaning::Rejected)
     }
 
+    /// Whether what failed for a stream may be had by a list: nobody said that nothing can be had at all.
+    pub(super) fn may_spare_lists(&self) -> bool {
+        !matches!(
+            self.meaning,
+            Meaning::CannotConnect { .. } | Meaning::Throttled | Meaning::Unauthorized | Meaning::Closed
+        )
+    }
+
     /// Whether the server has, or may have, begun to do what was asked, so that asking again costs it as much again.
     pub(super) fn was_served(&self) -> bool {
         matches!(

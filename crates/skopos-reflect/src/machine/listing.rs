@@ -25,6 +25,8 @@ pub(super) struct Listing {
     resource_version: Option<ResourceVersion>,
     /// How often a page had to be asked for again.
     page_failures: u32,
+    /// The delays between these attempts.
+    pub(super) backoff: Backoff,
     /// When the page before this one had come.
     turned_at: Time,
     /// Objects of the page in hand.
@@ -205,13 +207,20 @@ impl Machine {
 
     /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
     pub(super) fn relist(&mut self, plan: ListPlan, reason: Reason, sink: &mut dyn Sink) {
+        // What the server wished for holds for every request.
+        let (wished, condition) = match &self.state {
+            State::Waiting { until, .. } if self.link.condition == Condition::Throttled => {
+                (*until, Condition::Throttled)
+            }
+            _ => (self.now, Condition::Retrying),
+        };
         self.abandon(sink);
         self.owed = None;
         self.stats.relists += 1;
         let spread = self.up_to(Duration::from_millis(500));
-        let until = self.lists.available_at(self.now, 1) + spread;
+        let until = self.lists.available_at(self.now, 1).max(wished) + spread;
         self.link.reason = Some(reason);
-        self.set_condition(Condition::Retrying);
+        self.set_condition(condition);
         self.wait(until, Next::List(plan));
     }
 
@@ -239,6 +248,7 @@ impl Machine {
             token: None,
             resource_version: None,
             page_failures: 0,
+            backoff: Backoff::default(),
             turned_at: self.now,
             on_page: 0,
             poor_pages: 0,
@@ -352,8 +362,7 @@ impl Machine {
                 listing.token = Some(token);
                 listing.page_failures = 0;
                 listing.turned_at = self.now;
-                // What failed before has no part in what the next page costs.
-                self.backoff.reset();
+                listing.backoff.reset();
                 self.request_page(listing);
             }
             None => {

@@ -180,9 +180,9 @@ impl Machine {
                 let State::Streaming(mut streaming) = state else { return };
                 if streaming.has_begun() {
                     sink.abort_replace();
-                    // There is one more list in this minute. Pages can be resumed, and whatever breaks streams spares them.
-                    streaming.plan.paged = true;
                 }
+                // Pages can be resumed, and whatever breaks streams, holds them back or forbids them may spare lists.
+                streaming.plan.paged = streaming.has_begun() || verdict.may_spare_lists();
                 streaming.plan.avoid = Some(streaming.id);
                 self.fail(verdict, Next::List(streaming.plan), sink);
             }

@@ -17,7 +17,7 @@ impl Machine {
     pub(super) fn fail_within(
         &mut self,
         verdict: Verdict,
-        next: Next,
+        mut next: Next,
         longest: Duration,
         sink: &mut dyn Sink,
     ) {
@@ -43,7 +43,12 @@ impl Machine {
                 retry_at.unwrap_or(self.now).max(self.now) + self.up_to(Duration::from_millis(250))
             }
             _ => {
-                let delay = self.backoff.fail(&self.options, &mut self.rng).min(longest);
+                // Whatever failed before has no part in how soon a page can be had.
+                let backoff = match &mut next {
+                    Next::Page(listing) => &mut listing.backoff,
+                    _ => &mut self.backoff,
+                };
+                let delay = backoff.fail(&self.options, &mut self.rng).min(longest);
                 let wish = verdict.retry_after.map(|wish| wish.min(self.options.retry_after_max));
                 let wish = wish.map(|wish| scaled(wish, 1.0 + 0.1 * self.rng.f64()));
                 self.now + delay.max(wish.unwrap_or_default())

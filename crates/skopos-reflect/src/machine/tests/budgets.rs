@@ -105,3 +105,18 @@ fn a_list_that_is_owed_comes_also_where_streams_end_early() {
     }
     panic!("no list in an hour");
 }
+
+#[test]
+fn a_list_that_is_asked_for_waits_as_long_as_the_server_wishes() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(200);
+    desk.give(Input::Closed { id: watch });
+    let watch = desk.watches().id;
+    let retry_after = Some(secs(100));
+    desk.give(Input::Failed { id: watch, failure: Failure::Answer { code: 429, status: None, retry_after } });
+    desk.at(210);
+    desk.give(Input::Relist);
+    assert!(desk.due() >= at(300), "{:?}", desk.due());
+    assert_eq!(desk.machine.state().condition, Condition::Throttled);
+    assert!(matches!(desk.acts(), Action::List(_)));
+}

@@ -350,20 +350,26 @@ fn a_streamed_list_has_10_seconds_between_objects_in_order_and_two_minutes_in_al
 }
 
 #[test]
-fn a_streamed_list_without_an_answer_is_asked_for_again() {
+fn a_streamed_list_without_an_answer_gives_way_to_pages_on_another_connection() {
     let mut desk = Desk::with(MachineOptions::default(), 1);
     let stream = desk.watches().id;
     desk.at(25);
     desk.give(Input::Timeout);
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
     assert!(desk.machine.streams_lists());
-    let again = desk.watches();
-    assert_eq!(again.avoid, Some(stream));
-    // It is answered, and does not end: that is no connection's fault.
-    desk.give(Input::Opened { id: again.id });
+    let Action::List(list) = desk.asks() else { panic!("a list") };
+    assert_eq!(list.avoid, Some(stream));
+}
+
+#[test]
+fn a_streamed_list_that_does_not_end_is_no_connections_fault() {
+    let mut desk = Desk::with(MachineOptions::default(), 1);
+    let stream = desk.watches().id;
+    desk.give(Input::Opened { id: stream });
     desk.now = desk.due();
     desk.give(Input::Timeout);
-    desk.machine.poll_action();
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
+    assert!(!desk.machine.streams_lists());
     let Action::List(list) = desk.asks() else { panic!("a list") };
     assert_eq!(list.avoid, None);
 }

@@ -67,3 +67,22 @@ fn a_streamed_list_that_brings_an_error_is_ended_from_here_too() {
     assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: stream }));
     assert!(!desk.sink.is_staging());
 }
+
+/// Something on the way holds streams back, or a role may list and not watch.
+#[test]
+fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
+    for code in [401, 403, 429, 500, 502, 504] {
+        let mut desk = Desk::with(MachineOptions::default(), 1);
+        let stream = desk.watches().id;
+        desk.fail(stream, code);
+        let next = desk.asks();
+        assert_eq!(matches!(next, Action::List(_)), !matches!(code, 401 | 429), "{code}: {next:?}");
+        assert!(desk.machine.streams_lists());
+    }
+    let mut desk = Desk::with(MachineOptions::default(), 1);
+    desk.watches();
+    assert_eq!(desk.due(), at(25), "no headers");
+    assert!(matches!(desk.acts(), Action::Cancel { .. }));
+    assert!(matches!(desk.acts(), Action::List(_)));
+    assert!(desk.now < at(28), "within the thirty seconds of a first sync");
+}
