@@ -35,6 +35,7 @@ fn i5_a_watch_goes_back() {
     tale.put("x/a");
     let rv = tale.rv();
     tale.put("x/b");
+    tale.put("x/c");
     tale.see(live(0));
     tale.go(secs(200));
     tale.see(stale());
@@ -42,6 +43,20 @@ fn i5_a_watch_goes_back() {
     tale.requested(Verb::Watch, Some(rv), false);
     tale.see(stale());
     broken(&tale, Invariant::I5);
+}
+
+#[test]
+fn i5_a_watch_begins_before_the_rv_at_which_more_may_be_due() {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    tale.put("x/b");
+    tale.see(live(0));
+    tale.go(secs(200));
+    tale.see(stale());
+    tale.go(secs(1));
+    tale.requested(Verb::Watch, Some(tale.rv() - 1), false);
+    tale.see(stale());
+    kept(&tale, Invariant::I5);
 }
 
 #[test]
