@@ -5,7 +5,10 @@
 //!   may take to mend it.
 //! * When history goes *back*, a store is of the old line until a probe shows it; if the new line overtakes the old before that,
 //!   only an audit finds it out. A store is excused until it is seen to be right on the new line, or an audit had its time.
-//! * What was sent *damaged* cannot be read. A store may lack it as long as it says so: it must not call itself live then.
+//! * What was sent *damaged* cannot be read. A store may lack it as long as it says so: it must not call itself live then. That ends
+//!   when the store calls itself live and is seen to be right after the fault was healed.
+//!
+//! What handlers are told may be on its way for a while after a store is right again.
 
 use std::time::Duration;
 
@@ -17,7 +20,7 @@ use super::weather::Weather;
 /// When a store is excused from being right.
 pub(super) struct Excuses {
     by_informer: Vec<Vec<Excuse>>,
-    damaged: Vec<Option<At>>,
+    damaged: Vec<Vec<Excuse>>,
 }
 
 /// From when to when.
@@ -34,6 +37,9 @@ struct Excuse {
 
 /// How long an audit may take, beside its interval: its own time limit, the wait for the store, and the relist.
 const AUDIT: Duration = Duration::from_secs(150);
+
+/// How long it may take until the slowest handler was told what its store has.
+const TOLD_LATER: Duration = Duration::from_secs(120);
 
 impl Excuses {
     pub(super) fn of(history: &History, truth: &Truth, weather: &Weather) -> Self {
@@ -62,7 +68,11 @@ impl Excuses {
                 Excuse { from: at, seriously: at, beyond: 0, limit, until: limit }
             });
             by_informer.push(lies.chain(rollbacks).collect::<Vec<_>>());
-            damaged.push(weather.on(cluster).filter(|span| span.damages()).map(|span| span.began).min());
+            let damages = weather.on(cluster).filter(|span| span.damages()).map(|span| {
+                let (never, healed) = (At(u64::MAX), span.healed.unwrap_or(At(u64::MAX)));
+                Excuse { from: span.began, seriously: healed, beyond: 0, limit: never, until: never }
+            });
+            damaged.push(damages.collect::<Vec<_>>());
         }
         let mut excuses = Self { by_informer, damaged };
         for Entry { at, fact } in &history.entries {
@@ -71,19 +81,13 @@ impl Excuses {
                 && is_right(truth, look, truth.newest(cluster_of(history, look.informer), *at), *at)
             {
                 let reached = look.views.iter().map(|view| view.rv).min().unwrap_or(0);
-                excuses.right(look.informer, *at, reached);
+                right(&mut excuses.by_informer[look.informer.index()], *at, reached);
+                if look.freshness.is_live() {
+                    right(&mut excuses.damaged[look.informer.index()], *at, reached);
+                }
             }
         }
         excuses
-    }
-
-    /// A store was seen to be right.
-    fn right(&mut self, informer: InformerId, at: At, reached: u64) {
-        for excuse in &mut self.by_informer[informer.index()] {
-            if at > excuse.seriously && at < excuse.until && reached >= excuse.beyond {
-                excuse.until = at;
-            }
-        }
     }
 
     /// Whether a store may be wrong at a moment.
@@ -93,13 +97,13 @@ impl Excuses {
 
     /// Whether a store may have been wrong at any time up to a moment, and what it told then be on its way still.
     pub(super) fn may_have_been_wrong(&self, informer: InformerId, at: At) -> bool {
-        let excused = self.by_informer[informer.index()].iter().any(|excuse| excuse.from <= at);
-        excused || self.may_lack_something(informer, at)
+        let mut all = self.by_informer[informer.index()].iter().chain(&self.damaged[informer.index()]);
+        all.any(|excuse| excuse.from <= at && at < excuse.until.plus(TOLD_LATER))
     }
 
-    /// Whether something was sent damaged up to a moment.
+    /// Whether something that was sent damaged may be missing.
     pub(super) fn may_lack_something(&self, informer: InformerId, at: At) -> bool {
-        self.damaged[informer.index()].is_some_and(|since| since <= at)
+        self.damaged[informer.index()].iter().any(|excuse| excuse.from <= at && at < excuse.until)
     }
 
     /// Whether nothing would ever mend a store: something was lost, and nobody audits.
@@ -107,6 +111,15 @@ impl Excuses {
         self.by_informer[informer.index()]
             .iter()
             .any(|excuse| excuse.from <= at && at < excuse.until && excuse.limit == At(u64::MAX))
+    }
+}
+
+/// A store was seen to be right.
+fn right(excuses: &mut [Excuse], at: At, reached: u64) {
+    for excuse in excuses {
+        if at > excuse.seriously && at < excuse.until && reached >= excuse.beyond {
+            excuse.until = at;
+        }
     }
 }
 

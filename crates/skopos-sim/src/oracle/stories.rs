@@ -325,8 +325,8 @@ impl Listener {
         if self.beside_a_panic {
             verdict.count(Invariant::I21, true);
         }
-        verdict.count(Invariant::I4, true);
         if fits {
+            verdict.count(Invariant::I4, true);
             self.parts[part].astray = false;
             if call.kind != Kind::Deleted {
                 verdict.count(Invariant::I8b, call.kind == Kind::Added);
@@ -337,6 +337,7 @@ impl Listener {
         if std::mem::replace(&mut self.parts[part].astray, true) || excused(&case.excuses) {
             return;
         }
+        verdict.count(Invariant::I4, true);
         let told = || format!("{:?} of {} at RV {}", call.kind, case.key(key), call.object.rv);
         let name = self.name(case);
         let (invariant, what) = match events.first() {
