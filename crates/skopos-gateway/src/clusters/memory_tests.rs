@@ -8,9 +8,9 @@ use skopos_testserver::{Connections, Direction, Fault};
 
 use crate::testing::{Lab, told};
 
-const PODS: &str = "/clusters/a/api/v1/namespaces/shop/pods";
+pub(super) const PODS: &str = "/clusters/a/api/v1/namespaces/shop/pods";
 
-fn pod(name: &str) -> Value {
+pub(super) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "shop", "labels": {"app": name}},
@@ -18,7 +18,7 @@ fn pod(name: &str) -> Value {
     })
 }
 
-fn lab(pods: &[&str]) -> Lab {
+pub(super) fn lab(pods: &[&str]) -> Lab {
     let lab = Lab::trusting(&["a"]);
     fill(&lab, pods);
     lab
@@ -32,7 +32,7 @@ fn fill(lab: &Lab, pods: &[&str]) {
     }
 }
 
-fn names(list: &Value) -> Vec<&str> {
+pub(super) fn names(list: &Value) -> Vec<&str> {
     list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
 }
 

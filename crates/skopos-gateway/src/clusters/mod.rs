@@ -9,6 +9,8 @@
 
 mod documents;
 mod errors;
+#[cfg(test)]
+mod history_tests;
 mod memory;
 #[cfg(test)]
 mod memory_tests;

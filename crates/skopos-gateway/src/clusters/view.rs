@@ -309,7 +309,7 @@ impl View {
                     *cursor = begun;
                     let Some(start) = snapshot.resource_version().as_u64() else { return Stopped::ForGood };
                     self.replaced([snapshot.json_bytes() as usize]);
-                    self.window.restart(start);
+                    self.window.begin_anew(start);
                 }
             }
             let left = look.saturating_duration_since(Instant::now());

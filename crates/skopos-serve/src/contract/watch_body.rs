@@ -112,7 +112,7 @@ impl<S: Source> WatchBody<S> {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             if self.subscription.is_closed() || Instant::now() >= self.deadline {
-                self.phase = Phase::End;
+                self.phase = self.last_phase();
             }
             match &mut self.phase {
                 Phase::End => return Poll::Ready(None),
@@ -144,6 +144,18 @@ impl<S: Source> WatchBody<S> {
                     }
                 }
             }
+        }
+    }
+
+    /// A client that was told of a history that is no more must not go on from where it stands.
+    fn last_phase(&self) -> Phase<S::Item> {
+        match self.phase {
+            Phase::End => Phase::End,
+            _ if self.subscription.is_expired() => {
+                let oldest = self.subscription.window().oldest_start();
+                Phase::Error(Box::new(Status::too_old_resource_version(self.cursor.revision(), oldest)))
+            }
+            _ => Phase::End,
         }
     }
 

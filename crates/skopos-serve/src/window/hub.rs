@@ -49,6 +49,8 @@ struct Slot {
     /// waits for events.
     sending_since: AtomicU64,
     closed: AtomicBool,
+    /// Whether that is because its history is no more. Set before it is closed.
+    expired: AtomicBool,
 }
 
 const IDLE: u64 = u64::MAX;
@@ -83,6 +85,13 @@ impl Hub {
         }
     }
 
+    pub(super) fn expire_all(&self) {
+        for slot in self.places.read().slots.iter().flatten() {
+            slot.expired.store(true, Ordering::Release);
+        }
+        self.close_all();
+    }
+
     pub(super) fn end(&self) {
         self.places.write().ended = true;
         self.close_all();
@@ -114,6 +123,7 @@ impl<I: Item> Subscription<I> {
             taken: AtomicU64::new(count),
             sending_since: AtomicU64::new(IDLE),
             closed: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
         });
         let place = window.hub().places.write().enter(slot.clone());
         Self { window, slot, place }
@@ -147,6 +157,12 @@ impl<I: Item> Subscription<I> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.slot.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a watch that is closed ends because what it was told is of a history that is no more.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.slot.expired.load(Ordering::Acquire)
     }
 }
 

@@ -111,6 +111,8 @@ struct Ring<I> {
     /// A watch may start at this revision or a later one.
     oldest_start: u64,
     reached: u64,
+    /// How far a history came that is no more: what lies between the revision that is reached and this one is of that history.
+    broken_off: u64,
     /// Stretches of history of which only the outcome is known: a watch may start at their ends, not between.
     gaps: VecDeque<(u64, u64)>,
 }
@@ -130,6 +132,7 @@ impl<I: Item> Window<I> {
             count: 0,
             oldest_start: start,
             reached: start,
+            broken_off: 0,
             gaps: VecDeque::new(),
         };
         let ring = Arc::new(RwLock::new(ring));
@@ -197,16 +200,22 @@ impl<I: Item> Window<I> {
         ring.reached = ring.reached.max(revision);
     }
 
-    /// History is broken: forgets all events and ends all watches. From now on, watches may start at revision `start`.
+    /// Forgets all events and ends all watches in order (W6). From now on, watches may start at revision `start`.
     pub fn restart(&self, start: u64) {
+        self.ring.write().restart(start);
+        self.close_watches();
+    }
+
+    /// History is broken, as by a restored etcd: forgets all events, and ends all watches as expired, so that their clients list
+    /// anew. From now on, watches may start at revision `start`, which may lie before what was reached, but at none that only the
+    /// broken history has come to.
+    pub fn begin_anew(&self, start: u64) {
         {
             let mut ring = self.ring.write();
-            ring.events.clear();
-            ring.gaps.clear();
-            ring.bytes.set(0);
-            (ring.oldest_start, ring.reached) = (start, start);
+            ring.broken_off = ring.broken_off.max(ring.reached);
+            ring.restart(start);
         }
-        self.close_watches();
+        self.hub.expire_all();
     }
 
     /// Forgets the events up to this revision; watches that are open and have read them go on.
@@ -248,11 +257,15 @@ impl<I: Item> Window<I> {
     /// Behind the events of `revision` and those before it.
     ///
     /// # Errors
-    /// The oldest revision at which a watch may start, if this one is older, or the end of the gap that it lies in.
+    /// The oldest revision at which a watch may start, if this one is older, the end of the gap that it lies in, or the first
+    /// revision that is not of a broken history.
     pub fn start(&self, revision: u64) -> Result<Cursor, u64> {
         let ring = self.ring.read();
-        let gap = ring.gaps.iter().find(|(begun, ended)| *begun < revision && revision < *ended);
-        let oldest = gap.map_or(ring.oldest_start, |(_, ended)| *ended);
+        let oldest = match ring.gap_around(revision) {
+            Some((_, ended)) => ended,
+            None if revision > ring.reached && revision <= ring.broken_off => ring.broken_off + 1,
+            None => ring.oldest_start,
+        };
         if revision < oldest { Err(oldest) } else { Ok(Cursor::after(revision)) }
     }
 
@@ -371,6 +384,18 @@ impl<I: Item> Ring<I> {
             gone.extend(self.lose_oldest());
         }
         gone
+    }
+
+    fn restart(&mut self, start: u64) {
+        self.events.clear();
+        self.gaps.clear();
+        self.bytes.set(0);
+        (self.oldest_start, self.reached) = (start, start);
+    }
+
+    /// The gap that a revision lies in, if it lies in one.
+    fn gap_around(&self, revision: u64) -> Option<(u64, u64)> {
+        self.gaps.iter().find(|(begun, ended)| *begun < revision && revision < *ended).copied()
     }
 
     /// The history between the two is a gap.

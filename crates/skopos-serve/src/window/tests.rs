@@ -157,6 +157,28 @@ async fn broken_history_ends_watches_and_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_watch_starts_where_only_a_broken_history_has_come_to() {
+    let window = window(WindowOptions::default());
+    window.extend([60, 100].map(event));
+    let watcher = window.subscribe();
+    window.begin_anew(60);
+    assert!(watcher.is_closed() && watcher.is_expired());
+    let starts = |at: [u64; 6]| at.map(|at| window.start(at).err());
+    assert_eq!(starts([59, 60, 61, 99, 100, 101]), [Some(60), None, Some(101), Some(101), Some(101), None]);
+    // Where it has come to by now a watch may be of this history.
+    window.push(event(80));
+    assert_eq!(starts([60, 61, 80, 81, 100, 101]), [None, None, None, Some(101), Some(101), None]);
+    // Broken once more, and of both histories nothing is taken for this one.
+    window.begin_anew(70);
+    assert_eq!(starts([69, 70, 71, 81, 100, 101]), [Some(70), None, Some(101), Some(101), Some(101), None]);
+    let late = window.subscribe();
+    window.advance(200);
+    assert_eq!(starts([70, 90, 100, 150, 200, 201]), [None; 6]);
+    window.close_watches();
+    assert!(late.is_closed() && !late.is_expired());
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_waits_for_what_a_window_that_has_ended_would_tell() {
     let window = window(WindowOptions::default());
     let early = window.subscribe();

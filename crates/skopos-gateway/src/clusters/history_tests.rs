@@ -1,0 +1,62 @@
+//! What clients are told where the history of a member is broken, as by a restored etcd, or has gaps.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::memory_tests::{PODS, lab, names, pod};
+use crate::testing::{Lab, told};
+
+/// Until then anything that happens to a member is noticed.
+const NOTICED: Duration = Duration::from_secs(90);
+
+fn revision(list: &Value) -> u64 {
+    list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+/// All that a watch is told within a time, which it must end in.
+async fn watched(lab: &Lab, from: u64, within: Duration) -> Vec<Value> {
+    let seconds = within.as_secs();
+    let path = format!("{PODS}?watch=1&timeoutSeconds={seconds}&resourceVersion={from}");
+    let all = told(lab.send(Method::GET, &path, &[], "").await).await;
+    serde_json::Deserializer::from_slice(&all.body).into_iter().map(Result::unwrap).collect()
+}
+
+fn expired(events: &[Value]) -> bool {
+    matches!(events, [error] if error["type"] == "ERROR" && error["object"]["code"] == 410)
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
+    let lab = lab(&["a"]);
+    let member = lab.member("a");
+    let backup = member.resource_version();
+    for name in ["b", "c", "d"] {
+        member.create(pod(name)).unwrap();
+    }
+    let before = lab.get(PODS, &[]).await.json();
+    assert_eq!(names(&before), ["a", "b", "c", "d"]);
+    let open = watched(&lab, revision(&before), 10 * NOTICED);
+    let restored = async {
+        // Once it watches.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        member.roll_back(backup).unwrap();
+    };
+    let (told, ()) = timeout(NOTICED, async { tokio::join!(open, restored) }).await.expect("it is noticed");
+    assert!(expired(&told), "{told:?}");
+    // Whoever watches again all the same would not be told what the new history does until it comes to there.
+    let again = watched(&lab, revision(&before), NOTICED).await;
+    assert!(expired(&again), "{again:?}");
+    let after = lab.get(PODS, &[]).await.json();
+    assert_eq!((names(&after), revision(&after)), (vec!["a"], backup));
+    let watch = watched(&lab, backup, NOTICED);
+    let created = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        member.create(pod("e")).unwrap();
+    };
+    let (told, ()) = tokio::join!(watch, created);
+    let said = |event: &Value| (event["type"].clone(), event["object"]["metadata"]["name"].clone());
+    assert_eq!(told.iter().map(said).collect::<Vec<_>>(), [(json!("ADDED"), json!("e"))]);
+}
