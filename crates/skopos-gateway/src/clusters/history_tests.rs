@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use skopos_testserver::{Fault, Match};
 use tokio::time::timeout;
 
 use super::memory_tests::{PODS, lab, names, pod};
@@ -59,4 +60,34 @@ async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
     let (told, ()) = tokio::join!(watch, created);
     let said = |event: &Value| (event["type"].clone(), event["object"]["metadata"]["name"].clone());
     assert_eq!(told.iter().map(said).collect::<Vec<_>>(), [(json!("ADDED"), json!("e"))]);
+}
+
+/// What is known from a live list can be gone before the member's watch stands again, and nobody is told that it is.
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
+    let lab = lab(&["a"]);
+    let member = lab.member("a");
+    lab.get(PODS, &[]).await;
+    let deaf = member.faults().inject(Fault::status(503, 0)).on(Match::watch().resource("pods"));
+    member.close_watches();
+    member.create(pod("ghost")).unwrap();
+    // Until memory says that it may not be live.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let list = lab.get(PODS, &[]).await;
+    assert_eq!((list.header("skopos-source"), names(&list.json())), ("member", vec!["a", "ghost"]));
+    let from = revision(&list.json());
+    let watch = watched(&lab, from, 2 * NOTICED);
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        member.delete("pods", Some("shop"), "ghost").unwrap();
+        member.create(pod("b")).unwrap();
+        member.compact();
+        member.forget_events();
+        drop(deaf);
+    };
+    let (told, ()) = tokio::join!(watch, meanwhile);
+    assert_eq!(told, Vec::<Value>::new(), "it ends before it is told of what came after");
+    let again = watched(&lab, from, NOTICED).await;
+    assert!(expired(&again), "{again:?}");
+    assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["a", "b"]);
 }

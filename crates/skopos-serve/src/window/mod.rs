@@ -100,6 +100,8 @@ pub struct Cursor {
     within: usize,
     /// That revision, if any of it is read.
     at: u64,
+    /// The revision that it began behind.
+    began: u64,
 }
 
 #[derive(Debug)]
@@ -178,7 +180,8 @@ impl<I: Item> Window<I> {
     /// Adds the differences that were found after a gap in history, which reaches up to revision `reached`.
     ///
     /// Watches that are open see them as events. None may start inside the gap: what was there and went within it is known
-    /// to such a client and to nobody else. Bookmarks bring the open ones to the end of the gap.
+    /// to such a client and to nobody else. Those that began there, ahead of what was reached, are lost for that. Bookmarks
+    /// bring the others to the end of the gap.
     pub fn extend_gap(&self, differences: impl IntoIterator<Item = Event<I>>, reached: u64) {
         let now = Instant::now();
         let gone = {
@@ -276,11 +279,12 @@ impl<I: Item> Window<I> {
     }
 
     /// Up to `max` events behind the cursor, and not after `until` if it is given. `None` if the window no longer reaches
-    /// back to the cursor. The cursor stays: [`take`](Cursor::take) each event that was dealt with.
+    /// back to the cursor, or where that began is in a gap. The cursor stays: [`take`](Cursor::take) each event that was dealt
+    /// with.
     #[must_use]
     pub fn read(&self, cursor: &Cursor, until: Option<u64>, max: usize) -> Option<Vec<Arc<Event<I>>>> {
         let ring = self.ring.read();
-        if cursor.done < ring.oldest_start {
+        if cursor.done < ring.oldest_start || ring.gap_around(cursor.began).is_some() {
             return None;
         }
         let events = ring.events.range(ring.index_of(cursor)..);
@@ -466,7 +470,7 @@ impl Cursor {
     /// Behind all events of this revision and those before it.
     #[must_use]
     pub fn after(revision: u64) -> Self {
-        Self { done: revision, within: 0, at: revision }
+        Self { done: revision, within: 0, at: revision, began: revision }
     }
 
     /// The event that comes next was dealt with.
@@ -475,13 +479,13 @@ impl Cursor {
             self.within += 1;
         } else {
             // What is of another revision comes after all of the one before.
-            *self = Self { done: self.at, within: 1, at: revision };
+            *self = Self { done: self.at, within: 1, at: revision, ..*self };
         }
     }
 
     /// There are no more events up to this revision.
     pub fn reach(&mut self, revision: u64) {
-        *self = Self::after(self.at.max(revision));
+        *self = Self { began: self.began, ..Self::after(self.at.max(revision)) };
     }
 
     /// The revision of the last event, or the one up to which there are none.

@@ -144,6 +144,27 @@ async fn a_watch_starts_at_either_end_of_a_gap_and_not_inside() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
+    let window = window(WindowOptions::default());
+    window.extend([1, 2].map(event));
+    let mut behind = window.start(1).unwrap();
+    let mut ahead = [2, 10, 20, 25].map(|at| window.start(at).unwrap());
+    ahead[1].reach(12);
+    window.extend_gap([15].map(event), 20);
+    window.push(event(30));
+    // What it was told of by somebody else, and went before the end of the gap, nobody could tell it of.
+    assert_eq!(take(&window, &mut ahead[1], 10), None);
+    assert_eq!(take(&window, &mut behind, 10), Some(vec![2, 15, 30]));
+    let others = [0, 2, 3].map(|place| take(&window, &mut ahead[place], 10).unwrap());
+    assert_eq!(others, [vec![15, 30], vec![30], vec![30]]);
+    // Those that came to where there is a gap then go on.
+    let mut inside = window.start(30).unwrap();
+    inside.reach(35);
+    window.extend_gap([40].map(event), 45);
+    assert_eq!(take(&window, &mut inside, 10), Some(vec![40]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn broken_history_ends_watches_and_begins_anew() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
