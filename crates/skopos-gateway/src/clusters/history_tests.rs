@@ -62,6 +62,31 @@ async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
     assert_eq!(told.iter().map(said).collect::<Vec<_>>(), [(json!("ADDED"), json!("e"))]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_page_is_of_a_history_that_is_no_more() {
+    let lab = lab(&["a", "b", "c"]);
+    let member = lab.member("a");
+    let backup = member.resource_version();
+    member.create(pod("d")).unwrap();
+    let first = lab.get(&format!("{PODS}?limit=2"), &[]).await.json();
+    let (of, token) = (revision(&first), first["metadata"]["continue"].as_str().unwrap());
+    let rest = format!("{PODS}?limit=2&continue={token}");
+    assert_eq!(names(&lab.get(&rest, &[]).await.json()), ["c", "d"]);
+    member.roll_back(backup).unwrap();
+    tokio::time::sleep(NOTICED).await;
+    for name in ["x", "y", "z"] {
+        member.create(pod(name)).unwrap();
+    }
+    assert!(member.resource_version() > of);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let exact = format!("{PODS}?resourceVersion={of}&resourceVersionMatch=Exact");
+    for path in [rest, exact] {
+        let told = lab.get(&path, &[]).await;
+        assert_eq!((told.code, &told.json()["reason"]), (410, &json!("Expired")), "{path}: {told:?}");
+    }
+    assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["a", "b", "c", "x", "y", "z"]);
+}
+
 /// What is known from a live list can be gone before the member's watch stands again, and nobody is told that it is.
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {

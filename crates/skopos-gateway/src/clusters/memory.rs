@@ -322,7 +322,7 @@ impl Source for Memory {
                 let current = revision_of(&snapshot)?;
                 if current == revision {
                     self.say(snapshot, false)
-                } else if let Some(snapshot) = self.view.remembered(revision) {
+                } else if let Some(snapshot) = self.view.remembered(snapshot.epoch(), revision) {
                     self.say(snapshot, false)
                 } else if revision > current {
                     return Err(ReadError::Ahead { requested: revision, current });

@@ -81,7 +81,8 @@ pub(crate) struct View {
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
-    paged: Mutex<Paged<u64, Snapshot<RawObject>>>,
+    /// By epoch and revision: after a restore of etcd, the same revision is of another history.
+    paged: Mutex<Paged<(u64, u64), Snapshot<RawObject>>>,
     used: Mutex<Instant>,
 }
 
@@ -336,13 +337,13 @@ impl View {
 
     /// Remembers a state for the pages to come.
     pub(super) fn remember(&self, revision: u64, snapshot: &Snapshot<RawObject>) {
-        let gone = self.paged.lock().keep(revision, snapshot.clone());
+        let gone = self.paged.lock().keep((snapshot.epoch(), revision), snapshot.clone());
         drop(gone);
     }
 
-    /// A state that was remembered, and is for some time more.
-    pub(super) fn remembered(&self, revision: u64) -> Option<Snapshot<RawObject>> {
-        self.paged.lock().get(revision)
+    /// A state of an epoch that was remembered, and is for some time more.
+    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<Snapshot<RawObject>> {
+        self.paged.lock().get((epoch, revision))
     }
 }
 
