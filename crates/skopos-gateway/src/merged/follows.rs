@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use skopos::{Freshness, Snapshot, Store};
 use skopos_fleet::ClusterId;
 use skopos_wire::RawObject;
+use tokio::time::Instant;
 
 /// Which copy of each member the merged content follows.
 ///
@@ -34,6 +36,24 @@ enum Followed {
     Now(Store<RawObject>),
     /// Everything was told up to this, and nothing behind it.
     Until(Snapshot<RawObject>),
+}
+
+/// How old the contents of the members were at one moment, and so how old they are by now.
+#[derive(Debug)]
+pub(crate) struct Ages {
+    at: Instant,
+    /// The monotonic clock stands still while the machine sleeps.
+    clock: SystemTime,
+    of: BTreeMap<ClusterId, Age>,
+}
+
+/// How old content is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Age {
+    /// Nothing is wrong with what it is a copy of.
+    live: bool,
+    /// At most; `None` if nothing is proven.
+    pub(crate) most: Option<Duration>,
 }
 
 // === impl Follows ===
@@ -70,12 +90,44 @@ impl Follows {
         drop(before);
     }
 
-    /// How old the merged content of the member is; `None` if nothing is proven of it.
-    pub(crate) fn freshness(&self, id: &ClusterId) -> Option<Freshness> {
-        let followed = self.copies.lock().of.get(id).map(|(_, followed)| followed.clone());
-        Some(match followed? {
-            Followed::Now(store) => store.freshness(),
-            Followed::Until(snapshot) => snapshot.freshness(),
-        })
+    /// How old the merged content of each member is. To be asked before the content is looked at, which only gets newer.
+    pub(crate) fn ages(&self) -> Ages {
+        let (at, clock) = (Instant::now(), SystemTime::now());
+        let age = |followed: &Followed| Age::of(&followed.freshness());
+        let copies = self.copies.lock();
+        let of = copies.of.iter().map(|(id, (_, followed))| (id.clone(), age(followed))).collect();
+        Ages { at, clock, of }
+    }
+}
+
+impl Followed {
+    fn freshness(&self) -> Freshness {
+        match self {
+            Self::Now(store) => store.freshness(),
+            Self::Until(snapshot) => snapshot.freshness(),
+        }
+    }
+}
+
+// === impl Ages ===
+
+impl Ages {
+    /// How old that content of the member is now; `None` if nothing was known of it.
+    pub(crate) fn of(&self, id: &ClusterId) -> Option<Age> {
+        let Age { live, most } = *self.of.get(id)?;
+        let passed = self.at.elapsed().max(self.clock.elapsed().unwrap_or_default());
+        Some(Age { live, most: most.map(|age| age.saturating_add(passed)) })
+    }
+}
+
+// === impl Age ===
+
+impl Age {
+    fn of(freshness: &Freshness) -> Self {
+        Self { live: freshness.is_live(), most: freshness.age() }
+    }
+
+    pub(crate) fn is_within(self, max_age: Duration) -> bool {
+        self.live && self.most.is_some_and(|age| age <= max_age)
     }
 }

@@ -10,6 +10,7 @@ use skopos_wire::RawObject;
 use tokio::sync::{broadcast, watch};
 
 use super::contents::Entry;
+use super::follows::Ages;
 use super::item::MergedItem;
 use super::mark::Mark;
 use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
@@ -32,8 +33,11 @@ pub(crate) struct History {
 #[derive(Debug)]
 struct Core {
     merger: Merger,
-    paged: Paged<Mark, Arc<Roster>>,
+    paged: Paged<Mark, Shown>,
 }
+
+/// The content at a mark, and how old it was then.
+type Shown = (Arc<Roster>, Arc<Ages>);
 
 /// The most states that are remembered for further pages.
 const MOST_PAGED: usize = 512;
@@ -163,16 +167,16 @@ impl History {
         view
     }
 
-    /// Remembers the content at a mark for pages to come.
-    pub(crate) fn remember(&self, view: &View) {
-        let gone = self.core.lock().paged.keep(view.mark, view.roster.clone());
+    /// Remembers the content at a mark, and how old it was then, for pages to come.
+    pub(crate) fn remember(&self, view: &View, ages: &Arc<Ages>) {
+        let gone = self.core.lock().paged.keep(view.mark, (view.roster.clone(), ages.clone()));
         drop(gone);
     }
 
-    /// The content at a mark at which a paged list stands; it is remembered for some time more.
-    pub(crate) fn view_at(&self, mark: Mark) -> Option<View> {
-        let roster = self.core.lock().paged.get(mark)?;
-        Some(View { mark, roster })
+    /// The content at a mark at which a paged list stands, and how old it was then; it is remembered for some time more.
+    pub(crate) fn view_at(&self, mark: Mark) -> Option<(View, Arc<Ages>)> {
+        let (roster, ages) = self.core.lock().paged.get(mark)?;
+        Some((View { mark, roster }, ages))
     }
 
     /// Lets go of what nobody is to see any more: to be called now and then.
@@ -215,7 +219,7 @@ impl History {
     /// With the lock held, so that events come in the order of their marks. Watchers are woken without it, and what is no longer
     /// remembered is dropped without.
     #[must_use]
-    fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Arc<Roster>> {
+    fn publish(&self, core: &mut Core, events: Vec<Event>) -> Vec<Shown> {
         let size = |old: &Entry| old.object.bytes().len();
         let gone = core.paged.replaced(events.iter().map(|event| event.old.as_ref().map_or(0, size)));
         self.window.append(events.into_iter().map(|event| {

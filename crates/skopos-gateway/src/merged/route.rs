@@ -20,7 +20,7 @@ use super::merger::Resume;
 use super::seal::SealKey;
 use super::sights::{Question, Sights};
 use super::source::MergedSource;
-use super::standing::{Clusters, Wanted};
+use super::standing::{Clusters, Judge, Wanted};
 use super::united::Unions;
 use crate::authz::{Attributes, Decision};
 use crate::catalog::Catalogs;
@@ -169,7 +169,16 @@ impl Merged {
         if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
-        let read = Read { merged: self, call, target, resource: &resource, scope, kind, shape };
+        let Scope { wanted, unread, seen, considered, denied, .. } = scope;
+        let judge = Arc::new(Judge {
+            seen,
+            resource: shape.resource,
+            absences: kind.absences.clone(),
+            max_age: self.services.config.cache.max_age.0,
+            unread,
+            denied,
+        });
+        let read = Read { merged: self, call, target, resource: &resource, wanted, considered, judge, kind };
         let answer = match what.verb.as_str() {
             "watch" => read.watch().await,
             "list" => read.list().await,
@@ -246,19 +255,19 @@ struct Read<'a> {
     call: &'a Call,
     target: &'a ResourceTarget,
     resource: &'a Arc<ResourceType>,
-    scope: Scope,
+    wanted: Wanted,
+    considered: Vec<Cluster>,
+    judge: Arc<Judge>,
     kind: Arc<Kind>,
-    shape: Shape,
 }
 
 impl Read<'_> {
     async fn list(&self) -> Result<Response, Status> {
         self.note(None);
-        let standing = self.standing();
         let query = self.query(None);
-        let source = self.source(self.sight(), standing.annotations());
+        let source = self.source(self.sight());
         let mut answer = skopos_serve::list(&source, &self.options(), &self.request(&query)).await?;
-        self.stamp(answer.headers_mut(), &standing);
+        self.stamp(answer.headers_mut(), &source.said.lock());
         Ok(answer)
     }
 
@@ -267,7 +276,7 @@ impl Read<'_> {
         let standing = self.standing();
         let what = &self.target.attributes;
         let query = self.query(None);
-        let source = self.source(self.sight(), Vec::new());
+        let source = self.source(self.sight());
         let contents = source.newest();
         let holders = contents.holders(self.namespace(), &what.name);
         let resource = GroupResource::new(&what.group, &what.resource);
@@ -315,7 +324,7 @@ impl Read<'_> {
         };
         let query = self.query(from);
         let standing = self.standing();
-        let source = self.source(sight.clone(), Vec::new());
+        let source = self.source(sight.clone());
         let permitted = sight.clone();
         let request = self.request(&query).permitting(move |item: &MergedItem| permitted.permits(item));
         let answer = skopos_serve::watch(&source, &self.options(), &request).await?;
@@ -325,11 +334,11 @@ impl Read<'_> {
             history: self.kind.history.clone(),
             who: self.call.identity.clone(),
             what: self.target.attributes.clone(),
-            wanted: self.scope.wanted.clone(),
+            wanted: self.wanted.clone(),
             sight,
             sights: self.merged.sights.clone(),
             question: self.question(),
-            considered: self.scope.considered.clone(),
+            considered: self.considered.clone(),
             vanished,
             draining: self.call.draining.clone(),
         };
@@ -414,20 +423,21 @@ impl Read<'_> {
     }
 
     fn sight(&self) -> Sight {
-        Sight::new(self.scope.seen.iter().map(|cluster| cluster.id().clone()))
+        Sight::new(self.judge.seen.iter().map(|cluster| cluster.id().clone()))
     }
 
-    fn source(&self, sight: Sight, annotations: Vec<(String, String)>) -> MergedSource {
+    fn source(&self, sight: Sight) -> MergedSource {
         let what = &self.target.attributes;
         let of = |name| self.call.query.all(name).collect::<Vec<_>>().join(",");
         let list = [what.to_string(), of(CLUSTERS), of(SELECTOR), of("labelSelector"), of("fieldSelector")];
         let parts: Vec<&str> = list.iter().map(String::as_str).collect();
         let seal = self.merged.key.seal_for(&self.call.identity, &parts);
         MergedSource {
-            history: self.kind.history.clone(),
+            kind: self.kind.clone(),
             sight,
             seal: Arc::new(seal),
-            annotations: Arc::new(annotations),
+            judge: self.judge.clone(),
+            said: Arc::default(),
             blocks: self.merged.blocks.clone(),
         }
     }
@@ -439,13 +449,8 @@ impl Read<'_> {
     }
 
     fn standing(&self) -> Clusters {
-        let view = self.kind.history.view();
-        let max_age = self.merged.services.config.cache.max_age.0;
-        let seen = self.scope.seen.iter();
-        let mut standing = Clusters::look(seen, &self.shape.resource, &view.roster, &self.kind, max_age);
-        standing.unread = self.scope.unread;
-        standing.denied = self.scope.denied.clone();
-        standing
+        let ages = self.kind.follows.ages();
+        self.judge.look(&self.kind.history.view().roster, &ages)
     }
 
     fn stamp(&self, headers: &mut HeaderMap, standing: &Clusters) {

@@ -5,33 +5,39 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use skopos_fleet::ClusterId;
 use skopos_serve::{Blocks, Compacted, Contents, LeadingColumn, ReadError, Source, Wanted, Window};
 use skopos_wire::{ContinueToken, ObjectKey, Status};
 
+use super::follows::Ages;
 use super::guard::Sight;
-use super::history::History;
 use super::item::{MergedItem, Place};
+use super::kinds::Kind;
 use super::mark::Mark;
 use super::merger::{Member, View};
 use super::seal::Seal;
+use super::standing::{Clusters, Judge};
 
 /// The merged view of one kind, as one request sees it.
 #[derive(Clone)]
 pub(crate) struct MergedSource {
-    pub(crate) history: Arc<History>,
+    pub(crate) kind: Arc<Kind>,
     /// The clusters that are seen.
     pub(crate) sight: Sight,
     /// What continue tokens are bound to.
     pub(crate) seal: Arc<Seal>,
-    /// What is said of the clusters, in the list's metadata.
-    pub(crate) annotations: Arc<Vec<(String, String)>>,
+    pub(crate) judge: Arc<Judge>,
+    /// How the clusters stand, by what was read last: a list says it in its metadata.
+    pub(crate) said: Arc<Mutex<Clusters>>,
     pub(crate) blocks: Blocks,
 }
 
 /// The content at one mark, as one request sees it.
 pub(crate) struct MergedContents {
     view: View,
+    /// Of what it shows, when it was the newest.
+    ages: Arc<Ages>,
     clusters: Arc<BTreeSet<ClusterId>>,
 }
 
@@ -44,39 +50,41 @@ impl Source for MergedSource {
     type Contents = MergedContents;
 
     async fn read(&self, wanted: Wanted, _patience: Duration) -> Result<MergedContents, ReadError> {
-        let view = match wanted {
-            Wanted::Newest | Wanted::Any => self.history.view(),
+        let contents = match wanted {
+            Wanted::Newest | Wanted::Any => self.newest(),
             Wanted::NotOlderThan(requested) => {
-                let view = self.history.view();
-                let current = view.mark.number();
+                let newest = self.newest();
+                let current = newest.revision();
                 if current < requested {
                     return Err(ReadError::Ahead { requested, current });
                 }
-                view
+                newest
             }
             Wanted::Exactly(requested) => {
-                let oldest = self.history.window().reached();
-                let view = self.history.view_at(Mark::new(requested));
-                view.ok_or(Compacted { requested, oldest })?
+                let oldest = self.window().reached();
+                let shown = self.kind.history.view_at(Mark::new(requested));
+                let (view, ages) = shown.ok_or(Compacted { requested, oldest })?;
+                self.contents(view, ages)
             }
         };
-        Ok(self.contents(view))
+        *self.said.lock() = self.judge.look(&contents.view.roster, &contents.ages);
+        Ok(contents)
     }
 
     fn remember(&self, contents: &MergedContents) {
-        self.history.remember(&contents.view);
+        self.kind.history.remember(&contents.view, &contents.ages);
     }
 
     fn window(&self) -> &Arc<Window<MergedItem>> {
-        self.history.window()
+        self.kind.history.window()
     }
 
     fn progress(&self) -> u64 {
-        self.history.view().mark.number()
+        self.kind.history.view().mark.number()
     }
 
     fn now(&self) -> Timestamp {
-        self.history.now()
+        self.kind.history.now()
     }
 
     fn columns(&self) -> &[LeadingColumn] {
@@ -88,15 +96,15 @@ impl Source for MergedSource {
     }
 
     fn seal(&self, token: ContinueToken) -> String {
-        self.seal.seal(&token, self.history.now())
+        self.seal.seal(&token, self.now())
     }
 
     fn open(&self, token: &str) -> Result<ContinueToken, Status> {
-        self.seal.open(token, self.history.now())
+        self.seal.open(token, self.now())
     }
 
     fn list_annotations(&self) -> Vec<(String, String)> {
-        self.annotations.to_vec()
+        self.said.lock().annotations()
     }
 
     /// Numbers of objects are nobody's business here.
@@ -108,11 +116,12 @@ impl Source for MergedSource {
 impl MergedSource {
     /// The content now.
     pub(crate) fn newest(&self) -> MergedContents {
-        self.contents(self.history.view())
+        let ages = Arc::new(self.kind.follows.ages());
+        self.contents(self.kind.history.view(), ages)
     }
 
-    fn contents(&self, view: View) -> MergedContents {
-        MergedContents { view, clusters: self.sight.all() }
+    fn contents(&self, view: View, ages: Arc<Ages>) -> MergedContents {
+        MergedContents { view, ages, clusters: self.sight.all() }
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::{HeaderMap, header};
-use skopos::{Freshness, ResourceId};
+use skopos::ResourceId;
 use skopos_fleet::{Cluster, ClusterId, Condition};
 
-use super::feed::Absence;
-use super::kinds::Kind;
+use super::feed::{Absence, Absences};
+use super::follows::{Age, Ages};
 use super::merger::Roster;
 use crate::headers;
 
@@ -28,29 +28,35 @@ pub(crate) struct Clusters {
     pub(crate) age: Option<Duration>,
 }
 
+/// Says how the clusters of a request stand, by what it is shown of them.
+pub(crate) struct Judge {
+    /// Those that the caller sees.
+    pub(crate) seen: Vec<Cluster>,
+    pub(crate) resource: ResourceId,
+    pub(crate) absences: Absences,
+    pub(crate) max_age: Duration,
+    pub(crate) unread: usize,
+    pub(crate) denied: Vec<String>,
+}
+
 /// How many clusters a warning names; the list's annotations name all.
 const NAMED: usize = 10;
 
 /// The most bytes of one annotation.
 const ANNOTATION: usize = 64 * 1024;
 
-// === impl Clusters ===
+// === impl Judge ===
 
-impl Clusters {
-    /// Looks at each cluster that the caller sees.
-    pub(crate) fn look<'a>(
-        seen: impl Iterator<Item = &'a Cluster>,
-        resource: &ResourceId,
-        roster: &Roster,
-        kind: &Kind,
-        max_age: Duration,
-    ) -> Self {
-        let mut found = Self { age: Some(Duration::ZERO), ..Self::default() };
-        for cluster in seen {
+impl Judge {
+    /// Looks at each cluster that the caller sees. What is shown, and how old it is, may be of a moment ago.
+    pub(crate) fn look(&self, roster: &Roster, ages: &Ages) -> Clusters {
+        let mut found = Clusters { age: Some(Duration::ZERO), ..Clusters::default() };
+        (found.unread, found.denied) = (self.unread, self.denied.clone());
+        for cluster in &self.seen {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
             if !has_content {
-                match kind.absences.of(id) {
+                match self.absences.of(id) {
                     Some(Absence::NotServed) => {}
                     Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
                     None => found.missing.push((id.clone(), cluster.state().to_string())),
@@ -58,24 +64,28 @@ impl Clusters {
                 continue;
             }
             // Its server does not have the kind any more, and all objects were told to be deleted before that.
-            let refused = cluster.cached(resource).and_then(|cached| cached.refusal());
+            let refused = cluster.cached(&self.resource).and_then(|cached| cached.refusal());
             let empty = roster.get(id).is_some_and(|member| member.contents.len() == 0);
             if empty && refused.is_some_and(|(code, _)| code == 404) {
                 continue;
             }
             // Of that which is shown; another copy may be newer.
-            found.judge(cluster, kind.follows.freshness(id), max_age);
+            found.judge(cluster, ages.of(id), self.max_age);
         }
         found
     }
+}
 
-    fn judge(&mut self, cluster: &Cluster, freshness: Option<Freshness>, max_age: Duration) {
-        let age = freshness.as_ref().and_then(|freshness| freshness.age());
-        self.age = self.age.zip(age).map(|(oldest, age)| oldest.max(age));
+// === impl Clusters ===
+
+impl Clusters {
+    fn judge(&mut self, cluster: &Cluster, age: Option<Age>, max_age: Duration) {
+        let most = age.and_then(|age| age.most);
+        self.age = self.age.zip(most).map(|(oldest, age)| oldest.max(age));
         let state = cluster.state();
         let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
-        if off || !freshness.is_some_and(|freshness| freshness.is_within(max_age)) {
-            let age = age.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
+        if off || !age.is_some_and(|age| age.is_within(max_age)) {
+            let age = most.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
             self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
         }
     }

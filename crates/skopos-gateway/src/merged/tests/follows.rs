@@ -61,3 +61,49 @@ async fn a_cluster_that_is_reached_another_way_is_as_young_as_before() {
     assert_eq!(list.warnings(), "");
     assert!(age(&list).unwrap() < FOR_LONG.as_secs_f64());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_is_as_old_as_the_state_that_it_is_of() {
+    let bed = Bed::new(&["north", "south"]);
+    for name in ["a", "b", "c"] {
+        bed.pod("north", "shop", name);
+        bed.pod("south", "shop", name);
+    }
+    bed.until(PODS, |list| list.items().len() == 6 && list.warnings().is_empty()).await;
+    let mut page = bed.get(&format!("{PODS}?limit=2")).await;
+    assert_eq!((page.warnings().as_str(), page.json["metadata"]["annotations"].is_null()), ("", true));
+    let young = age(&page).unwrap();
+    for since in [200.0, 400.0] {
+        sleep(Duration::from_secs(200)).await;
+        let token = page.json["metadata"]["continue"].as_str().unwrap();
+        page = bed.get(&format!("{PODS}?limit=2&continue={token}")).await;
+        assert_eq!(page.items().len(), 2);
+        // It may have been found to be of somewhat earlier, when it was read.
+        let old = age(&page).unwrap();
+        assert!((since..since + young + 1.0).contains(&old), "{old}, after {young}");
+        for cluster in ["north", "south"] {
+            assert!(page.warnings().contains(&format!("{cluster} ({old:.0}s old")), "{}", page.warnings());
+        }
+        assert!(page.json["metadata"]["annotations"]["skopos.dev/stale"].is_string());
+    }
+    let newest = bed.get(PODS).await;
+    assert_eq!(newest.warnings(), "");
+    assert!(age(&newest).unwrap() < FOR_LONG.as_secs_f64());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
+    let bed = Bed::new(&["north", "south"]);
+    bed.server("south").pause_with(How::Rst).await;
+    for name in ["a", "b"] {
+        bed.pod("north", "shop", name);
+    }
+    let first = bed.until(&format!("{PODS}?limit=1"), |list| list.items().len() == 1).await;
+    assert!(first.warnings().contains("nothing is shown of south"), "{}", first.warnings());
+    bed.server("south").resume().await.unwrap();
+    bed.until(PODS, |list| list.warnings().is_empty()).await;
+    let token = first.json["metadata"]["continue"].as_str().unwrap();
+    let second = bed.get(&format!("{PODS}?limit=1&continue={token}")).await;
+    assert_eq!(second.items(), ["north/shop/b"]);
+    assert!(second.warnings().contains("nothing is shown of south"), "{}", second.warnings());
+}
