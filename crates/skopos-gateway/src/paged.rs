@@ -9,8 +9,8 @@ use tokio::time::Instant;
 /// States whose lists have pages to come, by version: for [`LAST`] since each was last asked for, and not more than a number
 /// of them, of which the one that was used longest ago goes first.
 ///
-/// A state costs nothing but the objects that were replaced since: those are counted, and where they are more than may be, the
-/// state that keeps most of them alive goes.
+/// A state costs nothing but the objects that were replaced since, unless it was never the newest one: then it costs all that it
+/// has. That is counted, and where it is more than may be, what keeps most of it alive goes.
 #[derive(Debug)]
 pub(crate) struct Paged<V, S> {
     /// In the order in which they were last used.
@@ -29,6 +29,8 @@ struct Kept<V, S> {
     used: Instant,
     /// How many bytes had been replaced when it was kept.
     replaced: usize,
+    /// How many bytes it has that the newest state never had.
+    own: usize,
 }
 
 /// What replacing an object copies of what holds the objects together, about.
@@ -45,17 +47,19 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         Self { states: VecDeque::new(), most, replaced: 0, held: allowance.share() }
     }
 
-    /// A list of this state has pages to come. Gives what is let go for it: to be dropped without a lock, for it may be large.
+    /// A list of this state has pages to come; so many bytes of it are its own, and not of the newest state. Gives what is let go
+    /// for it: to be dropped without a lock, for it may be large.
     #[must_use]
-    pub(crate) fn keep(&mut self, version: V, state: S) -> Vec<S> {
+    pub(crate) fn keep(&mut self, version: V, state: S, own: usize) -> Vec<S> {
         let mut gone = self.tidy();
         if self.get(version).is_none() {
-            self.states.push_back(Kept { version, state, used: Instant::now(), replaced: self.replaced });
+            let (used, replaced) = (Instant::now(), self.replaced);
+            self.states.push_back(Kept { version, state, used, replaced, own });
             if self.states.len() > self.most {
                 gone.extend(self.states.pop_front().map(|kept| kept.state));
             }
         }
-        self.measure();
+        gone.extend(self.relieve());
         gone
     }
 
@@ -65,15 +69,7 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
     pub(crate) fn replaced(&mut self, sizes: impl IntoIterator<Item = usize>) -> Vec<S> {
         let bytes: usize = sizes.into_iter().map(|size| size + OVERHEAD).sum();
         self.replaced = self.replaced.wrapping_add(bytes);
-        self.measure();
-        let mut gone = Vec::new();
-        while self.held.is_too_much()
-            && let Some(largest) = (0..self.states.len()).max_by_key(|place| self.size_of(*place))
-        {
-            gone.extend(self.states.remove(largest).map(|kept| kept.state));
-            self.measure();
-        }
-        gone
+        self.relieve()
     }
 
     /// The state of this version, which is kept for some time more.
@@ -105,14 +101,39 @@ impl<V: Copy + PartialEq, S: Clone> Paged<V, S> {
         self.held.bytes()
     }
 
-    /// The oldest of them has all that the others have, and more.
-    fn measure(&mut self) {
-        let largest = (0..self.states.len()).map(|place| self.size_of(place)).max();
-        self.held.set(largest.unwrap_or_default());
+    /// Lets go of what holds too much.
+    fn relieve(&mut self) -> Vec<S> {
+        self.measure();
+        let mut gone = Vec::new();
+        while self.held.is_too_much()
+            && let Some(place) = self.heaviest()
+        {
+            gone.extend(self.states.remove(place).map(|kept| kept.state));
+            self.measure();
+        }
+        gone
     }
 
-    fn size_of(&self, place: usize) -> usize {
-        self.states.get(place).map_or(0, |kept| self.replaced.wrapping_sub(kept.replaced))
+    /// What holds most. Of those that have something of their own, it is the turn of the one that was used longest ago, and not of
+    /// the last of them: there would be no second page of what is too large.
+    fn heaviest(&self) -> Option<usize> {
+        let size = |place: &usize| self.size_of(&self.states[*place]);
+        let (own, shared): (Vec<usize>, Vec<usize>) = (0..self.states.len())
+            .filter(|place| size(place) > 0)
+            .partition(|place| self.states[*place].own > 0);
+        let own = own.first().filter(|_| own.len() > 1);
+        own.into_iter().chain(&shared).copied().max_by_key(size)
+    }
+
+    /// The oldest of those that have nothing of their own has all that the others of them have, and more.
+    fn measure(&mut self) {
+        let own: usize = self.states.iter().map(|kept| kept.own).sum();
+        let shared = self.states.iter().filter(|kept| kept.own == 0).map(|kept| self.size_of(kept)).max();
+        self.held.set(own + shared.unwrap_or_default());
+    }
+
+    fn size_of(&self, kept: &Kept<V, S>) -> usize {
+        if kept.own > 0 { kept.own } else { self.replaced.wrapping_sub(kept.replaced) }
     }
 }
 
@@ -138,8 +159,8 @@ mod tests {
     async fn who_goes_on_keeps_his_state_and_what_nobody_asks_for_goes() {
         let mut paged = Paged::new(3, &Allowance::unbounded());
         let state = Arc::new(1);
-        assert!(paged.keep(1, state.clone()).is_empty());
-        assert!(paged.keep(2, Arc::new(2)).is_empty());
+        assert!(paged.keep(1, state.clone(), 0).is_empty());
+        assert!(paged.keep(2, Arc::new(2), 0).is_empty());
         for _ in 0..10 {
             tokio::time::advance(LAST - Duration::from_secs(1)).await;
             assert_eq!(paged.get(1).as_deref(), Some(&1), "asked for again and again");
@@ -147,12 +168,12 @@ mod tests {
         assert_eq!((paged.get(2), paged.tidy().len(), versions(&paged)), (None, 1, vec![1]));
         // Others page, too: those that were used last stay.
         for other in 3..=20 {
-            let gone = paged.keep(other, Arc::new(other));
+            let gone = paged.keep(other, Arc::new(other), 0);
             assert_eq!((gone.len(), paged.get(1).is_some()), (usize::from(other > 4), true));
         }
         assert_eq!((versions(&paged), paged.len()), (vec![19, 20, 1], 3));
         // The second page of the same.
-        assert!(paged.keep(19, Arc::new(0)).is_empty());
+        assert!(paged.keep(19, Arc::new(0), 0).is_empty());
         assert_eq!((paged.get(19).as_deref(), paged.len()), (Some(&19), 3));
         tokio::time::advance(LAST).await;
         assert_eq!(paged.tidy().len(), 3);
@@ -165,10 +186,10 @@ mod tests {
         let (mut pods, mut maps) = (Paged::new(9, &allowance), Paged::new(9, &allowance));
         assert!(pods.replaced([60_000]).is_empty());
         assert_eq!(allowance.used(), 0, "nobody keeps it");
-        let _ = (pods.keep(1, Arc::new(1)), maps.keep(1, Arc::new(1)));
+        let _ = (pods.keep(1, Arc::new(1), 0), maps.keep(1, Arc::new(1), 0));
         assert!(pods.replaced([30_000, 0]).is_empty());
         assert_eq!((pods.bytes(), maps.bytes()), (30_000 + 2 * OVERHEAD, 0));
-        let _ = pods.keep(2, Arc::new(2));
+        let _ = pods.keep(2, Arc::new(2), 0);
         assert!(maps.replaced([40_000]).is_empty());
         assert_eq!(allowance.used(), 70_000 + 3 * OVERHEAD);
         // The oldest gives way, and what it alone held is free.
@@ -177,5 +198,34 @@ mod tests {
         assert_eq!(maps.replaced([40_000]), [Arc::new(1)]);
         tokio::time::advance(LAST).await;
         assert_eq!((pods.tidy().len(), allowance.used()), (1, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_state_that_was_never_the_newest_costs_all_that_it_has() {
+        const NONE: [u64; 0] = [];
+        let allowance = Allowance::new(100_000);
+        let mut pods = Paged::new(9, &allowance);
+        let keep = |pods: &mut Paged<u64, Arc<u64>>, version: u64, own| {
+            let gone = pods.keep(version, Arc::new(version), own);
+            gone.iter().map(|state| **state).collect::<Vec<_>>()
+        };
+        for version in 1..=3 {
+            assert_eq!(keep(&mut pods, version, 30_000), NONE);
+            assert_eq!(pods.bytes(), 30_000 * version as usize);
+        }
+        assert_eq!(keep(&mut pods, 3, 30_000), NONE, "the second page of the same");
+        // What is replaced in the newest state they never had.
+        assert_eq!(keep(&mut pods, 4, 0), NONE);
+        assert!(pods.replaced([5_000]).is_empty());
+        assert_eq!(pods.bytes(), 95_000 + OVERHEAD);
+        // The one that was used longest ago gives way, and not the newest, which may be larger.
+        assert!(pods.get(1).is_some());
+        assert_eq!(keep(&mut pods, 5, 31_000), [2]);
+        assert_eq!(keep(&mut pods, 6, 200_000), [3, 1, 5, 4]);
+        assert_eq!(keep(&mut pods, 7, 0), NONE);
+        assert_eq!((versions(&pods), allowance.used()), (vec![6, 7], 200_000), "one can be read to its end");
+        assert_eq!(pods.replaced([10]), [Arc::new(7)]);
+        assert_eq!(keep(&mut pods, 8, 10_000), [6]);
+        assert_eq!(allowance.used(), 10_000);
     }
 }

@@ -50,6 +50,8 @@ struct Said {
 struct State {
     snapshot: Snapshot<RawObject>,
     revision: u64,
+    /// How many bytes of it are its own: it was listed from the member, and shares nothing with the store.
+    own: usize,
 }
 
 impl Clusters {
@@ -295,11 +297,13 @@ impl Source for Memory {
 
     async fn read(&self, wanted: Wanted, patience: Duration) -> Result<State, ReadError> {
         let informer = self.kind.informer();
+        let mut own = 0;
         let snapshot = match wanted {
             Wanted::Newest => {
                 let snapshot = self.newest().await;
                 if let Some(said) = self.said.lock().as_mut() {
                     said.late = !said.live && !said.freshness.is_within(self.max_age);
+                    own = if said.live { snapshot.json_bytes() as usize } else { 0 };
                 }
                 snapshot
             }
@@ -322,7 +326,8 @@ impl Source for Memory {
                 let current = revision_of(&snapshot)?;
                 if current == revision {
                     self.say(snapshot, false)
-                } else if let Some(snapshot) = self.view.remembered(snapshot.epoch(), revision) {
+                } else if let Some((snapshot, bytes)) = self.view.remembered(snapshot.epoch(), revision) {
+                    own = bytes;
                     self.say(snapshot, false)
                 } else if revision > current {
                     return Err(ReadError::Ahead { requested: revision, current });
@@ -332,11 +337,11 @@ impl Source for Memory {
             }
         };
         let revision = revision_of(&snapshot)?;
-        Ok(State { snapshot, revision })
+        Ok(State { snapshot, revision, own })
     }
 
     fn remember(&self, contents: &State) {
-        self.view.remember(contents.revision, &contents.snapshot);
+        self.view.remember(contents.revision, &contents.snapshot, contents.own);
     }
 
     fn window(&self) -> &Arc<Window<Row>> {

@@ -4,7 +4,7 @@ use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos_fleet::{Paused, PausedBy};
-use skopos_testserver::{Connections, Direction, Fault};
+use skopos_testserver::{Connections, Direction, Fault, Match};
 
 use crate::testing::{Lab, told};
 
@@ -393,4 +393,29 @@ async fn no_watch_begins_inside_of_a_gap() {
     assert_eq!(watched(&before).await, ["ADDED", "ADDED"]);
     // What else happened in there nobody knows.
     assert_eq!(watched(&inside).await, ["ERROR"]);
+}
+
+/// A list that the member answered has nothing in common with the store.
+#[tokio::test(start_paused = true)]
+async fn states_of_lists_from_the_member_are_counted_whole() {
+    let lab = lab(&["a", "b"]);
+    lab.get(PODS, &[]).await;
+    let _deaf = lab.member("a").faults().inject(Fault::status(503, 0)).on(Match::watch().resource("pods"));
+    lab.member("a").close_watches();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let held = async || {
+        let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("skopos_paged_bytes{path=\"clusters\"} "));
+        line.unwrap().parse::<f64>().unwrap()
+    };
+    let mut last = held().await;
+    assert_eq!(last, 0.0);
+    for name in ["c", "d", "e"] {
+        lab.member("a").create(pod(name)).unwrap();
+        let first = lab.get(&format!("{PODS}?limit=1"), &[]).await;
+        assert_eq!((first.code, first.header("skopos-source")), (200, "member"));
+        let now = held().await;
+        assert!(now > last + 1000.0, "{now} after {last}");
+        last = now;
+    }
 }

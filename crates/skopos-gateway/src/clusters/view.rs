@@ -82,9 +82,12 @@ pub(crate) struct View {
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
     /// By epoch and revision: after a restore of etcd, the same revision is of another history.
-    paged: Mutex<Paged<(u64, u64), Snapshot<RawObject>>>,
+    paged: Mutex<Paged<(u64, u64), Kept>>,
     used: Mutex<Instant>,
 }
+
+/// A state, and how many bytes of it are its own, and not of the store.
+type Kept = (Snapshot<RawObject>, usize);
 
 /// Why a pump has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -335,14 +338,14 @@ impl View {
         drop(gone);
     }
 
-    /// Remembers a state for the pages to come.
-    pub(super) fn remember(&self, revision: u64, snapshot: &Snapshot<RawObject>) {
-        let gone = self.paged.lock().keep((snapshot.epoch(), revision), snapshot.clone());
+    /// Remembers a state for the pages to come, of which so many bytes are its own.
+    pub(super) fn remember(&self, revision: u64, snapshot: &Snapshot<RawObject>, own: usize) {
+        let gone = self.paged.lock().keep((snapshot.epoch(), revision), (snapshot.clone(), own), own);
         drop(gone);
     }
 
     /// A state of an epoch that was remembered, and is for some time more.
-    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<Snapshot<RawObject>> {
+    pub(super) fn remembered(&self, epoch: u64, revision: u64) -> Option<Kept> {
         self.paged.lock().get((epoch, revision))
     }
 }
@@ -475,7 +478,7 @@ mod tests {
         assert!(view.window.reached() >= created && !watch.is_closed());
         assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
         // States for pages that nobody asks for go, however long the view is watched.
-        view.remember(created, &kind.informer().snapshot());
+        view.remember(created, &kind.informer().snapshot(), 0);
         tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
         assert_eq!(view.paged.lock().len(), 1);
         tokio::time::sleep(2 * LOOK).await;

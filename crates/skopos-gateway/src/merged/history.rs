@@ -169,7 +169,7 @@ impl History {
 
     /// Remembers the content at a mark, and how old it was then, for pages to come.
     pub(crate) fn remember(&self, view: &View, ages: &Arc<Ages>) {
-        let gone = self.core.lock().paged.keep(view.mark, (view.roster.clone(), ages.clone()));
+        let gone = self.core.lock().paged.keep(view.mark, (view.roster.clone(), ages.clone()), 0);
         drop(gone);
     }
 
