@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use skopos_testserver::{Fault, Match};
 use tokio::time::timeout;
 
-use super::memory_tests::{PODS, lab, names, pod};
+use super::memory_tests::{PODS, deafen, lab, names, pod};
 use crate::testing::{Lab, told};
 
 /// Until then anything that happens to a member is noticed.
@@ -93,11 +92,8 @@ async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
     let lab = lab(&["a"]);
     let member = lab.member("a");
     lab.get(PODS, &[]).await;
-    let deaf = member.faults().inject(Fault::status(503, 0)).on(Match::watch().resource("pods"));
-    member.close_watches();
+    let deaf = deafen(&lab).await;
     member.create(pod("ghost")).unwrap();
-    // Until memory says that it may not be live.
-    tokio::time::sleep(Duration::from_secs(10)).await;
     let list = lab.get(PODS, &[]).await;
     assert_eq!((list.header("skopos-source"), names(&list.json())), ("member", vec!["a", "ghost"]));
     let from = revision(&list.json());

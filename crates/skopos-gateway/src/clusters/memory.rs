@@ -11,7 +11,7 @@ use skopos_serve::{
     Blocks, Compacted, Contents, ReadError, Request, ResourceType, ServeOptions, Source, Wanted, Window,
 };
 use skopos_wire::Status;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
@@ -139,7 +139,7 @@ impl Clusters {
             "list" => {
                 let allowed = skopos_serve::deadline::of_request(&query, options.request_timeout)?;
                 let listing = skopos_serve::list(&memory, &options, &request);
-                match tokio::time::timeout(allowed, listing).await {
+                match timeout(allowed, listing).await {
                     Ok(answer) => answer?,
                     Err(_) => {
                         return Err(Status::timeout(
@@ -238,8 +238,10 @@ impl Memory {
         }
         let mut states = self.cluster.states();
         let away = states.wait_for(|state| !is_asked(state.condition));
+        let (kind, max_age, deadline) = (self.kind.clone(), self.max_age, self.member_deadline);
+        let read = async move { kind.informer().read(max_age, deadline).await.ok() };
         let read = tokio::select! {
-            read = informer.read(self.max_age, self.member_deadline) => read.ok(),
+            read = timeout(deadline, self.view.live.ask(read)) => read.ok().flatten(),
             // Found while it was being asked.
             _ = away => None,
         };

@@ -1,10 +1,11 @@
 use std::time::Duration;
 
+use futures::future::join_all;
 use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use skopos_fleet::{Paused, PausedBy};
-use skopos_testserver::{Connections, Direction, Fault, Match};
+use skopos_testserver::{Connections, Direction, Fault, FaultGuard, Match};
 
 use crate::testing::{Lab, told};
 
@@ -395,14 +396,39 @@ async fn no_watch_begins_inside_of_a_gap() {
     assert_eq!(watched(&inside).await, ["ERROR"]);
 }
 
+/// Pods cannot be watched any more, and memory says so.
+pub(super) async fn deafen(lab: &Lab) -> FaultGuard {
+    let deaf = lab.member("a").faults().inject(Fault::status(503, 0)).on(Match::watch().resource("pods"));
+    lab.member("a").close_watches();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    deaf
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_at_the_same_time_shares_what_the_member_is_asked_for() {
+    let lab = lab(&["a", "b"]);
+    lab.get(PODS, &[]).await;
+    let _deaf = deafen(&lab).await;
+    lab.member("a").create(pod("c")).unwrap();
+    lab.member("a").clear_requests();
+    let all = join_all((0..100).map(|n| {
+        let (lab, name) = (&lab, ["a", "b", "c"][n % 3]);
+        async move { (name, lab.get(&format!("{PODS}/{name}"), &[]).await) }
+    }));
+    for (name, told) in all.await {
+        assert_eq!((told.code, told.header("skopos-source")), (200, "member"));
+        assert_eq!(told.json()["metadata"]["name"], name);
+    }
+    // The first, and one for all others; each is a probe and a list.
+    assert!(asked(&lab, "list") <= 4, "{}", asked(&lab, "list"));
+}
+
 /// A list that the member answered has nothing in common with the store.
 #[tokio::test(start_paused = true)]
 async fn states_of_lists_from_the_member_are_counted_whole() {
     let lab = lab(&["a", "b"]);
     lab.get(PODS, &[]).await;
-    let _deaf = lab.member("a").faults().inject(Fault::status(503, 0)).on(Match::watch().resource("pods"));
-    lab.member("a").close_watches();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let _deaf = deafen(&lab).await;
     let held = async || {
         let text = String::from_utf8(lab.get("/metrics", &[]).await.body.to_vec()).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("skopos_paged_bytes{path=\"clusters\"} "));

@@ -24,6 +24,7 @@ mod stream_tests;
 mod stream_tls_tests;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod view;
 
 use std::time::Duration;

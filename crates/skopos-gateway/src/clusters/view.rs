@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
-use skopos::{Object, RawObject, ResourceId, Snapshot};
+use skopos::{Object, RawObject, Read, ResourceId, Snapshot};
 use skopos_fleet::{CachedKind, ClusterId};
 use skopos_serve::{
     Allowance, BlockCache, BlockStats, Blocks, Event, Item, Window, WindowOptions, WindowStats,
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::turns::Turns;
 use crate::paged::Paged;
 
 /// All views; those that nobody uses any more are let go.
@@ -83,6 +84,8 @@ pub(crate) struct View {
     pub(super) blocks: Blocks,
     /// By epoch and revision: after a restore of etcd, the same revision is of another history.
     paged: Mutex<Paged<(u64, u64), Kept>>,
+    /// What is listed from the member, for all who need it at the same time.
+    pub(super) live: Turns<Option<Read<RawObject>>>,
     used: Mutex<Instant>,
 }
 
@@ -175,6 +178,7 @@ impl Views {
             window: Arc::new(Window::new(of.window.clone(), start)),
             blocks: self.shared.compressed.blocks(),
             paged: Mutex::new(Paged::new(MOST_PAGED, &of.paged)),
+            live: Turns::new(),
             used: Mutex::new(Instant::now()),
         });
         of.views.insert(key.1.clone(), view.clone());
@@ -441,6 +445,7 @@ mod tests {
             window: Arc::new(Window::new(WindowOptions::default(), old)),
             blocks: BlockCache::new(0).blocks(),
             paged: Mutex::new(Paged::new(MOST_PAGED, &Allowance::unbounded())),
+            live: Turns::new(),
             used: Mutex::new(Instant::now()),
         };
         assert!(view.window.start(old).is_ok());

@@ -1,0 +1,123 @@
+//! Reads that are shared by all who ask at the same time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
+
+/// Makes one read at a time. One that is under way may have begun too early for who asks now: he waits for the next one, with
+/// all others who do.
+#[derive(Debug)]
+pub(super) struct Turns<T: Clone> {
+    last: Mutex<Option<Turn<T>>>,
+}
+
+#[derive(Debug)]
+struct Turn<T: Clone> {
+    begun: Arc<AtomicBool>,
+    read: WeakShared<BoxFuture<'static, T>>,
+}
+
+// === impl Turns ===
+
+impl<T: Clone + Send + Sync + 'static> Turns<T> {
+    pub(super) fn new() -> Self {
+        Self { last: Mutex::new(None) }
+    }
+
+    /// What `read` gives, or that of another, which begins after this call too. It is given up when nobody waits for it any more.
+    pub(super) fn ask(
+        &self,
+        read: impl Future<Output = T> + Send + 'static,
+    ) -> Shared<BoxFuture<'static, T>> {
+        let mut last = self.last.lock();
+        let known = last.as_ref().and_then(|turn| Some((turn.read.upgrade()?, turn)));
+        let under_way = match known {
+            Some((next, turn)) if !turn.begun.load(Ordering::Acquire) => return next,
+            known => known.map(|(under_way, _)| under_way),
+        };
+        let begun = Arc::new(AtomicBool::new(false));
+        let begins = begun.clone();
+        let read = async move {
+            if let Some(under_way) = under_way {
+                under_way.await;
+            }
+            begins.store(true, Ordering::Release);
+            read.await
+        };
+        let read = read.boxed().shared();
+        *last = read.downgrade().map(|read| Turn { begun, read });
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use futures::future::join_all;
+    use tokio::time::{Instant, sleep, timeout};
+
+    use super::*;
+
+    const TAKES: Duration = Duration::from_secs(2);
+
+    /// Reads that tell when they began.
+    #[derive(Clone, Default)]
+    struct Reads {
+        begun: Arc<AtomicUsize>,
+        under_way: Arc<AtomicUsize>,
+    }
+
+    impl Reads {
+        fn read(&self) -> impl Future<Output = Instant> + Send + 'static {
+            let reads = self.clone();
+            async move {
+                let began = Instant::now();
+                reads.begun.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(reads.under_way.fetch_add(1, Ordering::Relaxed), 0, "one at a time");
+                sleep(TAKES).await;
+                reads.under_way.fetch_sub(1, Ordering::Relaxed);
+                began
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_shares_a_read_that_begins_afterwards() {
+        let (turns, reads) = (Turns::new(), Reads::default());
+        let asked = (0..100).map(|n| {
+            let (turns, reads) = (&turns, &reads);
+            async move {
+                sleep(Duration::from_millis(100 * n)).await;
+                let asked = Instant::now();
+                let began = turns.ask(reads.read()).await;
+                assert!(began >= asked && asked.elapsed() <= 2 * TAKES);
+            }
+        });
+        join_all(asked).await;
+        assert_eq!(reads.begun.load(Ordering::Relaxed), 6, "in ten seconds, of two each");
+        // And with nobody else, at once.
+        let asked = Instant::now();
+        assert_eq!(turns.ask(reads.read()).await, asked);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_goes_on_as_long_as_anybody_waits_for_it_or_behind_it() {
+        let (turns, reads) = (Turns::new(), Reads::default());
+        let (first, begun) = (turns.ask(reads.read()), Instant::now());
+        assert!(timeout(TAKES / 2, first).await.is_err());
+        // Nobody waits for it: it is gone, and not in the way of others.
+        reads.under_way.store(0, Ordering::Relaxed);
+        let second = turns.ask(reads.read());
+        assert!(timeout(TAKES / 2, second.clone()).await.is_err());
+        let third = turns.ask(reads.read());
+        drop(second);
+        assert_eq!(third.await, begun + TAKES / 2 + TAKES);
+        assert_eq!(reads.begun.load(Ordering::Relaxed), 3);
+    }
+}
