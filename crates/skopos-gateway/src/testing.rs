@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::Transport;
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
-use skopos_fleet::source::Roster;
+use skopos_fleet::source::{Listed, Roster};
 use skopos_fleet::{ClusterId, ClusterSpec, Connector, Fleet, FleetOptions, Source};
 use skopos_testserver::{TestServer, User};
 use tokio::io::{AsyncRead, AsyncReadExt as _, DuplexStream};
@@ -254,7 +254,7 @@ impl Lab {
     }
 }
 
-/// A source of clusters that says nothing before it is told to; then, that it has none.
+/// A source of clusters that says nothing before it is told to.
 #[derive(Clone, Default)]
 pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 
@@ -262,7 +262,11 @@ pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 
 impl QuietSource {
     pub(crate) fn speaks(&self) {
-        self.0.lock().as_ref().expect("it is followed").publish(BTreeMap::new());
+        self.lists(BTreeMap::new());
+    }
+
+    pub(crate) fn lists(&self, clusters: BTreeMap<ClusterId, Listed>) {
+        self.0.lock().as_ref().expect("it is followed").publish(clusters);
     }
 }
 

@@ -78,6 +78,7 @@ impl Cluster {
             options: Arc::new(options),
             connector,
             keeper: None,
+            replaces: false,
             news: News::new(),
             stop,
         };
@@ -101,6 +102,12 @@ impl Cluster {
     /// Whether its labels are those that `selector` asks for.
     pub fn matches(&self, selector: &LabelSelector) -> bool {
         selector.matches(&*self.labels())
+    }
+
+    /// Whether it has the name of a cluster that another source listed, in whose place it came: nothing that was known under the
+    /// name may be taken for its own.
+    pub fn replaces(&self) -> bool {
+        self.unit.replaces
     }
 
     /// How it is reached; `None` if that cannot be used: [`Cluster::state`] says why.

@@ -59,7 +59,7 @@ async fn run(unit: &Arc<Unit>) {
 
 /// Begins with what was kept of an earlier run.
 async fn remember(unit: &Arc<Unit>) {
-    let Some(keeper) = unit.keeper.clone() else { return };
+    let Some(keeper) = unit.keeper.clone().filter(|_| !unit.replaces) else { return };
     // However it ends: nothing more is to be waited for.
     let _recalled = unit.recalled.clone().drop_guard();
     let Ok(remembered) = timeout(KEEPER_PATIENCE, keeper.remembered(&unit.id)).await else {

@@ -29,6 +29,8 @@ pub(crate) struct SourceNumber(usize);
 pub(super) enum Step {
     /// There shall be one, like this. `before`: how it stood when this was last said.
     Put { listed: Listed, before: Option<Standing> },
+    /// Another source's has the name now: another cluster, as far as anybody knows.
+    Replace { listed: Listed, reason: Arc<str> },
     /// There shall be none.
     Take { reason: Arc<str> },
 }
@@ -102,19 +104,23 @@ impl Ledger {
         let before = |ledger: &Self, id: &ClusterId| {
             let of_others = ledger.counts(id).map(|(at, listed)| (at, listed.clone()));
             match (of_others, old.get(id)) {
-                (Some((at, theirs)), Some(_)) if at < source => Some(theirs),
-                (_, Some(ours)) => Some(ours.clone()),
-                (theirs, None) => theirs.map(|(_, theirs)| theirs),
+                (Some((at, theirs)), Some(_)) if at < source => Some((at, theirs)),
+                (_, Some(ours)) => Some((source, ours.clone())),
+                (theirs, None) => theirs,
             }
         };
-        let before: Vec<Option<Listed>> = concerned.iter().map(|id| before(self, id)).collect();
+        let before: Vec<Option<(usize, Listed)>> = concerned.iter().map(|id| before(self, id)).collect();
         self.sources[source].listed = listed;
         let steps = concerned.into_iter().zip(before).filter_map(|(id, before)| {
-            let now = self.counts(&id).map(|(_, listed)| listed.clone());
+            let now = self.counts(&id).map(|(at, listed)| (at, listed.clone()));
             let step = match (before, now) {
-                (Some(before), Some(now)) if before.is_same(&now) => return None,
-                (before, Some(now)) => {
-                    Step::Put { listed: now, before: before.map(|before| before.standing) }
+                (Some((_, before)), Some((_, now))) if before.is_same(&now) => return None,
+                (Some((was, before)), Some((is, now))) if was != is && !before.leads_where(&now) => {
+                    let reason = format!("{} has another of its name", self.sources[is].name).into();
+                    Step::Replace { listed: now, reason }
+                }
+                (before, Some((_, now))) => {
+                    Step::Put { listed: now, before: before.map(|(_, before)| before.standing) }
                 }
                 (Some(_), None) => Step::Take { reason: reason.clone() },
                 (None, None) => return None,

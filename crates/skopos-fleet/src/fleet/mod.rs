@@ -211,7 +211,8 @@ impl Fleet {
     }
 
     /// Follows a source of clusters until the fleet is shut down. Where two list the same name, the one that was followed
-    /// first counts, and the other is a [`SourceProblem`].
+    /// first counts, and the other is a [`SourceProblem`]. When the word of another comes to count, and it says to reach the name
+    /// another way, that is another cluster ([`Cluster::replaces`]): nothing of the one before is shown as its own.
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
         let number = {
@@ -331,7 +332,13 @@ impl Core {
             match (step, present.cloned()) {
                 (Step::Put { listed, before }, Some(cluster)) => update(&cluster, &listed, before.as_ref()),
                 (Step::Put { listed, .. }, None) => {
-                    let cluster = self.new_cluster(id.clone(), listed);
+                    let cluster = self.new_cluster(id.clone(), listed, false);
+                    members.0.insert(id, cluster);
+                    joined = true;
+                }
+                (Step::Replace { listed, reason }, present) => {
+                    let replaces = present.inspect(|cluster| self.retire(cluster, reason)).is_some();
+                    let cluster = self.new_cluster(id.clone(), listed, replaces);
                     members.0.insert(id, cluster);
                     joined = true;
                 }
@@ -346,7 +353,7 @@ impl Core {
         Ok(())
     }
 
-    fn new_cluster(&self, id: ClusterId, listed: Listed) -> Cluster {
+    fn new_cluster(&self, id: ClusterId, listed: Listed, replaces: bool) -> Cluster {
         let unit = Unit::start(UnitParts {
             id,
             labels: listed.labels,
@@ -354,6 +361,7 @@ impl Core {
             options: self.cluster.clone(),
             connector: self.options.connector.clone(),
             keeper: self.options.keeper.clone(),
+            replaces,
             news: self.news.clone(),
             stop: self.stop.child_token(),
         });

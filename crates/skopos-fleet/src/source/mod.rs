@@ -102,10 +102,14 @@ impl Listed {
     /// Whether nothing follows from the difference.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let spec = match (&self.spec, &other.spec) {
-            (Ok(one), Ok(another)) => one.connects_as(another),
             (Err(one), Err(another)) => one == another,
-            _ => false,
+            _ => self.leads_where(other),
         };
         spec && self.labels == other.labels && self.standing == other.standing
+    }
+
+    /// Whether both are known to lead to one server, in the same way.
+    pub(crate) fn leads_where(&self, other: &Self) -> bool {
+        matches!((&self.spec, &other.spec), (Ok(one), Ok(another)) if one.connects_as(another))
     }
 }

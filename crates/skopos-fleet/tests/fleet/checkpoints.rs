@@ -1,5 +1,6 @@
 //! Fleets that are started again with what they had.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +13,13 @@ use skopos::checkpoint::Checkpoint;
 use skopos_fleet::checkpoint::{
     Admits, CheckpointKeeper, Content, Directory, FileName, KeeperOptions, RefusalReason, Store, StoredFile,
 };
+use skopos_fleet::source::{Listed, Roster};
 use skopos_fleet::{
-    Cluster, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused, PausedBy,
+    Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused,
+    PausedBy, Source,
 };
 use skopos_testserver::{Fault, Match, TestServer};
+use tokio_util::sync::CancellationToken;
 
 use crate::support::*;
 
@@ -44,6 +48,20 @@ impl Kept {
 
     async fn end(self) {
         assert!(self.fleet.shutdown(PLENTY).await);
+    }
+}
+
+/// A source that says one thing, once.
+struct Once(BTreeMap<ClusterId, Listed>);
+
+impl Source for Once {
+    fn name(&self) -> String {
+        "once".to_owned()
+    }
+
+    fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        roster.publish(self.0);
+        Box::pin(async move { stop.cancelled().await })
     }
 }
 
@@ -225,6 +243,41 @@ async fn a_cluster_made_anew_is_not_taken_for_the_one_before() {
     let cluster = join(&kept.fleet, "a");
     confirmed(&cluster).await;
     assert_eq!((names(&cluster, &config_maps()).len(), lists(&other)), (20, 0));
+    kept.end().await;
+}
+
+/// Content of an earlier run is of a name, and that is another source's by now.
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    keep_once(&world, directory.path()).await;
+    let kept = Kept::start(&world, directory.path());
+    let cluster = join(&kept.fleet, "a");
+    confirmed(&cluster).await;
+    let other = Listed::up(spec("b"));
+    let source = Once([(id("a"), other)].into());
+    kept.fleet.follow(source);
+    assert_eq!(kept.fleet.unread_sources(PLENTY).await, 0);
+    assert!(kept.fleet.leave(&id("a"), "it is listed elsewhere"));
+    let other = kept.fleet.cluster("a").unwrap();
+    assert!(other != cluster);
+    assert!(other.kind(&config_maps(), PLENTY).await.is_err(), "it cannot be reached");
+    // When it is there, it is kept as itself.
+    world.server("b");
+    other.wake();
+    eventually("it is there", || other.state().condition == Condition::Live).await;
+    other.kind(&config_maps(), PLENTY).await.unwrap();
+    known(&other).await;
+    assert_eq!(names(&other, &config_maps()), ["b"]);
+    drop((cluster, other));
+    kept.end().await;
+    let kept = Kept::start(&world, directory.path());
+    let cluster = kept.fleet.join(id("a"), spec("b")).unwrap();
+    let kind = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["b"]);
+    drop((kind, cluster));
     kept.end().await;
 }
 

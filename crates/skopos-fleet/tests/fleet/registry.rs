@@ -166,7 +166,11 @@ async fn of_two_sources_with_one_name_the_first_counts() {
     cluster.kind(&config_maps(), secs(5)).await.unwrap();
     assert_eq!(names(&cluster, &config_maps()), ["b"]);
     first.say([("x", up("a"))]);
-    eventually("the first source's", || names(&cluster, &config_maps()) == ["a"]).await;
+    let (of_second, cluster) = (cluster, fleet.cluster("x").unwrap());
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["a"]);
+    assert_eq!(of_second.state().condition, Condition::Removed);
+    assert_eq!(of_second.state().reason.as_deref(), Some("first has another of its name"));
     let problems = fleet.problems();
     assert_eq!(problems.len(), 1);
     assert!(matches!(&problems[0].error, SpecError::NameTaken { by } if by == "first"));
@@ -178,9 +182,43 @@ async fn of_two_sources_with_one_name_the_first_counts() {
     tokio::time::sleep(secs(1)).await;
     assert_eq!(cluster.state().condition, Condition::Live);
     first.say([]);
+    let cluster = fleet.cluster("x").unwrap();
     until_condition(&cluster, Condition::Paused).await;
     second.say([]);
     assert_eq!(cluster.state().condition, Condition::Removed);
+}
+
+/// Who may read the one need not be allowed to read the other.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let first = Said::follow(&fleet, "first").await;
+    let second = Said::follow(&fleet, "second").await;
+    first.say([("x", up("a"))]);
+    second.say([("x", up("nowhere")), ("y", up("a"))]);
+    for name in ["x", "y"] {
+        fleet.cluster(name).unwrap().kind(&config_maps(), secs(5)).await.unwrap();
+    }
+    let mut changes = fleet.changes();
+    for _ in 0..2 {
+        assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if !cluster.replaces()));
+    }
+    let (x, y) = (fleet.cluster("x").unwrap(), fleet.cluster("y").unwrap());
+    first.say([]);
+    let other = fleet.cluster("x").unwrap();
+    assert!(other != x && other.replaces() && other.kinds().is_empty());
+    assert!(matches!(changes.next().await.unwrap(), FleetChange::Removed(cluster) if cluster == x));
+    assert!(matches!(changes.next().await.unwrap(), FleetChange::Forgotten(cluster) if cluster == x));
+    assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if cluster == other));
+    assert!(other.kind(&config_maps(), secs(60)).await.is_err(), "it cannot be reached, and has nothing");
+    // What leads to the same server in the same way is the same, whoever says so.
+    first.say([("y", labelled("a", "red"))]);
+    assert!(fleet.cluster("y").unwrap() == y && names(&y, &config_maps()) == ["a"]);
+    // And a source may say of its own that it is reached another way.
+    first.say([("y", up("elsewhere"))]);
+    assert!(fleet.cluster("y").unwrap() == y && names(&y, &config_maps()) == ["a"]);
 }
 
 #[tokio::test(start_paused = true)]

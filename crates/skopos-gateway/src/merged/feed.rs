@@ -65,7 +65,7 @@ impl Feed {
     pub(crate) async fn run(self, stop: CancellationToken) {
         let feed = Arc::new(self);
         let mut changes = feed.fleet.changes();
-        let mut members: BTreeMap<ClusterId, (Cluster, CancellationToken)> = BTreeMap::new();
+        let mut members: BTreeMap<ClusterId, Followed> = BTreeMap::new();
         let mut tasks = JoinSet::new();
         let waiting: BTreeSet<ClusterId> = feed.fleet.members().keys().cloned().collect();
         let opening = Arc::new(Opening { waiting: Mutex::new(waiting), history: feed.history.clone() });
@@ -79,32 +79,45 @@ impl Feed {
             match change {
                 None => break,
                 Some(FleetChange::Added(cluster)) => {
-                    let token = stop.child_token();
-                    members.insert(cluster.id().clone(), (cluster.clone(), token.clone()));
+                    let (token, over) = (stop.child_token(), CancellationToken::new());
+                    let followed =
+                        Followed { cluster: cluster.clone(), stop: token.clone(), over: over.clone() };
+                    let before = members.insert(cluster.id().clone(), followed);
                     let (feed, opening) = (feed.clone(), opening.clone());
                     tasks.spawn(async move {
+                        let _over = over.drop_guard();
+                        if cluster.replaces() {
+                            if let Some(before) = before {
+                                before.over.cancelled().await;
+                            }
+                            feed.forget(cluster.id());
+                        }
                         token.run_until_cancelled(feed.follow(cluster, &opening)).await;
                     });
                 }
                 Some(FleetChange::Forgotten(cluster)) => {
                     let id = cluster.id();
-                    if members.get(id).is_some_and(|(known, _)| *known == cluster)
-                        && let Some((_, token)) = members.remove(id)
-                    {
-                        token.cancel();
+                    if let Some(followed) = members.get(id).filter(|followed| followed.cluster == cluster) {
+                        followed.stop.cancel();
                     }
                     opening.settled(id);
                     // One that came back under its name tells what differs.
                     if feed.fleet.get(id.as_str()).is_none() {
-                        feed.absences.clear(id);
-                        feed.follows.forget(id);
-                        feed.history.vanish(id);
+                        members.remove(id);
+                        feed.forget(id);
                     }
                 }
                 Some(_) => {}
             }
         }
         tasks.shutdown().await;
+    }
+
+    /// Nothing is known of a member any more.
+    fn forget(&self, id: &ClusterId) {
+        self.absences.clear(id);
+        self.follows.forget(id);
+        self.history.vanish(id);
     }
 
     /// Reads one member's journal for as long as the member is there.
@@ -244,6 +257,14 @@ impl Feed {
         self.history.change(id, changes, reached);
         Ok(more)
     }
+}
+
+/// A member that is followed.
+struct Followed {
+    cluster: Cluster,
+    stop: CancellationToken,
+    /// Cancelled when nothing more is told of it.
+    over: CancellationToken,
 }
 
 /// Lets readers in once every member that was there at the start has content, or a reason why it has none.

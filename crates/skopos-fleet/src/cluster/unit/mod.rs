@@ -44,6 +44,8 @@ pub(crate) struct Unit {
     /// There is something for the task that tends it.
     pub(crate) stirred: Arc<Notify>,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    /// It came in the place of another source's: what is kept under its name is of that one.
+    pub(crate) replaces: bool,
     /// Cancelled when all that was kept of an earlier run is there.
     pub(crate) recalled: CancellationToken,
     pub(crate) stop: CancellationToken,
@@ -69,6 +71,7 @@ pub(crate) struct UnitParts {
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) connector: Connector,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
+    pub(crate) replaces: bool,
     pub(crate) news: News,
     /// Cancelled: all is over.
     pub(crate) stop: CancellationToken,
@@ -81,7 +84,7 @@ impl Unit {
         let machine = Machine::new(began, parts.options.unreachable_after);
         let state = Arc::new(machine.state().clone());
         let stirred = Arc::new(Notify::new());
-        let keeper = parts.keeper.as_ref();
+        let keeper = parts.keeper.as_ref().filter(|_| !parts.replaces);
         let link =
             Link::new(&parts.id, parts.spec, &parts.options, &parts.connector, keeper, stirred.clone());
         let recalled = CancellationToken::new();
@@ -99,6 +102,7 @@ impl Unit {
             states: watch::Sender::new(state.clone()),
             stirred,
             keeper: parts.keeper,
+            replaces: parts.replaces,
             recalled,
             stop: parts.stop,
             left: CancellationToken::new(),

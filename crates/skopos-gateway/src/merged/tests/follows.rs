@@ -1,5 +1,6 @@
 //! Of what the merged view tells the age.
 
+use skopos_fleet::source::Listed;
 use skopos_serve::Registry;
 
 use super::*;
@@ -106,4 +107,27 @@ async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
     let second = bed.get(&format!("{PODS}?limit=1&continue={token}")).await;
     assert_eq!(second.items(), ["north/shop/b"]);
     assert!(second.warnings().contains("nothing is shown of south"), "{}", second.warnings());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
+    let bed = Bed::new(&["north", "south"]);
+    bed.pod("north", "shop", "a");
+    bed.pod("south", "shop", "b");
+    let list = bed.until(PODS, |list| list.items().len() == 2).await;
+    let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
+    let source = QuietSource::default();
+    bed.services.fleet.follow(source.clone());
+    sleep(Duration::from_secs(1)).await;
+    let other = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
+    source.lists([(id("north"), Listed::up(other))].into());
+    bed.server("north").pause_with(How::Rst).await;
+    assert!(bed.services.fleet.leave(&id("north"), "it is listed elsewhere"));
+    // Whoever may read the one need not be allowed to read the other.
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+    let list = bed.get(PODS).await;
+    assert_eq!(list.items(), ["south/shop/b"]);
+    assert!(list.warnings().contains("nothing is shown of north"), "{}", list.warnings());
+    bed.server("north").resume().await.unwrap();
+    bed.until(PODS, |list| list.items() == ["north/shop/a", "south/shop/b"]).await;
 }
