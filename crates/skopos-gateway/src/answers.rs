@@ -12,6 +12,7 @@ use tokio::time::Instant;
 /// Answers by question, of which at most so many are kept.
 pub(crate) struct Answers<K, V> {
     most: usize,
+    longest: Duration,
     inner: Mutex<Inner<K, V>>,
 }
 
@@ -61,9 +62,10 @@ struct Asking<V> {
 // === impl Answers ===
 
 impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
-    pub(crate) fn new(most: usize) -> Self {
+    /// Keeps at most so many. To find one out takes no longer than `longest`, as long as somebody looks.
+    pub(crate) fn new(most: usize, longest: Duration) -> Self {
         let inner = Inner { known: HashMap::new(), asking: HashMap::new(), order: VecDeque::new() };
-        Self { most: most.max(1), inner: Mutex::new(inner) }
+        Self { most: most.max(1), longest, inner: Mutex::new(inner) }
     }
 
     /// The answer to `key`: one that is kept, one that is on its way, or the one of `ask`, which has to end by itself.
@@ -88,8 +90,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
         if let Some(aged) = inner.kept(key, now) {
             return Found::Known(aged);
         }
-        let under_way =
-            inner.asking.get(key).and_then(|asking| Some((asking.asked, asking.flight.upgrade()?)));
+        // What has not ended by then is of somebody who does not look: its deadlines are over, whatever came.
+        let asking = inner.asking.get(key).filter(|asking| now - asking.asked <= self.longest);
+        let under_way = asking.and_then(|asking| Some((asking.asked, asking.flight.upgrade()?)));
         if let Some((asked, flight)) = under_way {
             return Found::Asking(asked, flight);
         }
@@ -162,7 +165,7 @@ mod tests {
 
     impl Asked {
         fn new(most: usize) -> Self {
-            Self { answers: Arc::new(Answers::new(most)), times: Arc::default() }
+            Self { answers: Arc::new(Answers::new(most, Duration::from_secs(2))), times: Arc::default() }
         }
 
         /// Asks what takes a second and answers how often it was asked.
@@ -199,7 +202,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn that_there_is_no_answer_holds_from_when_that_was_known() {
-        let answers: Answers<&str, u8> = Answers::new(10);
+        let answers: Answers<&str, u8> = Answers::new(10, Duration::from_secs(4));
         let ask = |value| {
             move || {
                 async move {
@@ -214,6 +217,21 @@ mod tests {
         assert_eq!(answers.get("a", ask(2)).await, Aged { value: 1, age: Duration::from_millis(3_999) });
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(answers.get("a", ask(2)).await.value, 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_and_does_not_look_keeps_the_answer_from_nobody() {
+        let asked = Asked::new(10);
+        let mut idle = Box::pin(asked.ask("a", 10));
+        assert!(futures::poll!(&mut idle).is_pending());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(asked.ask("a", 10).await.value, 1, "it may have come just now");
+        let mut idle = Box::pin(asked.ask("b", 10));
+        assert!(futures::poll!(&mut idle).is_pending());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(asked.ask("b", 10).await, Aged { value: 3, age: Duration::from_secs(1) });
+        assert_eq!(idle.await.value, 2);
+        assert_eq!(asked.ask("b", 10).await.value, 3, "what was asked for last counts");
     }
 
     #[tokio::test(start_paused = true)]

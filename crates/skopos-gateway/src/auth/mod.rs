@@ -86,7 +86,7 @@ impl Authenticator {
             certificates: ways.client_certificates.is_some(),
             reviewer: ways.token_review.as_ref().map(|options| Arc::new(Reviewer::new(options, ask))),
             oidc: ways.oidc.as_ref().map(Provider::new).transpose()?.map(Arc::new),
-            known: Answers::new(MOST_KNOWN),
+            known: Answers::new(MOST_KNOWN, DEADLINE),
         };
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -45,7 +45,7 @@ const MOST_TRIED: usize = 10;
 
 impl Keys {
     pub(super) fn new(issuer: String, fetch: Arc<dyn Fetch>) -> Self {
-        Self { issuer, fetch, last: Arc::default(), fetching: Answers::new(1) }
+        Self { issuer, fetch, last: Arc::default(), fetching: Answers::new(1, crate::auth::DEADLINE) }
     }
 
     /// The keys that a token may be signed with; at the latest after `within`.
