@@ -92,7 +92,7 @@ pub(crate) fn assemble(
         ground: ground.clone(),
         resource,
         scope: options.scope,
-        probes: prober.subscribe(links[0].target.clone(), listener),
+        probes: prober.subscribe(links.iter().map(|link| link.target.clone()), listener),
         links,
         store,
         labels: options.labels,

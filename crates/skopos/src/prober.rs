@@ -92,7 +92,7 @@ struct Demand {
 }
 
 struct Subscriber {
-    target: Target,
+    targets: Vec<Target>,
     listener: Listener,
 }
 
@@ -120,10 +120,15 @@ impl Prober {
         Arc::new(Self { core, _stop: stop.drop_guard() })
     }
 
-    /// Tells `listener` of every successful probe from now on.
-    pub(crate) fn subscribe(self: &Arc<Self>, target: Target, listener: Listener) -> Subscription {
+    /// Tells `listener` of every successful probe from now on, whichever of these targets, or of those of others, it was of.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        targets: impl IntoIterator<Item = Target>,
+        listener: Listener,
+    ) -> Subscription {
         let id = self.core.next_id.fetch_add(1, Ordering::Relaxed);
-        self.core.subscribers.lock().insert(id, Subscriber { target, listener });
+        let targets = targets.into_iter().collect();
+        self.core.subscribers.lock().insert(id, Subscriber { targets, listener });
         Subscription { prober: self.clone(), id }
     }
 
@@ -248,7 +253,7 @@ impl Core {
     fn targets(&self) -> Vec<Target> {
         let subscribers = self.subscribers.lock();
         let mut targets = BTreeMap::new();
-        for Subscriber { target, .. } in subscribers.values() {
+        for target in subscribers.values().flat_map(|subscriber| &subscriber.targets) {
             let what = (&target.namespace, target.name(), &target.version);
             targets.entry(what).or_insert(target);
         }
@@ -347,7 +352,7 @@ mod tests {
                     assert_eq!(probe.resource_version, 7.into());
                     told.fetch_add(1, Ordering::Relaxed);
                 });
-                running.prober.subscribe(target(None), listener)
+                running.prober.subscribe([target(None)], listener)
             })
             .collect();
         let mut outcomes = running.prober.core.last.subscribe();
@@ -365,7 +370,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_who_wait_share_a_probe_sent_after_they_asked() {
         let running = start(answering(7, Duration::from_millis(100)));
-        let _subscription = running.prober.subscribe(target(None), Arc::new(|_| {}));
+        let _subscription = running.prober.subscribe([target(None)], Arc::new(|_| {}));
         let begun = Instant::now();
         let waits = (0..50).map(|_| running.prober.probe_since(begun));
         futures::future::join_all(waits).await;
@@ -393,7 +398,7 @@ mod tests {
             let answer = if up { Ok(7.into()) } else { Err(LiveError::Malformed("down".to_owned())) };
             Box::pin(std::future::ready(answer))
         }));
-        let _subscription = running.prober.subscribe(target(None), Arc::new(|_| {}));
+        let _subscription = running.prober.subscribe([target(None)], Arc::new(|_| {}));
         assert!(running.prober.probe_since(Instant::now()).await.result.is_err());
         tokio::time::advance(Duration::from_millis(500)).await;
         up.store(true, Ordering::Relaxed);
@@ -420,8 +425,8 @@ mod tests {
             })
         });
         let running = start(ask);
-        let _a = running.prober.subscribe(target(Some("a")), Arc::new(|_| {}));
-        let _b = running.prober.subscribe(target(Some("b")), Arc::new(|_| {}));
+        let _a = running.prober.subscribe([target(Some("a"))], Arc::new(|_| {}));
+        let _b = running.prober.subscribe([target(Some("b"))], Arc::new(|_| {}));
         assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
         assert_eq!(running.prober.counts(), (2, 0));
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -442,8 +447,8 @@ mod tests {
             });
             let running = start(ask);
             let of = |version| Target::new("example.org", version, "widgets");
-            let _old = running.prober.subscribe(of("v1"), Arc::new(|_| {}));
-            let _older = running.prober.subscribe(of("v0"), Arc::new(|_| {}));
+            let _old = running.prober.subscribe([of("v1")], Arc::new(|_| {}));
+            let _older = running.prober.subscribe([of("v0")], Arc::new(|_| {}));
             let first = running.prober.probe_since(Instant::now()).await;
             // A server that fails is asked again as late as ever.
             assert_eq!(first.result.is_err(), code == 500, "{code}");
@@ -467,15 +472,15 @@ mod tests {
         let running = start(ask);
         let of =
             |fields: &str| target(Some("a")).with_fields(&skopos_wire::FieldSelector::parse(fields).unwrap());
-        let _all = running.prober.subscribe(of(""), Arc::new(|_| {}));
-        let _mine = running.prober.subscribe(of("metadata.name=mine"), Arc::new(|_| {}));
+        let _all = running.prober.subscribe([of("")], Arc::new(|_| {}));
+        let _mine = running.prober.subscribe([of("metadata.name=mine")], Arc::new(|_| {}));
         assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_is_not_answered_fails_in_time() {
         let running = start(Arc::new(|_| Box::pin(std::future::pending())));
-        let _subscription = running.prober.subscribe(target(None), Arc::new(|_| {}));
+        let _subscription = running.prober.subscribe([target(None)], Arc::new(|_| {}));
         let begun = Instant::now();
         let outcome = running.prober.probe_since(begun).await;
         assert!(matches!(outcome.result, Err(LiveError::Deadline { .. })));
