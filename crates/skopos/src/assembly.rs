@@ -1,9 +1,9 @@
 //! How an informer is put together: its store, its list/watches, and the probes that tell them how the server stands.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
+use tokio::time::Instant;
 
 use crate::deadline;
 use crate::freshness::{Basis, FreshnessCell};
@@ -85,9 +85,7 @@ pub(crate) fn assemble(
     });
     let audit_in = ground.options.audit_interval.map(|interval| interval.mul_f64(ground.jitter()));
     // What is restored is compared with the server as soon as it can be, also if audits are made on demand only.
-    let confirms = restored.is_some();
-    let audit_in = if confirms { Some(Duration::ZERO) } else { audit_in };
-    let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms };
+    let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms_at: Instant::now() };
     Shared {
         ground: ground.clone(),
         resource,
@@ -100,7 +98,7 @@ pub(crate) fn assemble(
         transform: options.transform,
         stop,
         audits: Mutex::default(),
-        next_audit: Mutex::new(next_audit),
+        next_audit: Mutex::new(Some(next_audit)),
         auditing: tokio::sync::Mutex::new(()),
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use skopos_reflect::{LinkState, ProbeError, Reason};
+use skopos_reflect::{Condition, LinkState, ProbeError, Reason};
 use skopos_transport::TransportError;
 use skopos_wire::{ObjectKey, ResourceVersion, Status};
 use thiserror::Error;
@@ -299,6 +299,12 @@ pub enum AuditError {
     /// Another audit of the informer was still running when the time was over.
     #[error("another audit of the informer still runs")]
     Busy,
+    /// It was not its turn: the list/watch is failing, or only what a checkpoint said was to be compared.
+    #[error("left out of this audit; its list/watch is {condition}")]
+    LeftOut {
+        /// How the list/watch stands.
+        condition: Condition,
+    },
     /// The content was replaced while it was being compared; ask again.
     #[error("the content was replaced during the audit; try again")]
     Replaced,

@@ -60,67 +60,69 @@ impl House {
     }
 
     fn begin_audits(&self, ground: &Ground) {
-        let now = Instant::now();
         for informer in self.registry.informers() {
-            let restored = informer.is_restored();
-            {
-                let mut next = informer.next_audit.lock();
-                if next.confirms && !restored {
-                    // A list has done it.
-                    *next = next_audit(&informer);
-                }
-                // What a checkpoint said waits until its RV was accepted.
-                if next.at.is_none_or(|due| due > now) || (restored && !informer.is_watching()) {
-                    continue;
-                }
-                // It is not due before it is done: what waits for a server cannot pile up.
-                next.at = None;
-            }
+            let Some(parts) = parts_due(&informer) else { continue };
             let done = AuditDone(informer.clone());
-            if informer.is_failing() {
-                // It would be in vain. It is looked at again soon, but when the server is back, not everything is listed at once.
-                drop(done);
-                let mut next = informer.next_audit.lock();
-                let wait =
-                    ground.options.audit_interval.unwrap_or(CONFIRM_AGAIN).mul_f64(ground.jitter() - 0.7);
-                next.at = next.at.map(|at| at.min(deadline::after(wait)));
-                continue;
-            }
             let (stop, audits) = (informer.stop.clone(), self.audits.clone());
+            let limit = ground.options.audit_timeout;
             ground.tasks.spawn(async move {
                 let informer = &done.0;
                 let audit = async {
                     let _permit = audits.acquire().await;
-                    audit_and_heal(informer, deadline::after(informer.ground.options.audit_timeout)).await
+                    audit_and_heal(informer, &parts, deadline::after(limit)).await
                 };
                 stop.run_until_cancelled(audit).await;
                 let made = {
                     let audits = informer.audits.lock();
                     audits.completed + audits.failed
                 };
-                if made.is_multiple_of(CONFIRMATIONS) && informer.is_restored() && informer.is_watching() {
-                    informer.relist();
+                if made.is_multiple_of(CONFIRMATIONS) {
+                    informer.confirmable().into_iter().for_each(|part| informer.links[part].handle.relist());
                 }
             });
         }
     }
 }
 
-/// When an informer is audited next, if it is.
-fn next_audit(informer: &Shared) -> NextAudit {
-    let ground = &informer.ground;
-    let confirms = informer.is_restored();
-    let wait = if confirms { Some(CONFIRM_AGAIN) } else { ground.options.audit_interval };
-    let at = wait.and_then(|wait| Instant::now().checked_add(wait.mul_f64(ground.jitter())));
-    NextAudit { at, confirms }
+/// The parts of an informer that are to be audited now, if any are. They are not due again before that is done: what waits
+/// for a server cannot pile up.
+fn parts_due(informer: &Shared) -> Option<Vec<usize>> {
+    let now = Instant::now();
+    let mut next = informer.next_audit.lock();
+    let due = next.as_mut()?;
+    // What a checkpoint said waits until its RV was accepted.
+    let mut parts = if due.confirms_at <= now { informer.confirmable() } else { Vec::new() };
+    if parts.is_empty() && due.at.is_some_and(|at| at <= now) {
+        parts = informer.auditable();
+        if parts.is_empty() {
+            // It is looked at again soon, but when the server is back, not everything is listed at once.
+            let options = &informer.ground.options;
+            let wait =
+                options.audit_interval.map(|interval| interval.mul_f64(informer.ground.jitter() - 0.7));
+            due.at = wait.map(deadline::after);
+        }
+    }
+    if parts.is_empty() {
+        return None;
+    }
+    *next = None;
+    Some(parts)
 }
 
-/// An audit that is due or under way. When it is over, however it ended, the next one has its time.
+/// When an informer is audited next.
+fn next_audit(informer: &Shared) -> NextAudit {
+    let ground = &informer.ground;
+    let jitter = ground.jitter();
+    let after = |wait: Duration| deadline::after(wait.mul_f64(jitter));
+    NextAudit { at: ground.options.audit_interval.map(after), confirms_at: after(CONFIRM_AGAIN) }
+}
+
+/// An audit that is under way. When it is over, however it ended, the next one has its time.
 struct AuditDone(Arc<Shared>);
 
 impl Drop for AuditDone {
     fn drop(&mut self) {
         let next = next_audit(&self.0);
-        *self.0.next_audit.lock() = next;
+        *self.0.next_audit.lock() = Some(next);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::Stream;
-use skopos_reflect::LinkState;
+use skopos_reflect::{Condition, LinkState};
 use skopos_wire::{FieldSelector, LabelSelector, ObjectKey};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -53,7 +53,8 @@ pub(crate) struct Shared {
     pub(crate) probes: Subscription,
     pub(crate) stop: CancellationToken,
     pub(crate) audits: Mutex<AuditStats>,
-    pub(crate) next_audit: Mutex<NextAudit>,
+    /// None while one is under way.
+    pub(crate) next_audit: Mutex<Option<NextAudit>>,
     /// One audit at a time.
     pub(crate) auditing: tokio::sync::Mutex<()>,
 }
@@ -61,10 +62,10 @@ pub(crate) struct Shared {
 /// The next audit of an informer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NextAudit {
-    /// When it is due, if it is; not while one is under way.
+    /// When it is due, if it is.
     pub(crate) at: Option<Instant>,
-    /// Whether it is to confirm what a checkpoint said.
-    pub(crate) confirms: bool,
+    /// Not before this is one made to confirm what a checkpoint said.
+    pub(crate) confirms_at: Instant,
 }
 
 impl<K> Informer<K> {
@@ -274,20 +275,20 @@ impl Shared {
         self.links.iter().for_each(|link| link.handle.relist());
     }
 
-    /// Whether some of the content is what a checkpoint said, and neither an audit nor a list has agreed.
-    pub(crate) fn is_restored(&self) -> bool {
-        let content = self.store.peek();
-        (0..self.links.len()).any(|part| content.is_restored(part))
+    /// The parts of which an audit would not be in vain: the list/watch does not wait because its last attempt failed.
+    pub(crate) fn auditable(&self) -> Vec<usize> {
+        self.parts_that(|part, condition| !self.store.peek().is_restored(part) && !condition.is_failing())
     }
 
-    /// Whether all watches stand.
-    pub(crate) fn is_watching(&self) -> bool {
-        self.freshness().basis().parts.iter().all(|part| part.link.condition.is_watching())
+    /// The parts of what a checkpoint said that an audit can confirm: the server has accepted their RV.
+    pub(crate) fn confirmable(&self) -> Vec<usize> {
+        self.parts_that(|part, condition| self.store.peek().is_restored(part) && condition.is_watching())
     }
 
-    /// Whether a list/watch waits because its last attempt failed.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.freshness().basis().parts.iter().any(|part| part.link.condition.is_failing())
+    fn parts_that(&self, are: impl Fn(usize, &Condition) -> bool) -> Vec<usize> {
+        let basis = self.freshness().basis();
+        let parts = basis.parts.iter().enumerate();
+        parts.filter(|(part, basis)| are(*part, &basis.link.condition)).map(|(part, _)| part).collect()
     }
 
     pub(crate) fn is_closed(&self) -> bool {

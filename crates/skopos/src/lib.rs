@@ -44,7 +44,7 @@ pub mod workqueue;
 
 #[cfg(feature = "kube-runtime")]
 pub use adapters::KubeStore;
-pub use audit::{AuditReport, Difference, DifferenceKind};
+pub use audit::{AuditReport, Difference, DifferenceKind, NotCompared};
 pub use error::{
     AuditError, BuildError, HandlerNotSynced, HandlerStillRuns, LiveError, NotSynced, ReadError,
     ReadOneError, RefusalError, Unsynced, WaitError,

@@ -5,8 +5,9 @@
 mod support;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use skopos::{Condition, FactoryOptions, Informer, InformerOptions};
-use skopos_testserver::{ForbiddenGuard, Match, RequestRecord, TestServer};
+use skopos::checkpoint::{Checkpoint, CheckpointLimits};
+use skopos::{AuditError, Condition, FactoryOptions, Informer, InformerFactory, InformerOptions};
+use skopos_testserver::{Fault, ForbiddenGuard, Match, RequestRecord, TestServer};
 use support::*;
 
 const OF_A: &str = "/api/v1/namespaces/a/";
@@ -44,4 +45,66 @@ async fn while_one_namespace_is_forbidden_the_age_of_another_is_proven() {
     let probes = |path| world.server.requests().iter().filter(|request| is_probe(request, path)).count();
     let (of_a, of_c) = (probes(OF_A), probes(OF_C));
     assert!(of_a <= 1 && (20..=26).contains(&of_c), "{of_a} of what is forbidden, {of_c} of what is not");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_one_namespace_is_forbidden_a_lost_event_of_another_heals() {
+    let options = FactoryOptions { audit_interval: Some(secs(60)), ..quiet() };
+    let (world, maps, _forbidden) = half_forbidden(options).await;
+    let lost = world.server.faults().inject(Fault::DropEvents).on(Match::watch().path_prefix(OF_C));
+    world.create("c", "two", "1");
+    lost.wait_hits(1).await;
+    lost.heal();
+    // What comes after it hides that it is missing.
+    world.create("c", "three", "1");
+    eventually_within(secs(180), "it is found and listed again", || maps.snapshot().len() == 4).await;
+    let audits = maps.stats().audits;
+    assert!(audits.mismatches == 1 && audits.failed == 0, "{audits:?}");
+    let report = audits.last.expect("an audit");
+    assert!((report.listed, report.differences, report.complete) == (3, 1, false), "{report}");
+    assert!(
+        report.to_string().ends_with("; a not compared: left out of this audit; its list/watch is forbidden"),
+        "{report}"
+    );
+    assert_eq!(maps.snapshot().iter().filter(|object| object.namespace() == Some("a")).count(), 1);
+}
+
+/// An audit that somebody asks for tries everything, and says of what nothing is known.
+#[tokio::test(start_paused = true)]
+async fn an_audit_says_which_namespaces_were_not_compared() {
+    let (world, maps, forbidden) = half_forbidden(quiet()).await;
+    let report = maps.audit(secs(10)).await.unwrap();
+    assert!(report.is_clean() && !report.complete && report.listed == 1, "{report}");
+    let [of_a] = report.not_compared.as_slice() else { panic!("{report}") };
+    assert!(of_a.namespace.as_deref() == Some("a") && matches!(of_a.error, AuditError::List(_)), "{of_a}");
+
+    let all = world.server.auth().forbid(Match::any());
+    assert!(matches!(maps.audit(secs(10)).await, Err(AuditError::List(_))));
+    drop((all, forbidden));
+    let report = maps.audit(secs(10)).await.unwrap();
+    assert!(report.complete && report.not_compared.is_empty() && report.listed == 2, "{report}");
+}
+
+/// What a checkpoint said is confirmed for each namespace by itself, and once.
+#[tokio::test(start_paused = true)]
+async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirmed() {
+    let mut world = world().await;
+    world.create("c", "one", "1");
+    let set = || InformerOptions::namespaces(["a", "c"]);
+    let maps: Informer<ConfigMap> = world.factory.informer(set()).expect("an informer");
+    maps.wait_synced(secs(5)).await.unwrap();
+    let mut file = Vec::new();
+    maps.checkpoint().unwrap().write_to(&mut file).unwrap();
+    let checkpoint = Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap();
+    assert!(world.factory.shutdown(secs(1)).await.complete);
+    world.factory = InformerFactory::new(transport_to(&world.server), quiet());
+    let forbidden = world.server.auth().forbid(Match::any().path_prefix(OF_A));
+    let maps: Informer<ConfigMap> = world.factory.informer(set().restored(checkpoint)).expect("an informer");
+    tokio::time::sleep(secs(120)).await;
+    let audits = maps.stats().audits;
+    assert!((audits.completed, audits.failed) == (1, 0) && !maps.has_synced(), "{audits:?}");
+    let report = audits.last.expect("an audit");
+    assert!(report.listed == 1 && report.not_compared.len() == 1, "{report}");
+    drop(forbidden);
+    maps.wait_synced(PLENTY).await.unwrap();
 }

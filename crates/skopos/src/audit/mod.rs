@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::compare::Comparison;
 pub use self::compare::{Difference, DifferenceKind};
-pub use self::report::AuditReport;
+pub use self::report::{AuditReport, NotCompared};
 use crate::deadline;
 use crate::error::AuditError;
 use crate::informer::{Informer, Shared};
@@ -27,20 +27,27 @@ impl<K> Informer<K> {
     /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale, and
     /// everything is listed again. Two audits of one informer at once become one after the other.
     ///
+    /// Of a set of namespaces, each is compared for itself; the report says which could not be.
+    ///
     /// # Errors
-    /// When the comparison could not be made; nothing is known of the content then.
+    /// When the comparison could not be made, of no namespace; nothing is known of the content then.
     pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
-        let audit = audit_and_heal(&self.shared, deadline::after(limit));
+        let parts: Vec<usize> = (0..self.shared.links.len()).collect();
+        let audit = audit_and_heal(&self.shared, &parts, deadline::after(limit));
         self.shared.stop.run_until_cancelled(audit).await.unwrap_or(Err(Closed.into()))
     }
 }
 
-/// One audit, its counting and its cure.
-pub(crate) async fn audit_and_heal(shared: &Shared, deadline: Instant) -> Result<AuditReport, AuditError> {
+/// One audit of these parts of the content, its counting and its cure.
+pub(crate) async fn audit_and_heal(
+    shared: &Shared,
+    parts: &[usize],
+    deadline: Instant,
+) -> Result<AuditReport, AuditError> {
     let Ok(_one_at_a_time) = timeout_at(deadline, shared.auditing.lock()).await else {
         return Err(AuditError::Busy);
     };
-    let result = audit(shared, deadline).await;
+    let result = audit(shared, parts, deadline).await;
     let mut stats = shared.audits.lock();
     match &result {
         Ok(report) => {
@@ -57,31 +64,52 @@ pub(crate) async fn audit_and_heal(shared: &Shared, deadline: Instant) -> Result
     result
 }
 
-async fn audit(shared: &Shared, deadline: Instant) -> Result<AuditReport, AuditError> {
+async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<AuditReport, AuditError> {
     let began = Instant::now();
-    let parts = (0..shared.links.len()).map(|part| audit_part(shared, part, deadline));
-    let parts = futures::future::try_join_all(parts).await?;
+    let audits = parts.iter().map(|part| audit_part(shared, *part, deadline));
+    let (mut compared, mut not_compared) = (Vec::new(), Vec::new());
+    for (part, found) in parts.iter().zip(futures::future::join_all(audits).await) {
+        match found {
+            Ok(found) => compared.push(found),
+            Err(error) => not_compared.push(NotCompared::of(&shared.links[*part], error)),
+        }
+    }
+    if let (true, Some(first)) = (compared.is_empty(), not_compared.first()) {
+        return Err(first.error.clone());
+    }
+    not_compared.extend(left_out(shared, parts));
     let mut report = AuditReport {
         resource: shared.resource.clone(),
         began,
         took: began.elapsed(),
-        resource_version: parts
+        resource_version: compared
             .iter()
             .map(|part| &part.revision)
             .min()
             .cloned()
             .unwrap_or(ResourceVersion::ZERO),
-        listed: parts.iter().map(|part| part.listed).sum(),
+        listed: compared.iter().map(|part| part.listed).sum(),
         digest: Digest::EMPTY,
-        differences: parts.iter().map(|part| part.differences).sum(),
+        differences: compared.iter().map(|part| part.differences).sum(),
         examples: Vec::new(),
-        complete: parts.iter().all(|part| part.complete),
+        complete: not_compared.is_empty() && compared.iter().all(|part| part.complete),
+        not_compared,
     };
-    for part in parts {
+    for part in compared {
         report.digest.merge(part.digest);
         report.examples.extend(part.examples);
     }
     Ok(report)
+}
+
+/// The parts that an audit of these ones does not compare.
+fn left_out(shared: &Shared, parts: &[usize]) -> impl Iterator<Item = NotCompared> {
+    let basis = shared.freshness().basis();
+    let others = shared.links.iter().enumerate().filter(|(part, _)| !parts.contains(part));
+    others.map(move |(part, link)| {
+        let condition = basis.parts[part].link.condition.clone();
+        NotCompared::of(link, AuditError::LeftOut { condition })
+    })
 }
 
 /// What the audit of one list/watch found.
@@ -98,10 +126,9 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
     let link = &shared.links[part];
     let before = shared.store.current();
     if !shared.freshness().basis().parts[part].synced {
-        let who = shared.unsynced();
-        return Err(AuditError::NotSynced {
-            reason: who.first().map(ToString::to_string).unwrap_or_default(),
-        });
+        let namespace = &link.target.namespace;
+        let who = shared.unsynced().into_iter().find(|who| who.namespace == *namespace);
+        return Err(AuditError::NotSynced { reason: who.map(|who| who.to_string()).unwrap_or_default() });
     }
     let sent_at = Instant::now();
     let target = Target { form: Form::MetadataOnly, ..link.target.clone() };

@@ -7,6 +7,8 @@ use skopos_wire::ResourceVersion;
 use tokio::time::Instant;
 
 use super::compare::Difference;
+use crate::error::AuditError;
+use crate::link::Link;
 use crate::resource::ResourceId;
 use crate::store::Digest;
 
@@ -20,7 +22,7 @@ pub struct AuditReport {
     pub began: Instant,
     /// How long it took.
     pub took: Duration,
-    /// The revision of the server's list; of a set of namespaces, the lowest.
+    /// The revision of the server's list; of a set of namespaces, the lowest of those that were compared.
     pub resource_version: ResourceVersion,
     /// Objects in the list.
     pub listed: usize,
@@ -30,13 +32,31 @@ pub struct AuditReport {
     pub differences: usize,
     /// Some of them.
     pub examples: Vec<Difference>,
-    /// Whether the store reached the revision of the list in time. If not, objects that it should no longer have, or have
-    /// in a newer version, were not looked for.
+    /// Whether everything was compared, and the store reached the revision of the list in time. If it did not, objects that it
+    /// should no longer have, or have in a newer version, were not looked for.
     pub complete: bool,
+    /// Of a set of namespaces, those that were not compared: of them nothing is known.
+    pub not_compared: Vec<NotCompared>,
+}
+
+/// A namespace of a set that was not compared.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NotCompared {
+    /// The namespace; `None` if the informer is of all.
+    pub namespace: Option<String>,
+    /// Why.
+    pub error: AuditError,
+}
+
+impl NotCompared {
+    pub(super) fn of(link: &Link, error: AuditError) -> Self {
+        Self { namespace: link.target.namespace.clone(), error }
+    }
 }
 
 impl AuditReport {
-    /// Whether nothing differed.
+    /// Whether nothing differed of what was compared.
     pub fn is_clean(&self) -> bool {
         self.differences == 0
     }
@@ -50,6 +70,16 @@ impl fmt::Display for AuditReport {
             0 => f.write_str("no difference")?,
             differences => write!(f, "{differences} differ, listing again")?,
         }
-        if self.complete { Ok(()) } else { f.write_str(" (not completely compared)") }
+        if !self.complete {
+            f.write_str(" (not completely compared)")?;
+        }
+        self.not_compared.iter().try_for_each(|part| write!(f, "; {part}"))
+    }
+}
+
+impl fmt::Display for NotCompared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let namespace = self.namespace.as_deref().unwrap_or("all namespaces");
+        write!(f, "{namespace} not compared: {}", self.error)
     }
 }
