@@ -51,7 +51,8 @@ pub(crate) struct StoreWriter {
     staging: Option<Staging>,
     events: Vec<Event>,
     order: Order,
-    /// Keys of which a change was passed over because it could not be read: what comes next of them is not the next.
+    /// Keys of which a change was, or may have been, passed over because it could not be read: what comes next of them is not the
+    /// next.
     behind: BTreeSet<ObjectKey>,
 }
 
@@ -107,7 +108,7 @@ impl Sink for StoreWriter {
         self.behind = staging.unreadable().cloned().collect();
         self.order = Order::after_all_of(commit.resource_version.clone());
         self.core.update(part, &mut self.events, |content, account| {
-            staging.commit(content, part, account, &commit);
+            staging.commit(content, part, account, &commit, &mut self.behind);
             Update::Replaced { gap: commit.gap }
         });
     }
@@ -308,7 +309,14 @@ impl Staging {
     }
 
     /// Turns the content, or one part of it, into what was staged.
-    fn commit(self, content: &mut Content, part: usize, account: Account<'_>, commit: &Commit) {
+    fn commit(
+        self,
+        content: &mut Content,
+        part: usize,
+        account: Account<'_>,
+        commit: &Commit,
+        behind: &mut BTreeSet<ObjectKey>,
+    ) {
         let same_epoch = content.epoch_of(part) == commit.epoch;
         let before = content.is_listed(part).then(|| content.rv_of(part).clone());
         let old = content.objects.clone();
@@ -317,7 +325,8 @@ impl Staging {
         let same_until = before.clone().filter(|_| same_epoch);
         let differences = Differences::new(account.journal.as_deref(), same_until.is_some());
         let keeps_unlisted = commit.nameless > 0;
-        let mut merge = Merge { content, stats: account.stats, same_until, keeps_unlisted, differences };
+        let mut merge =
+            Merge { content, stats: account.stats, same_until, keeps_unlisted, behind, differences };
         if old.len() == 0 && merge.differences.is_unwanted() {
             merge.first(listed);
         } else {
@@ -383,6 +392,8 @@ struct Merge<'a> {
     /// Up to which RV what is there is of the list's history, if any is.
     same_until: Option<ResourceVersion>,
     keeps_unlisted: bool,
+    /// What is kept so may have changed.
+    behind: &'a mut BTreeSet<ObjectKey>,
     differences: Differences,
 }
 
@@ -443,6 +454,8 @@ impl Merge<'_> {
             self.stats.deleted += 1;
             self.differences.add(Some(before), None);
             self.content.take(before.key());
+        } else {
+            self.behind.insert(before.key().clone());
         }
     }
 

@@ -203,3 +203,29 @@ fn a_list_that_was_given_up_is_not_kept() {
     list(&mut StoreWriter::new(set.clone(), 1, Unobserved), [], commit(5, 0, false));
     assert_eq!([0, 1].map(|part| set.peek().is_listed(part)), [false, true]);
 }
+
+#[test]
+fn what_is_kept_because_of_an_object_without_a_name_is_marked_at_its_next_change() {
+    let (core, mut writer, queue) = with(["a", "b", "c"]);
+    writer.begin_replace();
+    writer.stage(object("ns", "c", "c", 1));
+    writer.commit_replace(Commit { nameless: 1, ..commit(100, 0, true) });
+    assert_eq!(names(&snapshot(&core)), ["a@1", "b@1", "c@1"]);
+    drain(&queue);
+    let changes = [put("a", "a", 120), deleted("b", "b", 121), put("c", "c", 122), put("a", "a", 123)];
+    apply(&mut writer, changes, 123);
+    assert_eq!(
+        drain(&queue),
+        [
+            "Updated(Object(ns/a uid=a rv=120), old rv=1, gap)",
+            "Deleted(Object(ns/b uid=b rv=121), final_state_known=true, gap)",
+            "Updated(Object(ns/c uid=c rv=122), old rv=1)",
+            "Updated(Object(ns/a uid=a rv=123), old rv=120)",
+        ]
+    );
+    // The next list has it all.
+    let listed = [object("ns", "a", "a", 123), object("ns", "c", "c", 122)];
+    list(&mut writer, listed, commit(130, 0, true));
+    apply(&mut writer, [put("a", "a", 131)], 131);
+    assert_eq!(drain(&queue), ["Updated(Object(ns/a uid=a rv=131), old rv=123)"]);
+}
