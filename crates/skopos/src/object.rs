@@ -1,12 +1,15 @@
 //! An object of a store: the JSON as the server sent it, and a typed view when somebody asks for one.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use kube::core::DynamicObject;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use skopos_wire::{DecodeError, ObjectKey, RawObject, ResourceVersion};
 
 use crate::tree::Item;
@@ -63,7 +66,8 @@ impl<K> Object<K> {
         self.entry.raw()
     }
 
-    /// True if both are the same version of the same object.
+    /// True if both are the same version of the same object. A list may find such a one with another content, where the server
+    /// was upgraded or has a new default for it.
     pub fn same_version<L>(&self, other: &Object<L>) -> bool {
         self.entry.is_same(&other.entry) || self.entry.is_same_version(&other.entry)
     }
@@ -171,10 +175,36 @@ impl Entry {
         self.0.raw.resource_version()
     }
 
-    /// True if uid and RV are equal. Within one epoch such objects have the same content.
+    /// True if uid and RV are equal. That the content is, is likely, and not certain: servers may come to read otherwise what
+    /// they have.
     pub(crate) fn is_same_version(&self, other: &Entry) -> bool {
         self.rv() == other.rv() && self.uid() == other.uid()
     }
+
+    /// Whether the content is the same, but for `kind` and `apiVersion`, which items of lists may lack.
+    pub(crate) fn has_content_of(&self, other: &RawObject) -> bool {
+        let own = self.raw();
+        own.is_same_content(other) || {
+            // A transform may have put them elsewhere than at the beginning.
+            own.resource_version() == other.resource_version()
+                && own.kind().is_some() != other.kind().is_some()
+                && members(own).is_some_and(|members_of_own| members(other) == Some(members_of_own))
+        }
+    }
+
+    /// Tells contents apart, within one process.
+    pub(crate) fn content_hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.key(), self.raw().bytes()).hash(&mut hasher);
+        hasher.finish()
+    }
+}
+
+/// The members of an object that say what is in it, each as its text.
+fn members(object: &RawObject) -> Option<BTreeMap<String, &str>> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(object.bytes()).ok()?;
+    let members = members.into_iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion"));
+    Some(members.map(|(name, value)| (name, value.get())).collect())
 }
 
 impl Item for Entry {

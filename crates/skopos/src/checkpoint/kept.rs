@@ -31,12 +31,14 @@ pub struct ContentMark {
     identity: Identity,
     parts: Vec<(ResourceVersion, u64)>,
     digest: Digest,
+    /// What of it the digest does not show.
+    rewritten: u64,
 }
 
 impl ContentMark {
     /// Whether both are of the same states of the same objects, at whatever RVs.
     pub fn has_same_objects(&self, other: &ContentMark) -> bool {
-        self.identity == other.identity && self.digest == other.digest
+        (&self.identity, self.digest, self.rewritten) == (&other.identity, other.digest, other.rewritten)
     }
 }
 
@@ -169,6 +171,7 @@ impl Checkpoint {
             identity: self.header.identity.clone(),
             parts: parts.collect(),
             digest: self.content.digest,
+            rewritten: self.content.rewritten,
         }
     }
 

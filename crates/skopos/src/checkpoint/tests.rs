@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::prelude::*;
 
 use skopos_reflect::Form;
+use skopos_wire::{Limits, RawObject};
 
 use super::header::{Header, Identity, Part};
 use super::*;
@@ -87,6 +88,17 @@ fn what_was_written_is_read() {
     let at = |secs| WallClock::from_fn(move || WallTime::new(UNIX_EPOCH + Duration::from_secs(secs), None));
     assert!(set.age(&at(1100)).is_some_and(|age| age >= Duration::from_secs(120)), "the older part counts");
     assert_eq!(set.age(&at(999)), None, "by a clock that is behind, nothing is proven");
+}
+
+#[test]
+fn content_that_was_rewritten_at_its_versions_is_other_content() {
+    let whole = checkpoint(&[], 2);
+    let mut content = Content::clone(&whole.content);
+    let json = br#"{"metadata":{"name":"o00001","namespace":"ns","uid":"u","resourceVersion":"2"},"defaulted":true}"#;
+    content.put(Entry::new(RawObject::scan(json.as_slice().into(), &Limits::default()).unwrap()));
+    let rewritten = Checkpoint { content: Arc::new(content), ..whole.clone() };
+    assert_eq!(rewritten.content.digest, whole.content.digest);
+    assert!(!rewritten.is_same_content(&whole) && !rewritten.mark().has_same_objects(&whole.mark()));
 }
 
 #[test]

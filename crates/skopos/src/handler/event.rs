@@ -28,7 +28,8 @@ pub enum Event<K = DynamicObject> {
     Updated {
         /// The object as it was handed to this handler the last time.
         old: Object<K>,
-        /// The new version. The same as `old` in a resync.
+        /// The new version. The same as `old` in a resync. A list may also find another content at the same RV, where the server
+        /// was upgraded or has a new default for it.
         new: Object<K>,
         /// Under which circumstances.
         flags: EventFlags,

@@ -144,6 +144,13 @@ fn what_cannot_be_told_ends_every_cursor() {
     assert_eq!(fell_out(&mut cursor), (Lost::NewEpoch, 3));
     assert_eq!(journal.epoch(), 1);
     assert!(journal.after(&rv(6)).is_err());
+    // Another content at the same RV.
+    let (_, mut cursor) = journal.begin();
+    let json =
+        br#"{"metadata":{"name":"a","namespace":"ns","uid":"a","resourceVersion":"2"},"defaulted":true}"#;
+    let other = RawObject::scan(json.as_slice().into(), &skopos_wire::Limits::default()).unwrap();
+    list(&mut writer, [other], commit(4, 1, true));
+    assert_eq!(fell_out(&mut cursor), (Lost::Corrected, 4));
     // The server breaks its own order.
     let (_, mut cursor) = journal.begin();
     writer.advance(&rv(9));

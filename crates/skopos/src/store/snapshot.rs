@@ -241,6 +241,9 @@ pub(crate) struct Content {
     pub(crate) indexes: Vec<Index>,
     pub(crate) digest: Digest,
     pub(crate) json_bytes: u64,
+    /// What lists have rewritten of objects whose versions stayed, which the digest does not show. Equal for what was rewritten
+    /// alike, and 0 where nothing was.
+    pub(crate) rewritten: u64,
     /// Where it stands in its journal, if there is one; where there are parts, each has its own.
     mark: Option<Mark>,
 }
@@ -376,6 +379,7 @@ impl Content {
             indexes: Vec::new(),
             digest: Digest::EMPTY,
             json_bytes: 0,
+            rewritten: 0,
             mark: None,
         }
     }
@@ -403,6 +407,12 @@ impl Content {
         if let Some(entry) = new {
             self.digest.add(entry.raw().key(), entry.uid(), entry.rv());
             self.json_bytes += entry.raw().bytes().len() as u64;
+        }
+        if let (Some(old), Some(new)) = (old, new)
+            && old.is_same_version(new)
+        {
+            let change = new.content_hash().wrapping_sub(old.content_hash());
+            self.rewritten = self.rewritten.wrapping_add(change);
         }
         self.indexes.iter_mut().for_each(|index| index.change(old, new));
     }

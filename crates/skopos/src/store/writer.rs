@@ -41,8 +41,8 @@ impl LinkObserver for () {
 /// * a state that the store already has, or a newer one of, is dropped and counted;
 /// * changes that share an RV are in order, also if they come in more than one batch;
 /// * an object of a namespace that this writer is not for is left out, for it is another writer's;
-/// * a list is put beside the old content and takes its place in one step. An object of the same uid and RV keeps its old
-///   memory and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
+/// * a list is put beside the old content and takes its place in one step. An object of the same content keeps its old memory
+///   and the new bytes are dropped at once, so that a relist of an unchanged store needs almost none.
 pub(crate) struct StoreWriter {
     core: Arc<StoreCore>,
     /// Which part of the content it writes; there is but one unless the content is of a set of namespaces.
@@ -296,7 +296,7 @@ enum Staged {
 impl Staging {
     fn stage(&mut self, object: RawObject) {
         let known = self.base.objects.get(object.key());
-        let known = known.filter(|known| known.raw().is_same_content(&object)).cloned();
+        let known = known.filter(|known| known.has_content_of(&object)).cloned();
         self.items.push(Staged::Object(known.unwrap_or_else(|| Entry::new(object))));
     }
 
@@ -322,11 +322,9 @@ impl Staging {
         let old = content.objects.clone();
         let namespace = content.parts.get(part).map(|part| part.namespace.clone());
         let listed = self.settle();
-        let same_until = before.clone().filter(|_| same_epoch);
-        let differences = Differences::new(account.journal.as_deref(), same_until.is_some());
+        let differences = Differences::new(account.journal.as_deref(), same_epoch && before.is_some());
         let keeps_unlisted = commit.nameless > 0;
-        let mut merge =
-            Merge { content, stats: account.stats, same_until, keeps_unlisted, behind, differences };
+        let mut merge = Merge { content, stats: account.stats, keeps_unlisted, behind, differences };
         if old.len() == 0 && merge.differences.is_unwanted() {
             merge.first(listed);
         } else {
@@ -389,8 +387,6 @@ impl Staged {
 struct Merge<'a> {
     content: &'a mut Content,
     stats: &'a mut StoreStats,
-    /// Up to which RV what is there is of the list's history, if any is.
-    same_until: Option<ResourceVersion>,
     keeps_unlisted: bool,
     /// What is kept so may have changed.
     behind: &'a mut BTreeSet<ObjectKey>,
@@ -460,9 +456,9 @@ impl Merge<'_> {
     }
 
     fn known(&mut self, before: &Entry, listed: Entry) {
-        // After a rollback the same RV may stand for another content, also that of an object that could not be read since.
-        let same_history = self.same_until.as_ref().is_some_and(|until| before.rv() <= until);
-        if before.is_same(&listed) || (same_history && before.is_same_version(&listed)) {
+        // The same RV may stand for another content: in the history after a rollback, and where the server reads what it has
+        // otherwise than before (a new default, a mended conversion, an upgrade), of which no event tells.
+        if before.is_same(&listed) || before.has_content_of(listed.raw()) {
             self.stats.kept += 1;
             return;
         }
