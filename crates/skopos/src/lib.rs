@@ -29,6 +29,7 @@ mod prober;
 mod read;
 mod registry;
 mod resource;
+mod set_aside;
 mod sleep;
 mod stats;
 mod store;

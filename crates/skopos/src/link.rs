@@ -1,5 +1,6 @@
 //! One list/watch of an informer: the driver's task, and what it writes on its way into the store.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +18,7 @@ use crate::ground::Ground;
 use crate::panic::text_of;
 use crate::prober::Prober;
 use crate::resource::ResourceId;
+use crate::set_aside::{SetAside, Unread};
 use crate::stats::TroubleLog;
 use crate::store::{LinkObserver, StoreCore, StoreWriter};
 use crate::transform::Transform;
@@ -27,6 +29,7 @@ pub(crate) struct Link {
     pub(crate) target: Target,
     pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
+    pub(crate) set_aside: Arc<SetAside>,
     broken: Arc<AtomicBool>,
 }
 
@@ -79,6 +82,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     let was_down = resume.is_some();
     machine.resume = resume;
     let troubles = Arc::new(TroubleLog::default());
+    let set_aside = Arc::new(SetAside::default());
     let (cell, clock) = (store.freshness().clone(), ground.common.clock);
     let limits = ground.options.limits.clone();
     let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
@@ -99,6 +103,8 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         writer,
         cell: cell.clone(),
         troubles: troubles.clone(),
+        set_aside: set_aside.clone(),
+        staged: BTreeSet::new(),
         transform,
         resource: resource.clone(),
         unstreamed: ground.unstreamed.clone(),
@@ -114,7 +120,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
             tell_of_panic(&cell, part, clock, &panic);
         }
     });
-    Link { target, handle, troubles, broken }
+    Link { target, handle, troubles, set_aside, broken }
 }
 
 /// Runs to the end; what it said if it panicked.
@@ -168,12 +174,15 @@ impl LinkObserver for Observer {
     }
 }
 
-/// The way from the driver into the store: applies the transform, and notes complete lists.
+/// The way from the driver into the store: applies the transform, and notes complete lists and what cannot be read.
 struct Intake {
     part: usize,
     writer: StoreWriter,
     cell: Arc<FreshnessCell>,
     troubles: Arc<TroubleLog>,
+    set_aside: Arc<SetAside>,
+    /// What cannot be read of the list that is on its way in.
+    staged: BTreeSet<ObjectKey>,
     transform: Transform,
     resource: ResourceId,
     unstreamed: Arc<Unstreamed>,
@@ -181,6 +190,7 @@ struct Intake {
 
 impl Sink for Intake {
     fn begin_replace(&mut self) {
+        self.staged.clear();
         self.writer.begin_replace();
     }
 
@@ -193,11 +203,14 @@ impl Sink for Intake {
     }
 
     fn stage_unreadable(&mut self, key: &ObjectKey) {
+        self.staged.insert(key.clone());
         self.writer.stage_unreadable(key);
     }
 
     fn commit_replace(&mut self, commit: Commit) {
         let cause = commit.cause;
+        let keys = std::mem::take(&mut self.staged);
+        self.set_aside.listed(Unread { keys, nameless: commit.nameless });
         self.writer.commit_replace(commit);
         self.troubles.relisted(cause);
         self.cell.update(self.part, |part| part.audit = None);
@@ -213,6 +226,7 @@ impl Sink for Intake {
                 *object = self.transform.refine(object.clone());
             }
         }
+        self.set_aside.read(changes.iter().map(Change::key));
         self.writer.apply(changes, resource_version);
     }
 
@@ -221,6 +235,7 @@ impl Sink for Intake {
     }
 
     fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
+        self.set_aside.passed_over(key);
         self.writer.passed_over(key, resource_version);
     }
 

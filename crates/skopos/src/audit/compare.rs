@@ -15,6 +15,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
+use crate::set_aside::Unread;
 use crate::store::Digest;
 
 /// One object that a store and its server do not agree about.
@@ -52,7 +53,7 @@ pub(super) struct Differences {
     keys: HashSet<u64>,
     pub(super) examples: Vec<Difference>,
     /// How many of them the server does not have.
-    pub(super) phantoms: usize,
+    phantoms: usize,
     /// Objects in the list.
     pub(super) listed: usize,
     /// The digest of the list.
@@ -119,6 +120,12 @@ impl Differences {
         if self.examples.len() < Self::EXAMPLES {
             self.examples.push(Difference { key: key.clone(), kind });
         }
+    }
+
+    /// Whether all that differs is known to: it could not be read. What is not there any more is not one of those.
+    pub(super) fn are_known(&self, unread: &Unread) -> bool {
+        let keys: HashSet<u64> = unread.keys.iter().map(hash_of).collect();
+        self.phantoms == 0 && self.keys.difference(&keys).count() <= unread.nameless
     }
 
     /// How many objects differ.
@@ -196,6 +203,24 @@ mod tests {
                 difference("ghost", DifferenceKind::Phantom),
             ]
         );
+    }
+
+    #[test]
+    fn only_what_could_not_be_read_is_known_to_differ() {
+        let differences = |left: &[RawObject]| {
+            let mut comparison = Comparison::new(5.into());
+            [object("a", "1", 3), object("b", "2", 4)].iter().for_each(|o| comparison.listed(o, None));
+            comparison.finish(&5.into(), Some((&5.into(), left.iter())))
+        };
+        let unread = |names: &[&str], nameless| {
+            let keys = names.iter().map(|name| ObjectKey::namespaced("ns", *name)).collect();
+            Unread { keys, nameless }
+        };
+        let found = differences(&[]);
+        assert!(found.are_known(&unread(&["a", "b", "c"], 0)) && found.are_known(&unread(&["b"], 1)));
+        assert!(!found.are_known(&unread(&["a", "c"], 0)) && !found.are_known(&unread(&[], 1)));
+        let phantom = differences(&[object("c", "3", 1)]);
+        assert!(!phantom.are_known(&unread(&["a", "b", "c"], 3)), "the server has it no more");
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(crate) mod report;
 
 use std::time::Duration;
 
-use skopos_reflect::{Condition, Degradation, Form, Target};
+use skopos_reflect::{Form, Target};
 use skopos_wire::{RawObject, ResourceVersion};
 use tokio::time::{Instant, timeout_at};
 
@@ -124,6 +124,7 @@ struct PartReport {
 
 async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<PartReport, AuditError> {
     let link = &shared.links[part];
+    let unread = link.set_aside.unread();
     let before = shared.store.current();
     if !shared.freshness().basis().parts[part].synced {
         let namespace = &link.target.namespace;
@@ -147,8 +148,7 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
     }
     let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
     let found = comparison.finish(&revision, reached.then_some((after.rv_of(part), entries)));
-    // What cannot be read is known to differ. What is not there any more is not one of those.
-    let known = found.phantoms == 0 && found.count() <= undecodable(shared, part);
+    let known = found.are_known(&unread.or(link.set_aside.unread()));
     let differences = if known { 0 } else { found.count() };
     if known && found.count() > 0 {
         // The audit could read them.
@@ -177,14 +177,6 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
 /// How long the store may take to reach the list's revision: a watch with selectors learns of revisions that do not concern
 /// it only by bookmarks, or when the link takes a second look at the probe's behest.
 const PATIENCE: Duration = Duration::from_secs(25);
-
-/// Objects that are known to differ, because they cannot be read.
-fn undecodable(shared: &Shared, part: usize) -> usize {
-    match shared.freshness().basis().parts[part].link.condition {
-        Condition::Degraded(Degradation::Undecodable { count, .. }) => count,
-        _ => 0,
-    }
-}
 
 /// Compares the list as it comes.
 struct Listed<'a> {
