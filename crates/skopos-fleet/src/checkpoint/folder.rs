@@ -21,7 +21,7 @@ use crate::keeper::KeptStats;
 pub(super) struct Folder {
     pub(super) cluster: ClusterId,
     pub(super) name: String,
-    /// Filled when the index was read.
+    /// Filled when it was tried to read the index.
     pub(super) opened: OnceCell<()>,
     pub(super) writing: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -29,9 +29,15 @@ pub(super) struct Folder {
 
 #[derive(Default)]
 struct State {
+    /// The index was read, or there is none. Before, nobody knows what the files are.
+    open: bool,
     identity: Option<Arc<str>>,
+    /// Who the server has said it is, or that it does not tell.
+    told: Option<Option<Arc<str>>>,
     /// What the index says.
     indexed: BTreeSet<ResourceId>,
+    /// Those of them whose files were not read, and are left where they are until newer ones take their place.
+    left: BTreeSet<ResourceId>,
     kinds: BTreeMap<ResourceId, Kept>,
     documents: Option<KeptDocuments>,
     refused: u64,
@@ -79,18 +85,33 @@ impl Folder {
         self.state.lock().identity.clone()
     }
 
-    /// Begins with what an index says.
-    pub(super) fn open(&self, index: Index) {
+    /// Begins with what the index says, if there is one.
+    pub(super) fn open(&self, index: Option<Index>) {
         let mut state = self.state.lock();
+        state.open = true;
+        let Some(index) = index else { return };
         state.identity = Some(index.identity.into());
         state.indexed = index.kinds.into_iter().collect();
+        state.left = state.indexed.clone();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.state.lock().open
+    }
+
+    pub(super) fn tell(&self, identity: Option<&str>) {
+        self.state.lock().told = Some(identity.map(Into::into));
+    }
+
+    pub(super) fn told(&self) -> Option<Option<Arc<str>>> {
+        self.state.lock().told.clone()
     }
 
     /// Everything is of this identity from now on, and of any other nothing is there. Returns the kinds that had files.
     pub(super) fn begin_anew(&self, identity: Option<&str>) -> BTreeSet<ResourceId> {
         let mut state = self.state.lock();
-        let State { indexed, kinds, refused, problem, .. } = std::mem::take(&mut *state);
-        state.identity = identity.map(Into::into);
+        let State { open, told, indexed, kinds, refused, problem, .. } = std::mem::take(&mut *state);
+        (state.open, state.told, state.identity) = (open, told, identity.map(Into::into));
         // What was in the way is told until it is not any more.
         (state.refused, state.problem) = (refused, problem);
         kinds.into_keys().chain(indexed).collect()
@@ -105,13 +126,13 @@ impl Folder {
     pub(super) fn restored(&self, resource: &ResourceId, mark: ContentMark, bytes: u64, age: Duration) {
         let at = Instant::now();
         let kept = Kept { mark, bytes, written: at, as_memory: Since { at, age } };
-        self.state.lock().kinds.insert(resource.clone(), kept);
+        self.state.lock().keep(resource, kept);
     }
 
     pub(super) fn saved(&self, resource: &ResourceId, mark: ContentMark, bytes: u64, taken: Instant) {
         let as_memory = Since { at: taken, age: Duration::ZERO };
         let kept = Kept { mark, bytes, written: taken, as_memory };
-        self.state.lock().kinds.insert(resource.clone(), kept);
+        self.state.lock().keep(resource, kept);
     }
 
     /// Whether the file is to be written for content of this mark; `all`: also for small differences.
@@ -142,13 +163,15 @@ impl Folder {
     }
 
     pub(super) fn removed(&self, resource: &ResourceId) {
-        self.state.lock().kinds.remove(resource);
+        let mut state = self.state.lock();
+        state.kinds.remove(resource);
+        state.left.remove(resource);
     }
 
     /// The index to be written, if the one on the disk says something else.
     pub(super) fn index(&self) -> Option<Index> {
         let state = self.state.lock();
-        let kinds: BTreeSet<ResourceId> = state.kinds.keys().cloned().collect();
+        let kinds: BTreeSet<ResourceId> = state.kinds.keys().chain(&state.left).cloned().collect();
         let identity = state.identity.as_deref()?.to_owned();
         (kinds != state.indexed).then(|| Index { identity, kinds: kinds.into_iter().collect() })
     }
@@ -172,10 +195,11 @@ impl Folder {
         self.state.lock().documents = Some(KeptDocuments { documents, bytes, written });
     }
 
-    pub(super) fn refused(&self, problem: String) {
-        let mut state = self.state.lock();
-        state.refused += 1;
-        state.problem = Some(problem.into());
+    /// A file was refused; returns whether that is news.
+    pub(super) fn refused(&self, problem: String) -> bool {
+        let news = self.trouble(Some(problem));
+        self.state.lock().refused += u64::from(news);
+        news
     }
 
     /// Sets what stands in the way of keeping; returns whether that is news.
@@ -206,5 +230,14 @@ impl Folder {
             refused: state.refused,
             problem: state.problem.clone(),
         }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn keep(&mut self, resource: &ResourceId, kept: Kept) {
+        self.left.remove(resource);
+        self.kinds.insert(resource.clone(), kept);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use skopos::checkpoint::{Checkpoint, CheckpointLimits, Foreign, WallClock};
+use skopos::checkpoint::{Checkpoint, Foreign};
 use skopos::{Form, InformerOptions, ResourceId};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -21,37 +21,13 @@ use super::documents;
 use super::folder::Folder;
 use super::index::Index;
 use super::names::{self, REFUSED};
+use super::options::KeeperOptions;
 use super::refusal::{Refusal, RefusalReason};
 use super::store::{Content, FileName, Store, blocking};
-use crate::cluster::{Admits, Cluster, Condition};
+use crate::cluster::{Cluster, Condition};
 use crate::fleet::{Fleet, Members};
 use crate::id::ClusterId;
 use crate::keeper::{Keeper, KeptStats, Remembered};
-
-/// How a [`CheckpointKeeper`] keeps.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct KeeperOptions {
-    /// How often what has changed is written. Default 30 s.
-    pub every: Duration,
-    /// What is written to and accepted of the file of one kind. Default: 1,000,000 objects of 4 GiB of JSON.
-    pub limits: CheckpointLimits,
-    /// What the documents of one cluster may take, in bytes. Default 64 MiB.
-    pub document_bytes: usize,
-    /// What all files may take, in bytes. Above it no further kinds are kept. Default 16 GiB.
-    pub total_bytes: u64,
-    /// The most kinds of one cluster that are started because there are files of them. Default 256.
-    pub kinds: usize,
-    /// Which kinds may be kept; files of others are removed. Asked whenever something is written. Default: all.
-    pub admits: Admits,
-    /// How long files stay of clusters that nobody has named since they were written, and since the process began. Default
-    /// 24 h.
-    pub orphans: Duration,
-    /// How long the last writing may take, when the fleet is shut down. Default 5 s.
-    pub end: Duration,
-    /// The clock by which ages go on over a restart.
-    pub clock: WallClock,
-}
 
 /// Keeps the clusters of a fleet in a [`Store`]. To be given to [`FleetOptions::keeper`](crate::FleetOptions).
 pub struct CheckpointKeeper {
@@ -66,6 +42,15 @@ pub struct CheckpointKeeper {
     began: Instant,
 }
 
+/// Why nothing was read of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    /// There is none, or there is none any more.
+    Gone,
+    /// It is left where it is: another time it may be read.
+    Left,
+}
+
 /// So many refusals are remembered one by one.
 const MOST_REFUSALS: usize = 100;
 
@@ -77,24 +62,6 @@ const TIDY: Duration = Duration::from_secs(600);
 
 /// What is younger may just be being written.
 const SETTLED: Duration = Duration::from_secs(60);
-
-// === impl KeeperOptions ===
-
-impl Default for KeeperOptions {
-    fn default() -> Self {
-        Self {
-            every: Duration::from_secs(30),
-            limits: CheckpointLimits::default(),
-            document_bytes: 64 << 20,
-            total_bytes: 16 << 30,
-            kinds: 256,
-            admits: Admits::default(),
-            orphans: Duration::from_secs(24 * 3600),
-            end: Duration::from_secs(5),
-            clock: WallClock::system(),
-        }
-    }
-}
 
 // === impl CheckpointKeeper ===
 
@@ -143,6 +110,7 @@ impl CheckpointKeeper {
         }
         let folder = self.folder(cluster.id()).await;
         let _writing = folder.writing.lock().await;
+        self.settle(&folder).await;
         let Some(identity) = folder.identity() else { return };
         let taken = Instant::now();
         let (mut running, mut problem) = (BTreeSet::new(), None);
@@ -258,46 +226,63 @@ impl CheckpointKeeper {
             let folder = folders.entry(cluster.clone()).or_insert_with(|| Arc::new(Folder::new(cluster)));
             folder.clone()
         };
-        let open = async {
-            let (file, id) = (names::index(&folder.name), cluster.clone());
-            if let Some(index) = self.read(&folder, &file, move |reader| Index::decode(reader, &id)).await {
-                folder.open(index);
-            }
-        };
-        folder.opened.get_or_init(|| open).await;
+        folder.opened.get_or_init(|| self.open(&folder)).await;
         folder
     }
 
-    /// Reads a file and takes it apart. `None` if there is none, or it is refused.
+    async fn open(&self, folder: &Folder) {
+        let (file, id) = (names::index(&folder.name), folder.cluster.clone());
+        match self.read(folder, &file, move |reader| Index::decode(reader, &id)).await {
+            Ok(index) => folder.open(Some(index)),
+            Err(Unread::Gone) => folder.open(None),
+            // It is tried again: what is in the folder may be all that there is of a cluster that is down.
+            Err(Unread::Left) => {}
+        }
+    }
+
+    /// Reads an index that could not be read before, and lets go of what is not of whom the server has said it is. By whoever
+    /// holds `writing`.
+    async fn settle(&self, folder: &Folder) {
+        if !folder.is_open() {
+            self.open(folder).await;
+        }
+        if let Some(told) = folder.told()
+            && told != folder.identity()
+        {
+            self.forget(folder, told.as_deref()).await;
+        }
+    }
+
+    /// Reads a file and takes it apart.
     async fn read<T: Send + 'static>(
         &self,
         folder: &Folder,
         file: &FileName,
         decode: impl FnOnce(&mut (dyn Read + Send)) -> Result<T, RefusalReason> + Send + 'static,
-    ) -> Option<T> {
+    ) -> Result<T, Unread> {
         // Never closed.
-        let _one_of_few = self.reading.acquire().await.ok()?;
+        let _one_of_few = self.reading.acquire().await.map_err(|_| Unread::Left)?;
         let decoded = match self.store.read(file).await {
             Ok(mut reader) => {
                 let decoded = spawn_blocking(move || decode(&mut *reader)).await;
                 decoded.unwrap_or_else(|error| Err(RefusalReason::Unreadable(error.to_string())))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Unread::Gone),
             Err(error) => Err(RefusalReason::Unreadable(error.to_string())),
         };
         match decoded {
-            Ok(decoded) => Some(decoded),
+            Ok(decoded) => Ok(decoded),
             Err(reason) => {
+                let unread = if reason.leaves_it() { Unread::Left } else { Unread::Gone };
                 self.refuse(folder, file, reason).await;
-                None
+                Err(unread)
             }
         }
     }
 
+    /// Deals with a file that is not used. One that is tried again and again with the same outcome is told of once.
     async fn refuse(&self, folder: &Folder, file: &FileName, reason: RefusalReason) {
-        tracing::warn!(cluster = %folder.cluster, %file, %reason, "a checkpoint is refused");
-        folder.refused(format!("{file} was refused: {reason}"));
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        let news = folder.refused(format!("{file} was refused: {reason}"));
         match reason {
             RefusalReason::Damaged(_) => {
                 if let Err(error) = self.store.rename(file, &file.with(REFUSED)).await {
@@ -307,6 +292,11 @@ impl CheckpointKeeper {
             RefusalReason::Foreign(_) => self.remove(file).await,
             RefusalReason::Unreadable(_) | RefusalReason::Ageless => {}
         }
+        if !news {
+            return;
+        }
+        tracing::warn!(cluster = %folder.cluster, %file, %reason, "a checkpoint is refused");
+        self.refused.fetch_add(1, Ordering::Relaxed);
         let mut refusals = self.refusals.lock();
         if refusals.len() == MOST_REFUSALS {
             refusals.pop_front();
@@ -353,11 +343,11 @@ impl CheckpointKeeper {
         for file in files {
             let settled = age(file.modified) >= SETTLED;
             let superfluous = match folders.get(file.name.folder()) {
-                // Nothing was read of it yet.
+                // Nothing was read of it yet, or could be.
                 Some(None) => false,
                 Some(Some(folder)) => {
                     let refused = file.name.file().ends_with(REFUSED);
-                    settled && !refused && folder.opened.initialized() && !folder.files().contains(&file.name)
+                    settled && !refused && folder.is_open() && !folder.files().contains(&file.name)
                 }
                 // However old they are: first everybody has to have had the time to name them.
                 None if self.began.elapsed() < self.options.orphans => false,
@@ -371,7 +361,11 @@ impl CheckpointKeeper {
         *self.sizes.lock() = sizes;
     }
 
+    /// Nothing of the folder is of this identity. Of one whose index could not be read nobody knows that.
     async fn forget(&self, folder: &Folder, identity: Option<&str>) {
+        if !folder.is_open() {
+            return;
+        }
         let kinds = folder.begin_anew(identity);
         // Last: without it the others are nobody's.
         let files = kinds.iter().filter_map(|resource| names::kind(&folder.name, resource));
@@ -398,7 +392,9 @@ impl Keeper for CheckpointKeeper {
             for resource in barred {
                 self.drop_kind(&folder, &resource).await;
             }
-            kinds.truncate(self.options.kinds);
+            for resource in kinds.drain(self.options.kinds.min(kinds.len())..) {
+                folder.removed(&resource);
+            }
             let (most, clock) = (self.options.document_bytes, self.options.clock.clone());
             let decode =
                 move |reader: &mut (dyn Read + Send)| documents::decode(&identity, reader, most, &clock);
@@ -431,7 +427,15 @@ impl Keeper for CheckpointKeeper {
                 checkpoint.fits(&which, Form::Full, &wanted)?;
                 Ok(checkpoint)
             };
-            let Some(checkpoint) = self.read(&folder, &file, decode).await else { return options };
+            let checkpoint = match self.read(&folder, &file, decode).await {
+                Ok(checkpoint) => checkpoint,
+                Err(unread) => {
+                    if unread == Unread::Gone {
+                        folder.removed(resource);
+                    }
+                    return options;
+                }
+            };
             let bytes = self.sizes.lock().get(&file).copied().unwrap_or_default();
             let age = checkpoint.written_at().elapsed().unwrap_or_default();
             folder.restored(resource, checkpoint.mark(), bytes, age);
@@ -448,9 +452,8 @@ impl Keeper for CheckpointKeeper {
                                nothing of it is kept";
                 folder.trouble(Some(problem.to_owned()));
             }
-            if folder.identity().as_deref() != identity {
-                self.forget(&folder, identity).await;
-            }
+            folder.tell(identity);
+            self.settle(&folder).await;
         })
     }
 

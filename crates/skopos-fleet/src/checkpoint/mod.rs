@@ -9,7 +9,7 @@
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `keeper` | what is kept of which cluster, and when: [`CheckpointKeeper`] |
+//! | `keeper`, `options` | what is kept of which cluster, and when: [`CheckpointKeeper`], [`KeeperOptions`] |
 //! | `folder` | the files of one cluster |
 //! | `index`, `documents`, `envelope` | the two small files; each vouches for itself |
 //! | `names` | names of files for whatever a cluster is called |
@@ -27,7 +27,8 @@
 //!
 //! A file that is torn, damaged, of another cluster, of another selection or of another version is never served. It is told of
 //! in the log, by [`CheckpointKeeper::refusals`] and in [`KeptStats`](crate::KeptStats); a damaged one is moved aside
-//! (`.refused` behind its name, where the next one replaces it), one that is of something else is removed.
+//! (`.refused` behind its name, where the next one replaces it), one that is of something else is removed. One that cannot be read
+//! stays until a newer one takes its place; where it is the index, its whole folder stays as it is until it can be read.
 //!
 //! # Whose content it is
 //!
@@ -43,13 +44,15 @@ mod keeper;
 mod names;
 #[cfg(feature = "object-store")]
 mod object;
+mod options;
 mod refusal;
 mod store;
 
 pub use crate::cluster::Admits;
 pub use directory::Directory;
-pub use keeper::{CheckpointKeeper, KeeperOptions};
+pub use keeper::CheckpointKeeper;
 #[cfg(feature = "object-store")]
 pub use object::{Bucket, BucketLimits};
+pub use options::KeeperOptions;
 pub use refusal::{Refusal, RefusalReason};
 pub use store::{Content, FileName, Store, StoredFile};

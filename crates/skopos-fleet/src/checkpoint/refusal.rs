@@ -41,6 +41,11 @@ pub enum RefusalReason {
 // === impl RefusalReason ===
 
 impl RefusalReason {
+    /// Whether the file stays where it is.
+    pub(super) fn leaves_it(&self) -> bool {
+        matches!(self, Self::Unreadable(_) | Self::Ageless)
+    }
+
     pub(super) fn of(error: CheckpointError) -> Self {
         match error {
             CheckpointError::Io(error) => Self::Unreadable(error.to_string()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::json;
 use skopos::checkpoint::Checkpoint;
 use skopos_fleet::checkpoint::{
@@ -374,10 +375,7 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     world.server("a");
     keep_once(&world, directory.path()).await;
     // Nothing ran for two days.
-    for entry in std::fs::read_dir(directory.path().join("a")).unwrap() {
-        let file = std::fs::File::options().append(true).open(entry.unwrap().path()).unwrap();
-        file.set_modified(std::time::SystemTime::now() - secs(2 * 24 * 3600)).unwrap();
-    }
+    set_age(directory.path(), "a", secs(2 * 24 * 3600));
     let kept = Kept::start(&world, directory.path());
     tokio::time::sleep(secs(23 * 3600)).await;
     assert!(file(directory.path(), "a").exists());
@@ -424,6 +422,103 @@ async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same()
     drop(cluster);
     kept.end().await;
     assert!(file(directory.path(), "a").exists());
+}
+
+/// A directory of which a file cannot be read the first time.
+struct Flaky {
+    directory: Directory,
+    file: Mutex<Option<&'static str>>,
+}
+
+impl Store for Flaky {
+    fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
+        match self.file.lock().take_if(|unreadable| file.to_string() == *unreadable) {
+            Some(_) => std::future::ready(Err(io::Error::other("too many open files"))).boxed(),
+            None => self.directory.read(file),
+        }
+    }
+
+    fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
+        self.directory.write(file, content)
+    }
+
+    fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        self.directory.remove(file)
+    }
+
+    fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        self.directory.rename(from, to)
+    }
+
+    fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
+        self.directory.list()
+    }
+}
+
+/// Makes all files of a cluster look as if they were written so long ago: the wall clock does not know of virtual time.
+fn set_age(directory: &Path, cluster: &str, age: Duration) {
+    for entry in std::fs::read_dir(directory.join(cluster)).expect("a folder") {
+        let file = std::fs::File::options().append(true).open(entry.expect("a file").path());
+        file.and_then(|file| file.set_modified(std::time::SystemTime::now() - age)).expect("set");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_read_for_once_is_left_and_read_another_time() {
+    for unreadable in ["a/core.v1.configmaps.skopos", "a/index"] {
+        let directory = tempfile::tempdir().unwrap();
+        let world = World::default();
+        let server = world.server("a");
+        keep_once(&world, directory.path()).await;
+        set_age(directory.path(), "a", secs(3600));
+        server.pause().await;
+        let store = Directory::open(directory.path()).unwrap();
+        let store = Flaky { directory: store, file: Mutex::new(Some(unreadable)) };
+        let kept = Kept::over(&world, store, KeeperOptions::default());
+        let cluster = join(&kept.fleet, "a");
+        tokio::time::sleep(secs(601)).await;
+        assert_eq!(kept.keeper.refused(), 1);
+        assert!(matches!(kept.keeper.refusals()[0].reason, RefusalReason::Unreadable(_)));
+        drop(cluster);
+        kept.end().await;
+        assert!(file(directory.path(), "a").exists(), "{unreadable}");
+
+        let kept = Kept::start(&world, directory.path());
+        let cluster = join(&kept.fleet, "a");
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        assert_eq!(names(&cluster, &config_maps()), ["a"], "{unreadable}");
+        drop(cluster);
+        kept.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_is_read_late_is_that_of_the_cluster_which_the_server_has_said_it_is() {
+    for made_anew in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let world = World::default();
+        world.server("a");
+        keep_once(&world, directory.path()).await;
+        let server = if made_anew { Some(world.server("a")) } else { None };
+        let store = Directory::open(directory.path()).unwrap();
+        let store = Flaky { directory: store, file: Mutex::new(Some("a/index")) };
+        let kept = Kept::over(&world, store, KeeperOptions::default());
+        let cluster = join(&kept.fleet, "a");
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        if let Some(server) = &server {
+            server.create(config_map("new")).unwrap();
+        }
+        eventually("it is kept", || cluster.stats().kept.is_some_and(|kept| kept.files > 0)).await;
+        drop(cluster);
+        kept.end().await;
+
+        let kept = Kept::start(&world, directory.path());
+        let cluster = join(&kept.fleet, "a");
+        confirmed(&cluster).await;
+        assert_eq!(names(&cluster, &config_maps()).len(), if made_anew { 2 } else { 1 });
+        assert_eq!(kept.keeper.refused(), 0);
+        kept.end().await;
+    }
 }
 
 #[cfg(feature = "object-store")]
