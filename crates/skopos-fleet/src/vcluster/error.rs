@@ -57,6 +57,16 @@ pub enum Error {
         /// Its namespace.
         namespace: String,
     },
+    /// Somebody brought it up while it was being paused.
+    #[error(
+        "virtual cluster {name} in namespace {namespace} was resumed by somebody meanwhile: what runs for it stays"
+    )]
+    Resumed {
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
     /// Its data is being replaced.
     #[error(
         "virtual cluster {name} in namespace {namespace} is being restored from a backup: wait until that is done"
@@ -216,6 +226,7 @@ impl Error {
             Self::ScaledDown { .. }
             | Self::Sleeping { .. }
             | Self::Restoring { .. }
+            | Self::Resumed { .. }
             | Self::Protected(_)
             | Self::Exists { .. }
             | Self::Paused { .. }

@@ -57,7 +57,8 @@ impl Host {
     /// it is.
     ///
     /// # Errors
-    /// If there is none or several, if the host refuses or does not answer, or if the time is over.
+    /// If there is none or several, if it is being restored, or somebody resumes it meanwhile: then its pods stay; if the host
+    /// refuses or does not answer, or if the time is over.
     pub async fn pause(
         &self,
         name: &str,
@@ -76,6 +77,10 @@ impl Host {
             for workload in self.workloads(&session, *part, &cluster).await? {
                 self.scale_down(&session, workload).await?;
             }
+        }
+        // While the other parts went, somebody may have resumed it.
+        if let Some(now) = self.read_again(&session, &cluster.workload).await? {
+            check_down(&now)?;
         }
         self.delete_pods(&session, &cluster, options).await?;
         self.find_one(&session, name, Some(&cluster.namespace)).await
@@ -146,10 +151,12 @@ impl Host {
         }
     }
 
+    /// Scales a workload to zero, and waits until its pods are gone. It is down then, or this fails.
     async fn scale_down(&self, session: &Session<'_>, mut workload: Workload) -> Result<(), Error> {
         loop {
             let configured = self.configured_replicas(session, &workload).await;
             let Some(patch) = workload.pause_patch(configured, &paused_date(&(self.options.now)())) else {
+                check_down(&workload)?;
                 session.told(Step::DownAlready { kind: workload.kind, name: workload.name.clone() });
                 break;
             };
@@ -174,8 +181,8 @@ impl Host {
     async fn wait_gone(&self, session: &Session<'_>, mut workload: Workload) -> Result<(), Error> {
         let (mut last, mut rest) = (None, FIRST_REST);
         while let Some(now) = self.read_again(session, &workload).await? {
-            // A restore, or somebody who scaled it up again, keeps its pods: not ours to wait for.
-            if now.pods == 0 || now.replicas > 0 {
+            check_down(&now)?;
+            if now.pods == 0 {
                 return Ok(());
             }
             if last != Some(now.pods) {
@@ -245,6 +252,17 @@ impl Default for PauseOptions {
 impl Default for ResumeOptions {
     fn default() -> Self {
         Self { within: Duration::from_secs(300), wait: false }
+    }
+}
+
+/// Whether it is down: nobody else has brought it up, or is about to. Else what runs for it has to stay.
+fn check_down(workload: &Workload) -> Result<(), Error> {
+    let (name, namespace) = (workload.release.clone(), workload.namespace.clone());
+    match () {
+        () if workload.restoring => Err(Error::Restoring { name, namespace }),
+        () if workload.replicas == 0 => Ok(()),
+        () if workload.sleeping => Err(Error::Sleeping { name, namespace }),
+        () => Err(Error::Resumed { name, namespace }),
     }
 }
 

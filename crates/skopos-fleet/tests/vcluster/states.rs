@@ -1,7 +1,7 @@
 //! The state that is shown, whoever paused it, and how it comes back.
 
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{Error, PauseOptions, ResumeOptions, Silent};
+use skopos_fleet::vcluster::{Error, PauseOptions, ResumeOptions, Silent, Step};
 use skopos_testserver::VirtualCluster;
 
 use super::support::*;
@@ -152,10 +152,31 @@ async fn what_is_down_for_another_reason_is_left_to_whoever_did_it() {
         set["metadata"]["labels"].as_object_mut().unwrap().remove("loft.sh/sleep-mode");
         set["metadata"]["annotations"] = json!({"loft.sh/restoring": "true"});
     });
-    host.pause("shop", None, PauseOptions::default(), &Silent).await.unwrap();
+    workload_pod(server, NS, "web", Some("shop"));
+    let refused = host.pause("shop", None, PauseOptions::default(), &Silent).await.unwrap_err();
+    assert!(matches!(refused, Error::Restoring { .. }), "{refused}");
     assert_eq!(workload(server, NS, "shop")["spec"]["replicas"], 1);
+    assert!(names(server, "pods", Some(NS)).contains(&"web".to_owned()));
     let refused = host.resume("shop", None, ResumeOptions::default(), &Silent).await.unwrap_err();
     assert!(matches!(refused, Error::Restoring { .. }), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resumed_by_somebody_while_its_pods_are_waited_for_it_keeps_what_runs() {
+    let virtuals = host_with_shop().await;
+    let (server, host) = (virtuals.host(), client(virtuals.host()));
+    workload_pod(server, NS, "web", Some("shop"));
+    edit(server, "pods", Some(NS), "shop-0", |pod| {
+        pod["metadata"]["finalizers"] = json!(["example.com/stays"])
+    });
+    let resumed = |step: Step| {
+        if matches!(step, Step::WaitingForPods { .. }) {
+            cli::resume(server, NS, "shop");
+        }
+    };
+    let error = host.pause("shop", None, PauseOptions::default(), &resumed).await.unwrap_err();
+    assert!(error.to_string().contains("resumed"), "{error}");
+    assert!(names(server, "pods", Some(NS)).contains(&"web".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
