@@ -16,7 +16,7 @@ use super::meta::{Meta, metas};
 use super::names;
 use super::pause::{FIRST_REST, longer};
 use super::progress::{Progress, Step};
-use super::session::{Extent, PatchKind, Session, object_path};
+use super::session::{Extent, Session, object_path};
 use super::status::Status;
 
 /// How a virtual cluster is made.
@@ -237,7 +237,7 @@ async fn apply(session: &Session<'_>, namespace: &str, manifests: &Manifests) ->
             object["metadata"]["namespace"] = own.as_str().into();
         }
         let path = object_path(&root(version), &served.plural, own.as_deref(), Some(name));
-        session.patch(&path, PatchKind::Apply, &object).await?;
+        session.apply(&path, &object).await?;
         session.told(Step::Applied { kind: kind.to_owned(), name: name.to_owned() });
     }
     Ok(())

@@ -15,7 +15,7 @@ use super::names;
 use super::pause::{FIRST_REST, longer, synced_namespaces};
 use super::progress::{Progress, Step};
 use super::removal::{Removal, RemovalOptions, Situation};
-use super::session::{Extent, PatchKind, Resource, Session};
+use super::session::{Extent, Resource, Session};
 use super::workload::Part;
 
 /// How a virtual cluster is deleted.
@@ -178,7 +178,7 @@ fn deleting(name: &str) -> String {
 /// it is finished.
 async fn mark(session: &Session<'_>, of: &Situation, begun: bool) -> Result<(), Error> {
     let patch = json!({"metadata": {"labels": {deleting(&of.name): begun.then_some("")}}});
-    match session.patch(&NAMESPACES.path(None, Some(&of.namespace)), PatchKind::Merge, &patch).await {
+    match session.patch(&NAMESPACES.path(None, Some(&of.namespace)), &patch).await {
         // Who may not change the namespace has to finish in one go.
         Err(Error::Refused { status, .. }) if status.code == 403 => Ok(()),
         other => other.map(drop),

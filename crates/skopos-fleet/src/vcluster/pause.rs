@@ -9,7 +9,7 @@ use super::meta::{Meta, metas};
 use super::names;
 use super::progress::{Progress, Silent, Step};
 use super::secret::ConfigSecret;
-use super::session::{Extent, PatchKind, Session};
+use super::session::{Extent, Session};
 use super::status::Status;
 use super::workload::{Off, Workload, paused_date};
 
@@ -160,7 +160,7 @@ impl Host {
                 session.told(Step::DownAlready { kind: workload.kind, name: workload.name.clone() });
                 break;
             };
-            if session.patch(&path_of(&workload), PatchKind::Merge, &patch).await?.is_some() {
+            if session.patch(&path_of(&workload), &patch).await?.is_some() {
                 let annotated = patch["metadata"]["annotations"][names::PAUSED_REPLICAS].as_str();
                 let annotated = annotated.and_then(|replicas| replicas.parse().ok());
                 session.told(Step::ScaledDown {
@@ -199,7 +199,7 @@ impl Host {
     async fn scale_up(&self, session: &Session<'_>, mut workload: Workload) -> Result<bool, Error> {
         loop {
             let Some(patch) = workload.resume_patch() else { return Ok(false) };
-            if session.patch(&path_of(&workload), PatchKind::Merge, &patch).await?.is_some() {
+            if session.patch(&path_of(&workload), &patch).await?.is_some() {
                 session.told(Step::ScaledUp {
                     kind: workload.kind,
                     name: workload.name.clone(),

@@ -41,13 +41,6 @@ pub(super) enum Extent {
     Metadata,
 }
 
-/// What kind of PATCH.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum PatchKind {
-    Merge,
-    Apply,
-}
-
 /// A request, but for the credentials.
 struct Ask<'a> {
     method: Method,
@@ -180,26 +173,38 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Changes an object. `None`: it has changed since it was read, or is gone.
-    pub(super) async fn patch(
-        &self,
-        path: &str,
-        kind: PatchKind,
-        patch: &serde_json::Value,
-    ) -> Result<Option<Bytes>, Error> {
-        let (content_type, uri) = match kind {
-            PatchKind::Merge => ("application/merge-patch+json", format!("{path}?fieldManager={MANAGER}")),
-            PatchKind::Apply => {
-                ("application/apply-patch+yaml", format!("{path}?fieldManager={MANAGER}&force=true"))
-            }
-        };
-        let body = patch.to_string().into();
-        let ask =
-            Ask { method: Method::PATCH, uri: &uri, accept: JSON, content_type: Some(content_type), body };
-        match self.ask(&ask).await {
+    /// Changes an object by a merge patch. `None`: it has changed since it was read, or is gone.
+    pub(super) async fn patch(&self, path: &str, patch: &serde_json::Value) -> Result<Option<Bytes>, Error> {
+        let uri = format!("{path}?fieldManager={MANAGER}");
+        match self.ask_patch(&uri, "application/merge-patch+json", patch).await {
             Err(Error::Refused { status, .. }) if matches!(status.code, 404 | 409) => Ok(None),
             other => other.map(Some),
         }
+    }
+
+    /// Makes an object what is wanted of it, whether it is there or not.
+    pub(super) async fn apply(&self, path: &str, object: &serde_json::Value) -> Result<(), Error> {
+        let uri = format!("{path}?fieldManager={MANAGER}&force=true");
+        loop {
+            match self.ask_patch(&uri, "application/apply-patch+yaml", object).await {
+                // Somebody else changed it at the same moment.
+                Err(Error::Refused { doing, status }) if status.code == 409 => {
+                    self.rest(PAUSE, &format!("{doing} ({status})")).await?;
+                }
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    async fn ask_patch(
+        &self,
+        uri: &str,
+        content_type: &'static str,
+        patch: &serde_json::Value,
+    ) -> Result<Bytes, Error> {
+        let body = patch.to_string().into();
+        self.ask(&Ask { method: Method::PATCH, uri, accept: JSON, content_type: Some(content_type), body })
+            .await
     }
 
     /// Makes an object. Returns whether it was not there before.

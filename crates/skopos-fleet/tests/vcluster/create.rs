@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use skopos_fleet::vcluster::{
     Chart, CreateOptions, Error, Host, Manifests, PauseOptions, Silent, Source, Step,
 };
-use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use skopos_testserver::{Fault, Match, TestServer, VirtualCluster, VirtualClusters};
 
 use super::support::*;
 
@@ -104,6 +104,30 @@ async fn a_foreign_namespace_stays_foreign_and_a_dying_one_is_waited_for() {
     });
     made.unwrap();
     assert_eq!(created(virtuals.host(), "old"), "true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_host_does_not_take_is_not_told_as_applied() {
+    let (virtuals, host) = empty().await;
+    let stray = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "stray", "namespace": "nowhere"}});
+    let mut objects = VirtualCluster::new("shop").manifests();
+    objects.push(stray);
+    let source = Source::Manifests(Manifests::new(objects).unwrap());
+    let steps = Steps::default();
+    let error = host.create("shop", &CreateOptions::of(source), &steps).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused { status, .. } if status.code == 404), "{error}");
+    assert!(error.to_string().contains("/namespaces/nowhere/configmaps/stray"), "{error}");
+    assert!(!steps.texts().iter().any(|step| step.contains("stray applied")), "{:?}", steps.texts());
+    assert!(virtuals.host().get("statefulsets", Some(NS), "shop").is_err(), "the control plane comes last");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_somebody_else_changes_at_the_same_moment_is_applied_once_more() {
+    let (virtuals, host) = empty().await;
+    let service = Match::write().resource("services");
+    let _conflict = virtuals.host().faults().inject(Fault::status(409, 0)).on(service).times(2);
+    host.create("shop", &applied("shop"), &Silent).await.unwrap();
+    assert!(virtuals.host().get("services", Some(NS), "shop").is_ok());
 }
 
 #[tokio::test(start_paused = true)]
