@@ -1,12 +1,13 @@
 //! helm, run as a program.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -202,11 +203,12 @@ struct Ended {
 }
 
 /// Runs a program; `None` if it did not end in time. If nobody waits for it any longer, it is asked to end, which helm
-/// does in order: it writes down that the release failed.
+/// does in order: it says so, and writes down that the release failed. What it says goes to files, since of a pipe that
+/// nobody holds any more it would die before that.
 async fn run(mut command: Command, input: String, until: Instant) -> io::Result<Option<Ended>> {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (stdout, stderr) = (nameless_file()?, nameless_file()?);
+    command.stdin(Stdio::piped()).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
     let mut running = Running { child: command.spawn()? };
-    let (stdout, stderr) = (running.child.stdout.take(), running.child.stderr.take());
     let stdin = running.child.stdin.take();
     let give = async move {
         if let Some(mut stdin) = stdin {
@@ -214,14 +216,11 @@ async fn run(mut command: Command, input: String, until: Instant) -> io::Result<
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
-    let all = async {
-        let (stdout, stderr, ()) = tokio::join!(last_of(stdout), last_of(stderr), give);
-        let status = running.child.wait().await?;
-        let output = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
-        Ok(Ended { status, output: output.join("\n").trim().to_owned() })
-    };
-    match timeout_at(until, all).await {
-        Ok(ended) => ended.map(Some),
+    match timeout_at(until, async { tokio::join!(running.child.wait(), give).0 }).await {
+        Ok(status) => {
+            let output = [last_of(stdout)?, last_of(stderr)?].join("\n").trim().to_owned();
+            Ok(Some(Ended { status: status?, output }))
+        }
         Err(_) => {
             running.ask_to_end();
             if timeout(GRACE, running.child.wait()).await.is_err() {
@@ -236,17 +235,28 @@ async fn run(mut command: Command, input: String, until: Instant) -> io::Result<
 const GRACE: Duration = Duration::from_secs(5);
 
 /// How much of what a program says is kept.
-const KEPT: usize = 4096;
+const KEPT: u64 = 4096;
 
-/// The end of a stream, which is read to its end.
-async fn last_of(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
-    let Some(mut stream) = stream else { return Vec::new() };
-    let (mut kept, mut chunk) = (Vec::new(), [0; KEPT]);
-    while let Ok(read @ 1..) = stream.read(&mut chunk).await {
-        kept.extend_from_slice(&chunk[..read]);
-        kept.drain(..kept.len().saturating_sub(KEPT));
-    }
-    kept
+/// A file for what a program says, which goes with the last who holds it. In memory, since there may be no other place to
+/// write to.
+#[cfg(target_os = "linux")]
+fn nameless_file() -> io::Result<File> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    Ok(memfd_create("helm", MFdFlags::MFD_CLOEXEC)?.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless_file() -> io::Result<File> {
+    tempfile::tempfile()
+}
+
+/// The end of what was written to a file.
+fn last_of(mut file: File) -> io::Result<String> {
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(KEPT)))?;
+    let mut kept = Vec::new();
+    file.take(KEPT).read_to_end(&mut kept)?;
+    Ok(String::from_utf8_lossy(&kept).trim().to_owned())
 }
 
 struct Running {

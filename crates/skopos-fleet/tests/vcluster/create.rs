@@ -219,6 +219,42 @@ async fn helm_is_asked_to_end_when_nobody_waits_any_more() {
     FakeHelm::made(&helm.path("ended")).await;
 }
 
+/// As helm does: it says that it was cancelled before it writes that down.
+const CANCELLED: &str = "trap 'echo cancelled; echo cancelled >&2; touch \"$here/ended\"; exit 1' TERM; \
+                         touch \"$here/called\"; while true; do sleep 0.02; done";
+
+#[tokio::test]
+async fn helm_can_say_that_it_was_asked_to_end_when_nobody_listens_any_more() {
+    let helm = FakeHelm::new(CANCELLED);
+    let virtuals = host_with(&[]).await;
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let called = helm.path("called");
+    tokio::select! {
+        _ = host.create("shop", &options, &Silent) => panic!("helm ended by itself"),
+        () = FakeHelm::made(&called) => {}
+    }
+    FakeHelm::made(&helm.path("ended")).await;
+}
+
+#[tokio::test]
+async fn helm_can_say_that_it_was_asked_to_end_when_the_time_is_over() {
+    let helm = FakeHelm::new(CANCELLED);
+    let virtuals = host_with(&[]).await;
+    let host = client_with(virtuals.host(), helm.options());
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let called = helm.path("called");
+    let (made, ()) = tokio::join!(host.create("shop", &options, &Silent), async {
+        FakeHelm::made(&called).await;
+        // What helm does takes its time all the same.
+        tokio::time::pause();
+        tokio::time::advance(options.within).await;
+        tokio::time::resume();
+    });
+    assert!(matches!(made, Err(Error::Deadline { .. })), "{made:?}");
+    assert!(helm.path("ended").exists());
+}
+
 #[tokio::test]
 async fn what_helm_has_not_finished_is_finished() {
     let virtuals = host_with_shop().await;
