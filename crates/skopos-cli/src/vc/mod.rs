@@ -28,7 +28,7 @@ pub(crate) async fn run(args: VcArgs, stop: CancellationToken) -> Result<(), Cli
         Some(result) => result,
         None => {
             if let Some(again) = again {
-                eprintln!("# stopped; what is done so far stays. `{again}` goes on from here");
+                eprintln!("# stopped; what is done so far stays. {again}");
             }
             // Whoever asked for the end knows which signal it was.
             Ok(())
@@ -50,18 +50,18 @@ async fn dispatch(command: VcCommand) -> Result<(), CliError> {
 // === impl VcCommand ===
 
 impl VcCommand {
-    /// How to go on with it after it was broken off; `None`: there is nothing to go on with.
-    fn again(&self) -> Option<String> {
-        let (verb, NameArgs { name, host }, rest) = match self {
-            Self::Create(args) => ("create", &args.name, " --upgrade"),
-            Self::Pause(args) => ("pause", &args.name, ""),
-            Self::Resume(args) => ("resume", &args.name, ""),
-            Self::Delete(args) => ("delete", &args.name, ""),
-            Self::List(_) | Self::Kubeconfig(_) => return None,
-        };
-        let namespace =
-            host.namespace.as_ref().map_or_else(String::new, |namespace| format!(" -n {namespace}"));
-        Some(format!("skopos vc {verb} {name}{namespace}{rest}"))
+    /// How to go on with it after it was broken off; `None`: there is nothing to go on with. Each flag may matter for that,
+    /// and some hold secrets.
+    fn again(&self) -> Option<&'static str> {
+        match self {
+            Self::Create(CreateArgs { upgrade: false, .. }) => Some(
+                "The same command again goes on from here, with --upgrade if it says that it is there already",
+            ),
+            Self::Create(_) | Self::Pause(_) | Self::Resume(_) | Self::Delete(_) => {
+                Some("The same command again goes on from here")
+            }
+            Self::List(_) | Self::Kubeconfig(_) => None,
+        }
     }
 }
 
@@ -189,5 +189,35 @@ fn explain(error: Error) -> CliError {
     match hint {
         Some(hint) => CliError::new(error).hint(hint),
         None => CliError::new(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        command: VcCommand,
+    }
+
+    #[test]
+    fn whoever_breaks_off_is_told_to_give_the_same_flags_again() {
+        let again = |line: &str| Line::parse_from(line.split(' ')).command.again();
+        for same in
+            ["pause shop", "resume shop", "delete shop --keep-pvc --context prod", "create shop --upgrade"]
+        {
+            assert_eq!(
+                again(&format!("vc {same}")),
+                Some("The same command again goes on from here"),
+                "{same}"
+            );
+        }
+        let create = again("vc create shop --set password=secret").unwrap();
+        assert!(create.contains("The same command again") && create.contains("--upgrade"), "{create}");
+        assert_eq!(again("vc list"), None);
     }
 }

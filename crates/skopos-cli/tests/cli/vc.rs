@@ -180,11 +180,11 @@ fn ctrl_c_says_how_to_go_on() {
         assert!(changed);
     };
     hold(serde_json::json!(["example.com/stays"]));
-    let mut pause = Running::of(&mut host.command(&["pause", "shop"]));
+    let mut pause = Running::of(&mut host.command(&["pause", "shop", "--context", "skopos-test"]));
     pause.error_line(|line| line.starts_with("# waiting for 1 pods"));
     pause.signal("INT");
     pause.error_line(|line| {
-        line == "# stopped; what is done so far stays. `skopos vc pause shop` goes on from here"
+        line == "# stopped; what is done so far stays. The same command again goes on from here"
     });
     assert_eq!(pause.wait(Duration::from_secs(10)).code(), Some(130));
     hold(serde_json::json!([]));
