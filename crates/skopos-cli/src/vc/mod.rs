@@ -148,10 +148,11 @@ async fn host_of(name: NameArgs) -> Result<(Host, NameArgs), CliError> {
 
 /// The host that the flags mean, and the namespace of its context.
 async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
-    let config = cluster::load(args).await?;
+    // By name, so that helm, which looks by itself, does not find another one.
+    let args = ClusterArgs { context: cluster::context(args)?, ..args.clone() };
+    let config = cluster::load(&args).await?;
     let Cluster { transport, namespace, .. } = Cluster::new(config)?;
-    // Where no flag says otherwise, helm looks where this command looks.
-    let helm = Helm { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), ..Helm::default() };
+    let helm = Helm { kubeconfig: args.kubeconfig, context: args.context, ..Helm::default() };
     let client = transport.client(namespace.as_str());
     Ok((Host::new(client, HostOptions { helm, ..HostOptions::default() }), namespace))
 }

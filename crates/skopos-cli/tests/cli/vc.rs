@@ -190,3 +190,32 @@ fn ctrl_c_says_how_to_go_on() {
     hold(serde_json::json!([]));
     host.good(&["pause", "shop"]);
 }
+
+/// A program that stands for helm: it keeps what it is called with and fails.
+fn fake_helm(host: &Host) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (helm, here) = (host.file("helm"), host.dir.path().display());
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = version ]; then echo v3.18.4; exit 0; fi\n\
+         echo \"$@\" > '{here}/arguments'\nexport -p > '{here}/environment'\nexit 1\n"
+    );
+    // Written under another name: what is open for writing cannot be run, also not by a fork at the same moment.
+    std::fs::write(host.file("draft"), text).expect("written");
+    std::fs::set_permissions(host.file("draft"), std::fs::Permissions::from_mode(0o755))
+        .expect("made to run");
+    std::fs::rename(host.file("draft"), helm).expect("renamed");
+}
+
+#[test]
+fn helm_acts_on_the_cluster_that_this_command_talks_to() {
+    let host = Host::with(&[]);
+    fake_helm(&host);
+    let mut create = host.command(&["create", "shop"]);
+    create.env("HELM_KUBECONTEXT", "elsewhere").env("HELM_KUBEAPISERVER", "https://elsewhere");
+    let output = create.env("HELM_DEBUG", "true").output().expect("the binary runs");
+    assert!(text(&output.stderr).contains("helm upgrade failed (exit code 1)"), "{}", text(&output.stderr));
+    let read = |name: &str| std::fs::read_to_string(host.file(name)).expect("helm was called");
+    let (arguments, environment) = (read("arguments"), read("environment"));
+    assert!(arguments.contains("--kube-context skopos-test"), "{arguments}");
+    assert!(environment.contains("HELM_DEBUG") && !environment.contains("HELM_KUBE"), "{environment}");
+}

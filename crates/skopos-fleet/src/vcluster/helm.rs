@@ -65,7 +65,7 @@ const OLDEST: (u32, u32) = (3, 10);
 impl Helm {
     /// Whether it is there and young enough.
     pub(super) async fn presence(&self, session: &Session<'_>) -> Result<Presence, Error> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.command();
         command.args(["version", "--template", "{{.Version}}"]);
         let ended = match run(command, String::new(), session.until()).await {
             Ok(Some(ended)) => ended,
@@ -138,6 +138,17 @@ impl Helm {
         arguments
     }
 
+    /// The program, which acts on the host that is said here, whatever the environment names.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"HELM_KUBE") {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
     async fn run(
         &self,
         session: &Session<'_>,
@@ -146,7 +157,7 @@ impl Helm {
         input: String,
     ) -> Result<(), Error> {
         session.told(Step::Helm { command: shown(&arguments) });
-        let mut command = Command::new(&self.program);
+        let mut command = self.command();
         command.args(&arguments);
         let missing = |_| Error::NoHelm { program: self.program.clone() };
         match run(command, input, session.until()).await.map_err(missing)? {
