@@ -76,7 +76,10 @@ impl Host {
         make_namespace(&session, &namespace).await?;
         match &options.source {
             Source::Chart(chart) => {
-                let_helm_end(&session, name, &namespace).await?;
+                if let_helm_end(&session, name, &namespace).await? {
+                    // By another one, meanwhile.
+                    self.check_room(&session, name, &namespace, options.upgrade).await?;
+                }
                 self.options.helm.upgrade(&session, name, &namespace, chart).await?;
             }
             Source::Manifests(manifests) => apply(&session, &namespace, manifests).await?,
@@ -140,8 +143,8 @@ fn unfinished(releases: &[Meta]) -> bool {
 }
 
 /// Waits while helm is at work on a release, and takes away what one left that was killed at it: helm writes down that it
-/// begins, and refuses for ever to go on from there.
-async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Result<(), Error> {
+/// begins, and refuses for ever to go on from there. Returns whether there is a release that is finished.
+async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Result<bool, Error> {
     // The revision that is waited for, and until when.
     let mut pending: Option<(String, Instant)> = None;
     let mut rest = FIRST_REST;
@@ -149,7 +152,9 @@ async fn let_helm_end(session: &Session<'_>, name: &str, namespace: &str) -> Res
         let releases = releases(session, name, namespace).await?;
         let at_work =
             |release: &&Meta| release.label("status").is_some_and(|status| status.starts_with("pending-"));
-        let Some(release) = last(&releases).filter(at_work) else { return Ok(()) };
+        let Some(release) = last(&releases).filter(at_work) else {
+            return Ok(!releases.is_empty() && !unfinished(&releases));
+        };
         let until = match &pending {
             Some((known, until)) if *known == release.name => *until,
             _ => {

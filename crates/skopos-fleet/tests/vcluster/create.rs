@@ -295,24 +295,48 @@ async fn what_a_killed_helm_left_is_taken_away() {
 #[tokio::test]
 async fn a_helm_that_may_be_at_work_is_waited_for() {
     let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
-    let host = client_with(virtuals.host(), helm.options());
     let options = CreateOptions::of(Source::Chart(Chart::default()));
+    create_while_helm_ends(&virtuals, &helm, &options, "failed").await.unwrap();
+    assert!(virtuals.host().get("secrets", Some(NS), RELEASE).is_ok());
+    assert_eq!(helm.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn what_another_one_has_made_meanwhile_is_only_changed_when_that_is_wanted() {
+    let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
+    let options = CreateOptions::of(Source::Chart(Chart::default()));
+    let there = create_while_helm_ends(&virtuals, &helm, &options, "deployed").await.unwrap_err();
+    assert!(matches!(there, Error::Exists { .. }), "{there}");
+    assert!(helm.calls().is_empty(), "{:?}", helm.calls());
+
+    let (virtuals, helm) = broken_off(jiff::Timestamp::now().as_second()).await;
+    let upgrade = CreateOptions { upgrade: true, ..options };
+    create_while_helm_ends(&virtuals, &helm, &upgrade, "deployed").await.unwrap();
+    assert_eq!(helm.calls().len(), 1);
+}
+
+/// Creates while another helm is at work, which then leaves its release in that state.
+async fn create_while_helm_ends(
+    virtuals: &VirtualClusters,
+    helm: &FakeHelm,
+    options: &CreateOptions,
+    status: &str,
+) -> Result<skopos_fleet::vcluster::VirtualCluster, Error> {
+    let host = client_with(virtuals.host(), helm.options());
     let waiting = tokio::sync::Notify::new();
     let told = |step: Step| {
         if matches!(&step, Step::WaitingForHelm { secret, .. } if secret == RELEASE) {
             waiting.notify_one();
         }
     };
-    let mut creating = std::pin::pin!(host.create("shop", &options, &told));
+    let mut creating = std::pin::pin!(host.create("shop", options, &told));
     tokio::select! {
         made = &mut creating => panic!("it did not wait: {made:?}"),
         () = waiting.notified() => {}
     }
     assert!(helm.calls().is_empty());
     edit(virtuals.host(), "secrets", Some(NS), RELEASE, |release| {
-        release["metadata"]["labels"]["status"] = "failed".into();
+        release["metadata"]["labels"]["status"] = status.into();
     });
-    creating.await.unwrap();
-    assert!(virtuals.host().get("secrets", Some(NS), RELEASE).is_ok());
-    assert_eq!(helm.calls().len(), 1);
+    creating.await
 }
