@@ -198,9 +198,10 @@ async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Er
             Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(()),
             other => other?,
         };
-        let going = found.is_some_and(|json| is_going(&json));
-        if !going && session.get(&path).await?.is_some() {
-            return Ok(());
+        let found: Option<Value> = found.and_then(|json| serde_json::from_slice(&json).ok());
+        let going = found.as_ref().is_some_and(|found| !found["metadata"]["deletionTimestamp"].is_null());
+        if let Some(found) = found.filter(|_| !going) {
+            return check_kept(&found, namespace);
         }
         if !going {
             let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
@@ -219,9 +220,14 @@ async fn make_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Er
     }
 }
 
-fn is_going(namespace: &[u8]) -> bool {
-    serde_json::from_slice::<Value>(namespace)
-        .is_ok_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null())
+/// Whether nothing is being deleted in a namespace: it may go with that.
+fn check_kept(found: &Value, namespace: &str) -> Result<(), Error> {
+    let labels = found["metadata"]["labels"].as_object();
+    let deleted = labels.and_then(|labels| labels.keys().find_map(|key| key.strip_prefix(names::DELETING)));
+    match deleted {
+        Some(name) => Err(Error::Deleting { namespace: namespace.to_owned(), name: name.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 async fn apply(session: &Session<'_>, namespace: &str, manifests: &Manifests) -> Result<(), Error> {

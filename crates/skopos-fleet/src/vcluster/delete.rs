@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::create::releases;
 use super::error::Error;
@@ -46,17 +46,29 @@ impl Host {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let session = self.session(progress, options.within);
-        let situation = self.situation(&session, name, namespace).await?;
+        let mut situation = self.situation(&session, name, namespace).await?;
         let plan = situation.plan(options.removal)?;
-        mark(&session, &situation, true).await?;
+        let uid = mark(&session, &situation, true).await?;
         for removal in &plan {
             self.remove(&session, &situation, removal).await?;
         }
-        match plan.contains(&Removal::Namespace) {
-            true if options.wait => wait_for_namespace(&session, &situation.namespace).await,
-            true => Ok(()),
-            false => mark(&session, &situation, false).await,
+        if plan.contains(&Removal::Namespace) {
+            situation.others = self.has_others(&session, &situation).await?;
+            if !situation.others {
+                return remove_namespace(&session, &situation.namespace, uid.as_deref(), options.wait).await;
+            }
+            // Somebody made another one in it meanwhile: what would have gone with the namespace goes by itself.
+            for removal in &situation.plan(options.removal)? {
+                self.remove(&session, &situation, removal).await?;
+            }
         }
+        mark(&session, &situation, false).await.map(drop)
+    }
+
+    /// Whether another virtual cluster is in the namespace.
+    async fn has_others(&self, session: &Session<'_>, of: &Situation) -> Result<bool, Error> {
+        let all = self.find_all(session, Some(&of.namespace), names::SELECTOR).await?;
+        Ok(all.iter().any(|other| other.name != of.name))
     }
 
     async fn situation(
@@ -77,17 +89,14 @@ impl Host {
             }
             Err(other) => return Err(other),
         };
-        let all = self.find_all(session, Some(&namespace), names::SELECTOR).await?;
         let helm = !releases(session, name, &namespace).await?.is_empty()
             && self.options.helm.presence(session).await? == Presence::Usable;
-        Ok(Situation {
-            name: name.to_owned(),
-            non_deletable,
-            release: helm,
-            own_namespace: is_own(session, &namespace).await?,
-            others: all.iter().any(|other| other.name != name),
-            namespace,
-        })
+        let own_namespace = is_own(session, &namespace).await?;
+        let (name, release) = (name.to_owned(), helm);
+        let mut situation =
+            Situation { name, namespace, non_deletable, release, own_namespace, others: false };
+        situation.others = self.has_others(session, &situation).await?;
+        Ok(situation)
     }
 
     async fn remove(&self, session: &Session<'_>, of: &Situation, removal: &Removal) -> Result<(), Error> {
@@ -122,10 +131,8 @@ impl Host {
                 let made = found.iter().filter(|meta| meta.annotation(names::IMPORTED).is_none());
                 ("namespaces", remove_each(session, NAMESPACES, made).await?)
             }
-            Removal::Namespace => {
-                let removed = session.delete(&NAMESPACES.path(None, Some(namespace))).await?;
-                ("namespaces", removed.then(|| namespace.to_owned()).into_iter().collect())
-            }
+            // Last, and only if nobody has made another one in it by then.
+            Removal::Namespace => return Ok(()),
         };
         told(session, what, names);
         Ok(())
@@ -171,17 +178,39 @@ fn told(session: &Session<'_>, what: &str, names: Vec<String>) {
 
 /// The label by which a namespace says that a virtual cluster in it is being deleted.
 fn deleting(name: &str) -> String {
-    format!("deleting.skopos.dev/{name}")
+    format!("{}{name}", names::DELETING)
 }
 
 /// Writes down that the deletion has begun, so that it can be finished when the virtual cluster itself is gone; or that
-/// it is finished.
-async fn mark(session: &Session<'_>, of: &Situation, begun: bool) -> Result<(), Error> {
+/// it is finished. Returns the uid of the namespace, if that could be done.
+async fn mark(session: &Session<'_>, of: &Situation, begun: bool) -> Result<Option<String>, Error> {
     let patch = json!({"metadata": {"labels": {deleting(&of.name): begun.then_some("")}}});
     match session.patch(&NAMESPACES.path(None, Some(&of.namespace)), &patch).await {
         // Who may not change the namespace has to finish in one go.
-        Err(Error::Refused { status, .. }) if status.code == 403 => Ok(()),
-        other => other.map(drop),
+        Err(Error::Refused { status, .. }) if status.code == 403 => Ok(None),
+        other => {
+            let namespace = other?.and_then(|json| serde_json::from_slice(&json).ok());
+            let uid = namespace.as_ref().and_then(|namespace: &Value| namespace["metadata"]["uid"].as_str());
+            Ok(uid.map(str::to_owned))
+        }
+    }
+}
+
+/// Removes a namespace with all that is in it; another one that took its name stays.
+async fn remove_namespace(
+    session: &Session<'_>,
+    namespace: &str,
+    uid: Option<&str>,
+    wait: bool,
+) -> Result<(), Error> {
+    let removed = match session.delete_exactly(&NAMESPACES.path(None, Some(namespace)), uid).await {
+        Err(Error::Refused { status, .. }) if status.code == 409 && uid.is_some() => return Ok(()),
+        other => other?,
+    };
+    told(session, "namespaces", removed.then(|| namespace.to_owned()).into_iter().collect());
+    match wait {
+        true => wait_for_namespace(session, namespace).await,
+        false => Ok(()),
     }
 }
 
@@ -201,7 +230,7 @@ async fn is_own(session: &Session<'_>, namespace: &str) -> Result<bool, Error> {
         Err(Error::Refused { status, .. }) if status.code == 403 => return Ok(false),
         other => other?,
     };
-    let object: Option<serde_json::Value> = json.and_then(|json| serde_json::from_slice(&json).ok());
+    let object: Option<Value> = json.and_then(|json| serde_json::from_slice(&json).ok());
     Ok(object.is_some_and(|object| object["metadata"]["annotations"][names::CREATED] == "true"))
 }
 

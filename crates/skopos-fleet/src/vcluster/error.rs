@@ -104,6 +104,16 @@ pub enum Error {
         /// Which one is there.
         other: String,
     },
+    /// It may be about to go with all that is in it.
+    #[error(
+        "virtual cluster {name} is being deleted in namespace {namespace}: let that end, or delete it once more"
+    )]
+    Deleting {
+        /// The namespace.
+        namespace: String,
+        /// Which one is being deleted.
+        name: String,
+    },
     /// The vcluster platform is installed there.
     #[error("the vcluster platform is installed in namespace {namespace}: choose another")]
     Platform {
@@ -231,6 +241,7 @@ impl Error {
             | Self::Exists { .. }
             | Self::Paused { .. }
             | Self::Occupied { .. }
+            | Self::Deleting { .. }
             | Self::Platform { .. }
             | Self::NoKubeconfig { .. } => Fault::State,
             Self::Refused { status, .. } if (400..500).contains(&status.code) => Fault::Caller,

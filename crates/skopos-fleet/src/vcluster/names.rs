@@ -23,6 +23,9 @@ pub const SLEEP_MODE: &str = "loft.sh/sleep-mode";
 /// On Secret `vc-config-NAME`: its workloads sleep, its API server does not.
 pub const WORKLOADS_SLEEP: &str = "sleepmode.loft.sh/sleep-type";
 
+/// On a namespace, a label with the name behind it: a virtual cluster in it is being deleted.
+pub const DELETING: &str = "deleting.skopos.dev/";
+
 /// On a workload: it is not to be deleted.
 pub const NON_DELETABLE: &str = "loft.sh/non-deletable";
 

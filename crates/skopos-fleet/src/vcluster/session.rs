@@ -220,9 +220,15 @@ impl<'a> Session<'a> {
 
     /// Deletes an object; what depends on it goes a moment later. Returns whether it was there.
     pub(super) async fn delete(&self, path: &str) -> Result<bool, Error> {
+        self.delete_exactly(path, None).await
+    }
+
+    /// The same, but only the one with this uid; else the host refuses with 409.
+    pub(super) async fn delete_exactly(&self, path: &str, uid: Option<&str>) -> Result<bool, Error> {
         let uri = format!("{path}?propagationPolicy=Background");
-        let ask =
-            Ask { method: Method::DELETE, uri: &uri, accept: JSON, content_type: None, body: Bytes::new() };
+        let body = uid.map(|uid| serde_json::json!({"preconditions": {"uid": uid}}).to_string().into());
+        let (content_type, body) = (body.is_some().then_some(JSON), body.unwrap_or_default());
+        let ask = Ask { method: Method::DELETE, uri: &uri, accept: JSON, content_type, body };
         match self.ask(&ask).await {
             Err(Error::Refused { status, .. }) if status.code == 404 => Ok(false),
             other => other.map(|_| true),

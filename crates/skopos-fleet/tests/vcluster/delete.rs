@@ -1,7 +1,11 @@
 //! What goes with a virtual cluster, and what stays.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
-use skopos_fleet::vcluster::{DeleteOptions, Error, Host, RemovalOptions, Silent};
+use skopos_fleet::vcluster::{
+    CreateOptions, DeleteOptions, Error, Host, Manifests, RemovalOptions, Silent, Source, Step,
+};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 
 use super::support::*;
@@ -118,6 +122,36 @@ async fn its_own_namespace_goes_and_others_do_not_notice() {
     assert!(virtuals.host().get("namespaces", None, NS).is_err());
     virtuals.wait_gone(NS, "shop").await.unwrap();
     assert_eq!(status(&host, "other").await, "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_in_which_another_one_was_made_meanwhile_stays() {
+    let virtuals = host_with(&[VirtualCluster::new("shop").without_helm()]).await;
+    let (server, host) = (virtuals.host(), client(virtuals.host()));
+    let made = AtomicBool::new(false);
+    let told = |step: Step| {
+        if matches!(step, Step::Removed { .. }) && !made.swap(true, Ordering::SeqCst) {
+            virtuals.create(&VirtualCluster::new("other").in_namespace(NS)).unwrap();
+        }
+    };
+    host.delete("shop", None, DeleteOptions::default(), &told).await.unwrap();
+    up(&virtuals, NS, "other").await;
+    let claims = names(server, "persistentvolumeclaims", Some(NS));
+    assert!(!claims.contains(&"data-shop-0".to_owned()), "{claims:?}");
+    let namespace = server.get("namespaces", None, NS).unwrap();
+    assert!(!namespace.to_string().contains("deleting.skopos.dev"), "{namespace}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_where_something_is_being_deleted() {
+    let virtuals = host_with(&[]).await;
+    let (server, host) = (virtuals.host(), client(virtuals.host()));
+    namespace(server, NS, json!({"deleting.skopos.dev/old": ""}), json!({}));
+    let manifests = Manifests::new(VirtualCluster::new("shop").manifests()).unwrap();
+    let options = CreateOptions::of(Source::Manifests(manifests));
+    let error = host.create("shop", &options, &Silent).await.unwrap_err();
+    assert!(matches!(&error, Error::Deleting { name, .. } if name == "old"), "{error}");
+    assert!(server.get("statefulsets", Some(NS), "shop").is_err());
 }
 
 #[tokio::test(start_paused = true)]
