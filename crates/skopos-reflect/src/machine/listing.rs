@@ -69,31 +69,9 @@ const TORN_LISTS: u32 = 2;
 /// So many pages of a list may bring less than a hundredth of what was asked for. An empty page with a token is legal.
 const POOR_PAGES: u32 = 20;
 
-/// A list that is made as soon as the budgets have one.
-#[derive(Debug)]
-pub(super) struct Owed {
-    pub(super) cause: ReplaceCause,
-    since: Time,
-    pub(super) at: Time,
-}
-
-/// So long the watch may be opened again before a list that is owed. A minute has one, if nothing else is asked for in it.
-const PATIENCE_OF_OWED: Duration = Duration::from_secs(61);
-
-fn owed_because(cause: ReplaceCause) -> Reason {
-    match cause {
-        ReplaceCause::Undecodable => "what could not be decoded is listed again".into(),
-        _ => "a new list was asked for".into(),
-    }
-}
-
 impl ListPlan {
     pub(super) fn new(cause: ReplaceCause) -> Self {
         ListPlan { cause, avoid: None, paged: false }
-    }
-
-    fn of(cause: ReplaceCause) -> Self {
-        if cause == ReplaceCause::Undecodable { Self::undecodable() } else { Self::new(cause) }
     }
 
     /// A stream cannot be read: what is needed is not another stream.
@@ -171,38 +149,6 @@ impl Machine {
             return;
         }
         self.relist_when_affordable(ReplaceCause::Requested, sink);
-    }
-
-    /// A list for which nothing has to be known to be wrong with the watch: that goes on until the list can be had, or is opened
-    /// again meanwhile.
-    pub(super) fn relist_when_affordable(&mut self, cause: ReplaceCause, sink: &mut dyn Sink) {
-        let at = self.list_affordable_at(false);
-        if at <= self.now {
-            return self.relist(ListPlan::of(cause), owed_because(cause), sink);
-        }
-        let since = self.owed.as_ref().map_or(self.now, |owed| owed.since);
-        self.owed = Some(Owed { cause, since, at });
-    }
-
-    pub(super) fn on_owed(&mut self, sink: &mut dyn Sink) {
-        if let Some(cause) = self.owed.as_ref().map(|owed| owed.cause) {
-            self.relist_when_affordable(cause, sink);
-        }
-    }
-
-    /// Makes the list that is owed for so long that watches opened again and again took what it needs.
-    pub(super) fn start_overdue_list(&mut self) -> bool {
-        let Some(Owed { cause, .. }) =
-            self.owed.take_if(|owed| self.now.since(owed.since) >= PATIENCE_OF_OWED)
-        else {
-            return false;
-        };
-        self.cancel_look();
-        self.cancel_reading();
-        self.stats.relists += 1;
-        self.link.reason = Some(owed_because(cause));
-        self.start_list(ListPlan::of(cause));
-        true
     }
 
     /// Gives up what is under way and makes a list, as soon as the server can be asked for one.

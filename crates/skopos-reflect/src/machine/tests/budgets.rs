@@ -120,3 +120,17 @@ fn a_list_that_is_asked_for_waits_as_long_as_the_server_wishes() {
     assert_eq!(desk.machine.state().condition, Condition::Throttled);
     assert!(matches!(desk.acts(), Action::List(_)));
 }
+
+#[test]
+fn a_list_that_somebody_asked_for_is_owed_whatever_else_it_would_heal() {
+    for first in [ReplaceCause::Requested, ReplaceCause::Undecodable] {
+        let (mut desk, _) = Desk::watching(1);
+        (0..LISTS).for_each(|_| desk.machine.lists.spend(desk.now));
+        desk.machine.relist_when_affordable(first, &mut desk.sink);
+        assert_eq!(desk.machine.owed.as_ref().map(|owed| owed.cause), Some(first));
+        for other in [ReplaceCause::Requested, ReplaceCause::Undecodable] {
+            desk.machine.relist_when_affordable(other, &mut desk.sink);
+        }
+        assert_eq!(desk.machine.owed.as_ref().map(|owed| owed.cause), Some(ReplaceCause::Requested));
+    }
+}
