@@ -135,7 +135,7 @@ impl Sink for StoreWriter {
 
     fn advance(&mut self, resource_version: &ResourceVersion) {
         let part = self.part;
-        self.order.complete(resource_version);
+        self.order.reach(resource_version);
         self.core.update(part, &mut self.events, |content, _| {
             advance(content, part, resource_version);
             Update::Changes

@@ -5,7 +5,8 @@ use skopos_wire::{ObjectKey, ResourceVersion};
 /// How far a writer has come, and what is in order after that.
 ///
 /// One transaction changes many objects at one RV, and they may come in more than one batch, or after a new connection. So
-/// with the RV of an event not everything at that RV is there, as it is with that of a list or a bookmark.
+/// with the RV of an event not everything at that RV is there, as it is with that of a list; nor is it with that of a bookmark,
+/// which kube-apiserver may send between two of them.
 pub(super) struct Order {
     reached: ResourceVersion,
     /// Whether everything at this RV was told.
@@ -25,14 +26,7 @@ impl Order {
         Self { whole: true, ..Self::after(reached) }
     }
 
-    /// Everything up to this RV was told.
-    pub(super) fn complete(&mut self, rv: &ResourceVersion) {
-        if *rv >= self.reached {
-            *self = Self::after_all_of(rv.clone());
-        }
-    }
-
-    /// An event of this RV has come.
+    /// An event of this RV has come, or a bookmark.
     pub(super) fn reach(&mut self, rv: &ResourceVersion) {
         if *rv > self.reached {
             *self = Self::after(rv.clone());

@@ -40,13 +40,17 @@ fn a_transaction_may_come_in_two_batches() {
 }
 
 #[test]
-fn nothing_is_missing_at_the_version_of_a_list_or_a_bookmark() {
+fn nothing_is_missing_at_the_version_of_a_list_and_before_that_of_a_bookmark() {
     let (core, mut writer, _) = with(["a"]);
     apply(&mut writer, [put("x", "x", 5)], 5);
     apply(&mut writer, [put("b", "b", 6)], 6);
     writer.advance(&6.into());
-    apply(&mut writer, [put("x", "x", 6)], 6);
-    assert_eq!(names(&snapshot(&core)), ["a@1", "b@6"]);
+    apply(&mut writer, [put("c", "c", 6)], 6);
+    writer.advance(&8.into());
+    apply(&mut writer, [put("d", "d", 8)], 8);
+    assert_eq!(names(&snapshot(&core)), ["a@1", "b@6", "c@6", "d@8"]);
+    apply(&mut writer, [put("x", "x", 6)], 8);
+    assert_eq!(names(&snapshot(&core)), ["a@1", "b@6", "c@6", "d@8"]);
     assert_eq!(core.stats().duplicates, 2);
 }
 
