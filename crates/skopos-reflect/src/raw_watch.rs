@@ -179,7 +179,8 @@ impl RawWatchBuilder {
         self
     }
 
-    /// Events after this RV.
+    /// Events after this RV. Several may bear one RV (etcd deletes all keys of a lease at once): whoever left between two of them
+    /// begins one RV earlier, and is given some of them again.
     ///
     /// # Errors
     /// If it is not the RV of anything: `""`, `"0"`, or no decimal integer.

@@ -57,11 +57,13 @@ pub trait Sink: Send {
     fn abort_replace(&mut self);
 
     /// One batch of changes: all the complete frames of one chunk from the network. After it, the content is the server's
-    /// at `resource_version`. Take the changes out (`drain(..)`); what is left in the vector is dropped by the caller,
+    /// at `resource_version`; but where several changes bear this RV, some of them may come with the next batch, at the same
+    /// RV. Take the changes out (`drain(..)`); what is left in the vector is dropped by the caller,
     /// which uses the vector again.
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion);
 
-    /// Nothing changed up to `resource_version` (a bookmark): the content is the server's at that RV too.
+    /// Nothing changed up to `resource_version` (a bookmark): the content is the server's at that RV too, but for changes that
+    /// bear this RV and are still on their way.
     fn advance(&mut self, resource_version: &ResourceVersion);
 
     /// Proven: the content holds every change that the server had committed by `at`. Never decreases inside an epoch.

@@ -6,7 +6,8 @@
 //!                            ▲                   ├─ broken as before, or no answer ──▶ later
 //!                            │                   ├─ newer than our RV ──▶ its event is on its way: later
 //!                            └───────────────────┘
-//!                                                └─ readable, or gone ──▶ list: it heals all keys at once
+//!                                                ├─ readable, or gone ──▶ list: it heals all keys at once
+//!                                                └─ we may not read it ──▶ later, list: only that can tell
 //! ```
 //!
 //! The read only tells whether a list is worth its price. It cannot stand for one: it knows nothing of the selectors, nor
@@ -25,7 +26,7 @@ pub(super) struct Again {
     /// When the next attempt is due, or the one under way is given up. None: nothing is set aside.
     due: Option<Time>,
     under_way: Option<RequestId>,
-    /// A read has shown that a list will help; it is waited for until the budgets have one.
+    /// A read has shown that a list will help, or that only a list can tell: it is what the next attempt makes.
     promising: bool,
     /// The key that was read last.
     last: Option<ObjectKey>,

@@ -59,7 +59,8 @@ use crate::{Change, ReplaceCause, Sink, Time};
 /// Between any two of them may lie a `Waiting`. The rules, each with its reason in the module that holds it:
 ///
 /// * The first list is a consistent read, and so is every later one.
-/// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch goes on at the same RV.
+/// * A lost connection, a clean end, a 5xx or a 429 never cause a list: the watch goes on at the same RV, or at
+///   the one before it where more may be due at ours.
 /// * The RV moves only over what was applied. A frame that cannot be decoded stops the stream; the RV stays.
 /// * What cannot be decoded in whatever way it is read is set aside and told; it is read again after 30 s, and then ever
 ///   less often up to 5 minutes, for as long as it takes.

@@ -10,7 +10,8 @@
 //!   of them cannot come back as if he had been told all.
 //!
 //! Whatever does not fit into that contradicts what was told before, or the order of RVs: an object that differs although
-//! neither it nor the list is newer, or has another content at the RV that it had, more than one change between two neighbouring RVs. It cannot be told.
+//! neither it nor the list is newer, one that has another content at the RV that it had, more than one change between two
+//! neighbouring RVs. It cannot be told.
 
 use skopos_wire::ResourceVersion;
 
