@@ -203,28 +203,12 @@ async fn what_helm_says_is_told() {
     assert!(virtuals.host().get("namespaces", None, "vcluster-gone").is_err(), "nothing was made for it");
 }
 
-#[tokio::test]
-async fn helm_is_asked_to_end_when_nobody_waits_any_more() {
-    let helm = FakeHelm::new(
-        "trap 'touch \"$here/ended\"; exit 1' TERM; touch \"$here/called\"; while true; do sleep 0.02; done",
-    );
-    let virtuals = host_with(&[]).await;
-    let host = client_with(virtuals.host(), helm.options());
-    let options = CreateOptions::of(Source::Chart(Chart::default()));
-    let called = helm.path("called");
-    tokio::select! {
-        _ = host.create("shop", &options, &Silent) => panic!("helm ended by itself"),
-        () = FakeHelm::made(&called) => {}
-    }
-    FakeHelm::made(&helm.path("ended")).await;
-}
-
 /// As helm does: it says that it was cancelled before it writes that down.
 const CANCELLED: &str = "trap 'echo cancelled; echo cancelled >&2; touch \"$here/ended\"; exit 1' TERM; \
                          touch \"$here/called\"; while true; do sleep 0.02; done";
 
 #[tokio::test]
-async fn helm_can_say_that_it_was_asked_to_end_when_nobody_listens_any_more() {
+async fn helm_is_asked_to_end_when_nobody_waits_any_more_and_can_still_say_so() {
     let helm = FakeHelm::new(CANCELLED);
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
@@ -238,7 +222,7 @@ async fn helm_can_say_that_it_was_asked_to_end_when_nobody_listens_any_more() {
 }
 
 #[tokio::test]
-async fn helm_can_say_that_it_was_asked_to_end_when_the_time_is_over() {
+async fn helm_is_asked_to_end_when_the_time_is_over_and_can_still_say_so() {
     let helm = FakeHelm::new(CANCELLED);
     let virtuals = host_with(&[]).await;
     let host = client_with(virtuals.host(), helm.options());
