@@ -91,14 +91,15 @@ pub struct WindowStats {
 
 /// How far a watcher has read.
 ///
-/// Several events can have one revision (what a store finds changed after a gap), so a revision alone would not tell.
+/// Several events can have one revision (the keys of an expired lease, what a store finds changed after a gap), and may come
+/// to the window one by one. So a revision alone would not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// All events up to this revision are read.
-    done: u64,
-    /// Of the first revision after it, so many.
-    within: usize,
-    /// That revision, if any of it is read.
+    /// What is of an earlier revision is read, or does not concern it...
+    from: u64,
+    /// ... as does what came to the window before the event of this number.
+    next: u64,
+    /// The revision of the last event, or the one up to which there are none.
     at: u64,
     /// The revision that it began behind.
     began: u64,
@@ -110,6 +111,10 @@ struct Ring<I> {
     bytes: Share,
     /// How many events there were so far: the number of the next.
     count: u64,
+    /// The number of the first that nobody has let go of.
+    kept_from: u64,
+    /// The number of the next when history last went back.
+    went_back_at: u64,
     /// A watch may start at this revision or a later one.
     oldest_start: u64,
     reached: u64,
@@ -131,7 +136,10 @@ impl<I: Item> Window<I> {
         let ring = Ring {
             events: VecDeque::new(),
             bytes: options.allowance.share(),
-            count: 0,
+            // What was before the window is no event of it.
+            count: 1,
+            kept_from: 1,
+            went_back_at: 0,
             oldest_start: start,
             reached: start,
             broken_off: 0,
@@ -235,6 +243,7 @@ impl<I: Item> Window<I> {
                 ring.give_back(&event);
             }
         }
+        ring.went_back_at = ring.count;
         ring.oldest_start = ring.oldest_start.min(revision);
         ring.reached = ring.reached.min(revision);
         ring.gaps.retain(|(begun, _)| *begun < revision);
@@ -284,12 +293,22 @@ impl<I: Item> Window<I> {
     #[must_use]
     pub fn read(&self, cursor: &Cursor, until: Option<u64>, max: usize) -> Option<Vec<Arc<Event<I>>>> {
         let ring = self.ring.read();
-        if cursor.done < ring.oldest_start || ring.gap_around(cursor.began).is_some() {
+        if ring.has_lost(cursor) || ring.gap_around(cursor.began).is_some() {
             return None;
         }
         let events = ring.events.range(ring.index_of(cursor)..);
         let seen = events.take_while(|event| until.is_none_or(|until| event.revision() <= until));
         Some(seen.take(max).cloned().collect())
+    }
+
+    /// Whoever stands there has read all that there was, and none before this revision is still to come; of the revision itself
+    /// there may be some.
+    pub fn reach(&self, cursor: &mut Cursor, revision: u64) {
+        if revision > cursor.at {
+            let ring = self.ring.read();
+            (cursor.from, cursor.at) = (revision, revision);
+            cursor.next = ring.events.get(ring.index_of(cursor)).map_or(ring.count, |event| event.number());
+        }
     }
 
     /// How many events are behind the cursor.
@@ -394,6 +413,9 @@ impl<I: Item> Ring<I> {
         self.events.clear();
         self.gaps.clear();
         self.bytes.set(0);
+        // What is missing between then and now has a number as well.
+        self.count += 1;
+        self.kept_from = self.count;
         (self.oldest_start, self.reached) = (start, start);
     }
 
@@ -433,6 +455,7 @@ impl<I: Item> Ring<I> {
 
     fn take_oldest(&mut self) -> Option<Arc<Event<I>>> {
         let event = self.events.pop_front()?;
+        self.kept_from = event.number() + 1;
         self.give_back(&event);
         Some(event)
     }
@@ -442,8 +465,23 @@ impl<I: Item> Ring<I> {
     }
 
     fn index_of(&self, cursor: &Cursor) -> usize {
-        let first = self.events.partition_point(|event| event.revision() <= cursor.done);
-        (first + cursor.within).min(self.events.len())
+        let from = self.first_of(cursor);
+        let of_revision = self.events.partition_point(|event| event.revision() < from);
+        of_revision.max(self.events.partition_point(|event| event.number() < cursor.next))
+    }
+
+    /// Whether some that the cursor has not read were let go of.
+    fn has_lost(&self, cursor: &Cursor) -> bool {
+        self.first_of(cursor) <= self.oldest_start && cursor.next < self.kept_from
+    }
+
+    /// The first revision that may have something for the cursor. One from before history went back waits until that has come
+    /// further than it was.
+    fn first_of(&self, cursor: &Cursor) -> u64 {
+        match cursor.next <= self.went_back_at {
+            true => cursor.at.saturating_add(1),
+            false => cursor.from,
+        }
     }
 }
 
@@ -470,22 +508,12 @@ impl Cursor {
     /// Behind all events of this revision and those before it.
     #[must_use]
     pub fn after(revision: u64) -> Self {
-        Self { done: revision, within: 0, at: revision, began: revision }
+        Self { from: revision.saturating_add(1), next: 0, at: revision, began: revision }
     }
 
     /// The event that comes next was dealt with.
-    pub fn take(&mut self, revision: u64) {
-        if revision == self.at {
-            self.within += 1;
-        } else {
-            // What is of another revision comes after all of the one before.
-            *self = Self { done: self.at, within: 1, at: revision, ..*self };
-        }
-    }
-
-    /// There are no more events up to this revision.
-    pub fn reach(&mut self, revision: u64) {
-        *self = Self { began: self.began, ..Self::after(self.at.max(revision)) };
+    pub fn take<I: Item>(&mut self, event: &Event<I>) {
+        (self.from, self.at, self.next) = (event.revision(), event.revision(), event.number() + 1);
     }
 
     /// The revision of the last event, or the one up to which there are none.

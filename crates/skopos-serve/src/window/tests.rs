@@ -16,7 +16,7 @@ fn event(revision: u64) -> Event<Object> {
 /// The revisions of up to `max` events behind the cursor, which it moves.
 fn take(window: &Window<Object>, cursor: &mut Cursor, max: usize) -> Option<Vec<u64>> {
     let events = window.read(cursor, None, max)?;
-    events.iter().for_each(|event| cursor.take(event.revision()));
+    events.iter().for_each(|event| cursor.take(event));
     Some(events.iter().map(|event| event.revision()).collect())
 }
 
@@ -38,13 +38,63 @@ async fn a_cursor_reads_every_event_once_however_many_share_a_revision() {
             seen.extend(taken);
         }
         assert_eq!(seen, revisions, "{step} at a time");
-        // What comes later with the same revision is new, until there are none up to it.
+        // What comes later with the same revision is new, however far the window says that it has come.
         window.push(event(9));
         assert_eq!(take(&window, &mut cursor, 10), Some(vec![9]));
-        cursor.reach(9);
+        window.reach(&mut cursor, window.reached());
+        window.push(event(9));
+        assert_eq!(take(&window, &mut cursor, 10), Some(vec![9]));
         window.push(event(10));
         assert_eq!((take(&window, &mut cursor, 10), cursor.revision()), (Some(vec![10]), 10));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_at_a_revision_that_was_said_before_is_told() {
+    let window = window(WindowOptions::default());
+    let mut cursor = Cursor::after(2);
+    // A bookmark may come before the first of those that share its revision, and between them.
+    window.advance(5);
+    window.reach(&mut cursor, window.reached());
+    assert_eq!(cursor.revision(), 5);
+    for name in ["a", "b"] {
+        window.push(Event::put(5, None, pod("n", name, 5, &[], "")));
+        assert_eq!(take(&window, &mut cursor, 10), Some(vec![5]));
+        window.reach(&mut cursor, window.reached());
+    }
+    // Who began behind that revision has all of it.
+    assert_eq!(take(&window, &mut Cursor::after(5), 10), Some(vec![]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_between_two_events_of_one_revision_keeps_its_place() {
+    let options = WindowOptions { min_events: 1, max_events: 2, ..WindowOptions::default() };
+    let window = window(options);
+    window.extend([5, 5].map(event));
+    let mut between = Cursor::after(4);
+    assert_eq!(take(&window, &mut between, 1), Some(vec![5]));
+    // The first of the two goes: nothing is missing for who has it, and nobody may start before them any more.
+    window.push(event(6));
+    assert_eq!((window.stats().events, window.start(4)), (2, Err(5)));
+    assert_eq!(take(&window, &mut Cursor::after(4), 10), None);
+    assert_eq!(take(&window, &mut between.clone(), 10), Some(vec![5, 6]));
+    window.push(event(7));
+    assert_eq!(take(&window, &mut between, 10), None, "the second went unread");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_of_a_history_that_went_back_waits_until_it_is_passed() {
+    let window = window(WindowOptions::default());
+    window.extend([4, 5, 5, 5].map(event));
+    let mut cursors = [1, 2, 4].map(|many| {
+        let mut cursor = Cursor::after(3);
+        assert_eq!(take(&window, &mut cursor, many).map(|seen| seen.len()), Some(many));
+        cursor
+    });
+    window.roll_back(4);
+    window.extend([5, 6, 6].map(event));
+    let told = cursors.each_mut().map(|cursor| take(&window, cursor, 10).unwrap());
+    assert_eq!(told, [vec![5, 6, 6], vec![6, 6], vec![6, 6]]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +199,7 @@ async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
     window.extend([1, 2].map(event));
     let mut behind = window.start(1).unwrap();
     let mut ahead = [2, 10, 20, 25].map(|at| window.start(at).unwrap());
-    ahead[1].reach(12);
+    window.reach(&mut ahead[1], 12);
     window.extend_gap([15].map(event), 20);
     window.push(event(30));
     // What it was told of by somebody else, and went before the end of the gap, nobody could tell it of.
@@ -159,7 +209,7 @@ async fn who_began_ahead_of_what_was_reached_is_lost_where_that_was_in_a_gap() {
     assert_eq!(others, [vec![15, 30], vec![30], vec![30]]);
     // Those that came to where there is a gap then go on.
     let mut inside = window.start(30).unwrap();
-    inside.reach(35);
+    window.reach(&mut inside, 35);
     window.extend_gap([40].map(event), 45);
     assert_eq!(take(&window, &mut inside, 10), Some(vec![40]));
 }
