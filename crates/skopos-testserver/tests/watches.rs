@@ -484,3 +484,60 @@ async fn json_is_stored_as_it_is_and_watchers_see_it() {
     assert_eq!(server.store_json("configmaps", b"{}").unwrap_err().code, 400);
     assert_eq!(server.store_json("widgets", map.to_string().as_bytes()).unwrap_err().code, 404);
 }
+
+#[tokio::test(start_paused = true)]
+async fn w11_the_keys_of_a_lease_go_at_one_revision_each_in_a_frame_of_its_own() {
+    let server = with_maps(&["a", "b", "c", "d"]).await;
+    let begun = server.resource_version();
+    let path = |rv| format!("{MAPS}?watch=1&resourceVersion={rv}");
+    let mut open = watch(&server, &path(begun)).await;
+    let lease = ["c", "a", "nobody", "b"].map(|name| ("configmaps", Some("default"), name));
+    let gone = server.expire(lease).unwrap();
+    assert_eq!(gone.iter().map(rv).collect::<Vec<_>>(), [begun + 1; 3]);
+    assert!(server.expire([("configmaps", Some("default"), "d"), ("spoons", None, "x")]).is_err());
+    assert_eq!((server.resource_version(), server.count("configmaps")), (begun + 1, 1));
+    // In the order of their keys.
+    let mut late = watch(&server, &path(begun)).await;
+    for stream in [&mut open, &mut late] {
+        for name in ["a", "b", "c"] {
+            let event = stream.next().await.unwrap();
+            assert_eq!(
+                (&event["type"], &event["object"]["metadata"]["name"]),
+                (&json!("DELETED"), &json!(name))
+            );
+            assert_eq!(rv(&event["object"]), begun + 1);
+        }
+    }
+    let mut behind = watch(&server, &path(begun + 1)).await;
+    server.create(config_map("e")).unwrap();
+    for stream in [&mut open, &mut late, &mut behind] {
+        assert_eq!(stream.short().await, "ADDED e");
+    }
+    let exactly = format!("{MAPS}?resourceVersionMatch=Exact&resourceVersion=");
+    assert_eq!(names(&get(&server, &format!("{exactly}{begun}")).await.ok()).len(), 4);
+    assert_eq!(names(&get(&server, &format!("{exactly}{}", begun + 1)).await.ok()), ["d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn w11_a_bookmark_may_come_between_two_deletions_of_one_revision() {
+    let builder = TestServer::builder().pause_within_revision(2 * SECOND).bookmark_interval(3 * SECOND);
+    let server = start(builder).await;
+    for name in ["a", "b", "c"] {
+        server.create(config_map(name)).unwrap();
+    }
+    let begun = server.resource_version();
+    let mut stream =
+        watch(&server, &format!("{MAPS}?watch=1&resourceVersion={begun}&allowWatchBookmarks=1")).await;
+    let begin = Instant::now();
+    server.expire(["a", "b", "c"].map(|name| ("configmaps", Some("default"), name))).unwrap();
+    server.create(config_map("d")).unwrap();
+    let mut told = Vec::new();
+    for _ in 0..5 {
+        let event = stream.next().await.unwrap();
+        let kind = event["type"].as_str().unwrap().to_owned();
+        told.push((kind, rv(&event["object"]) - begun, begin.elapsed().as_secs()));
+    }
+    let expected =
+        [("DELETED", 1, 0), ("DELETED", 1, 2), ("BOOKMARK", 1, 3), ("DELETED", 1, 4), ("ADDED", 2, 4)];
+    assert_eq!(told, expected.map(|(kind, rv, at)| (kind.to_owned(), rv, at)));
+}

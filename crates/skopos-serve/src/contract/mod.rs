@@ -54,6 +54,9 @@ pub struct ServeOptions {
     pub request_timeout: Duration,
     /// Whether watches may start with the state (`sendInitialEvents`).
     pub watch_list: bool,
+    /// How long after an event the next one of the same revision is sent at the earliest (at once). For tests of what may come
+    /// between two of them.
+    pub pause_within_revision: Duration,
     /// Lists that are smaller are not compressed, in bytes (128 KiB).
     pub gzip_from: usize,
 }
@@ -68,6 +71,7 @@ impl Default for ServeOptions {
             freshness_wait: Duration::from_secs(3),
             request_timeout: Duration::from_secs(60),
             watch_list: true,
+            pause_within_revision: Duration::ZERO,
             gzip_from: 128 * 1024,
         }
     }

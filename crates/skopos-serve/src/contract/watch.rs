@@ -35,7 +35,8 @@ pub async fn watch<S: Source>(
     let deadline = Instant::now() + lifetime(source, options, wishes.timeout);
     let start = start(source, options, &wishes, &selection).await;
     let watched = Watched { selection, permit: request.permit.clone(), form };
-    let mut body = WatchBody::new(source.clone(), subscription, watched, start, deadline);
+    let pause = options.pause_within_revision;
+    let mut body = WatchBody::new(source.clone(), subscription, watched, start, pause, deadline);
     if wishes.bookmarks {
         body.send_bookmarks(options);
     }

@@ -33,6 +33,7 @@ pub(super) struct WatchBody<S: Source> {
     /// Whether what was sent last lies in a gap, where no watch can start.
     in_gap: bool,
     bookmarks: Option<Bookmarks>,
+    pauses: Pauses,
     deadline: Instant,
     /// Looks again when the next of all these is due.
     timer: Pin<Box<Sleep>>,
@@ -58,6 +59,14 @@ enum Phase<I> {
     End,
 }
 
+/// What is waited for between two events of one revision.
+#[derive(Debug)]
+struct Pauses {
+    length: Duration,
+    /// The revision of the last event, and when the next of the same may be sent.
+    after: Option<(u64, Instant)>,
+}
+
 #[derive(Debug)]
 struct Bookmarks {
     interval: Duration,
@@ -81,6 +90,7 @@ impl<S: Source> WatchBody<S> {
         subscription: Subscription<S::Item>,
         watched: Watched<S::Item>,
         start: Start<S::Item>,
+        pause_within_revision: Duration,
         deadline: Instant,
     ) -> Self {
         let (phase, cursor) = match start {
@@ -99,6 +109,7 @@ impl<S: Source> WatchBody<S> {
             any_sent: false,
             in_gap: false,
             bookmarks: None,
+            pauses: Pauses { length: pause_within_revision, after: None },
             deadline,
             timer: Box::pin(sleep_until(deadline)),
         }
@@ -192,17 +203,21 @@ impl<S: Source> WatchBody<S> {
             let progress = self.source.progress();
             let window = self.subscription.window();
             let events = window.read(&self.cursor, self.source.horizon(), BATCH)?;
-            let mut unread = events.iter();
+            let mut unread = events.iter().peekable();
             while !chunk.is_full()
-                && let Some(event) = unread.next()
+                && let Some(event) = unread.next_if(|event| !self.pauses.hold_up(event.revision()))
             {
-                self.cursor.take(event.revision());
+                self.cursor.take(event);
                 if let Some(frame) = self.frame(event) {
+                    self.pauses.begin(event.revision());
                     chunk.push(frame);
                 }
             }
-            if events.len() < BATCH && unread.len() == 0 {
-                self.cursor.reach(progress);
+            if unread.len() > 0 {
+                break;
+            }
+            if events.len() < BATCH {
+                self.subscription.window().reach(&mut self.cursor, progress);
                 break;
             }
         }
@@ -271,6 +286,9 @@ impl<S: Source> WatchBody<S> {
         if self.source.horizon().is_some() {
             next = next.min(Instant::now() + RECHECK);
         }
+        if let Some(over) = self.pauses.over() {
+            next = next.min(over);
+        }
         if self.timer.deadline() != next || self.timer.is_elapsed() {
             self.timer.as_mut().reset(next);
         }
@@ -337,6 +355,27 @@ impl Chunk {
 
     fn into_bytes(self) -> Bytes {
         if self.all.is_empty() { self.first } else { self.all.into() }
+    }
+}
+
+// === impl Pauses ===
+
+impl Pauses {
+    /// An event of this revision is sent.
+    fn begin(&mut self, revision: u64) {
+        if !self.length.is_zero() {
+            self.after = Some((revision, Instant::now() + self.length));
+        }
+    }
+
+    /// Whether an event of this revision has to wait.
+    fn hold_up(&self, revision: u64) -> bool {
+        self.after.is_some_and(|(last, over)| last == revision && Instant::now() < over)
+    }
+
+    /// When the pause is over that lasts.
+    fn over(&self) -> Option<Instant> {
+        self.after.map(|(_, over)| over).filter(|over| *over > Instant::now())
     }
 }
 

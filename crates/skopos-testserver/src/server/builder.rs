@@ -162,6 +162,14 @@ impl TestServerBuilder {
         self
     }
 
+    /// How long watches wait between two events of one resourceVersion ([`TestServer::expire`]); not at all unless set. Of a real
+    /// server each is a frame of its own too, so that a bookmark may come between them, and a stream end.
+    #[must_use]
+    pub fn pause_within_revision(mut self, pause: Duration) -> Self {
+        self.contract.pause_within_revision = pause;
+        self
+    }
+
     /// A watch without `timeoutSeconds` lasts at least this long and less than twice as long; 30 min unless set.
     #[must_use]
     pub fn min_watch_timeout(mut self, timeout: Duration) -> Self {

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use super::TestServer;
 use crate::generate::PodGenerator;
+use crate::place::Place;
 use crate::storage::{Draft, ResourceKey, Scope};
 use crate::write;
 
@@ -53,6 +54,38 @@ impl TestServer {
     /// As the API server answers.
     pub fn delete(&self, resource: &str, namespace: Option<&str>, name: &str) -> Result<Value, Status> {
         write::delete_object(self.state(), &self.resource_type(resource)?, namespace, name)
+    }
+
+    /// The lease of these objects (resource, namespace, name) expires: etcd deletes all its keys at one revision, in their order,
+    /// and asks neither finalizers nor grace periods. So the deletions that watchers see share one resourceVersion. Gives the
+    /// last states of those that were there; if none was, nothing happens.
+    ///
+    /// # Errors
+    /// 404 if one of the resources is not served: nothing is deleted then.
+    ///
+    /// ```
+    /// # use serde_json::json;
+    /// # use skopos_testserver::TestServer;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server = TestServer::builder().start_in_memory()?;
+    /// for name in ["a", "b"] {
+    ///     server.create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+    ///         "metadata": {"name": name, "namespace": "default"}}))?;
+    /// }
+    /// let gone = server.expire(["a", "b"].map(|name| ("configmaps", Some("default"), name)))?;
+    /// assert_eq!(gone[0]["metadata"]["resourceVersion"], gone[1]["metadata"]["resourceVersion"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expire<'a>(
+        &self,
+        lease: impl IntoIterator<Item = (&'a str, Option<&'a str>, &'a str)>,
+    ) -> Result<Vec<Value>, Status> {
+        let place =
+            |(resource, namespace, name)| Ok(Place::new(&self.resource_type(resource)?, namespace, name));
+        let places = lease.into_iter().map(place).collect::<Result<Vec<_>, Status>>()?;
+        Ok(write::expire(self.state(), places))
     }
 
     /// Reads an object.

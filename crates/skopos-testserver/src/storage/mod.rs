@@ -173,26 +173,75 @@ impl Storage {
         })
     }
 
+    /// Deletes all of these under one revision, in this order, as etcd does with the keys of a lease that has expired; gives the
+    /// last state with it of each that was there.
+    pub(crate) fn delete_together<'a>(&self, keys: &'a [(ResourceKey, String)]) -> Vec<Option<Arc<Stored>>> {
+        let mut inner = self.shared.inner.write();
+        let revision = inner.revision + 1;
+        let mut events: BTreeMap<&ResourceKey, Vec<Change>> = BTreeMap::new();
+        let delete = |(resource, key): &'a (ResourceKey, String)| {
+            let (object, event) = inner.apply(revision, resource, key, Write::Delete).ok()?;
+            events.entry(resource).or_default().push(event);
+            Some(object)
+        };
+        let gone = keys.iter().map(delete).collect();
+        if !events.is_empty() {
+            self.publish(&mut inner, revision, events);
+        }
+        gone
+    }
+
     fn commit(
         &self,
         resource: &ResourceKey,
         key: &str,
         decide: impl FnOnce(Option<&Arc<Stored>>) -> Result<Write, WriteError>,
     ) -> Result<Arc<Stored>, WriteError> {
-        let now = Instant::now();
-        let limits = &self.shared.limits;
         let mut inner = self.shared.inner.write();
-        let inner = &mut *inner;
-        let table = match inner.tables.get_mut(resource) {
+        let current = inner.tables.get(resource).and_then(|table| table.get(key));
+        let write = decide(current)?;
+        let revision = inner.revision + 1;
+        let (object, event) = inner.apply(revision, resource, key, write)?;
+        self.publish(&mut inner, revision, [(resource, vec![event])]);
+        Ok(object)
+    }
+
+    /// The revision is the newest, and this is all that happened at it.
+    fn publish<'a>(
+        &self,
+        inner: &mut Inner,
+        revision: u64,
+        events: impl IntoIterator<Item = (&'a ResourceKey, Vec<Change>)>,
+    ) {
+        let now = Instant::now();
+        inner.revision = revision;
+        inner.timeline.note(now, revision);
+        inner.compact_when_due(now, &self.shared.limits);
+        // Under the lock, so that events are in the order of revisions, and none up to the newest is missing.
+        for (resource, events) in events {
+            self.window(resource).extend(events);
+        }
+        self.shared.activity.notify_waiters();
+    }
+}
+
+impl Inner {
+    /// Makes the next version of an object, and the event that tells of it.
+    fn apply(
+        &mut self,
+        revision: u64,
+        resource: &ResourceKey,
+        key: &str,
+        write: Write,
+    ) -> Result<(Arc<Stored>, Change), WriteError> {
+        let table = match self.tables.get_mut(resource) {
             Some(table) => table,
-            None => inner.tables.entry(resource.clone()).or_default(),
+            None => self.tables.entry(resource.clone()).or_default(),
         };
         let previous = table.get(key).cloned();
-        let change = decide(previous.as_ref())?;
-        let revision = inner.revision + 1;
         let key: Arc<str> = previous.as_ref().map_or_else(|| Arc::from(key), |p| p.key().clone());
-        let deletes = matches!(change, Write::Delete);
-        let object = match (change, &previous) {
+        let deletes = matches!(write, Write::Delete);
+        let object = match (write, &previous) {
             (Write::Put(draft), None) => draft.stamp(revision, EventType::Added, key.clone()),
             (Write::Put(draft), Some(_)) => draft.stamp(revision, EventType::Modified, key.clone()),
             (Write::Delete, Some(previous)) => previous.deleted_at(revision),
@@ -201,8 +250,8 @@ impl Storage {
         let object = Arc::new(object);
         if let Some(previous) = &previous {
             let bytes = previous.cost();
-            inner.superseded_bytes += bytes;
-            inner.superseded.push_back(Superseded {
+            self.superseded_bytes += bytes;
+            self.superseded.push_back(Superseded {
                 by: revision,
                 resource: resource.clone(),
                 key: key.clone(),
@@ -216,13 +265,7 @@ impl Storage {
             table.put(&key, object.clone());
             Event::put(revision, previous, object.clone())
         };
-        inner.revision = revision;
-        inner.timeline.note(now, revision);
-        inner.compact_when_due(now, limits);
-        // Under the lock, so that events are in the order of revisions, and none up to the newest is missing.
-        self.window(resource).push(event);
-        self.shared.activity.notify_waiters();
-        Ok(object)
+        Ok((object, event))
     }
 }
 
@@ -337,17 +380,20 @@ impl Storage {
         self.shared.windows.write().entry(resource.clone()).or_insert_with(new).clone()
     }
 
-    /// Up to `max` events of a resource after revision `after`.
+    /// About `max` events of a resource after revision `after`: of each revision all or none.
     pub(crate) fn events(&self, resource: &ResourceKey, after: u64, max: usize) -> Tail {
         // Before the events: none up to it is still to come.
         let newest = self.revision();
-        let Some(events) = self.window(resource).read(&Cursor::after(after), None, max) else {
-            return Tail::Lost;
-        };
+        let window = self.window(resource);
+        let mut cursor = Cursor::after(after);
+        let Some(mut events) = window.read(&cursor, None, max) else { return Tail::Lost };
         let through = match events.last() {
             Some(last) if events.len() == max => last.revision(),
             _ => after.max(newest),
         };
+        events.iter().for_each(|event| cursor.take(event));
+        let Some(rest) = window.read(&cursor, Some(through), usize::MAX) else { return Tail::Lost };
+        events.extend(rest.into_iter().take_while(|event| event.revision() == cursor.revision()));
         Tail::Events { events, through }
     }
 

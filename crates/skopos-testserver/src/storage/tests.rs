@@ -59,6 +59,64 @@ fn old_revisions_stay_readable_until_compacted() {
     assert!(matches!(storage.events(&pods(), then, 10), Tail::Lost));
 }
 
+/// `pods` a, b and c and a node d; then b, the node and c go together.
+fn expired(storage: &Storage) -> (ResourceKey, u64) {
+    let nodes = ResourceKey::new("", "nodes");
+    for name in ["a", "b", "c"] {
+        storage.create(&pods(), pod("n", name, 1)).unwrap();
+    }
+    storage.create(&nodes, pod("n", "d", 1)).unwrap();
+    let before = storage.revision();
+    let lease =
+        [(&pods(), "n/b"), (&nodes, "n/d"), (&pods(), "n/nobody"), (&pods(), "n/c"), (&pods(), "n/b")];
+    let gone = storage.delete_together(&lease.map(|(resource, key)| (resource.clone(), key.to_owned())));
+    let revisions: Vec<_> = gone.iter().map(|gone| gone.as_ref().map(|gone| gone.revision())).collect();
+    let shared = Some(before + 1);
+    assert_eq!(revisions, [shared, shared, None, shared, None]);
+    assert_eq!(storage.revision(), before + 1, "one revision for all");
+    (nodes, before)
+}
+
+fn events_after(storage: &Storage, resource: &ResourceKey, after: u64, max: usize) -> (Vec<String>, u64) {
+    let Tail::Events { events, through } = storage.events(resource, after, max) else { panic!("lost") };
+    (events.iter().map(|event| event.object().name().to_owned()).collect(), through)
+}
+
+#[test]
+fn what_goes_together_goes_at_one_revision() {
+    let storage = storage(HistoryLimits::default());
+    let (nodes, before) = expired(&storage);
+    let at = |revision| names(&storage.scan(&pods(), Scope::default(), None, revision, 9).unwrap()).len();
+    assert_eq!((at(before), at(before + 1), storage.len(&pods()), storage.len(&nodes)), (3, 1, 1, 0));
+    storage.create(&pods(), pod("n", "e", 1)).unwrap();
+    let now = before + 2;
+    let text = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(events_after(&storage, &pods(), before, 9), (text(&["b", "c", "e"]), now));
+    assert_eq!(events_after(&storage, &pods(), before + 1, 9), (text(&["e"]), now));
+    assert_eq!(events_after(&storage, &nodes, before, 9), (text(&["d"]), now));
+    // Who takes a few at a time is given all of one revision.
+    assert_eq!(events_after(&storage, &pods(), before, 1), (text(&["b", "c"]), before + 1));
+    // Nothing is there to go any more.
+    assert_eq!(storage.delete_together(&[(nodes, "n/d".to_owned())]).len(), 1);
+    assert_eq!(storage.revision(), now);
+}
+
+#[test]
+fn what_went_together_is_forgotten_together_and_comes_back_together() {
+    let forgetful = storage(HistoryLimits::default());
+    let (nodes, before) = expired(&forgetful);
+    forgetful.compact();
+    assert!(forgetful.scan(&pods(), Scope::default(), None, before, 9).is_err());
+    assert!(matches!(forgetful.events(&pods(), before, 9), Tail::Lost));
+    assert_eq!(events_after(&forgetful, &pods(), before + 1, 9), (vec![], before + 1));
+    assert_eq!((forgetful.len(&pods()), forgetful.len(&nodes)), (1, 0));
+    let restored = storage(HistoryLimits::default());
+    let (nodes, before) = expired(&restored);
+    restored.roll_back(before).unwrap();
+    assert_eq!((restored.revision(), restored.len(&pods()), restored.len(&nodes)), (before, 3, 1));
+    assert_eq!(events_after(&restored, &pods(), before, 9), (vec![], before));
+}
+
 #[test]
 fn keys_sort_like_paths() {
     let storage = storage(HistoryLimits::default());

@@ -73,6 +73,18 @@ impl Writer<'_> {
         }
     }
 
+    /// Removes all of these at one revision, whatever holds them; gives the last states of those that were there.
+    pub(crate) fn expire(&self, places: &[Place]) -> Vec<Arc<Stored>> {
+        let keys: Vec<_> = places.iter().map(|place| (place.storage.clone(), place.key())).collect();
+        let gone = self.state.storage.delete_together(&keys);
+        let gone = places.iter().zip(gone).filter_map(|(place, object)| Some((place, object?)));
+        gone.map(|(place, object)| {
+            self.after_removal(place, &object.to_value());
+            object
+        })
+        .collect()
+    }
+
     /// What is to be done with an object that is to go.
     fn plan(&self, place: &Place, object: &Value, options: &DeleteOptions) -> Plan {
         let is = |plural: &str| place.resource.group.is_empty() && place.resource.plural == plural;

@@ -118,6 +118,13 @@ pub(crate) fn delete_object(
     }
 }
 
+/// Deletes what is there of these objects at one revision, as etcd does with the keys of a lease, in their order; gives their last
+/// states.
+pub(crate) fn expire(state: &ServerState, mut lease: Vec<Place>) -> Vec<Value> {
+    lease.sort_by_cached_key(|place| (place.storage.clone(), place.key()));
+    Writer::new(state).expire(&lease).iter().map(|object| object.to_value()).collect()
+}
+
 /// Sets a replica count, as the scale subresource does.
 ///
 /// # Errors
