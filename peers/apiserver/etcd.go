@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -76,6 +78,26 @@ func (e *etcd) compact(ctx context.Context) (int64, error) {
 	}
 	_, _, revision, err := etcd3.Compact(ctx, e.client, version, mark.Header.Revision)
 	return revision, err
+}
+
+// expire deletes keys as etcd's lessor does when their lease has run out: in their order, and all at one revision, which it
+// gives (server/lease/lessor.go, Revoke). Objects are stored with a lease where they have a time to live, as Events do.
+func (e *etcd) expire(ctx context.Context, keys []string) (int64, error) {
+	slices.Sort(keys)
+	deletions := make([]clientv3.Op, len(keys))
+	for i, key := range keys {
+		deletions[i] = clientv3.OpDelete(key)
+	}
+	answer, err := e.client.Txn(ctx).Then(deletions...).Commit()
+	if err != nil {
+		return 0, err
+	}
+	for i, deletion := range answer.Responses {
+		if deletion.GetResponseDeleteRange().Deleted == 0 {
+			return 0, fmt.Errorf("there is no %s", keys[i])
+		}
+	}
+	return answer.Header.Revision, nil
 }
 
 // freeURL gives a URL on loopback with a port that nobody uses now.

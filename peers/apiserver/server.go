@@ -84,7 +84,21 @@ func newServer(o options, etcd *etcd) (*server, error) {
 	if err := s.install(backend); err != nil {
 		return nil, err
 	}
-	generic.Handler.NonGoRestfulMux.HandleFunc("/debug/compact", compactNow(etcd, backend))
+	debug := generic.Handler.NonGoRestfulMux
+	debug.HandleFunc("/debug/compact", onPost(func(request *http.Request) (int64, error) {
+		revision, err := etcd.compact(request.Context())
+		if err == nil {
+			err = backend.compact(revision)
+		}
+		return revision, err
+	}))
+	debug.HandleFunc("/debug/expire", onPost(func(request *http.Request) (int64, error) {
+		keys := request.URL.Query()["key"]
+		for i, key := range keys {
+			keys[i] = "/registry/" + key
+		}
+		return etcd.expire(request.Context(), keys)
+	}))
 	err = generic.AddPostStartHook("informers", func(hook genericapiserver.PostStartHookContext) error {
 		informers.Start(hook.Done())
 		return nil
@@ -217,17 +231,15 @@ func namespaceLifecycle(client kubernetes.Interface, informers informers.SharedI
 	return plugin, plugin.ValidateInitialization()
 }
 
-// compactNow answers POST /debug/compact: all versions but the newest are forgotten, in etcd and in the watch caches.
-func compactNow(etcd *etcd, backend *backend) http.HandlerFunc {
+// onPost answers POST with the revision that what is asked for gives. `/debug/compact` forgets all versions but the newest, in
+// etcd and in the watch caches; `/debug/expire?key=configmaps/default/a&key=...` lets objects end together.
+func onPost(do func(*http.Request) (int64, error)) http.HandlerFunc {
 	return func(response http.ResponseWriter, request *http.Request) {
 		if request.Method != http.MethodPost {
-			http.Error(response, "POST compacts", http.StatusMethodNotAllowed)
+			http.Error(response, "only POST is answered", http.StatusMethodNotAllowed)
 			return
 		}
-		revision, err := etcd.compact(request.Context())
-		if err == nil {
-			err = backend.compact(revision)
-		}
+		revision, err := do(request)
 		if err != nil {
 			http.Error(response, err.Error(), http.StatusInternalServerError)
 			return

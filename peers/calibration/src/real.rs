@@ -16,6 +16,7 @@ use nix::unistd::Pid;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -88,6 +89,17 @@ impl RealServer {
         Ok(())
     }
 
+    /// Asks for what clients of an API server cannot; gives the revision.
+    async fn debug(&self, path: &str) -> io::Result<u64> {
+        let answer = client::send(self, Method::POST, path, &[], Bytes::new()).await?;
+        let code = answer.code;
+        let said = answer.whole().await?;
+        let revision = serde_json::from_slice(&said).ok().and_then(|said: Value| said["revision"].as_u64());
+        revision
+            .filter(|_| code == 200)
+            .ok_or_else(|| io::Error::other(format!("{path}: {code}: {}", String::from_utf8_lossy(&said))))
+    }
+
     /// Asks the server to end, and waits until it has.
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         let mut process = self.process.lock().await;
@@ -106,12 +118,11 @@ impl Target for RealServer {
     }
 
     async fn compact(&self) -> io::Result<()> {
-        let answer = client::send(self, Method::POST, "/debug/compact", &[], Bytes::new()).await?;
-        if answer.code == 200 {
-            return Ok(());
-        }
-        let problem = answer.whole().await?;
-        Err(io::Error::other(format!("no compaction: {}", String::from_utf8_lossy(&problem))))
+        self.debug("/debug/compact").await.map(drop)
+    }
+
+    async fn expire(&self, keys: &[String]) -> io::Result<u64> {
+        self.debug(&format!("/debug/expire?key={}", keys.join("&key="))).await
     }
 
     async fn restart(&self) -> io::Result<()> {

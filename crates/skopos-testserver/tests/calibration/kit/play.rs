@@ -101,6 +101,7 @@ impl<T: Target> Player<'_, T> {
             ["MAKE", path] => self.quietly(Method::POST, path, body).await.map(drop),
             ["SET", path] => self.quietly(Method::PATCH, path, body).await.map(drop),
             ["DROP", path] => self.quietly(Method::DELETE, path, body).await.map(drop),
+            ["EXPIRE", paths @ ..] => self.expire(paths).await,
             ["PAGE", path] => {
                 let list = self.quietly(Method::GET, path, None).await?;
                 let token = list["metadata"]["continue"].as_str();
@@ -144,6 +145,22 @@ impl<T: Target> Player<'_, T> {
         }
         self.names.answer(&value);
         Ok(value)
+    }
+
+    async fn expire(&mut self, paths: &[&str]) -> io::Result<()> {
+        let mut keys = Vec::new();
+        for path in paths {
+            let (resource, name) =
+                path.split_once('/').ok_or_else(|| io::Error::other("an object expires"))?;
+            keys.push(format!("{resource}/{}/{name}", self.names.namespace));
+        }
+        let version = self.target.expire(&keys).await?;
+        self.names.writes.push(version);
+        for path in paths {
+            let path = self.path(path).await?;
+            self.settle(&path).await?;
+        }
+        Ok(())
     }
 
     /// A request whose answer is written down.

@@ -5,6 +5,7 @@
 //! | step | what it does |
 //! |---|---|
 //! | `MAKE path`, `SET path`, `DROP path` | creates, merge-patches or deletes; has to succeed, and leaves no line in the history |
+//! | `EXPIRE path path` | objects that share a lease end at one version, which counts as a write |
 //! | `GET`, `POST`, `PUT`, `PATCH`, `DELETE path` | a request whose answer goes into the history |
 //! | `WATCH w path` | opens the watch `w` |
 //! | `READ w 3`, `READ w quiet`, `READ w end` | reads three events; until nothing comes for a while; until the stream ends |
@@ -41,10 +42,11 @@ pub(crate) struct Step {
 
 /// The scripts of files (the file's name, its text), and those that are generated.
 pub(crate) fn all() -> Vec<Script> {
-    const FILES: [(&str, &str); 7] = [
+    const FILES: [(&str, &str); 8] = [
         ("errors", include_str!("../scripts/errors.yaml")),
         ("forms", include_str!("../scripts/forms.yaml")),
         ("history", include_str!("../scripts/history.yaml")),
+        ("leases", include_str!("../scripts/leases.yaml")),
         ("lists", include_str!("../scripts/lists.yaml")),
         ("selectors", include_str!("../scripts/selectors.yaml")),
         ("watches", include_str!("../scripts/watches.yaml")),
