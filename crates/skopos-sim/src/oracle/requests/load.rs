@@ -1,0 +1,196 @@
+//! I15: how much is asked, by minute and by second.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::window::{MINUTE, SECOND, Window};
+use super::{Owners, text};
+use crate::history::{At, CallKind, ClusterId, Fact, InformerId, TargetId, Verb};
+use crate::oracle::{Case, Focus, Invariant, Verdict};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    Load::of(case).check(case, verdict);
+}
+
+/// Requests by minute and by second.
+struct Load {
+    /// Of each cluster and target.
+    targets: BTreeMap<(ClusterId, TargetId), Vec<(At, bool)>>,
+    /// Calls that may ask the server.
+    calls: BTreeMap<ClusterId, Vec<At>>,
+}
+
+/// All requests about the same.
+struct Stream<'a> {
+    cluster: ClusterId,
+    target: TargetId,
+    /// The list/watches that are about that...
+    stores: &'a [(InformerId, usize)],
+    /// ... and how many they count for.
+    owners: usize,
+    /// When they were made, and whether of lists.
+    requests: &'a [(At, bool)],
+}
+
+impl Stream<'_> {
+    /// The requests of a span of time, and the lists among them.
+    fn between(&self, from: At, to: At) -> (usize, usize) {
+        let first = self.requests.partition_point(|(at, _)| *at < from);
+        let end = self.requests.partition_point(|(at, _)| *at < to);
+        let within = &self.requests[first..end];
+        (within.len(), within.iter().filter(|(_, list)| *list).count())
+    }
+
+    /// How far apart the audits of its stores are at least; none if they are not audited, or are several.
+    fn audits_apart(&self, case: &Case<'_>) -> Option<Duration> {
+        let [(informer, _)] = self.stores else { return None };
+        let interval = case.client_of(*informer).audit_interval?;
+        // A fifth of the interval is drawn, and a minute is as long as it is.
+        Some(interval.mul_f64(0.8).saturating_sub(MINUTE))
+    }
+
+    fn focus(&self) -> Focus {
+        Focus { cluster: Some(self.cluster), ..Focus::default() }
+    }
+}
+
+/// A list with this limit is a probe: the factory's, for all of a cluster, and with a pace of its own.
+const PROBE: u32 = 1;
+
+/// In any minute but the first of a fault that lasts; of each list/watch.
+const REQUESTS_A_MINUTE: usize = 6;
+const LISTS_A_MINUTE: usize = 3;
+/// Of all lists of a cluster, whatever happens.
+const LISTS_A_SECOND: usize = 10;
+/// Of each list/watch, whatever happens: a loop that spins makes hundreds.
+const REQUESTS_A_SECOND: usize = 6;
+
+impl Load {
+    fn of(case: &Case<'_>) -> Self {
+        let mut load = Self { targets: BTreeMap::new(), calls: BTreeMap::new() };
+        for (at, fact) in case.facts() {
+            match fact {
+                Fact::Requested {
+                    cluster,
+                    verb: verb @ (Verb::List | Verb::Watch),
+                    target,
+                    further: false,
+                    initial,
+                    limit,
+                    ..
+                } if *limit != Some(PROBE) => {
+                    let list = *verb == Verb::List || *initial;
+                    load.targets.entry((*cluster, *target)).or_default().push((at, list));
+                }
+                // A read whose answer has to be listed, an audit: whoever asks so is not the list/watch.
+                Fact::Called { client, kind: CallKind::Read { .. } | CallKind::Audit, .. } => {
+                    let cluster = case.history.cast.clients[client.index()].cluster;
+                    load.calls.entry(cluster).or_default().push(at);
+                }
+                _ => {}
+            }
+        }
+        load
+    }
+
+    fn check(&self, case: &Case<'_>, verdict: &mut Verdict) {
+        let owners = Owners::of(case);
+        for ((cluster, target), requests) in &self.targets {
+            let stores = owners.all(case, *cluster, *target);
+            let owners = stores.len().max(1);
+            let stream = Stream { cluster: *cluster, target: *target, stores, owners, requests };
+            self.bursts(case, verdict, &stream);
+            self.minutes(case, verdict, &stream);
+        }
+        for cluster in (0..case.history.cast.clusters.len()).map(|id| ClusterId(id as u8)) {
+            self.storm(case, verdict, cluster);
+        }
+    }
+
+    /// Nobody spins.
+    fn bursts(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
+        let mut window = Window::of(SECOND);
+        for (at, _) in stream.requests {
+            let count = window.count(*at);
+            let allowed =
+                REQUESTS_A_SECOND * stream.owners + self.calls_within(stream.cluster, *at, MINUTE, SECOND);
+            verdict.demand(Invariant::I15, count <= allowed, *at, stream.focus(), || {
+                format!("{count} requests of {} in a second", text(&case.history.names, stream.target))
+            });
+        }
+    }
+
+    /// In a fault that lasts, from its second minute on, while it is the only one.
+    fn minutes(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
+        let Stream { cluster, owners, .. } = *stream;
+        let apart = stream.audits_apart(case);
+        let mut audited: Option<At> = None;
+        for span in case.weather.on(cluster) {
+            let end = span.healed.unwrap_or(case.lives.end);
+            let mut from = span.began.plus(MINUTE);
+            while from.plus(MINUTE) <= end {
+                let to = from.plus(MINUTE);
+                let alone = case.weather.felt(cluster, span.began, to).all(|other| other.fault == span.fault);
+                let informers = (0..case.history.cast.informers.len()).map(|id| InformerId(id as u16));
+                let mut lives =
+                    informers.filter(|id| case.cluster_of(*id) == cluster).map(|id| case.lives.informer(id));
+                let began = lives.any(|life| {
+                    [life.from, life.to].into_iter().flatten().any(|at| at >= span.began && at <= to)
+                });
+                if alone && !began && !span.hits.is_empty() {
+                    let (in_all, lists) = stream.between(from, to);
+                    let calls = self.calls_within(cluster, to, MINUTE * 2, Duration::ZERO);
+                    let more = in_all.saturating_sub(REQUESTS_A_MINUTE * owners + calls);
+                    let more = more.max(lists.saturating_sub(LISTS_A_MINUTE * owners + calls));
+                    // An audit that nobody called for is a list of its own, now and then.
+                    let audit = more == 1
+                        && lists > 0
+                        && apart.is_some_and(|apart| audited.is_none_or(|last| last.plus(apart) <= to));
+                    if audit {
+                        audited = Some(to);
+                    }
+                    let few = more == 0 || audit;
+                    verdict.exercise(Invariant::I15);
+                    verdict.demand(Invariant::I15, few, to, stream.focus(), || {
+                        let what = text(&case.history.names, stream.target);
+                        format!("{in_all} requests of {what} ({lists} of them lists) in the minute from {from} of fault {}", span.number)
+                    });
+                }
+                from = to;
+            }
+        }
+    }
+
+    /// All that ask at once do not list at once.
+    fn storm(&self, case: &Case<'_>, verdict: &mut Verdict, cluster: ClusterId) {
+        let of_cluster = self.targets.iter().filter(|((there, _), _)| *there == cluster);
+        let mut lists: Vec<At> = of_cluster
+            .flat_map(|(_, requests)| requests)
+            .filter(|(_, list)| *list)
+            .map(|(at, _)| *at)
+            .collect();
+        lists.sort_unstable();
+        let mut begun: Vec<At> = (0..case.history.cast.informers.len())
+            .map(|id| InformerId(id as u16))
+            .filter(|id| case.cluster_of(*id) == cluster)
+            .filter_map(|id| case.lives.informer(id).from)
+            .collect();
+        begun.sort_unstable();
+        let mut window = Window::of(SECOND);
+        for at in lists {
+            let count = window.count(at);
+            // Informers that are started list at once: that is what they are for.
+            let started = begun.iter().filter(|begun| **begun <= at && begun.plus(SECOND * 5) >= at).count();
+            let allowed = LISTS_A_SECOND + 2 * started + self.calls_within(cluster, at, MINUTE, SECOND);
+            let of = Focus { cluster: Some(cluster), ..Focus::default() };
+            verdict.demand(Invariant::I15, count <= allowed, at, of, || format!("{count} lists in a second"));
+        }
+    }
+
+    /// How many calls were made from `before` before a moment to `after` after it.
+    fn calls_within(&self, cluster: ClusterId, at: At, before: Duration, after: Duration) -> usize {
+        let calls = self.calls.get(&cluster).map(Vec::as_slice).unwrap_or_default();
+        let from = At(at.0.saturating_sub(At::after_start(before).0));
+        calls.partition_point(|call| *call <= at.plus(after)) - calls.partition_point(|call| *call < from)
+    }
+}

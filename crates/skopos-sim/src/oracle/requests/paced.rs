@@ -1,0 +1,65 @@
+//! I15: how soon it is asked again: by who cannot connect, and by who was told to come later.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::Owners;
+use super::window::Window;
+use crate::history::{At, ClusterId, Fact, InformerId, Verb};
+use crate::oracle::{Case, Focus, Invariant, Verdict};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    dials(case, verdict);
+    heeded(case, verdict);
+}
+
+/// A client that cannot connect tries it once a second at most.
+const DIALS: usize = 12;
+const DIALS_WITHIN: Duration = Duration::from_secs(10);
+
+fn dials(case: &Case<'_>, verdict: &mut Verdict) {
+    let mut windows: HashMap<(ClusterId, u16), Window> = HashMap::new();
+    for (at, fact) in case.facts() {
+        let Fact::DialFailed { cluster, client } = fact else { continue };
+        let window = windows.entry((*cluster, *client)).or_insert_with(|| Window::of(DIALS_WITHIN));
+        let count = window.count(at);
+        let of = Focus { cluster: Some(*cluster), ..Focus::default() };
+        verdict.demand(Invariant::I15, count <= DIALS, at, of, || {
+            format!("client-{client} has tried to connect {count} times within {DIALS_WITHIN:?}")
+        });
+    }
+}
+
+/// Not all ways to a server are equally long.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Who is told to come again later does so: of a list/watch that is known to be the only one to ask so.
+fn heeded(case: &Case<'_>, verdict: &mut Verdict) {
+    let owners = Owners::of(case);
+    let mut last: HashMap<(InformerId, usize), At> = HashMap::new();
+    for (at, fact) in case.facts() {
+        let Fact::Requested { cluster, verb: verb @ (Verb::Watch | Verb::List), target, .. } = fact else {
+            continue;
+        };
+        let Some(owner) = owners.only(case, *cluster, *target, at) else { continue };
+        // Lists are also made by audits and for readers.
+        if *verb == Verb::List {
+            continue;
+        }
+        let Some(before) = last.insert(owner, at) else { continue };
+        let span = case.weather.on(*cluster).find(|span| span.began < before && span.is_in_force(at));
+        let Some(wish) = span.and_then(|span| span.retry_after) else { continue };
+        if !case.weather.felt(*cluster, before, at).all(|span| span.retry_after == Some(wish)) {
+            continue;
+        }
+        if at.since(before) <= GRACE {
+            // A second look and a watch that is opened again, each sent before the other's answer could be there.
+            continue;
+        }
+        verdict.exercise(Invariant::I15);
+        verdict.demand(Invariant::I15, at.since(before) + GRACE >= wish, at, case.focus(owner.0), || {
+            let (name, passed) = (case.name(owner.0), at.since(before));
+            format!("{name}: told to come again in {wish:?}, it came after {passed:?}")
+        });
+    }
+}

@@ -1,0 +1,30 @@
+//! Counting what happens within so long a time.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::history::At;
+
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+/// The moments of the last so long.
+pub(super) struct Window {
+    length: Duration,
+    moments: VecDeque<At>,
+}
+
+impl Window {
+    pub(super) fn of(length: Duration) -> Self {
+        Self { length, moments: VecDeque::new() }
+    }
+
+    /// One more moment, not before the last; gives how many there are within the length that ends with it.
+    pub(super) fn count(&mut self, at: At) -> usize {
+        self.moments.push_back(at);
+        while self.moments.front().is_some_and(|first| first.plus(self.length) <= at) {
+            self.moments.pop_front();
+        }
+        self.moments.len()
+    }
+}
