@@ -124,9 +124,9 @@ impl Teller<'_> {
                         .to_lowercase(),
                 )
             }
-            Fact::FaultBegan { fault, number, cluster, .. } if self.is_here(*cluster) => {
+            Fact::FaultBegan { fault, number, cluster, part, .. } if self.is_here(*cluster) => {
                 let name = crate::fault::entry(*number).map_or("?", |entry| entry.name);
-                (Column::Wire, format!("FAULT {number} begins: {name} [{}]", fault.0))
+                (Column::Wire, format!("FAULT {number} begins: {name}{part} [{}]", fault.0))
             }
             Fact::FaultHit { fault } => (Column::Wire, format!("fault [{}] hits", fault.0)),
             Fact::FaultHealed { fault } => (Column::Wire, format!("FAULT [{}] IS HEALED", fault.0)),

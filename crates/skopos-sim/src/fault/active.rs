@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use skopos_testserver::{FaultGuard, How, Lag};
+use skopos_testserver::{Fault, FaultGuard, How, Lag};
 use tokio::time::{Instant, sleep_until};
 
 use super::inflict::Inflict;
+use super::rules::{On, Part};
 use crate::cluster::{Cluster, Resource, Write, WriteKind};
 use crate::history::{Fact, FaultId, Recorder};
 use crate::net::{Cut, DialFault, Direction, Handle, Slowness};
@@ -41,7 +42,8 @@ enum Remedy {
     Cut,
     /// Holes in connections that never come back.
     Forgotten(Handle),
-    Rule(FaultGuard),
+    /// What is wrong with requests, and what ends the watches that are open.
+    Rule(FaultGuard, Option<FaultGuard>),
     Site(usize),
     Streams,
     Lag(u64),
@@ -63,6 +65,8 @@ impl Active {
             detect: bounds.detect,
             recover: bounds.recover,
             retry_after: what.retry_after(),
+            part: what.part(),
+            spares_lists: what.spares_lists(),
         });
         let watched_at_first = !cluster.watched_connections().is_empty();
         let dials_at_first = cluster.network.dials_struck();
@@ -77,7 +81,7 @@ impl Active {
         loop {
             let next = end.min(Instant::now() + Duration::from_secs(1));
             match &self.remedy {
-                Remedy::Rule(guard) if !self.hit => {
+                Remedy::Rule(guard, _) if !self.hit => {
                     tokio::select! {
                         biased;
                         () = guard.wait_hits(1) => {}
@@ -109,7 +113,7 @@ impl Active {
         let cluster = &self.harmed.cluster;
         let dial_struck = cluster.network.dials_struck() > self.dials_at_first;
         match &self.remedy {
-            Remedy::Rule(guard) => guard.hits() > 0,
+            Remedy::Rule(guard, _) => guard.hits() > 0,
             Remedy::Lag(_) => !cluster.watched_connections().is_empty(),
             Remedy::Site(_) => dial_struck || self.watched_at_first,
             _ => match what {
@@ -135,7 +139,10 @@ impl Active {
             Remedy::Nothing => {}
             Remedy::Network(handle) | Remedy::Forgotten(handle) => cluster.network.heal(handle),
             Remedy::Cut => cluster.network.wires().iter().for_each(|wire| wire.spare()),
-            Remedy::Rule(guard) => guard.heal(),
+            Remedy::Rule(guard, ends) => {
+                drop(ends);
+                guard.heal();
+            }
             Remedy::Site(site) => cluster.site_up(site),
             Remedy::Streams => cluster.server.faults().limit_streams(None),
             Remedy::Lag(number) => cluster.end_lag(number),
@@ -151,6 +158,15 @@ impl Active {
         }
         recorder.record(Fact::FaultHealed { fault: id });
     }
+}
+
+/// Ends all open watches at once; those of a part are ended as long as what comes of it is held.
+fn end_watches(cluster: &Cluster, part: Part) -> Option<FaultGuard> {
+    if part == Part::WHOLE {
+        cluster.server.close_watches();
+        return None;
+    }
+    Some(cluster.server.faults().inject(Fault::Close).on(On::Watches.matching(part)))
 }
 
 fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
@@ -196,16 +212,14 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
             cluster.site_down(*site, if *reset { How::Rst } else { How::Fin });
             Remedy::Site(*site)
         }
-        Inflict::Requests { rule, on, times, close_watches } => {
-            let guard = faults.inject(rule.fault()).on(on.matching());
+        Inflict::Requests { rule, on, part, times, close_watches } => {
+            let guard = faults.inject(rule.fault()).on(on.matching(*part));
             let guard = match times {
                 Some(times) => guard.times(*times),
                 None => guard,
             };
-            if *close_watches {
-                cluster.server.close_watches();
-            }
-            Remedy::Rule(guard)
+            let ends = close_watches.then(|| end_watches(cluster, *part)).flatten();
+            Remedy::Rule(guard, ends)
         }
         Inflict::GoAway => {
             faults.go_away();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::inflict::Inflict;
-use super::rules::{On, Rule};
+use super::rules::{On, Part, Rule};
 use crate::cluster::{Resource, Write, WriteKind};
 use crate::net::{Direction, Ending};
 
@@ -134,6 +134,7 @@ impl Entry {
     fn form(&self, random: &mut fastrand::Rng, servers: usize) -> Inflict {
         // Drawn whether needed or not, so that each form has the same numbers.
         let (choice, bytes) = (random.usize(..), random.u64(1..3000));
+        let mut more = fastrand::Rng::with_seed(choice as u64);
         let one_of = |forms: Vec<Inflict>| {
             let at = choice % forms.len();
             forms.into_iter().nth(at).unwrap_or(Inflict::Users)
@@ -158,7 +159,11 @@ impl Entry {
             5 => one_of(vec![Inflict::HalfOpen, Inflict::HalfOpen, hole(Direction::ToClient, false)]),
             6 => Inflict::GoAway,
             7 => everywhere(Rule::GoAway),
-            8 => one_of(vec![on_watches(Rule::Stall, None), on_watches(Rule::Stall, Some(1))]),
+            8 => one_of(vec![
+                on_watches(Rule::Stall, None),
+                on_watches(Rule::Stall, Some(1)),
+                requests(Rule::Stall, On::Watches, some_part(&mut more), None, false),
+            ]),
             9 => Inflict::Throttle(random.usize(20..400)),
             10 => Inflict::StreamLimit(random.u32(1..4)),
             11 => one_of(vec![on_lists(Rule::Slow(1, secs(1))), on_lists(Rule::Slow(50, millis(500)))]),
@@ -183,23 +188,28 @@ impl Entry {
             ]),
             16 => one_of(vec![on_new_watches(Rule::EndlessLine), on_new_watches(Rule::GiantObject(2 << 20))]),
             17 => one_of(vec![on_new_watches(Rule::GzipBomb(2 << 20)), on_new_watches(Rule::TruncatedGzip)]),
-            18 => answers(Rule::Status(401, 0)),
-            19 => answers(Rule::Status(403, 0)),
-            20 => answers(Rule::NotServed),
+            18 => one_of(vec![answers(Rule::Status(401, 0)), confined(Rule::Status(401, 0), &mut more)]),
+            19 => one_of(vec![answers(Rule::Status(403, 0)), confined(Rule::Status(403, 0), &mut more)]),
+            20 => one_of(vec![answers(Rule::NotServed), confined(Rule::NotServed, &mut more)]),
             22 => one_of(vec![
                 on_watches(Rule::ExpiredInStream, Some(1)),
-                requests(Rule::Expired, On::NewWatches, Some(1), true),
+                requests(Rule::Expired, On::NewWatches, Part::WHOLE, Some(1), true),
                 Inflict::Compaction(Vec::new()),
                 on_watches(Rule::ErrorInStream, Some(1)),
             ]),
             23 => Inflict::CompactionUnderWatches,
-            24 => answers(Rule::TooManyRequests(random.u32(1..30))),
+            24 => {
+                let rule = Rule::TooManyRequests(random.u32(1..30));
+                one_of(vec![answers(rule.clone()), confined(rule, &mut more)])
+            }
             25 => one_of(vec![
                 answers(Rule::Status(500, 0)),
                 answers(Rule::ProxyPage),
                 answers(Rule::Status(503, 0)),
                 answers(Rule::Status(504, 0)),
                 answers(Rule::KillConnection),
+                confined(Rule::Status(500, 0), &mut more),
+                confined(Rule::Status(503, 0), &mut more),
             ]),
             26 => Inflict::SiteDown { site: random.usize(0..servers.max(1)), reset: random.bool() },
             27 => answers(Rule::Redirect),
@@ -254,29 +264,46 @@ fn cut(after: u64, how: Ending) -> Inflict {
     Inflict::Cut { after, how }
 }
 
-fn requests(rule: Rule, on: On, times: Option<u64>, close_watches: bool) -> Inflict {
-    Inflict::Requests { rule, on, times, close_watches }
+fn requests(rule: Rule, on: On, part: Part, times: Option<u64>, close_watches: bool) -> Inflict {
+    Inflict::Requests { rule, on, part, times, close_watches }
 }
 
 fn everywhere(rule: Rule) -> Inflict {
-    requests(rule, On::Everything, None, false)
+    requests(rule, On::Everything, Part::WHOLE, None, false)
 }
 
 fn on_watches(rule: Rule, times: Option<u64>) -> Inflict {
-    requests(rule, On::Watches, times, false)
+    requests(rule, On::Watches, Part::WHOLE, times, false)
 }
 
 fn on_new_watches(rule: Rule) -> Inflict {
-    requests(rule, On::NewWatches, None, true)
+    requests(rule, On::NewWatches, Part::WHOLE, None, true)
 }
 
 fn on_lists(rule: Rule) -> Inflict {
-    requests(rule, On::Lists, None, false)
+    requests(rule, On::Lists, Part::WHOLE, None, false)
 }
 
 /// Every request is answered so, and open watches are ended, as they are checked only when they begin.
 fn answers(rule: Rule) -> Inflict {
-    requests(rule, On::Everything, None, true)
+    requests(rule, On::Everything, Part::WHOLE, None, true)
+}
+
+/// As [`answers`], but only to some: rights are given by namespace, resource and verb.
+fn confined(rule: Rule, random: &mut fastrand::Rng) -> Inflict {
+    let on = [On::Everything, On::Everything, On::NewWatches, On::Lists, On::Gets][random.usize(0..5)];
+    requests(rule, on, some_part(random), None, matches!(on, On::Everything | On::NewWatches))
+}
+
+/// A resource, a namespace, or a resource in a namespace.
+fn some_part(random: &mut fastrand::Rng) -> Part {
+    let resource = [Resource::ConfigMaps, Resource::Pods][random.usize(0..2)];
+    let namespace = random.u8(0..3);
+    match random.u32(0..4) {
+        0 => Part { resource: Some(resource), namespace: None },
+        1 => Part { resource: Some(resource), namespace: Some(namespace) },
+        _ => Part { resource: None, namespace: Some(namespace) },
+    }
 }
 
 /// Objects that are replaced while nobody sees it; of some of them it is seen that they changed, too.

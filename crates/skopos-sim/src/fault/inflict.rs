@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::{On, Rule};
+use super::rules::{On, Part, Rule};
 use crate::cluster::Write;
 use crate::net::{Direction, Ending};
 
@@ -63,6 +63,9 @@ pub enum Inflict {
         rule: Rule,
         /// With which.
         on: On,
+        /// Of what.
+        #[serde(default)]
+        part: Part,
         /// How often at most.
         times: Option<u64>,
         /// Whether open watches are ended, so that the next are met.
@@ -134,6 +137,19 @@ impl Inflict {
         matches!(self, Self::Suspend(_) | Self::ClockJump(_) | Self::Starve(_))
     }
 
+    /// What it is confined to.
+    pub fn part(&self) -> Part {
+        match self {
+            Self::Requests { part, .. } => *part,
+            _ => Part::WHOLE,
+        }
+    }
+
+    /// Whether lists that are not streamed, and what else they need, are as ever.
+    pub fn spares_lists(&self) -> bool {
+        matches!(self, Self::Requests { on, .. } if !on.strikes_lists())
+    }
+
     /// What every answer says of when to come again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -165,6 +181,8 @@ impl Inflict {
             Self::Suspend(_) | Self::ClockJump(_) => bounds(2, 10),
             Self::Starve(_) => harmless(10),
             Self::Users => harmless(5),
+            // Nothing that a store has depends on them.
+            Self::Requests { on: On::Gets, .. } => harmless(BACKOFF),
             Self::Requests { rule, on, .. } => rule.bounds(*on),
         }
     }

@@ -8,4 +8,4 @@ mod rules;
 pub use self::active::{Active, Harmed};
 pub use self::catalogue::{CATALOGUE, Entry, Place, entry};
 pub use self::inflict::{Bounds, Inflict};
-pub use self::rules::{On, Rule};
+pub use self::rules::{On, Part, Rule};

@@ -1,9 +1,12 @@
 //! Faults of requests and bodies, as data.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use skopos_testserver::{Damage, Fault, How, Match, Status};
+
+use crate::cluster::{NAMESPACES, Resource};
 
 /// What is wrong with requests or their answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +75,7 @@ pub enum Rule {
     TruncatedGzip,
 }
 
-/// Which requests.
+/// Which requests, by what they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum On {
     /// All.
@@ -83,6 +86,17 @@ pub enum On {
     NewWatches,
     /// Lists, probes among them.
     Lists,
+    /// Reads of single objects.
+    Gets,
+}
+
+/// Which requests, by what they are about: rights are given so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Part {
+    /// Only those of this resource.
+    pub resource: Option<Resource>,
+    /// Only those of this one of [`NAMESPACES`]; those of all namespaces are not.
+    pub namespace: Option<u8>,
 }
 
 impl Rule {
@@ -129,12 +143,46 @@ impl Rule {
 }
 
 impl On {
-    pub(super) fn matching(self) -> Match {
-        match self {
+    pub(super) fn matching(self, part: Part) -> Match {
+        part.of(match self {
             Self::Everything => Match::any(),
             Self::Watches => Match::watch(),
             Self::NewWatches => Match::watch().new_requests(),
             Self::Lists => Match::list(),
-        }
+            Self::Gets => Match::get(),
+        })
+    }
+
+    /// Whether lists that are not streamed come to nothing.
+    pub(super) fn strikes_lists(self) -> bool {
+        matches!(self, Self::Everything | Self::Lists)
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.resource.map_or(Ok(()), |resource| write!(f, " of {}", resource.plural()))?;
+        self.namespace().map_or(Ok(()), |namespace| write!(f, " in {namespace}"))
+    }
+}
+
+impl Part {
+    /// The whole cluster.
+    pub const WHOLE: Self = Self { resource: None, namespace: None };
+
+    /// The name of the namespace.
+    pub fn namespace(self) -> Option<&'static str> {
+        self.namespace.map(|namespace| NAMESPACES[usize::from(namespace) % NAMESPACES.len()])
+    }
+
+    /// Whether requests of this resource are of it, in this namespace or in all (`None`).
+    pub fn has(self, resource: &str, namespace: Option<&str>) -> bool {
+        self.resource.is_none_or(|own| own.plural() == resource)
+            && self.namespace().is_none_or(|own| Some(own) == namespace)
+    }
+
+    pub(super) fn of(self, requests: Match) -> Match {
+        let requests = self.resource.into_iter().fold(requests, |of, own| of.resource(own.plural()));
+        self.namespace().into_iter().fold(requests, Match::namespace)
     }
 }

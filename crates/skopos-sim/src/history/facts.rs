@@ -7,6 +7,7 @@ use super::cast::{
     ClientId, ClusterId, HandlerId, InformerId, KeyId, QueueId, ResourceId, ShapeId, TargetId,
 };
 use super::looks::{Look, Seen};
+use crate::fault::Part;
 
 /// A moment: nanoseconds of virtual time since the run began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +81,10 @@ pub enum Fact {
         recover: Duration,
         /// Every answer says that nothing is to be asked before so much time has passed.
         retry_after: Option<Duration>,
+        /// What of the cluster it is confined to.
+        part: Part,
+        /// Whether lists that are not streamed are as ever.
+        spares_lists: bool,
     },
     /// A client tried to connect, and could not.
     DialFailed {

@@ -125,6 +125,33 @@ impl Case<'_> {
         &self.history.cast.clients[self.history.cast.informers[informer.index()].client.index()]
     }
 
+    /// The faults of its cluster that strike what a store, or one view of it, asks for, or had to be recovered from, at any
+    /// time from `from` to `to`.
+    fn felt_by(
+        &self,
+        informer: InformerId,
+        view: Option<usize>,
+        from: At,
+        to: At,
+    ) -> impl Iterator<Item = &FaultSpan> {
+        let felt = self.weather.felt(self.cluster_of(informer), from, to);
+        felt.filter(move |span| self.strikes(span, informer, view))
+    }
+
+    /// Whether a fault strikes what a store, or one view of it, asks for.
+    fn strikes(&self, span: &FaultSpan, informer: InformerId, view: Option<usize>) -> bool {
+        let informer = &self.history.cast.informers[informer.index()];
+        let resource = &self.history.names.resources[informer.resource.index()];
+        let here = span
+            .cluster
+            .is_none_or(|cluster| cluster == self.history.cast.clients[informer.client.index()].cluster);
+        let mut views = truth::views(&informer.selection).into_iter().enumerate();
+        here && views.any(|(at, of)| {
+            let asked = view.is_none_or(|view| view == at);
+            asked && span.part.has(resource, of.namespaces.first().map(String::as_str))
+        })
+    }
+
     fn focus(&self, informer: InformerId) -> Focus {
         Focus { cluster: Some(self.cluster_of(informer)), informer: Some(informer), ..Focus::default() }
     }

@@ -54,7 +54,7 @@ const SETTLING: Duration = Duration::from_secs(60);
 impl Watcher<'_> {
     /// I11, and I14 as far as it is about content: how long something is missing while the store is called live.
     fn detection(&self, verdict: &mut Verdict) {
-        let Case { truth, excuses, weather, lives, .. } = self.case;
+        let Case { truth, excuses, lives, .. } = self.case;
         let mut noticed = None;
         for (i, (at, look)) in self.looks.iter().enumerate() {
             let next = self.looks.get(i + 1).map_or(lives.end, |(next, _)| *next);
@@ -69,7 +69,7 @@ impl Watcher<'_> {
             if !look.synced || until < *at || excuses.may_be_wrong(self.informer, until) {
                 continue;
             }
-            for (story, view) in truth.stories(self.informer).iter().zip(&look.views) {
+            for (part, (story, view)) in truth.stories(self.informer).iter().zip(&look.views).enumerate() {
                 let Some(missing) = story.line_at(until).missing(view.rv).filter(|event| event.at <= until)
                 else {
                     verdict.count(Invariant::I11, false);
@@ -77,10 +77,11 @@ impl Watcher<'_> {
                 };
                 let missed_for = until.since(missing.at.max(*at));
                 let age = until.since(missing.at);
-                let felt: Vec<&FaultSpan> = weather.felt(self.cluster, missing.at, until).collect();
+                let felt: Vec<&FaultSpan> =
+                    self.case.felt_by(self.informer, Some(part), missing.at, until).collect();
                 let settled = life.from.is_some_and(|from| from.plus(SETTLING) < missing.at);
                 if felt.is_empty() && settled {
-                    self.isolation(verdict, missing.at, until, look);
+                    self.isolation(verdict, missing.at, until, look, part);
                 }
                 if !look.freshness.is_live() {
                     if !felt.is_empty() {
@@ -120,14 +121,10 @@ impl Watcher<'_> {
         }
     }
 
-    /// I14: this cluster is well, and another is not.
-    fn isolation(&self, verdict: &mut Verdict, missing: At, until: At, look: &Look) {
-        let others = self
-            .case
-            .weather
-            .spans()
-            .iter()
-            .filter(|span| span.cluster.is_some_and(|there| there != self.cluster));
+    /// I14: this part of this cluster is well, and another is not.
+    fn isolation(&self, verdict: &mut Verdict, missing: At, until: At, look: &Look, part: usize) {
+        let others = self.case.weather.spans().iter();
+        let others = others.filter(|span| !self.case.strikes(span, self.informer, Some(part)));
         let elsewhere = others.filter(|span| span.is_in_force(missing)).count();
         if elsewhere == 0 {
             return;
@@ -148,8 +145,13 @@ impl Watcher<'_> {
         let weather = &self.case.weather;
         for span in weather.on(self.cluster) {
             let (Some(healed), Some(over)) = (span.healed, span.over()) else { continue };
-            let due = over.plus(FAILING);
-            if span.lies || span.hits.is_empty() || !self.is_alone(span, due) {
+            let struck = !span.hits.is_empty() && self.case.strikes(span, self.informer, None);
+            let mut due = over.plus(FAILING);
+            if self.case.lives.informer(self.informer).from.is_some_and(|from| from > span.began) {
+                // Its first minute may have been spent on first lists.
+                due = due.max(healed.plus(PROVEN_AGAIN));
+            }
+            if span.lies || !struck || !self.is_alone(span, due) {
                 continue;
             }
             self.recovered(verdict, span, due, healed, false);
@@ -162,12 +164,10 @@ impl Watcher<'_> {
                 self.recovered(verdict, span, read_again, healed, true);
             }
         }
-        for span in
-            weather.spans().iter().filter(|span| span.cluster.is_some_and(|there| there != self.cluster))
-        {
+        for span in weather.spans().iter().filter(|span| !self.case.strikes(span, self.informer, None)) {
             let from = At(span.began.0.saturating_sub(At::after_start(SETTLING).0));
             let to = span.healed.unwrap_or(self.case.lives.end);
-            if !weather.is_clear(self.cluster, from, to)
+            if self.case.felt_by(self.informer, None, from, to).next().is_some()
                 || !self.case.lives.informer(self.informer).covers(from, to)
             {
                 continue;
@@ -182,9 +182,10 @@ impl Watcher<'_> {
             verdict.demand(Invariant::I14, troubled.is_none(), at, self.case.focus(self.informer), || {
                 let seen = troubled.map(|(_, look)| word(&look.freshness)).unwrap_or_default();
                 format!(
-                    "{}: {seen}, though only another cluster has a fault ({})",
+                    "{}: {seen}, though only others have a fault ({}{})",
                     self.case.name(self.informer),
-                    span.number
+                    span.number,
+                    span.part
                 )
             });
         }
@@ -194,8 +195,12 @@ impl Watcher<'_> {
     fn is_alone(&self, span: &FaultSpan, until: At) -> bool {
         let case = self.case;
         let until = until.plus(case.history.cast.look_interval);
+        let life = case.lives.informer(self.informer);
+        // Who comes while it is in force has to recover from it as well.
+        let met = life.from.is_some_and(|from| span.healed.is_some_and(|healed| from <= healed));
         until <= case.lives.end
-            && case.lives.informer(self.informer).covers(span.began, until)
+            && met
+            && life.to.is_none_or(|to| to >= until)
             && case.weather.on(self.cluster).all(|other| {
                 let long_before = other.healed.is_some_and(|healed| healed.plus(MINUTE) < span.began);
                 other.fault == span.fault || other.began > until || long_before

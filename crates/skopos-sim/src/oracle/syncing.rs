@@ -14,23 +14,25 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
         firsts.is_there(case, verdict, *informer, *at);
     }
     for informer in (0..case.history.cast.informers.len()).map(|id| InformerId(id as u16)) {
-        for span in case.weather.on(case.cluster_of(informer)) {
-            match (span.number, span.detect) {
-                (SLOW_BODY | NO_HEADERS, Some(bound)) => {
-                    firsts.is_noticed(case, verdict, informer, span, bound);
-                }
-                (NO_END_BOOKMARK | NO_BOOKMARKS, _) => firsts.comes(case, verdict, informer, span),
-                _ => {}
+        let spans = case.weather.on(case.cluster_of(informer));
+        for span in spans.filter(|span| case.strikes(span, informer, None)) {
+            if let Some(bound) = span.detect {
+                let bound = if span.number == SLOW_BODY { bound } else { NO_LIST };
+                firsts.is_noticed(case, verdict, informer, span, bound);
+            }
+            if span.spares_lists && !span.lies {
+                firsts.comes(case, verdict, informer, span);
             }
         }
     }
 }
 
+/// A body that comes byte by byte gets on.
 const SLOW_BODY: u8 = 11;
-const NO_HEADERS: u8 = 12;
-const NO_END_BOOKMARK: u8 = 35;
-const NO_BOOKMARKS: u8 = 36;
-
+/// Within what time a first list that does not come has failed at least once.
+const NO_LIST: Duration = Duration::from_secs(30);
+/// Within what time a first list comes in pages, if they come, and streams do not.
+const IN_PAGES: Duration = Duration::from_secs(60);
 /// What is added to a bound: the time until the next look.
 const SLACK: Duration = Duration::from_secs(3);
 
@@ -88,7 +90,7 @@ impl<'a> Firsts<'a> {
         });
     }
 
-    /// I11: a first list that is not answered, or only byte by byte, is given up within its bound.
+    /// I11: a first list that is refused, not answered, or comes only byte by byte, is given up within its bound.
     fn is_noticed(
         &self,
         case: &Case<'_>,
@@ -112,12 +114,12 @@ impl<'a> Firsts<'a> {
         });
     }
 
-    /// I12: a first list comes, though what ends a streamed one does not.
+    /// I12: a first list comes, though none is streamed.
     fn comes(&self, case: &Case<'_>, verdict: &mut Verdict, informer: InformerId, span: &FaultSpan) {
-        let Some((due, look)) = self.when_due(case, informer, span, span.recover) else { return };
+        let Some((due, look)) = self.when_due(case, informer, span, IN_PAGES) else { return };
         verdict.exercise(Invariant::I12);
         verdict.demand(Invariant::I12, look.synced, due, case.focus(informer), || {
-            let (name, within) = (case.name(informer), span.recover);
+            let (name, within) = (case.name(informer), IN_PAGES);
             format!("{name}: no list within {within:?} of fault {}, which need not keep it", span.number)
         });
     }
@@ -132,8 +134,12 @@ impl<'a> Firsts<'a> {
     ) -> Option<(At, &'a Look)> {
         let life = case.lives.informer(informer);
         let begun = life.from?;
-        let due = begun.max(span.began).plus(bound + SLACK);
-        let alone = case.weather.felt(case.cluster_of(informer), begun, due).all(|o| o.fault == span.fault);
+        let met = begun.max(span.began);
+        if self.at(informer, met).is_some_and(|look| look.synced) {
+            return None;
+        }
+        let due = met.plus(bound + SLACK);
+        let alone = case.felt_by(informer, None, begun, due).all(|other| other.fault == span.fault);
         let lasts = span.healed.is_none_or(|healed| healed > due) && due <= case.lives.end;
         (alone && lasts && !span.hits.is_empty() && life.covers(begun, due)).then_some(())?;
         Some((due, self.at(informer, due)?))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::fault::{Place, entry};
+use crate::fault::{Part, Place, entry};
 use crate::history::{At, ClusterId, Entry, Fact, FaultId, History};
 
 /// All faults of a run.
@@ -29,6 +29,10 @@ pub struct FaultSpan {
     pub recover: Duration,
     /// What every answer says of when to come again.
     pub retry_after: Option<Duration>,
+    /// What of the cluster it is confined to.
+    pub part: Part,
+    /// Whether lists that are not streamed are as ever.
+    pub spares_lists: bool,
     /// Since when it was in force.
     pub began: At,
     /// Until when; `None`: to the end.
@@ -43,7 +47,17 @@ impl Weather {
         let mut spans: BTreeMap<FaultId, FaultSpan> = BTreeMap::new();
         for Entry { at, fact } in &history.entries {
             match fact {
-                Fact::FaultBegan { fault, number, cluster, lies, detect, recover, retry_after } => {
+                Fact::FaultBegan {
+                    fault,
+                    number,
+                    cluster,
+                    lies,
+                    detect,
+                    recover,
+                    retry_after,
+                    part,
+                    spares_lists,
+                } => {
                     let span = FaultSpan {
                         fault: *fault,
                         number: *number,
@@ -52,6 +66,8 @@ impl Weather {
                         detect: *detect,
                         recover: *recover,
                         retry_after: *retry_after,
+                        part: *part,
+                        spares_lists: *spares_lists,
                         began: *at,
                         healed: None,
                         hits: Vec::new(),

@@ -38,6 +38,7 @@ impl Plan {
             let from = random.within(secs(10), HOUR - secs(60));
             faults.extend(random.fault(entry, cluster, clusters[cluster].servers, from));
         }
+        random.meet(&mut clients, &faults);
         Self {
             seed,
             length: HOUR,
@@ -71,12 +72,13 @@ impl Plan {
         if number == 35 {
             clients[0].streamed = true;
         }
-        if matches!(number, 11 | 12 | 23 | 35) {
+        let for_late = matches!(number, 11 | 12 | 23 | 35);
+        if for_late {
             // Only first lists and relists meet it.
             let mut late = random.client(0, length, true);
             late.starts = secs(120);
             late.stops = None;
-            late.streamed = number == 35;
+            late.streamed = number == 35 || number == 12 && random.bool();
             late.page_size = Some(random.u32(2..6));
             clients.push(late);
         }
@@ -128,6 +130,10 @@ impl Plan {
                 }
             }
         }
+        random.confront(&mut clients[0], &faults);
+        if !for_late && !matches!(number, 41 | 43 | 44 | 47 | 48 | 49) {
+            random.begin_inside(&mut clients, &faults, number);
+        }
         if number == 47 {
             // What was lost would be written again sooner or later.
             let last = faults.last().map_or(length, |fault| fault.strikes.earliest() + fault.lasts);
@@ -146,7 +152,7 @@ impl Plan {
 }
 
 /// What is drawn.
-struct Random(fastrand::Rng);
+pub(super) struct Random(fastrand::Rng);
 
 impl std::ops::Deref for Random {
     type Target = fastrand::Rng;
@@ -169,12 +175,12 @@ impl Random {
         Self(random)
     }
 
-    fn within(&mut self, least: Duration, most: Duration) -> Duration {
+    pub(super) fn within(&mut self, least: Duration, most: Duration) -> Duration {
         let (least, most) = (least.as_millis() as u64, most.as_millis() as u64);
         Duration::from_millis(self.u64(least..=most.max(least)))
     }
 
-    fn chance(&mut self, one_in: u32) -> bool {
+    pub(super) fn chance(&mut self, one_in: u32) -> bool {
         self.u32(0..one_in) == 0
     }
 
@@ -199,7 +205,7 @@ impl Random {
         }
     }
 
-    fn client(&mut self, cluster: usize, length: Duration, late: bool) -> ClientPlan {
+    pub(super) fn client(&mut self, cluster: usize, length: Duration, late: bool) -> ClientPlan {
         let starts = if late { self.within(Duration::ZERO, length / 2) } else { Duration::ZERO };
         let lives = length - starts;
         let stops = (late && self.bool()).then(|| starts + self.within(secs(30), lives));
@@ -216,7 +222,7 @@ impl Random {
         }
     }
 
-    fn informer(&mut self, lives: Duration) -> InformerPlan {
+    pub(super) fn informer(&mut self, lives: Duration) -> InformerPlan {
         let resource =
             [Resource::ConfigMaps, Resource::ConfigMaps, Resource::Pods, Resource::Nodes][self.usize(0..4)];
         let handlers = (0..self.usize(1..=2)).map(|_| self.handler(lives)).collect();

@@ -1,6 +1,7 @@
 //! Everything that one seed decides, as plain data: it can be printed, kept in a file, and made smaller.
 
 mod generate;
+mod inside;
 mod shrink;
 
 use std::time::Duration;

@@ -17,6 +17,7 @@ pub use self::client::Client;
 pub(crate) use self::handlers::PLANNED_PANIC;
 
 use crate::cluster::Cluster;
+use crate::fault::Part;
 use crate::history::{Fact, Recorder};
 
 /// What all users share.
@@ -58,6 +59,8 @@ impl Scene {
             detect: None,
             recover,
             retry_after: None,
+            part: Part::WHOLE,
+            spares_lists: true,
         });
         self.recorder.record(Fact::FaultHit { fault });
         self.recorder.record(Fact::FaultHealed { fault });

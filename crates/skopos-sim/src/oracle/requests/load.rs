@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::window::{MINUTE, SECOND, Window};
 use super::{Owners, text};
 use crate::history::{At, CallKind, ClusterId, Fact, InformerId, TargetId, Verb};
-use crate::oracle::{Case, Focus, Invariant, Verdict};
+use crate::oracle::{Case, FaultSpan, Focus, Invariant, Verdict};
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     Load::of(case).check(case, verdict);
@@ -125,7 +125,9 @@ impl Load {
         let Stream { cluster, owners, .. } = *stream;
         let apart = stream.audits_apart(case);
         let mut audited: Option<At> = None;
-        for span in case.weather.on(cluster) {
+        let asked = &case.history.names.targets[stream.target.index()];
+        let strikes = |span: &&FaultSpan| span.part.has(&asked.resource, asked.namespace.as_deref());
+        for span in case.weather.on(cluster).filter(strikes) {
             let end = span.healed.unwrap_or(case.lives.end);
             let mut from = span.began.plus(MINUTE);
             while from.plus(MINUTE) <= end {
@@ -135,7 +137,8 @@ impl Load {
                 let mut lives =
                     informers.filter(|id| case.cluster_of(*id) == cluster).map(|id| case.lives.informer(id));
                 let began = lives.any(|life| {
-                    [life.from, life.to].into_iter().flatten().any(|at| at >= span.began && at <= to)
+                    let lately = |at: At| at.plus(MINUTE) >= from && at <= to;
+                    life.from.is_some_and(lately) || life.to.is_some_and(lately)
                 });
                 if alone && !began && !span.hits.is_empty() {
                     let (in_all, lists) = stream.between(from, to);

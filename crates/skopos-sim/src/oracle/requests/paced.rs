@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Owners;
 use super::window::Window;
 use crate::history::{At, ClusterId, Fact, InformerId, Verb};
-use crate::oracle::{Case, Focus, Invariant, Verdict};
+use crate::oracle::{Case, FaultSpan, Focus, Invariant, Verdict};
 
 pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     dials(case, verdict);
@@ -47,9 +47,12 @@ fn heeded(case: &Case<'_>, verdict: &mut Verdict) {
             continue;
         }
         let Some(before) = last.insert(owner, at) else { continue };
-        let span = case.weather.on(*cluster).find(|span| span.began < before && span.is_in_force(at));
+        let strikes = |span: &FaultSpan| case.strikes(span, owner.0, Some(owner.1));
+        let mut spans = case.weather.on(*cluster).filter(|span| strikes(span));
+        let span = spans.find(|span| span.began < before && span.is_in_force(at));
         let Some(wish) = span.and_then(|span| span.retry_after) else { continue };
-        if !case.weather.felt(*cluster, before, at).all(|span| span.retry_after == Some(wish)) {
+        let mut felt = case.felt_by(owner.0, Some(owner.1), before, at);
+        if !felt.all(|span| span.retry_after == Some(wish)) {
             continue;
         }
         if at.since(before) <= GRACE {

@@ -1,8 +1,10 @@
 //! I11, I12, I14.
 
-use super::tale::{CLUSTER, PODS};
+use super::tale::{CLIENT, CLUSTER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs, stale};
-use crate::history::{ClusterId, Fact, Freshness, Look, Reason, Selection};
+use crate::cluster::Resource;
+use crate::fault::Part;
+use crate::history::{ClusterId, Fact, Freshness, Look, Reason, Selection, Standing};
 
 /// A store that has been well for long.
 fn well() -> Tale {
@@ -136,4 +138,60 @@ fn i14_the_trouble_of_others_is_not_felt() {
     broken(&beside(stale(), 0), Invariant::I14);
     let verdict = beside(live(10_000), 10).judge();
     assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I14));
+}
+
+/// A fault strikes what is confined so; the store of all pods looks so, and a change comes so late.
+fn beside_a_part(part: Part, freshness: Freshness, late: u64) -> Tale {
+    let mut tale = well();
+    let fault = tale.fault_begins(CLUSTER, 19, Some(secs(1)), secs(39), false);
+    tale.confine(|confined, _| *confined = part);
+    let before = tale.look(PODS, freshness);
+    tale.saw(before);
+    tale.go(secs(1));
+    tale.put("x/b");
+    tale.go(secs(late));
+    tale.see(live(0));
+    tale.go(secs(100));
+    tale.record(Fact::FaultHealed { fault });
+    tale
+}
+
+#[test]
+fn i14_who_asks_for_something_else_is_not_struck() {
+    for part in [
+        Part { namespace: Some(0), ..Part::WHOLE },
+        Part { resource: Some(Resource::Nodes), ..Part::WHOLE },
+        Part { resource: Some(Resource::Pods), namespace: Some(0) },
+    ] {
+        kept(&beside_a_part(part, live(0), 1), Invariant::I14);
+        broken(&beside_a_part(part, stale(), 0), Invariant::I14);
+        let verdict = beside_a_part(part, live(10_000), 10).judge();
+        assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I14));
+    }
+    // Who is struck may be in trouble.
+    let pods = Part { resource: Some(Resource::Pods), ..Part::WHOLE };
+    assert_eq!(beside_a_part(pods, stale(), 0).judge().violations, []);
+}
+
+#[test]
+fn i12_who_comes_in_a_fault_recovers_from_it() {
+    let came = |recovered| {
+        let mut tale = Tale::new();
+        let fault = tale.fault_begins(CLUSTER, 19, Some(secs(1)), secs(39), false);
+        tale.go(secs(10));
+        let late = tale.informer(CLIENT, Selection::all());
+        let nothing = Look { synced: false, ..tale.look(late, Freshness::NeverSynced) };
+        tale.saw(Look { standing: Standing { failures: 1, ..Standing::default() }, ..nothing });
+        tale.go(secs(50));
+        tale.record(Fact::FaultHealed { fault });
+        tale.see(live(0));
+        tale.go(secs(recovered));
+        let look = tale.look(late, live(0));
+        tale.saw(look);
+        tale.go(secs(100));
+        tale.see(live(0));
+        tale
+    };
+    kept(&came(60), Invariant::I12);
+    broken(&came(80), Invariant::I12);
 }

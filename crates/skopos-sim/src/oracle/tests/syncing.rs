@@ -10,6 +10,7 @@ use crate::history::{CallKind, Fact, Freshness, Look, Outcome, Standing, Verb, V
 fn unlisted(number: u8, detect: Option<Duration>, failures: u32, synced: bool) -> Tale {
     let mut tale = Tale::new();
     tale.fault_begins(CLUSTER, number, detect, secs(60), false);
+    tale.confine(|_, spares_lists| *spares_lists = number == 35);
     let standing = Standing { failures, ..Standing::default() };
     let nothing = [View { rv: 0, ..tale.look(PODS, Freshness::NeverSynced).views[0] }].into();
     let look = tale.look(PODS, Freshness::NeverSynced);
@@ -27,6 +28,9 @@ fn unlisted(number: u8, detect: Option<Duration>, failures: u32, synced: bool) -
 fn i11_a_list_that_is_not_answered_fails() {
     kept(&unlisted(12, Some(secs(30)), 1, false), Invariant::I11);
     broken(&unlisted(12, Some(secs(30)), 0, false), Invariant::I11);
+    // Whatever the fault is.
+    kept(&unlisted(25, Some(secs(1)), 1, false), Invariant::I11);
+    broken(&unlisted(25, Some(secs(1)), 0, false), Invariant::I11);
 }
 
 #[test]

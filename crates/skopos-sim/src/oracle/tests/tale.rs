@@ -6,6 +6,7 @@ use std::time::Duration;
 use skopos_wire::ObjectKey;
 
 use super::super::{Verdict, judge};
+use crate::fault::Part;
 use crate::history::{
     At, CallId, CallKind, Cast, Change, Client, ClientId, ClusterId, Content, Entry, Fact, FaultId, Flags,
     Freshness, Handler, HandlerId, History, Informer, InformerId, KeyId, Kind, Look, Outcome, Queue, Reason,
@@ -270,9 +271,21 @@ impl Tale {
             detect,
             recover,
             retry_after: None,
+            part: Part::WHOLE,
+            spares_lists: false,
         });
         self.record(Fact::FaultHit { fault });
         fault
+    }
+
+    /// What the last fault is confined to, and whether it spares lists.
+    pub(in super::super) fn confine(&mut self, confine: impl FnOnce(&mut Part, &mut bool)) {
+        let last = self.history.entries.iter_mut().rev().find_map(|entry| match &mut entry.fact {
+            Fact::FaultBegan { part, spares_lists, .. } => Some((part, spares_lists)),
+            _ => None,
+        });
+        let (part, spares_lists) = last.expect("a fault");
+        confine(part, spares_lists);
     }
 
     /// One that is over at once.

@@ -1,0 +1,110 @@
+//! Who begins while something is wrong, and who meets what strikes a part of a cluster only.
+
+use std::time::Duration;
+
+use super::generate::Random;
+use super::{ClientPlan, FaultPlan, InformerPlan, ReaderKind, ReaderPlan};
+use crate::cluster::{NAMESPACES, Resource};
+use crate::fault::Part;
+use crate::history::Selection;
+
+/// Between a client and the one that takes its place.
+const CHANGE: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3));
+/// Only first lists meet these, and they may last long enough for one to be given up.
+const OF_FIRST_LISTS: [u8; 2] = [25, 50];
+
+impl Random {
+    /// Some of those who come later come while a fault of their cluster is in force.
+    pub(super) fn meet(&mut self, clients: &mut Vec<ClientPlan>, faults: &[FaultPlan]) {
+        for at in 0..clients.len() {
+            let own: Vec<_> = faults.iter().filter(|fault| fault.cluster == clients[at].cluster).collect();
+            if clients[at].starts.is_zero() || own.is_empty() || self.bool() {
+                continue;
+            }
+            let fault = own[self.usize(0..own.len())];
+            let client = &mut clients[at];
+            client.starts = self.inside(fault);
+            match client.stops {
+                Some(stops) if stops > client.starts && self.bool() => {
+                    let next = self.successor(client, stops);
+                    clients.push(next);
+                }
+                Some(stops) if stops > client.starts => {}
+                _ => client.stops = None,
+            }
+        }
+    }
+
+    /// In some runs of a single fault somebody begins inside of it: one more, or the first anew.
+    pub(super) fn begin_inside(&mut self, clients: &mut Vec<ClientPlan>, faults: &[FaultPlan], number: u8) {
+        let Some(fault) = faults.first() else { return };
+        let often = OF_FIRST_LISTS.contains(&number);
+        let at = self.inside(fault);
+        match self.u32(0..8) {
+            0 => {
+                let next = self.successor(&mut clients[0], at);
+                clients.push(next);
+            }
+            1 | 2 => clients.push(self.late(fault.cluster, at)),
+            _ if often => clients.push(self.late(fault.cluster, at)),
+            _ => {}
+        }
+    }
+
+    /// Its user stops a client, and starts another like it.
+    fn successor(&mut self, client: &mut ClientPlan, at: Duration) -> ClientPlan {
+        client.stops = Some(at);
+        ClientPlan { starts: at + self.within(CHANGE.0, CHANGE.1), stops: None, ..client.clone() }
+    }
+
+    /// A client with one informer, and somebody who waits for it.
+    fn late(&mut self, cluster: usize, starts: Duration) -> ClientPlan {
+        let mut late = self.client(cluster, Duration::from_secs(300), false);
+        late.starts = starts;
+        late.informers.truncate(1);
+        for informer in &mut late.informers {
+            let every = Duration::from_secs(self.u64(20..60));
+            let limit = Duration::from_secs(self.u64(1..40));
+            informer.readers.push(ReaderPlan { what: ReaderKind::WaitSynced, every, limit });
+        }
+        late
+    }
+
+    fn inside(&mut self, fault: &FaultPlan) -> Duration {
+        fault.strikes.earliest() + self.within(Duration::ZERO, fault.lasts / 2)
+    }
+
+    /// What strikes a part of a cluster only is met by two informers: one of a set of namespaces, or of resources, of which it
+    /// strikes some, and one that it has to leave alone.
+    pub(super) fn confront(&mut self, client: &mut ClientPlan, faults: &[FaultPlan]) {
+        let Some(part) = faults.iter().map(|fault| fault.what.part()).find(|part| *part != Part::WHOLE)
+        else {
+            return;
+        };
+        let struck = part.resource.unwrap_or(Resource::ConfigMaps);
+        let here = usize::from(part.namespace.unwrap_or(0)) % NAMESPACES.len();
+        let (next, last) = ((here + 1) % NAMESPACES.len(), (here + 2) % NAMESPACES.len());
+        let some = self.of(struck, &[here, next]);
+        let spared = match (part.namespace, part.resource) {
+            (Some(_), _) => self.of(struck, &[last]),
+            (None, Some(Resource::Pods)) => self.of(Resource::ConfigMaps, &[here]),
+            (None, _) => self.of(Resource::Pods, &[here]),
+        };
+        client.informers.truncate(1);
+        client.informers.extend([some, spared]);
+    }
+
+    /// An informer of these namespaces, with somebody who reads single objects and somebody who audits.
+    fn of(&mut self, resource: Resource, namespaces: &[usize]) -> InformerPlan {
+        let mut namespaces: Vec<_> = namespaces.iter().map(|at| NAMESPACES[*at].to_owned()).collect();
+        namespaces.sort();
+        let mut informer = self.informer(Duration::from_secs(900));
+        informer.resource = resource;
+        informer.selection = Selection { namespaces, ..Selection::default() };
+        for what in [ReaderKind::ReadOne(Duration::from_secs(1)), ReaderKind::Audit] {
+            let every = self.within(Duration::from_secs(20), Duration::from_secs(200));
+            informer.readers.push(ReaderPlan { what, every, limit: Duration::from_secs(10) });
+        }
+        informer
+    }
+}
