@@ -244,6 +244,8 @@ impl<I: Item> Window<I> {
             }
         }
         ring.went_back_at = ring.count;
+        // Whoever reaches it anew stands behind this.
+        ring.count += 1;
         ring.oldest_start = ring.oldest_start.min(revision);
         ring.reached = ring.reached.min(revision);
         ring.gaps.retain(|(begun, _)| *begun < revision);

@@ -95,6 +95,14 @@ async fn a_cursor_of_a_history_that_went_back_waits_until_it_is_passed() {
     window.extend([5, 6, 6].map(event));
     let told = cursors.each_mut().map(|cursor| take(&window, cursor, 10).unwrap());
     assert_eq!(told, [vec![5, 6, 6], vec![6, 6], vec![6, 6]]);
+    // Once that is so, what comes at the revision that was reached is new as ever.
+    window.roll_back(5);
+    window.advance(7);
+    for cursor in &mut cursors {
+        window.reach(cursor, window.reached());
+    }
+    window.extend([7, 7].map(event));
+    assert_eq!(cursors.each_mut().map(|cursor| take(&window, cursor, 10).unwrap()), [[7, 7]; 3]);
 }
 
 #[tokio::test(start_paused = true)]
