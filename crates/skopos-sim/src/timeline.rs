@@ -108,21 +108,26 @@ impl Teller<'_> {
             Fact::Compacted { cluster, rv } if self.is_here(Some(*cluster)) => {
                 (Column::Server, format!("forgets all before RV {rv}"))
             }
-            Fact::Requested { cluster, connection, verb, target, rv, further, initial, .. } => {
+            Fact::Requested { cluster, connection, verb, target, rv, further, initial, metadata, .. } => {
                 if !self.is_here(Some(*cluster)) || *verb == Verb::Probe {
                     return None;
                 }
                 let target = &names.targets[target.index()];
                 let place = target.namespace.as_ref().map_or(String::new(), |ns| format!(" in {ns}"));
                 let from = rv.map_or(String::new(), |rv| format!(" from RV {rv}"));
-                let page = if *further { " (next page)" } else { "" };
+                let page = if further.is_some() { " (next page)" } else { "" };
                 let streamed = if *initial { " (with a list)" } else { "" };
+                let metadata = if *metadata { " (metadata)" } else { "" };
                 let resource = &target.resource;
                 (
                     Column::Wire,
-                    format!("{verb:?} {resource}{place}{from}{page}{streamed} on {connection}")
+                    format!("{verb:?} {resource}{place}{from}{page}{streamed}{metadata} on {connection}")
                         .to_lowercase(),
                 )
+            }
+            Fact::WatchEnded { cluster, target, stood } if self.is_here(Some(*cluster)) => {
+                let resource = &names.targets[target.index()].resource;
+                (Column::Wire, format!("the server ends a watch of {resource} after {stood:.1?}"))
             }
             Fact::FaultBegan { fault, number, cluster, part, .. } if self.is_here(*cluster) => {
                 let name = crate::fault::entry(*number).map_or("?", |entry| entry.name);

@@ -32,6 +32,8 @@ pub struct RequestRecord {
     pub resource: Option<String>,
     /// The header `User-Agent`.
     pub user_agent: Option<String>,
+    /// The header `Accept`: in which form the answer is wanted.
+    pub accept: Option<String>,
     /// What became of it.
     pub outcome: Outcome,
 }

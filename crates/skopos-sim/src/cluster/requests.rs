@@ -1,13 +1,14 @@
 //! What clients ask, written down as it comes.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use skopos_testserver::{Outcome, RequestRecord};
 
 use super::moments::{Moment, Moments};
-use crate::history::{ClusterId, Fact, Recorder, Target, Verb};
+use crate::history::{At, ClusterId, Fact, Fnv, Recorder, Target, Verb};
 
 /// The requests of one cluster.
 pub(super) struct Requests {
@@ -19,9 +20,16 @@ pub(super) struct Requests {
 
 #[derive(Default)]
 struct Open {
-    /// Open watches, and their connections.
-    watches: BTreeMap<u64, u64>,
+    /// By the numbers of their requests.
+    watches: BTreeMap<u64, Watch>,
     count: u64,
+}
+
+/// An open watch.
+struct Watch {
+    /// Its connection.
+    connection: u64,
+    since: At,
 }
 
 impl Requests {
@@ -34,14 +42,18 @@ impl Requests {
         match record.outcome {
             Outcome::Waiting => self.came(record),
             Outcome::Streaming(200) if record.verb == "watch" => {
-                self.open.lock().watches.insert(record.id, record.connection.get());
+                let watch = Watch { connection: record.connection.get(), since: self.recorder.now() };
+                self.open.lock().watches.insert(record.id, watch);
                 self.moments.note(Moment::WatchOpened);
                 if is_initial(record) {
                     self.moments.note(Moment::ListStreamed);
                 }
             }
             Outcome::Answered(code) => {
-                self.open.lock().watches.remove(&record.id);
+                let watch = self.open.lock().watches.remove(&record.id);
+                if let Some(watch) = watch {
+                    self.ended(record, &watch);
+                }
                 if record.verb == "list" && code == 200 && is_first_page(record) {
                     self.moments.note(Moment::Paged);
                 }
@@ -56,8 +68,8 @@ impl Requests {
     /// Connections with open watches, and how many.
     pub(super) fn watched(&self) -> BTreeMap<u64, usize> {
         let mut watched = BTreeMap::new();
-        for connection in self.open.lock().watches.values() {
-            *watched.entry(*connection).or_default() += 1;
+        for watch in self.open.lock().watches.values() {
+            *watched.entry(watch.connection).or_default() += 1;
         }
         watched
     }
@@ -79,23 +91,43 @@ impl Requests {
         if verb == Verb::Probe {
             self.moments.note(Moment::Probed);
         }
-        let target = Target {
-            resource: record.resource.clone().unwrap_or_default(),
-            namespace: namespace_in(&record.path),
-            labels: param(record, "labelSelector").unwrap_or_default(),
-            fields: param(record, "fieldSelector").unwrap_or_default(),
-        };
         self.recorder.record(Fact::Requested {
             cluster: self.cluster,
             connection: u32::try_from(record.connection.get()).unwrap_or(u32::MAX),
             verb,
-            target: self.recorder.target(&target),
+            target: self.recorder.target(&target(record)),
             rv: param(record, "resourceVersion").and_then(|rv| rv.parse().ok()),
             limit,
-            further: param(record, "continue").is_some(),
+            further: param(record, "continue").map(|token| number(&token)),
             initial: is_initial(record),
+            metadata: record.accept.as_ref().is_some_and(|form| form.contains("as=PartialObjectMetadata")),
         });
     }
+
+    fn ended(&self, record: &RequestRecord, watch: &Watch) {
+        self.recorder.record(Fact::WatchEnded {
+            cluster: self.cluster,
+            target: self.recorder.target(&target(record)),
+            stood: self.recorder.now().since(watch.since),
+        });
+    }
+}
+
+/// What it is about.
+fn target(record: &RequestRecord) -> Target {
+    Target {
+        resource: record.resource.clone().unwrap_or_default(),
+        namespace: namespace_in(&record.path),
+        labels: param(record, "labelSelector").unwrap_or_default(),
+        fields: param(record, "fieldSelector").unwrap_or_default(),
+    }
+}
+
+/// The same for the same text, in every process.
+fn number(text: &str) -> u64 {
+    let mut hasher = Fnv::default();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A parameter that is there and not empty.

@@ -60,10 +60,21 @@ pub enum Fact {
         rv: Option<u64>,
         /// `limit`.
         limit: Option<u32>,
-        /// Whether it has a `continue` token: a further page.
-        further: bool,
+        /// Of a further page: a number that stands for its `continue` token.
+        further: Option<u64>,
         /// `sendInitialEvents=true`: a streamed list.
         initial: bool,
+        /// Whether only metadata are asked for.
+        metadata: bool,
+    },
+    /// A server ended a watch, in order.
+    WatchEnded {
+        /// Where.
+        cluster: ClusterId,
+        /// What was watched.
+        target: TargetId,
+        /// How long it had stood. One that ends as soon as it begins has brought no more than a refusal, such as 410.
+        stood: Duration,
     },
     /// A fault is in force from now on.
     FaultBegan {

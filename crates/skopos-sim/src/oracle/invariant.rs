@@ -36,7 +36,7 @@ invariants! {
     I1 "I1" "ordered": "What a handler is told of a key has growing RVs in an epoch; without a gap, RVs of all keys never decrease.";
     I2 "I2" "unique": "No handler is told the same of the same version of an object twice, but for resyncs and gaps.";
     I3 "I3" "atomic": "The content of a store is the server's at exactly the RV that it bears; nothing half applied is ever visible.";
-    I4 "I4" "reliable": "Between two gaps a handler is told exactly what the server's log has, as its selector sees it.";
+    I4 "I4" "reliable": "Between two gaps a handler is told exactly what the server's log has, as its selector sees it; and where nothing is wrong, a gap has a cause.";
     I5 "I5" "resumable": "A watch goes on from an RV that the store has reached, or from the one before it where more may be due at it; a first list is consistent, never from RV 0.";
     I6 "I6" "bookmarkable": "In an epoch the RV of a store never goes back, and what an RV stands for never changes.";
     I7 "I7" "filterable": "Every object satisfies the selector in the version that is there.";
@@ -48,11 +48,11 @@ invariants! {
     I12 "I12" "recovery": "In bounded time after a fault is healed the content is the server's and is called live.";
     I13 "I13" "bounded calls": "Every call returns within its limit and 50 ms.";
     I14 "I14" "isolation": "While others are in trouble, a cluster without faults is live, and its changes arrive at once; lists and watches do not share connections.";
-    I15 "I15" "no storm": "In a fault that lasts: at most 6 requests and 2 lists a minute from each list/watch; never a burst.";
+    I15 "I15" "no storm": "In a fault that lasts: at most 6 requests and 2 lists a minute from each list/watch; never a burst. Where nothing is wrong: no list without a cause.";
     I16 "I16" "termination": "After a shutdown or a removal there is no call, no task, no connection and no request.";
     I17 "I17" "bounded memory": "A handler's queue never holds more than its capacity, or one batch.";
     I18 "I18" "uid": "An update never spans two uids.";
-    I19 "I19" "epoch": "When history goes back, a new epoch begins within a probe interval, and never otherwise.";
+    I19 "I19" "epoch": "When history goes back, a new epoch begins within a probe interval, and never otherwise; nobody else is told that history is broken.";
     I20 "I20" "synced": "A handler that says it has synced was told the whole first list; who fails to sync gets the cause.";
     I21 "I21" "panics": "A handler that panics gets the event again, and costs no other handler anything.";
     I22 "I22" "work queue": "No key is in two workers; what is added while it is worked on is worked on again; nothing is lost, and a drain ends.";

@@ -7,12 +7,13 @@
 //!                 │
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I15)
 //!                      waits (I9 I13 I16)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
-//!                      ends (I21 I23)
+//!                      ends (I21 I23)   causes (I4 I15)
 //! ```
 //!
 //! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
 //! broken it. What the client cannot know is excused, and nothing else: see `excuses`.
 
+mod causes;
 mod ends;
 mod excuses;
 mod invariant;
@@ -93,6 +94,7 @@ pub fn judge(history: &History) -> Verdict {
     stories::check(&case, &mut verdict);
     stores::check(&case, &mut verdict);
     requests::check(&case, &mut verdict);
+    causes::check(&case, &mut verdict);
     waits::check(&case, &mut verdict);
     swiftness::check(&case, &mut verdict);
     syncing::check(&case, &mut verdict);

@@ -57,7 +57,7 @@ impl<'a> Firsts<'a> {
                 Fact::Looked(look) if !matches!(look.walk, Walk::Live(_)) => {
                     firsts.looks[look.informer.index()].push((at, look));
                 }
-                Fact::Requested { cluster, further: true, .. } => firsts.pages.push((*cluster, at)),
+                Fact::Requested { cluster, further: Some(_), .. } => firsts.pages.push((*cluster, at)),
                 Fact::Called { call, kind: CallKind::WaitSynced, informer: Some(informer), .. } => {
                     waits.insert(*call, *informer);
                 }

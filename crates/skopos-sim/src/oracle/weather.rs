@@ -116,6 +116,14 @@ impl Weather {
     pub(super) fn is_clear(&self, cluster: ClusterId, from: At, to: At) -> bool {
         self.felt(cluster, from, to).next().is_none()
     }
+
+    /// Whether a cluster has had no fault for so long that its clients have got over all of them, also over what only an audit
+    /// finds out and what is read again but seldom.
+    pub(super) fn is_forgotten(&self, cluster: ClusterId, at: At) -> bool {
+        let of_the_link = self.on(cluster).filter(|span| !span.is_of_the_users());
+        let mut begun = of_the_link.filter(|span| span.began <= at);
+        begun.all(|span| span.over().is_some_and(|over| over.plus(span.echo()) < at))
+    }
 }
 
 /// What befalls the machine that all clients run on befalls all clusters.
@@ -125,6 +133,17 @@ fn is_of_the_machine(number: u8) -> bool {
 
 /// No CPU for a while.
 const STARVED: u8 = 52;
+/// History goes back.
+const ROLLBACK: u8 = 32;
+/// One server of several is behind.
+const LAGS: u8 = 33;
+
+/// What was spent in a minute (I15) is missing in the next, and what waits for it has failed meanwhile.
+const A_MINUTE: Duration = Duration::from_secs(75);
+/// What could not be decoded is read again every 5 minutes and a tenth, and then listed, for which that minute may be needed too.
+const READ_AGAIN: Duration = Duration::from_secs(330 + 75);
+/// The longest interval of audits, what one may take, and the list that mends what it has found.
+const AN_AUDIT: Duration = Duration::from_secs(600 + 150 + 75);
 
 impl FaultSpan {
     /// Whether it was in force at a moment.
@@ -136,6 +155,21 @@ impl FaultSpan {
     pub(super) fn over(&self) -> Option<At> {
         let noticed = self.hits.last().copied().unwrap_or(self.began).plus(self.detect.unwrap_or_default());
         self.healed.map(|healed| healed.max(noticed).plus(self.recover))
+    }
+
+    /// How long after it was to be over a client may still mend what it left.
+    fn echo(&self) -> Duration {
+        match self.number {
+            _ if self.lies => AN_AUDIT,
+            ROLLBACK | LAGS => AN_AUDIT,
+            _ if self.damages() => READ_AGAIN,
+            _ => A_MINUTE,
+        }
+    }
+
+    /// Whether users do it: that is no trouble of a link.
+    pub(super) fn is_of_the_users(&self) -> bool {
+        entry(self.number).is_some_and(|entry| entry.place == Place::Users)
     }
 
     /// Whether it makes objects unreadable: content lacks them, and says so.

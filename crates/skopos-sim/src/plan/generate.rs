@@ -73,8 +73,8 @@ impl Plan {
             clients[0].streamed = true;
         }
         let for_late = matches!(number, 11 | 12 | 23 | 35);
-        if for_late {
-            // Only first lists and relists meet it.
+        if for_late || number == 25 {
+            // Only first lists and relists meet it, or its first part.
             let mut late = random.client(0, length, true);
             late.starts = secs(120);
             late.stops = None;
@@ -121,7 +121,11 @@ impl Plan {
                 let mut from = random.within(secs(20), secs(120));
                 // What each of several has lost cannot be told apart.
                 for _ in 0..if number == 47 { 1 } else { 3 } {
-                    let Some(fault) = random.fault(entry, 0, cluster.servers, from) else { continue };
+                    let Some(mut fault) = random.fault(entry, 0, cluster.servers, from) else { continue };
+                    if number == 25 && faults.is_empty() {
+                        // Between two pages of who has just come: what is refused at once can be asked for again.
+                        fault.strikes = Strikes::Moment(Moment::Paged, 1, secs(119));
+                    }
                     from = fault.strikes.earliest() + fault.lasts + random.within(secs(60), secs(160));
                     faults.push(fault);
                     if from > length - secs(100) {

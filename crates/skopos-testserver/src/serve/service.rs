@@ -174,6 +174,7 @@ fn begin(state: &ServerState, info: &RequestInfo, parts: &Parts, facts: &Request
         query: parts.uri.query().unwrap_or_default().to_owned(),
         resource: facts.resource.clone(),
         user_agent: facts.user_agent.clone(),
+        accept: parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned),
         outcome: Outcome::Waiting,
     })
 }

@@ -74,7 +74,7 @@ impl Load {
                     cluster,
                     verb: verb @ (Verb::List | Verb::Watch),
                     target,
-                    further: false,
+                    further: None,
                     initial,
                     limit,
                     ..

@@ -1,6 +1,7 @@
 //! What is asked of the servers: I5, I14 and I15.
 
 mod apart;
+mod beside;
 mod load;
 mod paced;
 mod resumed;
@@ -17,18 +18,19 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     apart::check(case, verdict);
     load::check(case, verdict);
     paced::check(case, verdict);
+    beside::check(case, verdict);
 }
 
 /// A request may have been on its way so long, and from before what the store has reached since.
 const ON_ITS_WAY: Duration = Duration::from_secs(100);
 
 /// Whose requests are whose: by what they are about.
-struct Owners {
+pub(super) struct Owners {
     by_target: HashMap<(ClusterId, Target), Vec<(InformerId, usize)>>,
 }
 
 impl Owners {
-    fn of(case: &Case<'_>) -> Self {
+    pub(super) fn of(case: &Case<'_>) -> Self {
         let mut by_target: HashMap<_, Vec<_>> = HashMap::new();
         for (id, informer) in (0..).map(InformerId).zip(&case.history.cast.informers) {
             let resource = &case.history.names.resources[informer.resource.index()];
@@ -39,7 +41,12 @@ impl Owners {
         Self { by_target }
     }
 
-    fn all(&self, case: &Case<'_>, cluster: ClusterId, target: TargetId) -> &[(InformerId, usize)] {
+    pub(super) fn all(
+        &self,
+        case: &Case<'_>,
+        cluster: ClusterId,
+        target: TargetId,
+    ) -> &[(InformerId, usize)] {
         let target = case.history.names.targets[target.index()].clone();
         self.by_target.get(&(cluster, target)).map(Vec::as_slice).unwrap_or_default()
     }
@@ -76,7 +83,7 @@ fn targets(resource: &str, selection: &Selection) -> Vec<Target> {
     }
 }
 
-fn text(names: &Names, target: TargetId) -> String {
+pub(super) fn text(names: &Names, target: TargetId) -> String {
     let Target { resource, namespace, labels, fields } = &names.targets[target.index()];
     let place = namespace.as_ref().map_or(String::new(), |namespace| format!(" in {namespace}"));
     let selectors: String =

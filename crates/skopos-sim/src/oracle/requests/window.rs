@@ -22,6 +22,11 @@ impl Window {
     /// One more moment, not before the last; gives how many there are within the length that ends with it.
     pub(super) fn count(&mut self, at: At) -> usize {
         self.moments.push_back(at);
+        self.there(at)
+    }
+
+    /// How many there are within the length that ends with this moment.
+    pub(super) fn there(&mut self, at: At) -> usize {
         while self.moments.front().is_some_and(|first| first.plus(self.length) <= at) {
             self.moments.pop_front();
         }

@@ -1,5 +1,6 @@
 //! Each invariant by hand: a history that keeps it, and at least one that breaks it.
 
+mod causes;
 mod ends;
 mod queues;
 mod requests;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::tale::CLUSTER;
 use super::{Invariant, Tale, broken, kept, live, secs, stale};
-use crate::history::{Fact, Verb};
+use crate::history::{CallKind, Fact, KeyId, Verb};
 
 #[test]
 fn i5_a_watch_goes_on_where_the_store_is() {
@@ -139,4 +139,65 @@ fn i15_a_loop_that_spins() {
         tale.go(Duration::from_millis(10));
     }
     broken(&tale, Invariant::I15);
+}
+
+/// So many requests, so far apart, of a store that is seen to be live.
+fn asks(times: u32, every: Duration, ask: impl Fn(&mut Tale)) -> Tale {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    tale.see(live(0));
+    tale.go(secs(100));
+    for _ in 0..times {
+        ask(&mut tale);
+        tale.go(every);
+    }
+    tale
+}
+
+#[test]
+fn i15_probes_keep_their_pace() {
+    let probe = |tale: &mut Tale| tale.requested(Verb::Probe, None, false);
+    assert_eq!(asks(10, secs(24), probe).judge().violations, []);
+    broken(&asks(10, secs(10), probe), Invariant::I15);
+    // Who calls for a proof is given one.
+    let called = |tale: &mut Tale| {
+        tale.call(CallKind::Read { max_age: secs(0) }, secs(100));
+        probe(tale);
+    };
+    assert_eq!(asks(10, secs(10), called).judge().violations, []);
+    let in_a_fault = |every| {
+        let mut tale = Tale::new();
+        let fault = tale.fault_begins(CLUSTER, 25, Some(secs(1)), secs(39), false);
+        for _ in 0..30 {
+            probe(&mut tale);
+            tale.go(every);
+        }
+        tale.record(Fact::FaultHealed { fault });
+        tale
+    };
+    kept(&in_a_fault(secs(8)), Invariant::I15);
+    broken(&in_a_fault(secs(1)), Invariant::I15);
+}
+
+#[test]
+fn i15_single_objects_are_read_as_seldom_as_anything() {
+    let get = |tale: &mut Tale| tale.requested(Verb::Get, None, false);
+    kept(&asks(12, secs(10), get), Invariant::I15);
+    broken(&asks(12, secs(5), get), Invariant::I15);
+    let called = |tale: &mut Tale| {
+        tale.call(CallKind::ReadOne { max_age: secs(0), key: KeyId(0) }, secs(100));
+        get(tale);
+    };
+    assert_eq!(asks(12, secs(5), called).judge().violations, []);
+}
+
+#[test]
+fn i15_a_page_is_asked_for_again_after_a_while() {
+    let pages = |times, every| asks(times, every, |tale| tale.paged(7));
+    kept(&pages(4, secs(2)), Invariant::I15);
+    broken(&pages(4, Duration::from_millis(100)), Invariant::I15);
+    broken(&pages(60, secs(2)), Invariant::I15);
+    let mut tale = Tale::new();
+    (0..50).for_each(|page| tale.paged(page));
+    assert_eq!(tale.judge().violations, [], "each is another");
 }

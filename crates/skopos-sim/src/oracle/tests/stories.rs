@@ -111,6 +111,7 @@ fn i1_a_rollback_may_go_back_with_a_gap_and_not_without() {
         tale.hear(Kind::Updated, undone, Some(a));
         tale.roll_back(rv, &[]);
         tale.go(secs(1));
+        tale.relisted();
         tale.tell(HEARER, Kind::Updated, a, Some(undone), Flags { gap, ..Flags::default() });
         tale
     };
@@ -261,6 +262,7 @@ fn i18_another_object_of_the_name_is_deleted_and_added() {
     tale.delete("x/a");
     let other = tale.put("x/a");
     let flags = Flags { gap: true, last_state_unknown: true, ..Flags::default() };
+    tale.relisted();
     tale.tell(HEARER, Kind::Deleted, a, None, flags);
     tale.hear_gap(Kind::Added, other, None);
     kept(&tale, Invariant::I18);

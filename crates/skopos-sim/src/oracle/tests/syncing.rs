@@ -87,7 +87,7 @@ fn i14_lists_and_watches_share_no_connection() {
         panic!("a request")
     };
     *connection = 0;
-    tale.requested(Verb::List, None, false);
+    tale.relisted();
     broken(&tale, Invariant::I14);
 }
 

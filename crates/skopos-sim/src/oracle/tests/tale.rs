@@ -236,21 +236,52 @@ impl Tale {
     // ---- wire
 
     pub(in super::super) fn requested(&mut self, verb: Verb, rv: Option<u64>, initial: bool) {
-        let target = Target { resource: "pods".to_owned(), ..Target::default() };
-        if self.history.names.targets.is_empty() {
-            self.history.names.targets.push(target);
-        }
+        self.asked(verb, rv, initial, None, false);
+    }
+
+    /// A further page of a list.
+    pub(in super::super) fn paged(&mut self, page: u64) {
+        self.asked(Verb::List, None, false, Some(page), false);
+    }
+
+    /// A list of metadata, as audits make them.
+    pub(in super::super) fn audited(&mut self) {
+        self.asked(Verb::List, None, false, None, true);
+    }
+
+    fn asked(&mut self, verb: Verb, rv: Option<u64>, initial: bool, further: Option<u64>, metadata: bool) {
+        let target = self.pods();
         self.record(Fact::Requested {
             cluster: CLUSTER,
             // As clients do.
             connection: u32::from(verb == Verb::Watch),
             verb,
-            target: TargetId(0),
+            target,
             rv,
             limit: None,
-            further: false,
+            further,
             initial,
+            metadata,
         });
+    }
+
+    fn pods(&mut self) -> TargetId {
+        if self.history.names.targets.is_empty() {
+            self.history.names.targets.push(Target { resource: "pods".to_owned(), ..Target::default() });
+        }
+        TargetId(0)
+    }
+
+    /// The server ends a watch after so long.
+    pub(in super::super) fn watch_ended(&mut self, stood: Duration) {
+        let target = self.pods();
+        self.record(Fact::WatchEnded { cluster: CLUSTER, target, stood });
+    }
+
+    /// The server has forgotten the history from here on, and is listed again.
+    pub(in super::super) fn relisted(&mut self) {
+        self.watch_ended(Duration::ZERO);
+        self.requested(Verb::List, None, false);
     }
 
     pub(in super::super) fn fault_begins(
@@ -343,6 +374,7 @@ impl Tale {
     }
 
     pub(in super::super) fn hear_gap(&mut self, kind: Kind, object: Seen, old: Option<Seen>) {
+        self.relisted();
         self.tell(HEARER, kind, object, old, Flags { gap: true, ..Flags::default() });
     }
 

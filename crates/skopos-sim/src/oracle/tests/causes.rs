@@ -1,0 +1,141 @@
+//! Of I15 that lists have a cause, and of I4 that gaps have one.
+
+use std::time::Duration;
+
+use super::tale::{CLUSTER, HEARER};
+use super::{Invariant, Tale, broken, kept, live, secs};
+use crate::history::{CallKind, Fact, Flags, Kind, Outcome, Verb};
+
+/// A store that is live since some minutes, and nothing has ever gone wrong.
+fn calm() -> Tale {
+    let mut tale = Tale::new();
+    let a = tale.put("x/a");
+    tale.requested(Verb::List, None, false);
+    tale.see(live(0));
+    tale.hear_initial(a);
+    tale.go(secs(300));
+    tale.see(live(0));
+    tale
+}
+
+#[test]
+fn i15_a_list_because_a_watch_was_refused() {
+    for streamed in [false, true] {
+        let mut tale = calm();
+        tale.watch_ended(Duration::from_millis(30));
+        tale.go(secs(1));
+        tale.requested(if streamed { Verb::Watch } else { Verb::List }, None, streamed);
+        kept(&tale, Invariant::I15);
+        tale.go(secs(20));
+        tale.requested(if streamed { Verb::Watch } else { Verb::List }, None, streamed);
+        broken(&tale, Invariant::I15);
+    }
+}
+
+#[test]
+fn i15_a_list_because_a_watch_has_ended_after_its_time() {
+    for streamed in [false, true] {
+        let mut tale = calm();
+        tale.watch_ended(secs(300));
+        tale.requested(if streamed { Verb::Watch } else { Verb::List }, None, streamed);
+        broken(&tale, Invariant::I15);
+    }
+}
+
+#[test]
+fn i15_a_list_for_a_call() {
+    let mut tale = calm();
+    let call = tale.call(CallKind::Read { max_age: secs(1) }, secs(5));
+    tale.go(secs(1));
+    tale.requested(Verb::List, None, false);
+    tale.returned(call, Outcome::Done);
+    assert_eq!(tale.judge().violations, []);
+    tale.requested(Verb::List, None, false);
+    broken(&tale, Invariant::I15);
+}
+
+#[test]
+fn i15_an_audit_when_it_is_due() {
+    let audited = |after| {
+        let mut tale = calm();
+        tale.history.cast.clients[0].audit_interval = Some(secs(600));
+        tale.go(secs(200));
+        tale.audited();
+        tale.go(secs(after));
+        tale.audited();
+        tale
+    };
+    kept(&audited(500), Invariant::I15);
+    broken(&audited(400), Invariant::I15);
+    let mut tale = calm();
+    let call = tale.call(CallKind::Audit, secs(5));
+    tale.audited();
+    tale.returned(call, Outcome::Audited { differences: 0 });
+    assert_eq!(tale.judge().violations, []);
+    tale.go(secs(10));
+    tale.audited();
+    broken(&tale, Invariant::I15);
+}
+
+#[test]
+fn i15_a_list_after_a_fault_is_no_matter_for_as_long_as_it_may_be_felt() {
+    let listed = |number, after| {
+        let mut tale = calm();
+        tale.fault(number, Some(secs(1)), secs(39), false);
+        tale.go(secs(after));
+        tale.see(live(0));
+        tale.requested(Verb::List, None, false);
+        tale
+    };
+    assert_eq!(listed(25, 100).judge().violations, []);
+    broken(&listed(25, 120), Invariant::I15);
+    assert_eq!(listed(14, 440).judge().violations, [], "what could not be decoded is read again");
+    broken(&listed(14, 450), Invariant::I15);
+}
+
+#[test]
+fn i4_a_gap_because_of_a_list() {
+    let mut tale = calm();
+    let a = tale.put("x/b");
+    tale.relisted();
+    tale.go(secs(1));
+    tale.see(live(0));
+    tale.tell(HEARER, Kind::Added, a, None, Flags { gap: true, ..Flags::default() });
+    kept(&tale, Invariant::I4);
+}
+
+#[test]
+fn i4_a_gap_without_a_list() {
+    let mut tale = calm();
+    let b = tale.put("x/b");
+    tale.see(live(0));
+    tale.tell(HEARER, Kind::Added, b, None, Flags { gap: true, ..Flags::default() });
+    broken(&tale, Invariant::I4);
+    // In trouble there are more causes than are seen from outside.
+    let mut tale = calm();
+    let fault = tale.fault_begins(CLUSTER, 14, Some(secs(1)), secs(39), false);
+    let b = tale.put("x/b");
+    tale.tell(HEARER, Kind::Added, b, None, Flags { gap: true, ..Flags::default() });
+    tale.record(Fact::FaultHealed { fault });
+    assert_eq!(tale.judge().violations, []);
+}
+
+#[test]
+fn i4_changes_in_sum_where_they_are_more_than_is_kept() {
+    let told = |changes: u32| {
+        let mut tale = calm();
+        for _ in 0..changes {
+            tale.put("x/b");
+        }
+        let b = tale.put("x/b");
+        tale.see(live(0));
+        tale.tell(HEARER, Kind::Added, b, None, Flags { coalesced: true, ..Flags::default() });
+        tale
+    };
+    kept(&told(10), Invariant::I4);
+    broken(&told(3), Invariant::I4);
+    // Who is slow may be behind by more.
+    let mut tale = told(3);
+    tale.history.cast.handlers[HEARER.index()].slowness = secs(1);
+    assert_eq!(tale.judge().violations, []);
+}
