@@ -64,7 +64,7 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
 }
 
 fn store(case: &Case<'_>, verdict: &mut Verdict, at: At, look: &Look) {
-    if case.excuses.is_beyond_help(look.informer, at) {
+    if case.excuses.may_be_wrong(look.informer, at) {
         return;
     }
     let stories = case.truth.stories(look.informer);

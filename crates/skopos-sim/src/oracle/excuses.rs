@@ -2,7 +2,7 @@
 //!
 //! * A fault that *lies* loses events without a trace. Only an audit finds that out. From its beginning on a store of the
 //!   cluster is excused from being right, until it is seen to be right after the fault was healed; and no longer than an audit
-//!   may take to mend it.
+//!   may take to mend it that no other fault disturbs.
 //! * When history goes *back*, a store is of the old line until a probe shows it; if the new line overtakes the old before that,
 //!   only an audit finds it out. A store is excused until it is seen to be right on the new line, or an audit had its time.
 //! * What was sent *damaged* cannot be read. A store may lack it as long as it says so: it must not call itself live then. That ends
@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::history::{At, ClusterId, Entry, Fact, History, InformerId, Look, Walk};
 
 use super::truth::Truth;
-use super::weather::Weather;
+use super::weather::{FaultSpan, Weather};
 
 /// When a store is excused from being right.
 pub(super) struct Excuses {
@@ -31,7 +31,6 @@ struct Excuse {
     seriously: At,
     /// Only content that has come so far can tell: what was lost may lie ahead of it.
     beyond: u64,
-    limit: At,
     until: At,
 }
 
@@ -49,28 +48,25 @@ impl Excuses {
         for informer in &cast.informers {
             let client = &cast.clients[informer.client.index()];
             let cluster = client.cluster;
-            let limit = |from: At| {
-                let limit = client.audit_interval.map(|interval| from.plus(interval + AUDIT));
-                limit.filter(|limit| weather.is_clear(cluster, from.plus(Duration::from_nanos(1)), *limit))
+            let audited = |from: At, own: &dyn Fn(&FaultSpan) -> bool| {
+                let interval = client.audit_interval;
+                interval.map_or(NEVER, |interval| undisturbed(weather, cluster, from, interval, own))
             };
             let lies = weather.on(cluster).filter(|span| span.lies).map(|span| {
-                let healed = span.healed.unwrap_or(At(u64::MAX));
+                let healed = span.healed.unwrap_or(NEVER);
                 // Its own recovery is not another fault.
-                let own = client.audit_interval.map(|interval| healed.plus(interval + AUDIT));
-                let others =
-                    |limit: &At| weather.felt(cluster, healed, *limit).all(|other| other.fault == span.fault);
-                let limit = own.filter(others).unwrap_or(At(u64::MAX));
+                let until = audited(healed, &|other| other.fault == span.fault);
                 let beyond = truth.newest(cluster, healed);
-                Excuse { from: span.began, seriously: healed, beyond, limit, until: limit }
+                Excuse { from: span.began, seriously: healed, beyond, until }
             });
             let rollbacks = truth.rollbacks(cluster).map(|at| {
-                let limit = limit(at).unwrap_or(At(u64::MAX));
-                Excuse { from: at, seriously: at, beyond: 0, limit, until: limit }
+                let until = audited(at, &|other| other.is_rollback() && other.began == at);
+                Excuse { from: at, seriously: at, beyond: 0, until }
             });
             by_informer.push(lies.chain(rollbacks).collect::<Vec<_>>());
             let damages = weather.on(cluster).filter(|span| span.damages()).map(|span| {
-                let (never, healed) = (At(u64::MAX), span.healed.unwrap_or(At(u64::MAX)));
-                Excuse { from: span.began, seriously: healed, beyond: 0, limit: never, until: never }
+                let healed = span.healed.unwrap_or(NEVER);
+                Excuse { from: span.began, seriously: healed, beyond: 0, until: NEVER }
             });
             damaged.push(damages.collect::<Vec<_>>());
         }
@@ -105,14 +101,32 @@ impl Excuses {
     pub(super) fn may_lack_something(&self, informer: InformerId, at: At) -> bool {
         self.damaged[informer.index()].iter().any(|excuse| excuse.from <= at && at < excuse.until)
     }
-
-    /// Whether nothing would ever mend a store: something was lost, and nobody audits.
-    pub(super) fn is_beyond_help(&self, informer: InformerId, at: At) -> bool {
-        self.by_informer[informer.index()]
-            .iter()
-            .any(|excuse| excuse.from <= at && at < excuse.until && excuse.limit == At(u64::MAX))
-    }
 }
+
+/// When an audit has had its time for certain: the first that no fault disturbs.
+fn undisturbed(
+    weather: &Weather,
+    cluster: ClusterId,
+    from: At,
+    interval: Duration,
+    own: &dyn Fn(&FaultSpan) -> bool,
+) -> At {
+    let mut begins = from;
+    let mut needed = interval + AUDIT;
+    // In the order in which they began.
+    for span in weather.on(cluster).filter(|span| !own(span) && !span.is_of_the_users()) {
+        let disturbs = span.began <= begins.plus(needed);
+        let over = span.over().unwrap_or(NEVER);
+        if disturbs && over >= begins {
+            begins = over;
+            // One that was disturbed may still have to come to its end.
+            needed = interval + AUDIT * 2;
+        }
+    }
+    begins.plus(needed)
+}
+
+const NEVER: At = At(u64::MAX);
 
 /// A store was seen to be right.
 fn right(excuses: &mut [Excuse], at: At, reached: u64) {

@@ -172,6 +172,11 @@ impl FaultSpan {
         entry(self.number).is_some_and(|entry| entry.place == Place::Users)
     }
 
+    /// Whether history goes back.
+    pub(super) fn is_rollback(&self) -> bool {
+        self.number == ROLLBACK
+    }
+
     /// Whether it makes objects unreadable: content lacks them, and says so.
     pub(super) fn damages(&self) -> bool {
         matches!(self.number, 13..=17)

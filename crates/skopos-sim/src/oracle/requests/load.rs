@@ -120,7 +120,7 @@ impl Load {
         }
     }
 
-    /// In a fault that lasts, from its second minute on, while it is the only one.
+    /// In a fault that lasts, from its second minute on, while it is the only one, and was in the minute before.
     fn minutes(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
         let Stream { cluster, owners, .. } = *stream;
         let apart = stream.audits_apart(case);
@@ -132,13 +132,14 @@ impl Load {
             let mut from = span.began.plus(MINUTE);
             while from.plus(MINUTE) <= end {
                 let to = from.plus(MINUTE);
-                let alone = case.weather.felt(cluster, span.began, to).all(|other| other.fault == span.fault);
+                // What was spent before the last minute is forgotten.
+                let lately = At(from.0.saturating_sub(At::after_start(MINUTE).0));
+                let alone = case.weather.felt(cluster, lately, to).all(|other| other.fault == span.fault);
                 let informers = (0..case.history.cast.informers.len()).map(|id| InformerId(id as u16));
                 let mut lives =
                     informers.filter(|id| case.cluster_of(*id) == cluster).map(|id| case.lives.informer(id));
                 let began = lives.any(|life| {
-                    let lately = |at: At| at.plus(MINUTE) >= from && at <= to;
-                    life.from.is_some_and(lately) || life.to.is_some_and(lately)
+                    [life.from, life.to].into_iter().flatten().any(|at| at >= lately && at <= to)
                 });
                 if alone && !began && !span.hits.is_empty() {
                     let (in_all, lists) = stream.between(from, to);
