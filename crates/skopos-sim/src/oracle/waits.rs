@@ -76,11 +76,20 @@ fn returned(case: &Case<'_>, verdict: &mut Verdict, at: At, call: &Call, outcome
                 format!("waiting for RV {rv} was given up after {took:?} of {:?}", call.limit)
             });
         }
+        (_, Outcome::HistoryBroken) => {
+            let went_back = case.truth.rollbacks(cluster).any(|went| went <= at);
+            verdict.exercise(Invariant::I19);
+            verdict.demand(Invariant::I19, went_back, at, call.of(case), || {
+                format!("{:?} was told that history is broken, and it never went back", call.kind)
+            });
+        }
         _ => {}
     }
-    // Who was shut down is told so at once, whatever was asked.
-    if case.lives.shut(call.client).is_some_and(|shut| shut < call.at) {
-        let at_once = took <= GRACE && matches!(outcome, Outcome::Closed | Outcome::Done | Outcome::Refused);
+    // Who was shut down is told so at once, whatever was asked, and when.
+    if let Some(shut) = case.lives.shut(call.client).filter(|shut| *shut < at) {
+        let took = at.since(shut.max(call.at)).saturating_sub(case.weather.starved(shut.max(call.at), at));
+        let told = matches!(outcome, Outcome::Closed | Outcome::Done | Outcome::Refused);
+        let at_once = took <= GRACE && (told || call.at <= shut);
         verdict.exercise(Invariant::I16);
         verdict.demand(Invariant::I16, at_once, at, call.of(case), || {
             format!("{:?} after the shutdown took {took:?} and gave {outcome:?}", call.kind)

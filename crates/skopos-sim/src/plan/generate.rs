@@ -305,7 +305,10 @@ impl Random {
             6 => ReaderKind::ReadOne(self.within(Duration::ZERO, secs(40))),
             _ => ReaderKind::Audit,
         };
-        ReaderPlan { what, every: self.within(secs(5), secs(120)), limit: self.within(millis(100), secs(20)) }
+        let (every, limit) = (self.within(secs(5), secs(120)), self.within(millis(100), secs(20)));
+        // Some do not wait at all; not drawn anew, so that a seed is what it was.
+        let limit = if every.as_millis() % 6 == 0 { Duration::ZERO } else { limit };
+        ReaderPlan { what, every, limit }
     }
 
     fn write(&mut self) -> Write {

@@ -64,7 +64,8 @@ impl Client {
             stale_after: FactoryOptions::default().stale_after,
             audit_interval: plan.audit_interval,
         });
-        let place = Place { scene, cluster, stop: CancellationToken::new() };
+        let place =
+            Place { scene, cluster, leaving: CancellationToken::new(), stop: CancellationToken::new() };
         let client = Self { id, number, place, factory, tasks: TaskTracker::new(), ends: Ends::default() };
         let mut known = BTreeMap::new();
         for informer in &plan.informers {
@@ -81,6 +82,9 @@ impl Client {
     /// Shuts the factory down, tries to use it afterwards, and waits for its users.
     pub async fn stop(self) {
         let recorder = self.place.scene.recorder.clone();
+        // Some are in the middle of a call when it begins.
+        self.place.leaving.cancel();
+        tokio::time::sleep(Duration::from_millis(1)).await;
         let call = recorder.called(self.id, None, CallKind::Shutdown, SHUTDOWN);
         let report = self.factory.shutdown(SHUTDOWN).await;
         recorder.record(Fact::Returned {

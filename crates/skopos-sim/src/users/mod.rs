@@ -38,6 +38,8 @@ pub struct Scene {
 struct Place {
     scene: Scene,
     cluster: Arc<Cluster>,
+    /// The client is about to be shut down.
+    leaving: CancellationToken,
     stop: CancellationToken,
 }
 
@@ -71,5 +73,10 @@ impl Place {
     /// Sleeps; false if it is time to end.
     async fn sleep(&self, time: Duration) -> bool {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await.is_some()
+    }
+
+    /// Sleeps; false as soon as the client is about to be shut down.
+    async fn sleep_unless_leaving(&self, time: Duration) -> bool {
+        self.leaving.run_until_cancelled(tokio::time::sleep(time)).await.is_some()
     }
 }

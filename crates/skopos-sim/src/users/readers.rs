@@ -33,16 +33,22 @@ pub(super) fn start<K: 'static>(
         random,
     };
     setup.tasks.spawn(async move {
-        loop {
+        reader.call().await;
+        while reader.is_left_alone().await {
             reader.call().await;
-            let every = reader.plan.every.as_millis() as u64;
-            let pause = Duration::from_millis(reader.random.u64(every / 2..=every * 3 / 2));
+        }
+        for pause in WHILE_SHUT_DOWN {
+            reader.call().await;
             if !reader.place.sleep(pause).await {
                 return;
             }
         }
     });
 }
+
+/// Between the calls that are made when the client is shut down: one is under way when that begins, some follow.
+const WHILE_SHUT_DOWN: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(50), Duration::from_secs(1)];
 
 struct Reader<K> {
     place: Place,
@@ -56,6 +62,13 @@ struct Reader<K> {
 }
 
 impl<K: 'static> Reader<K> {
+    /// Waits until the next call is due; false if the client is being shut down.
+    async fn is_left_alone(&mut self) -> bool {
+        let every = self.plan.every.as_millis() as u64;
+        let pause = Duration::from_millis(self.random.u64(every / 2..=every * 3 / 2));
+        self.place.sleep_unless_leaving(pause).await
+    }
+
     async fn call(&mut self) {
         let limit = self.plan.limit;
         match self.plan.what {

@@ -90,3 +90,35 @@ fn i16_who_calls_after_the_shutdown_is_told_so_at_once() {
     kept(&called(0, Outcome::Closed), Invariant::I16);
     broken(&called(5000, Outcome::NotInTime { named: true }), Invariant::I16);
 }
+
+#[test]
+fn i16_a_call_that_is_under_way_at_the_shutdown() {
+    let ends = |after| {
+        let mut tale = Tale::new();
+        let call = tale.call(CallKind::WaitSynced, secs(20));
+        tale.go(secs(1));
+        tale.record(Fact::Shutdown { client: CLIENT, tasks: 0, connections: 0 });
+        tale.go(Duration::from_millis(after));
+        tale.returned(call, Outcome::Closed);
+        tale
+    };
+    kept(&ends(50), Invariant::I16);
+    broken(&ends(51), Invariant::I16);
+}
+
+#[test]
+fn i19_history_that_is_said_to_be_broken() {
+    let told = |went_back: bool| {
+        let mut tale = Tale::new();
+        tale.put("x/a");
+        tale.put("x/b");
+        let call = tale.call(CallKind::WaitFor { rv: 100 }, secs(5));
+        if went_back {
+            tale.roll_back(11, &["x/b"]);
+        }
+        tale.returned(call, Outcome::HistoryBroken);
+        tale
+    };
+    kept(&told(true), Invariant::I19);
+    broken(&told(false), Invariant::I19);
+}
