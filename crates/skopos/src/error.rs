@@ -271,10 +271,6 @@ impl LiveError {
         matches!(self, Self::Refused(refusal) if matches!(refusal.code, 403 | 404 | 406))
     }
 
-    pub(crate) fn is_server_error(&self) -> bool {
-        matches!(self, Self::Refused(refusal) if refusal.code >= 500)
-    }
-
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == 410)
     }

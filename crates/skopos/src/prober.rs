@@ -226,12 +226,10 @@ impl Core {
             let result =
                 timeout(waited, (self.ask)(target)).await.unwrap_or(Err(LiveError::Deadline { waited }));
             let refused = result.as_ref().is_err_and(LiveError::is_refused_by_target);
-            // One version may fail by itself (its conversion), but a server in trouble is not asked three times as often.
-            let failed = result.as_ref().is_err_and(LiveError::is_server_error);
+            // One target may fail by itself (the conversion of its version, a limit of its namespace), so another is next; but a
+            // server in trouble is not asked three times as often.
+            *scope += usize::from(result.is_err());
             outcome = Some(Outcome { sent_at, result });
-            if refused || failed {
-                *scope += 1;
-            }
             if !refused {
                 break;
             }
@@ -436,7 +434,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_version_that_is_not_served_gives_way_to_another() {
-        for code in [404, 406, 500] {
+        for code in [401, 404, 406, 429, 500] {
             let ask: Ask = Arc::new(move |target| {
                 Box::pin(async move {
                     match &*target.version {
@@ -451,8 +449,9 @@ mod tests {
             let _older = running.prober.subscribe([of("v0")], Arc::new(|_| {}));
             let first = running.prober.probe_since(Instant::now()).await;
             // A server that fails is asked again as late as ever.
-            assert_eq!(first.result.is_err(), code == 500, "{code}");
-            assert_eq!(running.prober.counts().0, if code == 500 { 1 } else { 2 });
+            let at_once = matches!(code, 404 | 406);
+            assert_eq!(first.result.is_ok(), at_once, "{code}");
+            assert_eq!(running.prober.counts().0, if at_once { 2 } else { 1 });
             tokio::time::sleep(Duration::from_secs(3)).await;
             let last = running.prober.core.last.borrow().clone();
             assert!(last.is_some_and(|outcome| outcome.result.is_ok()), "{code}");
