@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::fault::{Active, Harmed, Inflict};
 use crate::history::{Fact, History, Recorder};
 use crate::plan::{Burst, ClientPlan, FaultPlan, Plan, Strikes};
-use crate::users::{Client, Scene};
+use crate::users::{Client, Scene, Shelf};
 
 /// Runs a plan in virtual time, in this thread. Equal plans give equal histories.
 pub fn run(plan: &Plan) -> History {
@@ -30,6 +30,8 @@ async fn play(plan: &Plan) -> History {
     let scene = Scene {
         recorder: recorder.clone(),
         lead: Arc::default(),
+        slept: Arc::default(),
+        shelf: Shelf::default(),
         origin: Instant::now(),
         look_interval: plan.look_interval,
     };
@@ -59,6 +61,7 @@ async fn play(plan: &Plan) -> History {
         let harmed = Harmed {
             cluster: clusters[fault.cluster].clone(),
             lead: scene.lead.clone(),
+            slept: scene.slept.clone(),
             recorder: recorder.clone(),
         };
         let (scene, fault, length) = (scene.clone(), fault.clone(), plan.length);

@@ -1,7 +1,7 @@
 //! A fault in force: begun, perhaps hit, and healed by whoever holds it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use skopos_testserver::{Fault, FaultGuard, How, Lag};
@@ -20,6 +20,8 @@ pub struct Harmed {
     pub cluster: Arc<Cluster>,
     /// By how many nanoseconds the clients' wall clock is ahead of their monotonic one.
     pub lead: Arc<AtomicI64>,
+    /// For how many nanoseconds their machine has slept.
+    pub slept: Arc<AtomicU64>,
     /// Where it is written down.
     pub recorder: Recorder,
 }
@@ -257,6 +259,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         Inflict::Suspend(time) => {
             let nanos = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
             harmed.lead.fetch_add(nanos, Ordering::SeqCst);
+            harmed.slept.fetch_add(nanos.unsigned_abs(), Ordering::SeqCst);
             Remedy::Nothing
         }
         Inflict::ClockJump(seconds) => {

@@ -17,6 +17,9 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// could not be decoded.
 const QUIET: Duration = Duration::from_secs(420);
 
+/// In one of so many runs of a single fault there are many objects.
+const CROWDED: u32 = 40;
+
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Plan {
@@ -39,6 +42,7 @@ impl Plan {
             faults.extend(random.fault(entry, cluster, clusters[cluster].servers, from));
         }
         random.meet(&mut clients, &faults);
+        random.restart(&mut clients, 12, HOUR);
         Self {
             seed,
             length: HOUR,
@@ -134,9 +138,20 @@ impl Plan {
                 }
             }
         }
+        if number == 9 && random.bool() {
+            let dead = random.dead_while_slow(&faults);
+            faults.extend(dead);
+        }
         random.confront(&mut clients[0], &faults);
+        if number == 41 {
+            random.restart(&mut clients, 1, length);
+        }
         if !for_late && !matches!(number, 41 | 43 | 44 | 47 | 48 | 49) {
             random.begin_inside(&mut clients, &faults, number);
+        }
+        if number != 43 && random.chance(CROWDED) {
+            bursts.push(random.crowd());
+            clients.iter_mut().for_each(ClientPlan::copes_with_many);
         }
         if number == 47 {
             // What was lost would be written again sooner or later.
@@ -222,6 +237,7 @@ impl Random {
             audit_interval: Some(secs(600)),
             page_size: [Some(500), Some(500), Some(4), None][self.usize(0..4)],
             streamed: !self.chance(3),
+            restores: None,
             informers,
         }
     }
@@ -236,6 +252,7 @@ impl Random {
             selection: self.selection(resource),
             metadata_only: self.chance(5),
             shared: self.chance(5).then(|| self.within(Duration::ZERO, lives)),
+            again: None,
             handlers,
             readers,
             queue: self.chance(3).then(|| QueuePlan {
@@ -327,6 +344,17 @@ impl Random {
     fn start(&mut self, cluster: usize) -> Burst {
         let writes = (0..30).map(|_| Write { kind: WriteKind::Put, ..self.write() }).collect();
         Burst { at: Duration::ZERO, cluster, spacing: Duration::ZERO, writes }
+    }
+
+    /// So many config maps that a list takes several pages, and more than a window of a stream.
+    fn crowd(&mut self) -> Burst {
+        let names = (0..=u8::MAX).flat_map(|name| (0..3).map(move |namespace| (name, namespace)));
+        let write = |(name, namespace)| {
+            let (resource, kind) = (Resource::ConfigMaps, WriteKind::Put);
+            Write { resource, namespace, name, kind, salt: u32::from(name) }
+        };
+        let writes = names.map(write).collect();
+        Burst { at: Duration::ZERO, cluster: 0, spacing: Duration::ZERO, writes }
     }
 
     fn bursts(&mut self, clusters: usize, length: Duration) -> Vec<Burst> {

@@ -3,15 +3,31 @@
 use std::time::Duration;
 
 use super::generate::Random;
-use super::{ClientPlan, FaultPlan, InformerPlan, ReaderKind, ReaderPlan};
+use super::{Again, ClientPlan, FaultPlan, InformerPlan, Manner, ReaderKind, ReaderPlan, Strikes};
 use crate::cluster::{NAMESPACES, Resource};
-use crate::fault::Part;
+use crate::fault::{Inflict, Part};
 use crate::history::Selection;
+use crate::net::Direction;
 
 /// Between a client and the one that takes its place.
 const CHANGE: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(3));
 /// Only first lists meet these, and they may last long enough for one to be given up.
 const OF_FIRST_LISTS: [u8; 2] = [25, 50];
+
+impl ClientPlan {
+    /// Nobody is so slow that many objects take longer than a run, and no page so small.
+    pub(super) fn copes_with_many(&mut self) {
+        self.page_size = self.page_size.map(|_| 500);
+        for informer in &mut self.informers {
+            informer.queue = None;
+            for handler in &mut informer.handlers {
+                if let Manner::Slow(_) = handler.manner {
+                    handler.manner = Manner::Quick;
+                }
+            }
+        }
+    }
+}
 
 impl Random {
     /// Some of those who come later come while a fault of their cluster is in force.
@@ -26,7 +42,7 @@ impl Random {
             client.starts = self.inside(fault);
             match client.stops {
                 Some(stops) if stops > client.starts && self.bool() => {
-                    let next = self.successor(client, stops);
+                    let next = self.successor(client, at, stops);
                     clients.push(next);
                 }
                 Some(stops) if stops > client.starts => {}
@@ -42,8 +58,14 @@ impl Random {
         let at = self.inside(fault);
         match self.u32(0..8) {
             0 => {
-                let next = self.successor(&mut clients[0], at);
+                let next = self.successor(&mut clients[0], 0, at);
                 clients.push(next);
+            }
+            3 => {
+                for informer in &mut clients[0].informers {
+                    informer.again = Some(self.again(at));
+                    informer.queue = None;
+                }
             }
             1 | 2 => clients.push(self.late(fault.cluster, at)),
             _ if often => clients.push(self.late(fault.cluster, at)),
@@ -51,10 +73,28 @@ impl Random {
         }
     }
 
-    /// Its user stops a client, and starts another like it.
-    fn successor(&mut self, client: &mut ClientPlan, at: Duration) -> ClientPlan {
+    /// Its user stops a client, the one of this number, and starts another like it, perhaps with what that one had.
+    fn successor(&mut self, client: &mut ClientPlan, number: usize, at: Duration) -> ClientPlan {
         client.stops = Some(at);
-        ClientPlan { starts: at + self.within(CHANGE.0, CHANGE.1), stops: None, ..client.clone() }
+        let longest = [CHANGE.1, CHANGE.1 * 60][self.usize(0..2)];
+        let starts = at + self.within(CHANGE.0, longest);
+        let restores = (!self.chance(3)).then_some(number);
+        ClientPlan { starts, stops: None, restores, ..client.clone() }
+    }
+
+    /// One informer of so many is stopped and had anew, at some time.
+    pub(super) fn restart(&mut self, clients: &mut [ClientPlan], one_of: u32, length: Duration) {
+        for informer in clients.iter_mut().flat_map(|client| &mut client.informers) {
+            if informer.queue.is_none() && self.chance(one_of) {
+                let after = self.within(Duration::from_secs(60), length * 2 / 3);
+                informer.again = Some(self.again(after));
+            }
+        }
+    }
+
+    fn again(&mut self, after: Duration) -> Again {
+        let longest = [0, 2, 60][self.usize(0..3)];
+        Again { after, pause: self.within(Duration::ZERO, Duration::from_secs(longest)) }
     }
 
     /// A client with one informer, and somebody who waits for it.
@@ -72,6 +112,19 @@ impl Random {
 
     fn inside(&mut self, fault: &FaultPlan) -> Duration {
         fault.strikes.earliest() + self.within(Duration::ZERO, fault.lasts / 2)
+    }
+
+    /// A connection that dies while all bytes are slow.
+    pub(super) fn dead_while_slow(&mut self, faults: &[FaultPlan]) -> Option<FaultPlan> {
+        let slow = faults.first()?;
+        let direction = [Direction::Both, Direction::ToClient, Direction::ToServer][self.usize(0..3)];
+        Some(FaultPlan {
+            number: 1,
+            what: Inflict::BlackHole { direction, new_too: self.bool() },
+            cluster: slow.cluster,
+            strikes: Strikes::At(self.inside(slow)),
+            lasts: Duration::from_secs(40),
+        })
     }
 
     /// What strikes a part of a cluster only is met by two informers: one of a set of namespaces, or of resources, of which it

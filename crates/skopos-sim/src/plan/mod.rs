@@ -71,6 +71,9 @@ pub struct ClientPlan {
     pub page_size: Option<u32>,
     /// Whether it asks for streamed lists.
     pub streamed: bool,
+    /// The client whose content of its last moment it begins with, where that is stopped before.
+    #[serde(default)]
+    pub restores: Option<usize>,
     /// Its informers.
     pub informers: Vec<InformerPlan>,
 }
@@ -86,12 +89,24 @@ pub struct InformerPlan {
     pub metadata_only: bool,
     /// When another handle of it is had and dropped again (fault 41).
     pub shared: Option<Duration>,
+    /// When all its users are done with it, and have it anew.
+    #[serde(default)]
+    pub again: Option<Again>,
     /// Its handlers.
     pub handlers: Vec<HandlerPlan>,
     /// Its readers.
     pub readers: Vec<ReaderPlan>,
     /// A work queue that it feeds.
     pub queue: Option<QueuePlan>,
+}
+
+/// An informer that is stopped and had anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Again {
+    /// How long after it was started its users are done with it.
+    pub after: Duration,
+    /// For how long nobody has it.
+    pub pause: Duration,
 }
 
 /// A work queue.
@@ -226,6 +241,10 @@ impl Plan {
         let of_clients = plan.clients.iter().map(|client| client.cluster);
         let of_bursts = plan.bursts.iter().map(|burst| burst.cluster);
         let of_faults = plan.faults.iter().map(|fault| fault.cluster);
+        let restores = plan.clients.iter().filter_map(|client| client.restores);
+        if let Some(number) = restores.into_iter().find(|client| *client >= plan.clients.len()) {
+            return Err(PlanError::NoSuchClient { number });
+        }
         let mut clusters = of_clients.chain(of_bursts).chain(of_faults);
         match clusters.find(|cluster| *cluster >= plan.clusters.len()) {
             Some(number) => Err(PlanError::NoSuchCluster { number }),
@@ -255,6 +274,12 @@ pub enum PlanError {
         count: usize,
         /// How many there may be.
         most: usize,
+    },
+    /// A client begins with the content of one that is not there.
+    #[error("the plan speaks of client {number}, which it does not have (they are counted from 0)")]
+    NoSuchClient {
+        /// Which.
+        number: usize,
     },
     /// Something is of a cluster that is not there.
     #[error("the plan speaks of cluster {number}, which it does not have (they are counted from 0)")]
@@ -297,6 +322,10 @@ mod tests {
         assert_eq!(refused(&strange), text);
         let mut strange = plan.clone();
         strange.clients[0].cluster = 9;
+        assert_eq!(refused(&strange), text);
+        let mut strange = plan.clone();
+        strange.clients[0].restores = Some(9);
+        let text = "the plan speaks of client 9, which it does not have (they are counted from 0)";
         assert_eq!(refused(&strange), text);
         let mut large = plan.clone();
         large.clusters = vec![plan.clusters[0].clone(); 256];

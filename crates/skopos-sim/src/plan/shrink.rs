@@ -27,7 +27,12 @@ struct Smaller<F> {
 }
 
 impl<F: Fn(&Plan) -> bool> Smaller<F> {
-    fn try_one(&mut self, plan: Plan) -> bool {
+    fn try_one(&mut self, mut plan: Plan) -> bool {
+        // Who begins with the content of one that is left out begins with nothing.
+        let there = plan.clients.len();
+        plan.clients
+            .iter_mut()
+            .for_each(|client| client.restores = client.restores.filter(|one| *one < there));
         if self.left == 0 || plan == self.best {
             return false;
         }

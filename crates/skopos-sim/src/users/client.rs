@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use kube::core::ApiResource;
+use skopos::checkpoint::{self, WallTime};
 use skopos::{
     FactoryOptions, InformerFactory, InformerOptions, InitialList, Limits, MachineOptions, SleepClock,
     Transport, TransportOptions,
@@ -15,10 +15,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::informers::{Ends, options, use_informer};
+use super::informers::Ends;
+use super::informing::{Informing, Sameness, api_resource, sameness};
 use super::{Place, Scene};
 use crate::cluster::{Cluster, Resource};
-use crate::history::{self, CallKind, ClientId, Fact, InformerId, Outcome, Selection};
+use crate::history::{self, CallKind, ClientId, Fact, InformerId, Outcome};
 use crate::plan::{ClientPlan, InformerPlan};
 
 /// A running client.
@@ -31,13 +32,8 @@ pub struct Client {
     ends: Ends,
 }
 
-/// What makes two informers of a factory one.
-type Sameness = (Resource, Selection, bool);
-
 /// T_stop: within what time nothing may be left.
 const SHUTDOWN: Duration = Duration::from_secs(1);
-
-const REFUSED: &str = "the plan has an informer that cannot be";
 
 /// Caps that are reached in a moment of real time.
 const OBJECT_BYTES: usize = 1 << 20;
@@ -69,7 +65,7 @@ impl Client {
         let client = Self { id, number, place, factory, tasks: TaskTracker::new(), ends: Ends::default() };
         let mut known = BTreeMap::new();
         for informer in &plan.informers {
-            client.inform(informer, &mut known, &mut random);
+            client.inform(plan, informer, &mut known, &mut random);
         }
         Ok(client)
     }
@@ -81,7 +77,8 @@ impl Client {
 
     /// Shuts the factory down, tries to use it afterwards, and waits for its users.
     pub async fn stop(self) {
-        let recorder = self.place.scene.recorder.clone();
+        let Scene { recorder, shelf, .. } = self.place.scene.clone();
+        shelf.keep(self.number, self.ends.keepers());
         // Some are in the middle of a call when it begins.
         self.place.leaving.cancel();
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -129,71 +126,37 @@ impl Client {
 
     fn inform(
         &self,
-        plan: &InformerPlan,
+        plan: &ClientPlan,
+        informer: &InformerPlan,
         known: &mut BTreeMap<Sameness, InformerId>,
         random: &mut fastrand::Rng,
     ) {
-        let recorder = &self.place.scene.recorder;
-        let sameness = (plan.resource, plan.selection.clone(), plan.metadata_only);
-        let before = known.get(&sameness).copied();
-        let id = before.unwrap_or_else(|| {
-            recorder.informer(history::Informer {
-                name: format!("{} of client-{}: {}", plan.resource.plural(), self.number, plan.selection),
-                client: self.id,
-                resource: recorder.resource(plan.resource.plural()),
-                selection: plan.selection.clone(),
-                metadata_only: plan.metadata_only,
-            })
-        });
-        known.insert(sameness, id);
-        recorder.record(Fact::InformerStarted { informer: id });
-        let setup = Setup {
+        let same = sameness(informer);
+        let alone = plan.informers.iter().filter(|other| sameness(other) == same).count() == 1;
+        let informing = Informing {
             place: self.place.clone(),
             client: self.id,
-            id,
-            first: before.is_none(),
+            number: self.number,
+            restores: plan.restores,
+            factory: self.factory.clone(),
             tasks: self.tasks.clone(),
             ends: self.ends.clone(),
+            plan: informer.clone(),
         };
-        let resource = api_resource(plan.resource);
-        let factory = &self.factory;
-        match plan.metadata_only {
-            true => {
-                let informer = factory
-                    .dynamic_metadata(&resource, options(plan))
-                    .unwrap_or_else(|error| panic!("{REFUSED}: {error}"));
-                use_informer(setup, informer, plan, random);
-            }
-            false => {
-                let informer = factory
-                    .raw(&resource, options(plan))
-                    .unwrap_or_else(|error| panic!("{REFUSED}: {error}"));
-                use_informer(setup, informer, plan, random);
-            }
+        let before = known.get(&same).copied();
+        let id = before.unwrap_or_else(|| informing.cast());
+        known.insert(same, id);
+        match informer.again.filter(|_| alone) {
+            Some(again) => informing.come_and_go(id, again, random),
+            None => informing.start(id, before.is_none(), random),
         }
     }
 }
 
-/// What the users of an informer need.
-pub(super) struct Setup {
-    pub(super) place: Place,
-    pub(super) client: ClientId,
-    pub(super) id: InformerId,
-    /// Nobody else looks at this store.
-    pub(super) first: bool,
-    pub(super) tasks: TaskTracker,
-    pub(super) ends: Ends,
-}
-
 fn transport(scene: &Scene, cluster: &Cluster, number: usize, seed: u64) -> Result<Transport, ConfigError> {
-    let (origin, lead) = (scene.origin, scene.lead.clone());
-    let wall = move || {
-        let lead = lead.load(Ordering::SeqCst);
-        // Long enough after 1970 that no jump back goes beyond it.
-        let monotonic =
-            SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) + Instant::now().duration_since(origin);
-        let ahead = Duration::from_nanos(lead.unsigned_abs());
-        if lead < 0 { monotonic - ahead } else { monotonic + ahead }
+    let wall = {
+        let now = times(scene);
+        move || now().wall()
     };
     let options = TransportOptions {
         seed: Some(seed),
@@ -202,6 +165,21 @@ fn transport(scene: &Scene, cluster: &Cluster, number: usize, seed: u64) -> Resu
     };
     let config = kube::Config::new(http::Uri::from_static("http://cluster.test"));
     Transport::with_dialer(config, options, cluster.network.dialer(number))
+}
+
+/// What the machine's clocks say: the one on the wall, and for how long it has been up, asleep or not.
+fn times(scene: &Scene) -> impl Fn() -> WallTime + Send + Sync + 'static {
+    let (origin, lead, slept) = (scene.origin, scene.lead.clone(), scene.slept.clone());
+    move || {
+        let lead = lead.load(Ordering::SeqCst);
+        let awake = Instant::now().duration_since(origin);
+        // Long enough after 1970 that no jump back goes beyond it.
+        let monotonic = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 31) + awake;
+        let ahead = Duration::from_nanos(lead.unsigned_abs());
+        let wall = if lead < 0 { monotonic - ahead } else { monotonic + ahead };
+        let up = awake + Duration::from_nanos(slept.load(Ordering::SeqCst));
+        WallTime::new(wall, Some(("simulated".to_owned(), up)))
+    }
 }
 
 fn factory_options(scene: &Scene, plan: &ClientPlan, seed: u64) -> FactoryOptions {
@@ -217,16 +195,7 @@ fn factory_options(scene: &Scene, plan: &ClientPlan, seed: u64) -> FactoryOption
         limits: Limits { max_object_bytes: OBJECT_BYTES, max_frame_bytes: OBJECT_BYTES, ..Limits::default() },
         seed: Some(seed),
         sleep_clock: SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()),
+        wall_clock: checkpoint::WallClock::from_fn(times(scene)),
         ..FactoryOptions::default()
-    }
-}
-
-fn api_resource(resource: Resource) -> ApiResource {
-    ApiResource {
-        group: String::new(),
-        version: "v1".to_owned(),
-        api_version: "v1".to_owned(),
-        kind: resource.kind().to_owned(),
-        plural: resource.plural().to_owned(),
     }
 }

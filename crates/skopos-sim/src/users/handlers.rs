@@ -7,15 +7,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use skopos::{Event, HandlerHandle, HandlerOptions, Informer};
 
-use super::client::Setup;
+use super::informing::Setup;
 use super::{Place, Scene};
-use crate::history::{self, CallKind, Fact, HandlerId, Outcome, Recorder};
+use crate::history::{self, CallKind, ClientId, Fact, HandlerId, InformerId, Outcome, Recorder};
 use crate::plan::{HandlerPlan, Manner};
 
 /// A handler whose end is yet to be written down.
 #[derive(Clone)]
 pub(super) struct Ended {
     id: HandlerId,
+    of: (ClientId, InformerId),
     handle: HandlerHandle,
     recorder: Recorder,
     told: Arc<AtomicBool>,
@@ -33,34 +34,24 @@ pub(super) fn start<K: 'static>(
 ) {
     let (informer, place, plan, ends) =
         (informer.clone(), setup.place.clone(), plan.clone(), setup.ends.clone());
-    let (client, informer_id, tasks) = (setup.client, setup.id, setup.tasks.clone());
+    let (of, tasks) = ((setup.client, setup.id), setup.tasks.clone());
     setup.tasks.spawn(async move {
         if !plan.added.is_zero() && !place.sleep(plan.added).await {
             return;
         }
-        let Some(ended) = add(&place, &informer, informer_id, &plan, random) else { return };
-        ends.add_handler(ended.clone());
+        let Some(ended) = add(&place, &informer, of, &plan, random) else { return };
+        ends.add_handler(of.1, ended.clone());
         let (waits, recorder) = (ended.clone(), place.scene.recorder.clone());
         tasks.spawn(async move {
             if waits.handle.wait_synced(Duration::MAX).await.is_ok() {
                 recorder.record(Fact::HandlerSynced { handler: waits.id });
             }
         });
-        let recorder = &place.scene.recorder;
         if let Some(removed) = plan.removed {
             if !place.sleep(removed).await {
                 return;
             }
-            // The longest call that may be waited for.
-            let limit = HandlerOptions::default().grace;
-            let call = recorder.called(client, Some(informer_id), CallKind::Remove, limit);
-            let outcome = match ended.handle.remove(limit * 2).await {
-                Ok(()) => Outcome::Done,
-                Err(_) => Outcome::NotInTime { named: true },
-            };
-            recorder.record(Fact::Returned { call, outcome });
-            ended.record_stats();
-            ended.record_end();
+            ended.remove().await;
         }
     });
 }
@@ -68,7 +59,7 @@ pub(super) fn start<K: 'static>(
 fn add<K: 'static>(
     place: &Place,
     informer: &Informer<K>,
-    informer_id: history::InformerId,
+    of: (ClientId, InformerId),
     plan: &HandlerPlan,
     random: fastrand::Rng,
 ) -> Option<Ended> {
@@ -78,7 +69,7 @@ fn add<K: 'static>(
     options.resync = plan.resync;
     let id = recorder.handler(history::Handler {
         name: format!("{:?}", plan.manner),
-        informer: informer_id,
+        informer: of.1,
         capacity: plan.capacity,
         retries: options.retries,
         resyncs: plan.resync.is_some(),
@@ -99,7 +90,7 @@ fn add<K: 'static>(
         async move { conduct.handle(&event).await }
     };
     let handle = informer.add_handler(handler, options).ok()?;
-    Some(Ended { id, handle, recorder: recorder.clone(), told: Arc::default() })
+    Some(Ended { id, of, handle, recorder: recorder.clone(), told: Arc::default() })
 }
 
 /// How a handler behaves when it is called.
@@ -153,6 +144,24 @@ impl Ended {
             panics: number(stats.panics),
             poisoned: number(stats.poisoned),
         });
+    }
+
+    /// Takes it out, unless it has ended already.
+    pub(super) async fn remove(&self) {
+        if self.told.load(Ordering::SeqCst) {
+            return;
+        }
+        // The longest call that may be waited for.
+        let limit = HandlerOptions::default().grace;
+        let (client, informer) = self.of;
+        let call = self.recorder.called(client, Some(informer), CallKind::Remove, limit);
+        let outcome = match self.handle.remove(limit * 2).await {
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::NotInTime { named: true },
+        };
+        self.recorder.record(Fact::Returned { call, outcome });
+        self.record_stats();
+        self.record_end();
     }
 
     /// It has ended; said once.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use skopos::{Informer, InformerOptions};
 
-use super::client::Setup;
 use super::handlers::{self, Ended};
+use super::informing::{Keeper, Setup};
 use super::queues::{self, Drain};
 use super::readers;
 use crate::history::{Fact, InformerId, Recorder, Selection, Standing, Walk};
@@ -16,9 +16,10 @@ use crate::plan::InformerPlan;
 /// What is to be done at the end, for every informer of a client.
 #[derive(Clone, Default)]
 pub(super) struct Ends {
-    looks: Arc<Mutex<Vec<LastLook>>>,
-    handlers: Arc<Mutex<Vec<Ended>>>,
+    looks: Arc<Mutex<Vec<(InformerId, LastLook)>>>,
+    handlers: Arc<Mutex<Vec<(InformerId, Ended)>>>,
     queues: Arc<Mutex<Vec<Drain>>>,
+    keepers: Arc<Mutex<Vec<Keeper>>>,
 }
 
 /// Looks at one informer for the last time.
@@ -26,14 +27,23 @@ type LastLook = Box<dyn Fn() + Send>;
 
 impl Ends {
     pub(super) fn look_last(&self) {
-        self.looks.lock().iter().for_each(|look| look());
-        self.handlers.lock().iter().for_each(Ended::record_stats);
+        self.looks.lock().iter().for_each(|(_, look)| look());
+        self.handlers.lock().iter().for_each(|(_, handler)| handler.record_stats());
+    }
+
+    /// Nobody needs this informer any more: its handlers are removed.
+    pub(super) async fn leave(&self, informer: InformerId) {
+        self.looks.lock().retain(|(of, _)| *of != informer);
+        let own: Vec<_> = self.handlers.lock().extract_if(.., |(of, _)| *of == informer).collect();
+        for (_, handler) in own {
+            handler.remove().await;
+        }
     }
 
     /// The factory was shut down: no handler is called any more.
     pub(super) fn closed(&self) {
         self.looks.lock().clear();
-        for handler in self.handlers.lock().drain(..) {
+        for (_, handler) in self.handlers.lock().drain(..) {
             handler.record_stats();
             handler.record_end();
         }
@@ -47,12 +57,21 @@ impl Ends {
         }
     }
 
+    pub(super) fn add_keeper(&self, keeper: Keeper) {
+        self.keepers.lock().push(keeper);
+    }
+
+    /// Those who can say what its informers have.
+    pub(super) fn keepers(&self) -> Vec<Keeper> {
+        std::mem::take(&mut *self.keepers.lock())
+    }
+
     pub(super) fn add_queue(&self, queue: Drain) {
         self.queues.lock().push(queue);
     }
 
-    pub(super) fn add_handler(&self, handler: Ended) {
-        self.handlers.lock().push(handler);
+    pub(super) fn add_handler(&self, of: InformerId, handler: Ended) {
+        self.handlers.lock().push((of, handler));
     }
 }
 
@@ -70,8 +89,8 @@ pub(super) fn options(plan: &InformerPlan) -> InformerOptions {
 
 /// Starts everybody who uses an informer.
 pub(super) fn use_informer<K: 'static>(
-    setup: Setup,
-    informer: Informer<K>,
+    setup: &Setup,
+    informer: &Informer<K>,
     plan: &InformerPlan,
     random: &mut fastrand::Rng,
 ) {
@@ -85,11 +104,12 @@ pub(super) fn use_informer<K: 'static>(
         };
         let last = look.clone();
         let (informer, last_recorder) = (informer.clone(), recorder.clone());
-        setup.ends.looks.lock().push(Box::new(move || {
+        let look_last: LastLook = Box::new(move || {
             last(Walk::Last);
             let objects = last_recorder.seen_all(&informer.snapshot());
             last_recorder.record(Fact::Listed { informer: id, objects });
-        }));
+        });
+        setup.ends.looks.lock().push((id, look_last));
         setup.tasks.spawn(async move {
             loop {
                 look(Walk::Regular);
@@ -100,13 +120,13 @@ pub(super) fn use_informer<K: 'static>(
         });
     }
     for handler in &plan.handlers {
-        handlers::start(&setup, &informer, handler, random.fork());
+        handlers::start(setup, informer, handler, random.fork());
     }
     for reader in &plan.readers {
-        readers::start(&setup, &informer, &selection, plan.resource, reader, random.fork());
+        readers::start(setup, informer, &selection, plan.resource, reader, random.fork());
     }
     if let Some(queue) = &plan.queue {
-        queues::start(&setup, &informer, queue, random.fork());
+        queues::start(setup, informer, queue, random.fork());
     }
     if let Some(at) = plan.shared {
         let place = setup.place.clone();

@@ -3,11 +3,12 @@
 mod client;
 mod handlers;
 mod informers;
+mod informing;
 mod queues;
 mod readers;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::client::Client;
 pub(crate) use self::handlers::PLANNED_PANIC;
+pub use self::informing::Shelf;
 
 use crate::cluster::Cluster;
 use crate::fault::Part;
@@ -27,6 +29,10 @@ pub struct Scene {
     pub recorder: Recorder,
     /// By how many nanoseconds the wall clock is ahead of the monotonic one.
     pub lead: Arc<AtomicI64>,
+    /// For how many nanoseconds the machine has slept.
+    pub slept: Arc<AtomicU64>,
+    /// What clients that were stopped had.
+    pub shelf: Shelf,
     /// When the run began.
     pub origin: Instant,
     /// How often stores are looked at.

@@ -7,7 +7,7 @@ use skopos::{Event, HandlerOptions, Informer};
 use skopos_wire::ObjectKey;
 use tokio_util::task::TaskTracker;
 
-use super::client::Setup;
+use super::informing::Setup;
 use crate::history::{self, Fact, KeyId, QueueId, Recorder};
 use crate::plan::QueuePlan;
 

@@ -7,8 +7,8 @@ use skopos::{AuditError, Informer, ReadError, ReadOneError, ResourceVersion, Sna
 use skopos_wire::ObjectKey;
 
 use super::Place;
-use super::client::Setup;
 use super::informers::standing;
+use super::informing::Setup;
 use crate::cluster::{NAMESPACES, Resource};
 use crate::history::{CallId, CallKind, ClientId, Fact, InformerId, Outcome, Selection, Walk};
 use crate::plan::{ReaderKind, ReaderPlan};
