@@ -164,7 +164,11 @@ impl Entry {
                 on_watches(Rule::Stall, Some(1)),
                 requests(Rule::Stall, On::Watches, some_part(&mut more), None, false),
             ]),
-            9 => Inflict::Throttle(random.usize(20..400)),
+            9 => one_of(vec![
+                Inflict::Throttle(random.usize(20..400)),
+                Inflict::Throttle(more.usize(400..4000)),
+                Inflict::Delay(millis(more.u64(20..800))),
+            ]),
             10 => Inflict::StreamLimit(random.u32(1..4)),
             11 => one_of(vec![on_lists(Rule::Slow(1, secs(1))), on_lists(Rule::Slow(50, millis(500)))]),
             12 => one_of(vec![
@@ -298,7 +302,8 @@ fn confined(rule: Rule, random: &mut fastrand::Rng) -> Inflict {
 /// A resource, a namespace, or a resource in a namespace.
 fn some_part(random: &mut fastrand::Rng) -> Part {
     let resource = [Resource::ConfigMaps, Resource::Pods][random.usize(0..2)];
-    let namespace = random.u8(0..3);
+    // The first is what is asked first where there are several.
+    let namespace = [0, 0, 1, 2][random.usize(0..4)];
     match random.u32(0..4) {
         0 => Part { resource: Some(resource), namespace: None },
         1 => Part { resource: Some(resource), namespace: Some(namespace) },

@@ -169,7 +169,9 @@ impl Inflict {
             Self::BlackHole { .. } | Self::HalfOpen => bounds(15, 10),
             Self::End { .. } | Self::Cut { .. } | Self::SiteDown { .. } => bounds(1, 2),
             Self::GoAway | Self::StreamLimit(_) | Self::CloseWatches => harmless(2),
-            Self::Delay(_) | Self::Throttle(_) => harmless(10),
+            Self::Delay(_) => harmless(BACKOFF),
+            // Requests that were not answered in time have spent what a minute allows.
+            Self::Throttle(_) => harmless(MINUTE),
             // A server that is down for more than a minute is dialled every 5 to 6 s.
             Self::NoName | Self::Refused | Self::NoAnswer | Self::NoDescriptors => bounds(1, 10),
             Self::ExpiredCertificate | Self::UntrustedCertificate => bounds(1, 10),

@@ -43,6 +43,10 @@ const FAILING: Duration = Duration::from_secs(10);
 /// up to it: probe interval, grace and a second look. If it has to be opened again for that, what the last minute of the
 /// fault has spent (I15) may be missing.
 const PROVEN_AGAIN: Duration = Duration::from_secs(65);
+/// Bytes that come slowly.
+const SLOW: u8 = 9;
+/// So much later is noticed what befalls a path that is slow: a PING waits for what is on its way before it.
+const SLOWED: Duration = Duration::from_secs(5);
 /// What was spent on lists and requests in the last minute is missing for a recovery (I15), whoever was to blame.
 const MINUTE: Duration = Duration::from_secs(61);
 /// An object that could be read neither in a watch nor by itself is read again every 5 minutes and a tenth at most, and then
@@ -113,9 +117,12 @@ impl Watcher<'_> {
     /// Within what time it is to be noticed that something is missing.
     fn bound(&self, felt: &[&FaultSpan]) -> Duration {
         let stale_after = self.case.client_of(self.informer).stale_after;
-        match felt {
-            [] => AT_ONCE,
-            [one] => one.detect.unwrap_or(stale_after),
+        let others: Vec<_> = felt.iter().filter(|span| span.number != SLOW).collect();
+        match (felt, others.as_slice()) {
+            ([], _) => AT_ONCE,
+            ([one], _) => one.detect.unwrap_or(stale_after),
+            // What is slow hides nothing for long.
+            (_, [one]) => one.detect.map_or(stale_after, |detect| detect + SLOWED),
             // Each may hide the signs of the other.
             _ => stale_after,
         }

@@ -195,3 +195,23 @@ fn i12_who_comes_in_a_fault_recovers_from_it() {
     kept(&came(60), Invariant::I12);
     broken(&came(80), Invariant::I12);
 }
+
+#[test]
+fn i11_a_slow_path_does_not_keep_a_dead_one_from_being_noticed() {
+    let died = |noticed| {
+        let mut tale = well();
+        let before = tale.see(live(0));
+        tale.fault_begins(CLUSTER, 9, None, secs(61), false);
+        tale.go(secs(10));
+        tale.fault_begins(CLUSTER, 1, Some(secs(15)), secs(10), false);
+        tale.put("x/b");
+        tale.go(secs(noticed));
+        tale.saw(Look { freshness: Freshness::Live { age: secs(noticed) }, ..before.clone() });
+        tale.saw(Look { freshness: stale(), ..before });
+        tale.go(secs(30));
+        tale.see(stale());
+        tale
+    };
+    kept(&died(20), Invariant::I11);
+    broken(&died(30), Invariant::I11);
+}
