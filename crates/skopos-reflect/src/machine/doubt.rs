@@ -3,11 +3,15 @@
 //!
 //! A prober reads the collection's RV every half minute, consistently ([`Input::Probed`]). If the stream has not come as
 //! far after some grace, a second look is taken: a watch of 3 seconds at our RV, on another connection. A kube-apiserver
-//! sends a bookmark 2 s before the end of a watch, so the look ends in one of three ways:
+//! sends a bookmark 2 s before the end of a watch, so the look ends in one of four ways:
 //!
 //! * It shows a change that the stream did not bring, not even a little later: the stream is stalled, and replaced.
 //! * It shows a bookmark and no such change: nothing happened up to there. The RV moves, the age is proven.
 //! * It shows nothing: nothing is known. Looks go on, and after a while everything is listed again.
+//! * It is refused, as the server has forgotten what was at our RV: everything is listed again.
+//!
+//! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A stream that has
+//! stood for a moment has brought them; while none stands, or just does, the probe is kept.
 //!
 //! A probe *below* what we had reached when it was sent means that history was rolled back, or that this one server is
 //! wrong. A consistent list on another connection decides.
@@ -163,9 +167,28 @@ impl Machine {
         if reached {
             self.doubt.confirmed_at = Some(self.now);
             self.doubt.moved();
+        }
+        if self.holds(&resource_version) {
             return self.proven(sent_at, sink);
         }
         self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
+    }
+
+    /// Whether the content has everything up to this RV, as far as an RV can tell: of our own RV more may be due, which a stream
+    /// that stands brings at once, and one that has ended does not.
+    fn holds(&self, resource_version: &ResourceVersion) -> bool {
+        let opened_at = match &self.state {
+            State::Watching(watching) => watching.opened_at,
+            _ => None,
+        };
+        let standing = opened_at.is_some_and(|opened_at| opened_at + SHORT_GRACE <= self.now);
+        self.position.as_ref().is_some_and(|position| position.holds(resource_version, standing))
+    }
+
+    /// Whether the oldest probe has seen our own RV, of which the stream may still bring the rest.
+    fn waits_for_the_rest(&self) -> bool {
+        let ours = self.resource_version();
+        self.doubt.probes.front().is_some_and(|probe| Some(&probe.resource_version) == ours)
     }
 
     fn on_rollback_suspected(&mut self, resource_version: ResourceVersion, sink: &mut dyn Sink) {
@@ -188,12 +211,12 @@ impl Machine {
 
     /// The position has moved: probes that it has reached prove freshness.
     pub(super) fn on_moved(&mut self, sink: &mut dyn Sink) {
-        let Some(position) = &self.position else { return };
-        let reached = position.resource_version();
         let mut proven = None;
-        while self.doubt.probes.front().is_some_and(|probe| probe.resource_version <= *reached) {
+        while self.doubt.probes.front().is_some_and(|probe| self.holds(&probe.resource_version)) {
             proven = self.doubt.probes.pop_front().map(|probe| probe.sent_at);
         }
+        let Some(position) = &self.position else { return };
+        let reached = position.resource_version();
         let answered = match &self.doubt.look {
             Some(Look { missing: Some((missing, _)), .. }) => *missing <= *reached,
             Some(Look { missing: None, .. }) => proven.is_some() && self.doubt.probes.is_empty(),
@@ -220,6 +243,7 @@ impl Machine {
             });
         }
         let due = match self.doubt.probes.front() {
+            Some(_) if self.waits_for_the_rest() => return Some(opened_at + SHORT_GRACE),
             Some(probe) => {
                 let overdue_at = self.fresh.map_or(Time::ORIGIN, |fresh| fresh + OVERDUE);
                 // A stream that is opened at our RV brings what comes after it at once: silence that one stream leaves
@@ -241,6 +265,7 @@ impl Machine {
         match &self.doubt.look {
             Some(Look { missing: Some(_), .. }) => self.on_stalled(sink),
             Some(_) => self.on_look_over(sink),
+            None if self.waits_for_the_rest() => self.on_moved(sink),
             None => self.take_look(),
         }
     }
@@ -289,7 +314,9 @@ impl Machine {
                     }
                     continue;
                 }
-                Ok(WatchEvent::Error(_)) => return self.on_look_over(sink),
+                Ok(WatchEvent::Error(status)) => {
+                    return self.on_look_refused(&Verdict::of_event(status), sink);
+                }
                 Err(BrokenFrame { key: Some(key), resource_version: Some(resource_version), .. }) => {
                     (key, resource_version)
                 }
@@ -318,6 +345,16 @@ impl Machine {
             self.cancel_look();
         }
         self.flush(before, sink);
+    }
+
+    /// What there was at our RV is forgotten: only a list can tell whether we have it.
+    fn on_look_refused(&mut self, verdict: &Verdict, sink: &mut dyn Sink) {
+        match verdict.meaning {
+            Meaning::Expired => {
+                self.relist(ListPlan::new(ReplaceCause::Expired), verdict.reason.clone(), sink)
+            }
+            _ => self.on_look_over(sink),
+        }
     }
 
     /// The look shows nothing more.

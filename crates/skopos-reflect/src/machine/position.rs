@@ -58,6 +58,18 @@ impl Position {
         }
     }
 
+    /// Whether everything up to this RV was applied, save for what is on its way; `standing`: a stream stands, and has for long
+    /// enough to have brought what was due at once.
+    pub(super) fn holds(&self, resource_version: &ResourceVersion, standing: bool) -> bool {
+        use std::cmp::Ordering::*;
+        match resource_version.cmp(&self.resource_version) {
+            Less => true,
+            // A stream that ended took with it what it had not brought yet.
+            Equal => self.complete || standing,
+            Greater => false,
+        }
+    }
+
     /// Whether an event of this key and RV is one that was not applied yet.
     pub(super) fn admit(&self, key: &ObjectKey, resource_version: &ResourceVersion) -> Admission {
         use std::cmp::Ordering::*;

@@ -81,3 +81,44 @@ fn a_second_look_sees_what_the_stream_still_owes() {
     desk.give(Input::Events { id: watch, events: vec![deleted("b", 8)] });
     assert_eq!(names(&desk), ["c"]);
 }
+
+#[test]
+fn a_probe_of_their_rv_proves_nothing_while_the_stream_is_gone_that_has_brought_some() {
+    let (mut desk, watch) = watching();
+    desk.at(20);
+    desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
+    desk.probe(20, 11);
+    assert_eq!(desk.sink.fresh, Some(at(20)), "what the stream owes is on its way");
+    desk.lose(watch);
+    desk.at(25);
+    desk.probe(24, 11);
+    assert_eq!(desk.sink.fresh, Some(at(20)));
+    let again = desk.watches();
+    desk.at(30);
+    desk.give(Input::Opened { id: again.id });
+    desk.probe(30, 11);
+    assert_eq!((desk.sink.fresh, desk.due()), (Some(at(20)), at(31)));
+    // What is due at that RV comes at once.
+    desk.give(Input::Events { id: again.id, events: vec![deleted("a", 7), deleted("b", 8)] });
+    assert_eq!(desk.sink.fresh, Some(at(20)));
+    desk.at(31);
+    desk.give(Input::Timeout);
+    assert_eq!((desk.sink.fresh, desk.machine.poll_action()), (Some(at(30)), None));
+    desk.probe(31, 11);
+    assert_eq!(desk.sink.fresh, Some(at(31)));
+}
+
+#[test]
+fn a_second_look_at_what_the_server_has_forgotten_is_followed_by_a_list() {
+    let (mut desk, watch) = watching();
+    desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
+    desk.at(20);
+    desk.probe(19, 20);
+    assert_eq!(desk.due(), at(35));
+    let look = desk.watches();
+    desk.give(Input::Opened { id: look.id });
+    let gone = skopos_wire::Status::too_old_resource_version(10, 11);
+    desk.give(Input::Events { id: look.id, events: vec![Ok(WatchEvent::Error(Box::new(gone)))] });
+    assert!(matches!(desk.acts(), Action::Cancel { .. }));
+    assert!(!desk.machine.state().condition.is_watching());
+}
