@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skopos_testserver::{Fault, FaultGuard, How, Lag, Match, StartError, TestServer};
+use tokio_util::task::TaskTracker;
 
 pub use self::moments::{Moment, Moments};
-pub use self::objects::{Resource, Write, WriteKind};
+pub use self::objects::{NAMES, Resource, Write, WriteKind};
 
 use self::requests::Requests;
 use crate::history::{ClusterId, Fact, Recorder};
@@ -30,6 +31,9 @@ pub struct Cluster {
     /// Points at which faults may strike.
     pub moments: Arc<Moments>,
     recorder: Recorder,
+    /// How long after several changes at one RV the first of them was told of and the next was not, if there is such a time.
+    halfway: Option<Duration>,
+    tasks: TaskTracker,
     requests: Arc<Requests>,
     lags: Arc<Mutex<Lags>>,
 }
@@ -72,6 +76,7 @@ impl Cluster {
             .clock_seed(seed)
             .start_time(jiff::Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_hours(24 * 365 * 50))
             .bookmark_interval(plan.bookmark_interval)
+            .pause_within_revision(plan.pause_within_revision)
             .watch_list(plan.watch_list)
             .event_window(plan.event_window, 1000)
             .compaction_interval(plan.compaction_interval)
@@ -95,7 +100,10 @@ impl Cluster {
         network.on_failure(move |client| {
             notes.record(Fact::DialFailed { cluster: id, client: u16::try_from(client).unwrap_or(u16::MAX) });
         });
-        Ok(Arc::new(Self { id, server, network, moments, recorder: recorder.clone(), requests, lags }))
+        let (recorder, pause) = (recorder.clone(), plan.pause_within_revision);
+        let tasks = TaskTracker::new();
+        let halfway = (!pause.is_zero()).then(|| plan.latency + pause / 2);
+        Ok(Arc::new(Self { id, server, network, moments, recorder, halfway, tasks, requests, lags }))
     }
 
     /// Forgets all history.
@@ -164,8 +172,10 @@ impl Cluster {
     /// How many requests have come that a fault of such requests would strike.
     pub async fn stop(&self, within: Duration) {
         self.network.clear();
+        self.tasks.close();
         // Whatever is left is counted by the caller.
         let _ = tokio::time::timeout(within, self.server.stop()).await;
+        let _ = tokio::time::timeout(within, self.tasks.wait()).await;
     }
 }
 

@@ -17,12 +17,14 @@ pub enum Moment {
     WatchOpened,
     /// A probe has come.
     Probed,
+    /// Of several changes that share an RV the first was told of, and the others were not yet.
+    Parted,
 }
 
 /// How often each has come so far.
 #[derive(Debug, Default)]
 pub struct Moments {
-    counts: Mutex<[u64; 5]>,
+    counts: Mutex<[u64; 6]>,
     changed: Notify,
 }
 

@@ -44,6 +44,8 @@ pub enum WriteKind {
     Delete,
     /// Deletes it if it is there, and creates another one of the same name.
     Replace,
+    /// A lease expires that it shares with so many others: what is there of them goes at one RV.
+    Expire(u8),
 }
 
 impl Resource {
@@ -81,11 +83,32 @@ impl Write {
         }
     }
 
+    /// The objects that share a lease with it, and itself: so many more of its kind by name and then by namespace, and, for
+    /// every other write, as many of another kind.
+    pub fn lease(&self, others: u8) -> Vec<Write> {
+        let other = match self.resource {
+            Resource::ConfigMaps => Resource::Pods,
+            Resource::Pods | Resource::Nodes => Resource::ConfigMaps,
+        };
+        let resources = [Some(self.resource), self.salt.is_multiple_of(2).then_some(other)];
+        let of_kind = |resource| {
+            (0..=others).map(move |step| {
+                let name = self.name.wrapping_add(step);
+                let namespace = self.namespace.wrapping_add(name / NAMES);
+                Write { resource, namespace, name: name % NAMES, ..self.clone() }
+            })
+        };
+        resources.into_iter().flatten().flat_map(of_kind).collect()
+    }
+
     fn namespace(&self) -> Option<&'static str> {
         let namespace = NAMESPACES[usize::from(self.namespace) % NAMESPACES.len()];
         self.resource.is_namespaced().then_some(namespace)
     }
 }
+
+/// Objects of a kind in a namespace.
+pub const NAMES: u8 = 6;
 
 impl Cluster {
     /// Does a write and writes it down; the new RV if something was changed.
@@ -96,6 +119,7 @@ impl Cluster {
             (WriteKind::Put, there) => self.put(write, &key, there.as_ref()),
             (WriteKind::Delete, Some(there)) => self.delete(write, &key, &there),
             (WriteKind::Delete, None) => None,
+            (WriteKind::Expire(others), _) => self.expire(&write.lease(others)),
             (WriteKind::Replace, there) => {
                 if let Some(there) = there {
                     self.delete(write, &key, &there)?;
@@ -126,6 +150,26 @@ impl Cluster {
         let mut last = there.clone();
         last["metadata"]["resourceVersion"] = now.to_string().into();
         self.committed(write.resource, &last, Change::Deleted)
+    }
+
+    /// Each deletion is written down by itself, in the order in which it is told.
+    fn expire(&self, lease: &[Write]) -> Option<u64> {
+        let keys: Vec<_> = lease.iter().map(|write| (write.resource, write.key())).collect();
+        let places = keys.iter().map(|(resource, key)| (resource.plural(), key.namespace(), key.name()));
+        let gone = self.server.expire(places);
+        let gone = gone.unwrap_or_else(|status| panic!("the lease of {keys:?} did not expire: {status:?}"));
+        for last in &gone {
+            let (resource, _) = keys.iter().find(|(resource, _)| last["kind"] == resource.kind())?;
+            self.committed(*resource, last, Change::Deleted)?;
+        }
+        if let Some(halfway) = self.halfway.filter(|_| gone.len() > 1) {
+            let moments = self.moments.clone();
+            self.tasks.spawn(async move {
+                tokio::time::sleep(halfway).await;
+                moments.note(Moment::Parted);
+            });
+        }
+        (!gone.is_empty()).then(|| self.server.resource_version())
     }
 
     fn committed(&self, resource: Resource, object: &Value, change: Change) -> Option<u64> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::inflict::Inflict;
 use super::rules::{On, Part, Rule};
-use crate::cluster::{Resource, Write, WriteKind};
+use crate::cluster::{NAMES, Resource, Write, WriteKind};
 use crate::net::{Direction, Ending};
 
 /// A fault of the catalogue.
@@ -316,7 +316,7 @@ fn replaced(random: &mut fastrand::Rng) -> Vec<Write> {
     let mut write = |kind| Write {
         resource: [Resource::ConfigMaps, Resource::ConfigMaps, Resource::Pods][random.usize(0..3)],
         namespace: random.u8(0..3),
-        name: random.u8(0..6),
+        name: random.u8(0..NAMES),
         kind,
         salt: random.u32(..),
     };

@@ -96,11 +96,12 @@ impl GateArgs {
         }
         self.write.as_deref().map_or(Ok(()), |file| write_keeping(file, &markdown))?;
         println!(
-            "{} runs of {} simulated hours in {} s: {} failed, {} of {} differ in another process, {} cells without a reason; {}",
+            "{} runs of {} simulated hours in {} s: {} failed, {} with a part of an RV, {} of {} differ in another process, {} cells without a reason; {}",
             report.runs,
             report.hours,
             report.seconds,
             report.failed,
+            report.parted,
             report.differing.len(),
             report.twice,
             report.unexplained.len(),

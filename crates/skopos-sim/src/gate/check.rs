@@ -45,6 +45,8 @@ pub struct Summary {
     pub simulated: Duration,
     /// The faults that struck something, and how often.
     pub hits: Vec<(u8, u64)>,
+    /// How often content was seen that had a part of its RV.
+    pub parted: u64,
     /// By invariant.
     pub counts: [Counts; Invariant::ALL.len()],
     /// What was broken: the first of each invariant.
@@ -104,6 +106,7 @@ pub fn check(run: Run) -> Summary {
         facts: 0,
         simulated: Duration::ZERO,
         hits: Vec::new(),
+        parted: 0,
         counts: [Counts::default(); Invariant::ALL.len()],
         failures: Vec::new(),
     };
@@ -134,6 +137,7 @@ impl Summary {
             facts: history.entries.len(),
             simulated: history.end().since(At::ZERO),
             hits: hits(history),
+            parted: verdict.parted,
             counts: Invariant::ALL.map(|invariant| verdict.counts(invariant)),
             failures: failures.collect(),
         }

@@ -13,6 +13,8 @@ pub struct Tally {
     pub runs: u64,
     /// Those of them that broke something.
     pub failed: u64,
+    /// Those of them in which a store was seen to have a part of what shares an RV.
+    pub parted: u64,
     /// Facts of all histories.
     pub facts: u64,
     /// How long all runs lasted, in their own time.
@@ -60,6 +62,7 @@ impl Tally {
         self.facts += summary.facts as u64;
         self.simulated += summary.simulated;
         self.failed += u64::from(!summary.failures.is_empty());
+        self.parted += u64::from(summary.parted > 0);
         let room = KEPT.saturating_sub(self.failures.len());
         self.failures.extend(summary.failures.iter().take(room).cloned());
         let row = match summary.run {

@@ -7,6 +7,9 @@
 //!   only an audit finds it out. A store is excused until it is seen to be right on the new line, or an audit had its time.
 //! * What was sent *damaged* cannot be read. A store may lack it as long as it says so: it must not call itself live then. That ends
 //!   when the store calls itself live and is seen to be right after the fault was healed.
+//! * Of several changes that share the newest RV the last may be *on their way*, and no RV tells that content lacks them. Where no
+//!   stream is silent they are there within a moment, or the stream has ended, of which the client knows; where one may be, only a
+//!   change of a later RV shows it.
 //!
 //! What handlers are told may be on its way for a while after a store is right again.
 
@@ -14,7 +17,8 @@ use std::time::Duration;
 
 use crate::history::{At, ClusterId, Entry, Fact, History, InformerId, Look, Walk};
 
-use super::truth::Truth;
+use super::Case;
+use super::truth::{Event, Truth};
 use super::weather::{FaultSpan, Weather};
 
 /// When a store is excused from being right.
@@ -127,6 +131,18 @@ fn undisturbed(
 }
 
 const NEVER: At = At(u64::MAX);
+/// How much of the time for which a store lacks this the client cannot know of: others of its RV are there.
+pub(super) fn on_its_way(case: &Case<'_>, cluster: ClusterId, missing: &Event, at: At) -> Duration {
+    let holds_back = |span: &FaultSpan| span.detect.is_none_or(|bound| bound > ON_ITS_WAY);
+    if !case.weather.felt(cluster, missing.at, at).any(holds_back) {
+        return ON_ITS_WAY;
+    }
+    let passed = case.truth.passed(cluster, missing.object.rv, at).unwrap_or(at);
+    passed.since(missing.at).max(ON_ITS_WAY)
+}
+
+/// What shares an RV is sent one after the other, within this.
+const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
 /// A store was seen to be right.
 fn right(excuses: &mut [Excuse], at: At, reached: u64) {

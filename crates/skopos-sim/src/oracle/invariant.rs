@@ -35,10 +35,10 @@ macro_rules! invariants {
 invariants! {
     I1 "I1" "ordered": "What a handler is told of a key has growing RVs in an epoch; without a gap, RVs of all keys never decrease.";
     I2 "I2" "unique": "No handler is told the same of the same version of an object twice, but for resyncs and gaps.";
-    I3 "I3" "atomic": "The content of a store is the server's at exactly the RV that it bears; nothing half applied is ever visible.";
+    I3 "I3" "atomic": "The content of a store is the server's at exactly the RV that it bears; nothing half applied is ever visible. Of several changes that share an RV, and come one by one, it may have the first.";
     I4 "I4" "reliable": "Between two gaps a handler is told exactly what the server's log has, as its selector sees it; and where nothing is wrong, a gap has a cause.";
     I5 "I5" "resumable": "A watch goes on from an RV that the store has reached, or from the one before it where more may be due at it; a first list is consistent, never from RV 0.";
-    I6 "I6" "bookmarkable": "In an epoch the RV of a store never goes back, and what an RV stands for never changes.";
+    I6 "I6" "bookmarkable": "In an epoch the RV of a store never goes back, and what an RV stands for never changes, save that the rest comes of several changes that share it.";
     I7 "I7" "filterable": "Every object satisfies the selector in the version that is there.";
     I8 "I8" "previous": "The old object of an update is the very one that the handler was given last; additions have none before, updates and deletions one.";
     I8b "I8b" "is create": "An addition without a gap is one in the server's log: created, or come into scope.";

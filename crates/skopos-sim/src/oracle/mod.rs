@@ -45,6 +45,8 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// Violations beyond those, which are not kept.
     pub more: u64,
+    /// How often content was seen that had some of the changes of its RV, and not yet the others.
+    pub parted: u64,
     counts: [Counts; Invariant::ALL.len()],
 }
 

@@ -377,7 +377,7 @@ impl Listener {
         let first = first.filter(|_| !went_back);
         for (view, part) in self.parts.iter().enumerate() {
             let from = first.as_ref().and_then(|rvs| rvs.get(view)).copied().unwrap_or(0);
-            let whole = stories[view].lines_at(at).any(|(_, line)| line.was_from(from, part.sum));
+            let whole = stories[view].lines_at(at).any(|(_, line)| line.was_told_from(from, part.sum));
             if part.sum.objects > 0 {
                 verdict.exercise(Invariant::I20);
             }

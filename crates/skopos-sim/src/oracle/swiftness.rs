@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::excuses::on_its_way;
 use super::stores::word;
 use super::weather::FaultSpan;
 use super::{Case, Invariant, Verdict};
@@ -74,13 +75,16 @@ impl Watcher<'_> {
                 continue;
             }
             for (part, (story, view)) in truth.stories(self.informer).iter().zip(&look.views).enumerate() {
-                let Some(missing) = story.line_at(until).missing(view.rv).filter(|event| event.at <= until)
+                let Some(missing) =
+                    story.line_at(until).missing(view.rv, view.content).filter(|event| event.at <= until)
                 else {
                     verdict.count(Invariant::I11, false);
                     continue;
                 };
                 let missed_for = until.since(missing.at.max(*at));
-                let age = until.since(missing.at);
+                let rest = missing.object.rv == view.rv;
+                let unknown = rest.then(|| on_its_way(self.case, self.cluster, missing, until));
+                let age = until.since(missing.at).saturating_sub(unknown.unwrap_or_default());
                 let felt: Vec<&FaultSpan> =
                     self.case.felt_by(self.informer, Some(part), missing.at, until).collect();
                 let settled = life.from.is_some_and(|from| from.plus(SETTLING) < missing.at);
@@ -247,7 +251,9 @@ impl Watcher<'_> {
         };
         let stories = case.truth.stories(self.informer).iter().zip(&look.views);
         let late = stories
-            .filter_map(|(story, view)| story.line_at(due).missing(view.rv).map(|event| event.at))
+            .filter_map(|(story, view)| {
+                story.line_at(due).missing(view.rv, view.content).map(|event| event.at)
+            })
             .filter(|missing| missing.plus(SLACK) <= due)
             .min();
         let missing = look.synced.then_some(late).flatten();

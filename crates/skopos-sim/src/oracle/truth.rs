@@ -60,6 +60,9 @@ pub(super) struct Event {
     pub(super) object: Seen,
     pub(super) before: Content,
     pub(super) after: Content,
+    /// Another change of its resource came before it at its RV: content of that RV may lack it and what follows at the RV, for as
+    /// long as nothing of a later one is there.
+    pub(super) shares: bool,
 }
 
 impl Truth {
@@ -127,6 +130,13 @@ impl Truth {
         self.shapes.get(&stamp).copied()
     }
 
+    /// When, up to a moment, a cluster first came to a later RV.
+    pub(super) fn passed(&self, cluster: ClusterId, rv: u64, at: At) -> Option<At> {
+        let line = self.lines(cluster).iter().rev().find(|line| line.began <= at)?;
+        let next = line.commits.partition_point(|commit| commit.object.rv <= rv);
+        line.commits.get(next).map(|commit| commit.at).filter(|passed| *passed <= at)
+    }
+
     /// The newest RV of a cluster at a moment.
     pub(super) fn newest(&self, cluster: ClusterId, at: At) -> u64 {
         let lines = self.lines(cluster);
@@ -168,8 +178,10 @@ impl Chapter {
         let mut chapter = Self { began: line.began, ..Self::default() };
         let mut scope: HashMap<KeyId, Seen> = HashMap::new();
         let mut content = Content::EMPTY;
+        let mut rv = 0;
         for commit in line.commits.iter().filter(|commit| commit.resource == resource) {
             let object = commit.object;
+            let shares = std::mem::replace(&mut rv, object.rv) == object.rv;
             let (key, shape) =
                 (&history.names.keys[object.key.index()], &history.names.shapes[commit.shape.index()]);
             let wanted = commit.change != Change::Deleted && selection.matches(key, shape);
@@ -191,7 +203,7 @@ impl Chapter {
                 scope.remove(&object.key);
             }
             chapter.keys.entry(object.key).or_default().push(chapter.events.len());
-            chapter.events.push(Event { at: commit.at, kind, object, before, after: content });
+            chapter.events.push(Event { at: commit.at, kind, object, before, after: content, shares });
         }
         chapter
     }
@@ -201,7 +213,7 @@ impl Chapter {
         self.events.partition_point(|event| event.object.rv <= rv)
     }
 
-    /// The content at an RV.
+    /// The content at an RV, when all of it is there.
     pub(super) fn content(&self, rv: u64) -> Content {
         self.events[..self.until(rv)].last().map_or(Content::EMPTY, |event| event.after)
     }
@@ -212,9 +224,29 @@ impl Chapter {
         self.events[..until].last().map_or(Content::EMPTY, |event| event.after)
     }
 
+    /// How many events there are in content of an RV: all up to it, or, where several changes share it, some of the first of
+    /// them. `None`: it is no such content.
+    pub(super) fn place(&self, rv: u64, content: Content) -> Option<usize> {
+        if self.content(rv) == content {
+            return Some(self.until(rv));
+        }
+        self.parts(rv).find(|(_, event)| event.before == content).map(|(place, _)| place)
+    }
+
+    /// The events of an RV that content of it may lack, with what follows them at the RV.
+    fn parts(&self, rv: u64) -> impl Iterator<Item = (usize, &Event)> {
+        let first = self.events.partition_point(|event| event.object.rv < rv);
+        (first..self.until(rv)).map(|place| (place, &self.events[place])).filter(|(_, event)| event.shares)
+    }
+
+    /// The first event that content of this RV lacks of it.
+    pub(super) fn rest(&self, rv: u64, content: Content) -> Option<&Event> {
+        self.missing(rv, content).filter(|event| event.object.rv == rv)
+    }
+
     /// The first event that content of this RV lacks.
-    pub(super) fn missing(&self, rv: u64) -> Option<&Event> {
-        self.events.get(self.until(rv))
+    pub(super) fn missing(&self, rv: u64, content: Content) -> Option<&Event> {
+        self.events.get(self.place(rv, content).unwrap_or_else(|| self.until(rv)))
     }
 
     /// The event of this RV, if it is of this key.
@@ -229,6 +261,19 @@ impl Chapter {
         state(events.take_while(|event| event.object.rv <= rv).last())
     }
 
+    /// Whether content of an RV may have this object, or none, under a key.
+    pub(super) fn may_have(&self, key: KeyId, rv: u64, object: Option<Seen>) -> bool {
+        let before = || self.parts(rv).find(|(_, event)| event.object.key == key);
+        self.object(key, rv) == object || before().is_some() && self.object(key, rv - 1) == object
+    }
+
+    /// Whether this is what a key had before the last change of it up to a moment, and that may be missing from content of its RV.
+    pub(super) fn may_lack(&self, key: KeyId, object: Option<Seen>, at: At) -> bool {
+        let events = self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
+        let last = events.take_while(|event| event.at <= at).last();
+        last.is_some_and(|last| last.shares && self.object(key, last.object.rv - 1) == object)
+    }
+
     /// Whether a key's object was this at any time from `from` to `to`.
     pub(super) fn was(&self, key: KeyId, object: Option<Seen>, from: At, to: At) -> bool {
         let events = || self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
@@ -237,9 +282,17 @@ impl Chapter {
         at_first == object || later.any(|event| state(Some(event)) == object)
     }
 
-    /// Whether the content was ever this at an RV of at least `from`.
-    pub(super) fn was_from(&self, from: u64, content: Content) -> bool {
+    /// Whether a list of an RV of at least `from` ever had this.
+    pub(super) fn was_listed_from(&self, from: u64, content: Content) -> bool {
+        let later = &self.events[self.until(from)..];
+        let whole = |at: usize| later.get(at + 1).is_none_or(|next| next.object.rv > later[at].object.rv);
         self.content(from) == content
+            || later.iter().enumerate().any(|(at, event)| event.after == content && whole(at))
+    }
+
+    /// Whether what was told ever added up to this, by whoever began with content of an RV of at least `from`.
+    pub(super) fn was_told_from(&self, from: u64, content: Content) -> bool {
+        self.place(from, content).is_some()
             || self.events[self.until(from)..].iter().any(|event| event.after == content)
     }
 }

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use super::leases;
 use super::{
     Burst, ClientPlan, ClusterPlan, FaultPlan, HandlerPlan, InformerPlan, Manner, Plan, QueuePlan,
     ReaderKind, ReaderPlan, Strikes,
 };
-use crate::cluster::{Moment, NAMESPACES, Resource, Write, WriteKind};
+use crate::cluster::{Moment, NAMES, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
 use crate::history::{Selection, Term};
 
@@ -43,7 +44,7 @@ impl Plan {
         }
         random.meet(&mut clients, &faults);
         random.restart(&mut clients, 12, HOUR);
-        Self {
+        let mut plan = Self {
             seed,
             length: HOUR,
             quiet: QUIET,
@@ -52,7 +53,9 @@ impl Plan {
             clients,
             bursts,
             faults,
-        }
+        };
+        leases::add(&mut plan, 0, secs(600));
+        plan
     }
 
     /// One fault, at several points.
@@ -166,7 +169,12 @@ impl Plan {
             13..=17 => QUIET,
             _ => secs(240),
         };
-        Some(Self { seed, length, quiet, look_interval: LOOK_INTERVAL, clusters, clients, bursts, faults })
+        let mut plan =
+            Self { seed, length, quiet, look_interval: LOOK_INTERVAL, clusters, clients, bursts, faults };
+        if number != 47 {
+            leases::add(&mut plan, u64::from(number), secs(120));
+        }
+        Some(plan)
     }
 }
 
@@ -187,7 +195,7 @@ impl std::ops::DerefMut for Random {
 }
 
 impl Random {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         // Seeds that lie close together begin alike.
         random.u64(..);
@@ -217,6 +225,7 @@ impl Random {
             servers: [1, 1, 2, 3][self.usize(0..4)],
             latency: [Duration::ZERO, Duration::ZERO, millis(1), millis(30)][self.usize(0..4)],
             bookmark_interval: secs([10, 60, 60][self.usize(0..3)]),
+            pause_within_revision: Duration::ZERO,
             watch_list: !self.chance(3),
             event_window: secs([75, 75, 20, 600][self.usize(0..4)]),
             compaction_interval: secs([300, 300, 60][self.usize(0..3)]),
@@ -328,12 +337,12 @@ impl Random {
         ReaderPlan { what, every, limit }
     }
 
-    fn write(&mut self) -> Write {
+    pub(super) fn write(&mut self) -> Write {
         Write {
             resource: [Resource::ConfigMaps, Resource::ConfigMaps, Resource::Pods, Resource::Nodes]
                 [self.usize(0..4)],
             namespace: self.u8(0..3),
-            name: self.u8(0..6),
+            name: self.u8(0..NAMES),
             kind: [WriteKind::Put, WriteKind::Put, WriteKind::Put, WriteKind::Delete, WriteKind::Replace]
                 [self.usize(0..5)],
             salt: self.u32(..),
@@ -391,10 +400,10 @@ impl Random {
     }
 }
 
-fn secs(seconds: u64) -> Duration {
+pub(super) fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn millis(millis: u64) -> Duration {
+pub(super) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

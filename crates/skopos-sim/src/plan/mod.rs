@@ -2,6 +2,7 @@
 
 mod generate;
 mod inside;
+mod leases;
 mod shrink;
 
 use std::time::Duration;
@@ -44,6 +45,9 @@ pub struct ClusterPlan {
     pub latency: Duration,
     /// How often watches get bookmarks.
     pub bookmark_interval: Duration,
+    /// How long watches wait between two frames of one RV.
+    #[serde(default)]
+    pub pause_within_revision: Duration,
     /// Whether lists can be streamed.
     pub watch_list: bool,
     /// For how long watch events are kept.

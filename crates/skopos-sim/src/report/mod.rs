@@ -23,6 +23,8 @@ pub struct Report {
     pub runs: u64,
     /// Those that broke something.
     pub failed: u64,
+    /// Those in which a store was seen to have a part of what shares an RV.
+    pub parted: u64,
     /// Simulated hours, by the plans.
     pub hours: u64,
     /// Facts of all histories.
@@ -113,6 +115,7 @@ impl Report {
             gate: volume.name.clone(),
             runs: tally.runs,
             failed: tally.failed,
+            parted: tally.parted,
             hours: tally.simulated.as_secs() / 3600,
             facts: tally.facts,
             seconds: took.as_secs(),

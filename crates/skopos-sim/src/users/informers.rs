@@ -10,6 +10,7 @@ use super::handlers::{self, Ended};
 use super::informing::{Keeper, Setup};
 use super::queues::{self, Drain};
 use super::readers;
+use crate::cluster::Moment;
 use crate::history::{Fact, InformerId, Recorder, Selection, Standing, Walk};
 use crate::plan::InformerPlan;
 
@@ -113,7 +114,15 @@ pub(super) fn use_informer<K: 'static>(
         setup.tasks.spawn(async move {
             loop {
                 look(Walk::Regular);
-                if !place.sleep(place.scene.look_interval).await {
+                let moments = &place.cluster.moments;
+                let parted = moments.count(Moment::Parted) + 1;
+                // When a part of an RV was told, nobody waits for the next look.
+                let awake = tokio::select! {
+                    biased;
+                    awake = place.sleep(place.scene.look_interval) => awake,
+                    () = moments.wait(Moment::Parted, parted) => true,
+                };
+                if !awake {
                     return;
                 }
             }

@@ -9,7 +9,7 @@ use skopos_wire::ObjectKey;
 use super::Place;
 use super::informers::standing;
 use super::informing::Setup;
-use crate::cluster::{NAMESPACES, Resource};
+use crate::cluster::{NAMES, NAMESPACES, Resource};
 use crate::history::{CallId, CallKind, ClientId, Fact, InformerId, Outcome, Selection, Walk};
 use crate::plan::{ReaderKind, ReaderPlan};
 
@@ -175,7 +175,7 @@ impl<K: 'static> Reader<K> {
     }
 
     fn some_key(&mut self) -> ObjectKey {
-        let name = format!("o{}", self.random.u8(0..6));
+        let name = format!("o{}", self.random.u8(0..NAMES));
         match self.resource.is_namespaced() {
             true => ObjectKey::namespaced(NAMESPACES[self.random.usize(0..NAMESPACES.len())], name),
             false => ObjectKey::cluster(name),

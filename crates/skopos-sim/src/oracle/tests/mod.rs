@@ -4,6 +4,7 @@ mod causes;
 mod ends;
 mod queues;
 mod requests;
+mod shared;
 mod stores;
 mod stories;
 mod swiftness;

@@ -223,6 +223,15 @@ impl Tale {
         object
     }
 
+    /// All of these go at one RV.
+    pub(in super::super) fn expire<const N: usize>(&mut self, keys: [&str; N]) -> [Seen; N] {
+        let rv = self.rv;
+        keys.map(|key| {
+            self.rv = rv;
+            self.delete(key)
+        })
+    }
+
     /// History goes back to where everything was as it is now, save for these objects.
     pub(in super::super) fn roll_back(&mut self, rv: u64, without: &[&str]) {
         for key in without {

@@ -1,0 +1,238 @@
+//! Several changes that share an RV: I3, I4, I6, I9, I10, I11, I20, I23.
+
+use std::time::Duration;
+
+use super::tale::{CLUSTER, PODS};
+use super::{Invariant, Tale, broken, kept, live, secs};
+use crate::history::{At, CallKind, Content, Fact, Freshness, Kind, Look, Outcome, Reason, Seen, View, Walk};
+
+/// a, b, c and d were there and were told of; then the lease of a, b and c has expired.
+struct Expired {
+    tale: Tale,
+    before: [Seen; 4],
+    gone: [Seen; 3],
+}
+
+fn expired() -> Expired {
+    let mut tale = Tale::new();
+    let before = ["x/a", "x/b", "x/c", "x/d"].map(|key| tale.put(key));
+    before.into_iter().for_each(|object| tale.hear_initial(object));
+    tale.go(secs(100));
+    tale.see(live(0));
+    let gone = tale.expire(["x/a", "x/b", "x/c"]);
+    Expired { tale, before, gone }
+}
+
+impl Expired {
+    /// A store that stands at this RV and lacks these of the four.
+    fn look(&self, rv: u64, without: &[usize], freshness: Freshness) -> Look {
+        let there = (0..4).filter(|object| !without.contains(object)).map(|object| self.before[object]);
+        let content: Content = there.collect();
+        Look { views: [View { rv, content }].into(), ..self.tale.look(PODS, freshness) }
+    }
+
+    fn see(&mut self, without: &[usize]) {
+        let look = self.look(self.tale.rv(), without, live(0));
+        self.tale.saw(look);
+    }
+}
+
+#[test]
+fn i3_some_of_them_in_their_order() {
+    let mut part = expired();
+    part.see(&[0]);
+    part.see(&[0, 1]);
+    part.see(&[0, 1, 2]);
+    let verdict = part.tale.judge();
+    assert_eq!(verdict.parted, 2);
+    kept(&part.tale, Invariant::I3);
+    kept(&part.tale, Invariant::I6);
+}
+
+#[test]
+fn i3_some_of_them_in_another_order() {
+    let mut part = expired();
+    part.see(&[1]);
+    broken(&part.tale, Invariant::I3);
+}
+
+#[test]
+fn i3_none_of_them_though_the_rv_is_there() {
+    let mut part = expired();
+    part.see(&[]);
+    broken(&part.tale, Invariant::I3);
+}
+
+#[test]
+fn i3_what_follows_them_and_not_all_of_them() {
+    let mut part = expired();
+    part.see(&[0]);
+    part.tale.put("y/e");
+    part.see(&[0]);
+    let verdict = part.tale.judge();
+    assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I3));
+    // Nor may the RV go on without them.
+    let mut part = expired();
+    part.see(&[0]);
+    let look = part.look(part.tale.rv() + 5, &[0], live(0));
+    part.tale.saw(look);
+    broken(&part.tale, Invariant::I3);
+}
+
+#[test]
+fn i3_changes_with_an_rv_each() {
+    let mut part = expired();
+    part.tale.delete("x/d");
+    // All but the last of those that share the one before.
+    part.see(&[0, 1]);
+    broken(&part.tale, Invariant::I3);
+}
+
+#[test]
+fn i3_one_object_of_a_part() {
+    let got = |key: usize, object: Option<usize>| {
+        let mut part = expired();
+        let (rv, key) = (part.tale.rv(), part.before[key].key);
+        let object = object.map(|object| part.before[object]);
+        part.tale.record(Fact::Got { informer: PODS, rv, epoch: 0, key, object });
+        part.tale
+    };
+    kept(&got(1, Some(1)), Invariant::I3);
+    kept(&got(1, None), Invariant::I3);
+    // The first of them is what the RV is there by.
+    broken(&got(0, Some(0)), Invariant::I3);
+    broken(&got(3, None), Invariant::I3);
+}
+
+#[test]
+fn i4_what_is_told_of_them() {
+    let told = |which: &[usize]| {
+        let Expired { mut tale, before, gone } = expired();
+        which.iter().for_each(|object| tale.hear(Kind::Deleted, gone[*object], None));
+        let next = tale.put("x/d");
+        tale.hear(Kind::Updated, next, Some(before[3]));
+        tale
+    };
+    kept(&told(&[0, 1, 2]), Invariant::I4);
+    broken(&told(&[0, 1]), Invariant::I4);
+    broken(&told(&[0, 2]), Invariant::I4);
+    broken(&told(&[1, 0, 2]), Invariant::I4);
+}
+
+#[test]
+fn i6_what_had_come_of_them_is_gone_again() {
+    let mut part = expired();
+    part.see(&[0, 1]);
+    part.see(&[0]);
+    broken(&part.tale, Invariant::I6);
+    let mut part = expired();
+    part.see(&[0, 1, 2]);
+    part.see(&[0, 1]);
+    broken(&part.tale, Invariant::I6);
+}
+
+#[test]
+fn i9_a_list_is_whole() {
+    let listed = |without: &[usize]| {
+        let mut part = expired();
+        let call = part.tale.call(CallKind::Read { max_age: secs(1) }, secs(5));
+        let look = part.look(part.tale.rv(), without, live(0));
+        part.tale.saw(Look { walk: Walk::Live(call), ..look });
+        part.tale.returned(call, Outcome::Done);
+        part.tale
+    };
+    kept(&listed(&[0, 1, 2]), Invariant::I9);
+    let verdict = listed(&[0, 1]).judge();
+    assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I9));
+    assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I3));
+}
+
+#[test]
+fn i10_who_lacks_some_of_them_is_as_old_as_they_are() {
+    let seen = |millis| {
+        let told = |age| Freshness::Stale { age: Some(Duration::from_millis(age)), reason: Reason::Link };
+        let mut part = expired();
+        part.tale.fault_begins(CLUSTER, 3, Some(secs(1)), secs(60), false);
+        let look = part.look(part.tale.rv(), &[0, 1], told(0));
+        part.tale.saw(look.clone());
+        part.tale.go(secs(10));
+        part.tale.saw(Look { freshness: told(millis), ..look });
+        part.tale
+    };
+    // What was on its way for a moment nobody can know.
+    kept(&seen(8_000), Invariant::I10);
+    broken(&seen(7_999), Invariant::I10);
+}
+
+#[test]
+fn i10_who_lacks_some_of_them_cannot_know_before_a_later_rv_if_the_stream_is_silent() {
+    let seen = |age| {
+        let mut part = expired();
+        part.tale.fault_begins(CLUSTER, 8, Some(secs(60)), secs(5), false);
+        part.tale.go(secs(10));
+        let look = part.look(part.tale.rv(), &[0, 1], live(0));
+        part.tale.saw(look.clone());
+        part.tale.put("y/e");
+        part.tale.go(secs(10));
+        part.tale.saw(Look { freshness: live(age), ..look });
+        part.tale
+    };
+    kept(&seen(10_000), Invariant::I10);
+    broken(&seen(9_999), Invariant::I10);
+}
+
+#[test]
+fn i11_the_rest_does_not_come() {
+    let seen = |rest: &[usize]| {
+        let mut part = expired();
+        let look = part.look(part.tale.rv(), rest, live(20_000));
+        part.tale.saw(look.clone());
+        part.tale.go(secs(20));
+        part.tale.saw(look);
+        part.tale
+    };
+    assert_eq!(seen(&[0, 1, 2]).judge().violations, []);
+    broken(&seen(&[0, 1]), Invariant::I11);
+}
+
+#[test]
+fn i20_a_handler_that_begins_with_some_of_them() {
+    let synced = |without: &[usize]| {
+        let mut tale = Tale::new();
+        let before = ["x/a", "x/b", "x/c"].map(|key| tale.put(key));
+        tale.expire(["x/a", "x/b"]);
+        for object in (0..3).filter(|object| !without.contains(object)) {
+            tale.hear_initial(before[object]);
+        }
+        let content = (0..3).filter(|object| ![0].contains(object)).map(|object| before[object]).collect();
+        let look = tale.look(PODS, live(0));
+        tale.saw(Look { views: [View { rv: tale.rv(), content }].into(), ..look });
+        // It was not there at the informer's start, of which there is no word.
+        tale.history
+            .entries
+            .retain(|entry| !matches!(entry.fact, Fact::InformerStarted { .. }) || entry.at != At::ZERO);
+        tale.record(Fact::HandlerSynced { handler: super::tale::HEARER });
+        tale
+    };
+    kept(&synced(&[0]), Invariant::I20);
+    kept(&synced(&[0, 1]), Invariant::I20);
+    broken(&synced(&[1]), Invariant::I20);
+}
+
+#[test]
+fn i23_some_of_them_in_the_end() {
+    let ended = |without: &[usize]| {
+        let mut part = expired();
+        part.see(without);
+        for object in without {
+            part.tale.hear(Kind::Deleted, part.gone[*object], None);
+        }
+        part.tale.settle();
+        let look = part.look(part.tale.rv(), without, Freshness::Live { age: secs(125) });
+        part.tale.saw(Look { walk: Walk::Last, ..look });
+        part.tale
+    };
+    kept(&ended(&[0, 1, 2]), Invariant::I23);
+    let verdict = ended(&[0, 1]).judge();
+    assert!(verdict.violations.iter().any(|violation| violation.invariant == Invariant::I23));
+}
