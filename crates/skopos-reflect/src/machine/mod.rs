@@ -188,10 +188,13 @@ impl Machine {
         };
         // What is resumed was reached before anybody can have asked for anything: a probe that was under way already and shows
         // less is of another history.
-        let position = options
-            .resume
-            .as_ref()
-            .map(|resume| Position::new(resume.resource_version.clone(), Time::ORIGIN));
+        let begin_at = match options.content {
+            Content::Objects => Position::kept,
+            // Who follows changes alone says himself what he has.
+            Content::Changes => Position::new,
+        };
+        let position =
+            options.resume.as_ref().map(|resume| begin_at(resume.resource_version.clone(), Time::ORIGIN));
         Machine {
             rng: fastrand::Rng::with_seed(seed),
             now,

@@ -39,9 +39,15 @@ const STEP: Duration = Duration::from_millis(200);
 const STEPS: usize = 256;
 
 impl Position {
+    /// Behind everything up to this RV.
     pub(super) fn new(resource_version: ResourceVersion, now: Time) -> Self {
         let history = VecDeque::from([(now, resource_version.clone())]);
         Position { resource_version, keys_here: Vec::new(), complete: true, since: now, history }
+    }
+
+    /// With content that was kept at this RV, of which nobody knows any more whether it has all of the changes that share it.
+    pub(super) fn kept(resource_version: ResourceVersion, now: Time) -> Self {
+        Position { complete: false, ..Position::new(resource_version, now) }
     }
 
     pub(super) fn resource_version(&self) -> &ResourceVersion {

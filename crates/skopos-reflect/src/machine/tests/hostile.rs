@@ -148,7 +148,11 @@ impl Conversation {
         };
         let mut sink = Recorder::new(options.content);
         if let Some(resume) = resume {
-            sink.rv = resume.resource_version.as_u64();
+            sink.keep(
+                resume.resource_version.as_u64().expect("a number"),
+                Default::default(),
+                Default::default(),
+            );
             sink.epoch = resume.epoch;
         }
         Conversation {

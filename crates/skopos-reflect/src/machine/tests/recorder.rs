@@ -23,6 +23,8 @@ pub(super) struct Recorder {
     pub(super) stepped: bool,
     /// The names of what is known to be applied at our RV; none if that is everything.
     pub(super) here: Option<BTreeSet<String>>,
+    /// What of the content that it began with is of its RV: that comes again, and is dropped as a store does it.
+    kept: Option<(u64, BTreeSet<String>)>,
     /// Where the content stood before the steps that were not looked at yet, and what they brought.
     pub(super) came_from: Option<(u64, Option<BTreeSet<String>>)>,
     pub(super) deliveries: Vec<Delivery>,
@@ -45,6 +47,15 @@ pub(super) struct Recorder {
 impl Recorder {
     pub(super) fn new(content: crate::Content) -> Self {
         Recorder { changes_only: content == crate::Content::Changes, ..Recorder::default() }
+    }
+
+    /// Begins with content of before, which has these of its RV, and perhaps not all of it.
+    pub(super) fn keep(&mut self, rv: u64, content: Content, here: BTreeSet<String>) {
+        (self.rv, self.content) = (Some(rv), content);
+        if !self.changes_only {
+            self.here = Some(here.clone());
+            self.kept = Some((rv, here));
+        }
     }
 
     pub(super) fn causes(&self) -> Vec<ReplaceCause> {
@@ -161,6 +172,9 @@ impl Sink for Recorder {
                 }
             };
             assert!(rv >= last, "in the order of the log");
+            if self.kept.as_mut().is_some_and(|(kept, names)| *kept == rv && names.remove(&name)) {
+                continue;
+            }
             if rv > last {
                 here.clear();
             }

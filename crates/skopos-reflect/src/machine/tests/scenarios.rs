@@ -429,7 +429,8 @@ fn checkpoint_resumes_without_a_list() {
     let mut sink = super::recorder::Recorder::default();
     machine.handle(Time::ORIGIN, Input::Timeout, &mut sink);
     let Some(Action::Watch(request)) = machine.poll_action() else { panic!() };
-    assert_eq!(request.start, WatchStart::After(first.sink.rv.unwrap().into()));
+    let before = first.sink.rv.unwrap() - 1;
+    assert_eq!(request.start, WatchStart::After(before.into()), "it may have a part of its RV only");
     assert_eq!(machine.epoch(), 7);
 }
 

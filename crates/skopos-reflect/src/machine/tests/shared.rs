@@ -46,6 +46,22 @@ fn a_stream_that_ends_between_two_of_them_is_followed_by_one_that_brings_the_res
 }
 
 #[test]
+fn content_that_was_kept_may_have_a_part_of_its_rv_only() {
+    let resume = Some(Resume { resource_version: 11.into(), epoch: 0 });
+    let mut desk = Desk::with(MachineOptions { resume, ..MachineOptions::default() }, 1);
+    desk.sink.rv = Some(11);
+    let watch = desk.watches();
+    assert_eq!(watch.start, WatchStart::After(10.into()));
+    desk.give(Input::Opened { id: watch.id });
+    desk.give(Input::Events { id: watch.id, events: vec![deleted("a", 7), deleted("b", 8)] });
+    assert_eq!(desk.machine.stats().changes, 2);
+    // Who follows changes alone says himself what he has.
+    let resume = Some(Resume { resource_version: 11.into(), epoch: 0 });
+    let options = MachineOptions { resume, content: Content::Changes, ..MachineOptions::default() };
+    assert_eq!(Desk::with(options, 1).watches().start, WatchStart::After(11.into()));
+}
+
+#[test]
 fn the_rest_comes_behind_one_that_is_broken() {
     let (mut desk, mut watch) = watching();
     for _ in 0..2 {

@@ -139,10 +139,14 @@ impl World {
         }
         let mut sink = Recorder::new(options.content);
         if let Some(behind) = resumed {
-            let rv = server.log[server.log.len() - 1 - behind].rv;
+            let (before, after) = server.log.split_at(server.log.len() - behind);
+            let rv = before.last().expect("more were made").rv;
             options.resume = Some(Resume { resource_version: rv.into(), epoch: 0 });
-            sink.rv = Some(rv);
-            sink.content = Server::content_at(&server.log, rv);
+            // Who follows changes alone says that it has all of that RV.
+            let rest = after.partition_point(|entry| entry.rv == rv && sink.changes_only);
+            let has = &server.log[..before.len() + rest];
+            let here = has.iter().filter(|entry| entry.rv == rv).map(|entry| entry.name.clone()).collect();
+            sink.keep(rv, Server::content_at(has, rv), here);
         }
         World {
             machine: Machine::new(options, seed, Time::ORIGIN),
