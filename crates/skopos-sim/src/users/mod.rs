@@ -81,8 +81,8 @@ impl Place {
         self.stop.run_until_cancelled(tokio::time::sleep(time)).await.is_some()
     }
 
-    /// Sleeps; false as soon as the client is about to be shut down.
+    /// Sleeps; false as soon as the client is about to be shut down, too.
     async fn sleep_unless_leaving(&self, time: Duration) -> bool {
-        self.leaving.run_until_cancelled(tokio::time::sleep(time)).await.is_some()
+        self.leaving.run_until_cancelled(self.sleep(time)).await.unwrap_or(false)
     }
 }

@@ -38,10 +38,12 @@ pub(super) fn start<K: 'static>(
             reader.call().await;
         }
         for pause in WHILE_SHUT_DOWN {
-            reader.call().await;
-            if !reader.place.sleep(pause).await {
+            // Whoever drops its informer is done with it.
+            if reader.place.stop.is_cancelled() {
                 return;
             }
+            reader.call().await;
+            reader.place.sleep(pause).await;
         }
     });
 }
