@@ -11,7 +11,7 @@
 //! * It is refused, as the server has forgotten what was at our RV: everything is listed again.
 //!
 //! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A stream that has
-//! stood for a moment has brought them; while none stands, or just does, the probe is kept.
+//! stood for a moment has brought them, and leaves none if it ends in order; while none stands, or just does, the probe is kept.
 //!
 //! A probe *below* what we had reached when it was sent means that history was rolled back, or that this one server is
 //! wrong. A consistent list on another connection decides.
@@ -177,12 +177,20 @@ impl Machine {
     /// Whether the content has everything up to this RV, as far as an RV can tell: of our own RV more may be due, which a stream
     /// that stands brings at once, and one that has ended does not.
     fn holds(&self, resource_version: &ResourceVersion) -> bool {
-        let opened_at = match &self.state {
-            State::Watching(watching) => watching.opened_at,
-            _ => None,
-        };
-        let standing = opened_at.is_some_and(|opened_at| opened_at + SHORT_GRACE <= self.now);
+        let standing =
+            matches!(&self.state, State::Watching(watching) if watching.stands_for(SHORT_GRACE, self.now));
         self.position.as_ref().is_some_and(|position| position.holds(resource_version, standing))
+    }
+
+    /// The stream ended in order: what it had to bring of our RV it has brought, if the last of it came a moment ago.
+    pub(super) fn ended_in_order(&mut self) {
+        let State::Watching(watching) = &self.state else { return };
+        let quiet = watching.last_frame + SHORT_GRACE <= self.now;
+        if let (true, Some(position)) =
+            (quiet && watching.stands_for(SHORT_GRACE, self.now), &mut self.position)
+        {
+            position.settle();
+        }
     }
 
     /// Whether the oldest probe has seen our own RV, of which the stream may still bring the rest.

@@ -18,6 +18,8 @@ pub(super) struct Position {
     /// this RV would leave out the rest for ever. A bookmark does not tell: kube-apiserver's watch cache hands out one event after
     /// the other, and a bookmark with the RV of the last whenever its time has come.
     complete: bool,
+    /// Whether a stream that stood here for a moment has ended in order: nothing that was due at this RV was left in it.
+    settled: bool,
     /// Since when we stand here.
     since: Time,
     /// What the RV was when, youngest last.
@@ -42,7 +44,14 @@ impl Position {
     /// Behind everything up to this RV.
     pub(super) fn new(resource_version: ResourceVersion, now: Time) -> Self {
         let history = VecDeque::from([(now, resource_version.clone())]);
-        Position { resource_version, keys_here: Vec::new(), complete: true, since: now, history }
+        Position {
+            resource_version,
+            keys_here: Vec::new(),
+            complete: true,
+            settled: false,
+            since: now,
+            history,
+        }
     }
 
     /// With content that was kept at this RV, of which nobody knows any more whether it has all of the changes that share it.
@@ -70,8 +79,8 @@ impl Position {
         use std::cmp::Ordering::*;
         match resource_version.cmp(&self.resource_version) {
             Less => true,
-            // A stream that ended took with it what it had not brought yet.
-            Equal => self.complete || standing,
+            // A stream that was lost took with it what it had not brought yet.
+            Equal => self.complete || self.settled || standing,
             Greater => false,
         }
     }
@@ -92,7 +101,13 @@ impl Position {
             self.move_to(resource_version, now);
         }
         self.complete = false;
+        self.settled = false;
         self.keys_here.push(key.clone());
+    }
+
+    /// A stream that stood here for a moment has ended in order.
+    pub(super) fn settle(&mut self) {
+        self.settled = true;
     }
 
     /// Everything before this RV has been applied, and what was due at it so far. False if that was known already.
@@ -120,6 +135,7 @@ impl Position {
     fn move_to(&mut self, resource_version: &ResourceVersion, now: Time) {
         self.resource_version = resource_version.clone();
         self.since = now;
+        self.settled = false;
         self.keys_here.clear();
         let due = self.history.back().is_none_or(|(at, _)| now.since(*at) >= STEP);
         if due {

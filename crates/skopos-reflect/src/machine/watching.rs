@@ -40,7 +40,12 @@ const TOO_LARGE_ATTEMPTS: u32 = 4;
 impl Watching {
     /// Whether it was a good stream, so that what ends it now is no part of the trouble of before.
     pub(super) fn has_stood(&self, now: Time) -> bool {
-        self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= GOOD_LIFE)
+        self.stands_for(GOOD_LIFE, now)
+    }
+
+    /// Whether it was opened so long ago.
+    pub(super) fn stands_for(&self, time: Duration, now: Time) -> bool {
+        self.opened_at.is_some_and(|opened_at| now.since(opened_at) >= time)
     }
 }
 
@@ -259,6 +264,7 @@ impl Machine {
 
     /// The server ended the stream, between two frames, without an error. That is how watches end.
     pub(super) fn on_watch_closed(&mut self, sink: &mut dyn Sink) {
+        self.ended_in_order();
         self.on_watch_over(None, sink);
     }
 

@@ -125,6 +125,26 @@ fn a_probe_of_their_rv_proves_nothing_while_the_stream_is_gone_that_has_brought_
 }
 
 #[test]
+fn a_stream_that_ends_in_order_a_moment_after_its_last_word_leaves_nothing_of_its_rv() {
+    for (ends, lost, proven) in [(22, false, true), (22, true, false), (20, false, false)] {
+        let (mut desk, watch) = watching();
+        desk.at(20);
+        desk.bookmark(watch, 11);
+        desk.at(ends);
+        if lost {
+            desk.lose(watch)
+        } else {
+            desk.give(Input::Closed { id: watch })
+        }
+        // Some proxies hold the answer to the next one back until there is an event.
+        assert_eq!(desk.watches().start, WatchStart::After(10.into()), "it is not known either way");
+        desk.at(60);
+        desk.probe(50, 11);
+        assert_eq!(desk.sink.fresh == Some(at(50)), proven, "{ends} {lost}");
+    }
+}
+
+#[test]
 fn a_second_look_at_what_the_server_has_forgotten_is_followed_by_a_list() {
     let (mut desk, watch) = watching();
     desk.give(Input::Events { id: watch, events: vec![deleted("a", 7)] });
