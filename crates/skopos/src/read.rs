@@ -8,6 +8,7 @@
 //!    4  an error that says why
 //! ```
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -178,19 +179,6 @@ impl Shared {
         if !before.is_synced() {
             return None;
         }
-        let patience = deadline.saturating_duration_since(begun) / 3;
-        let proven = timeout_at(begun + patience, async {
-            let probe = self.probes.prober().probe_since(begun).await;
-            let revision = probe.result.ok()?;
-            // The server's newest revision cannot be older than what we had seen before we asked, unless its history went
-            // back: then what we have is of another history.
-            if revision < *before.resource_version() {
-                return None;
-            }
-            self.reach(&revision, deadline, begun).await.ok()?;
-            Some(probe.sent_at)
-        });
-        let sent_at = proven.await.ok()??;
         let whole = || {
             let basis = self.freshness().basis();
             basis.is_whole() && basis.parts.iter().all(PartBasis::is_confirmed)
@@ -199,9 +187,21 @@ impl Shared {
         if !whole() {
             return None;
         }
-        // Loaded after the revision was reached: it holds all that was committed before the probe was sent. The link's own
-        // proof comes a moment later, by way of its task.
-        let basis = Basis::of_one_read(self.ground.common.clone(), sent_at);
+        let patience = begun + deadline.saturating_duration_since(begun) / 3;
+        let probe = timeout_at(patience, self.probes.prober().probe_since(begun)).await.ok()?;
+        let read = ConsistentRead { sent_at: probe.sent_at, revision: probe.result.ok()? };
+        // The server's newest revision cannot be older than what we had seen before we asked, unless its history went back: then
+        // what we have is of another history.
+        if read.revision < *before.resource_version() {
+            return None;
+        }
+        let parts = (0..self.links.len()).map(|part| self.holds(part, &read, patience));
+        let held = futures::future::try_join_all(parts).await.ok()?;
+        if !held.into_iter().all(|held| held) || !whole() {
+            return None;
+        }
+        // Loaded after the revision was reached: it holds all that was committed before the probe was sent.
+        let basis = Basis::of_one_read(self.ground.common.clone(), read.sent_at);
         let after = Snapshot::of(self.store.current(), Arc::new(basis));
         let same_history = after.epoch() == before.epoch();
         (whole() && same_history && after.freshness().is_within(max_age)).then_some(after)
@@ -264,6 +264,41 @@ impl Shared {
         Ok(objects.into_iter().find(|object| object.key() == key))
     }
 
+    /// Waits until a part of the content holds all that the server had when a consistent read was sent; false if it did not by
+    /// the deadline, or its history has begun anew.
+    ///
+    /// Content that has passed the read's revision does. Content that stands at it may lack some of the changes that share it,
+    /// and its list/watch, which has to be told of the read, knows when it does not.
+    async fn holds(&self, part: usize, read: &ConsistentRead, deadline: Instant) -> Result<bool, Closed> {
+        let epoch = self.store.peek().epoch_of(part);
+        let mut progress = self.store.progress();
+        let settled = async {
+            loop {
+                // Whoever proves anything after this look wakes us.
+                let proven = self.freshness().next_proof();
+                let is_proven = self.freshness().basis().parts[part].is_proven_since(read.sent_at);
+                let (closed, began_anew, order) = {
+                    let closed = progress.borrow_and_update().closed;
+                    let content = self.store.peek();
+                    (closed, content.epoch_of(part) != epoch, content.rv_of(part).cmp(&read.revision))
+                };
+                match order {
+                    _ if closed => return Err(Closed),
+                    _ if began_anew => return Ok(false),
+                    Ordering::Greater => return Ok(true),
+                    Ordering::Equal if is_proven => return Ok(true),
+                    _ => {}
+                }
+                tokio::select! {
+                    biased;
+                    changed = progress.changed() => changed.map_err(|_| Closed)?,
+                    () = proven => {}
+                }
+            }
+        };
+        timeout_at(deadline, settled).await.unwrap_or(Ok(false))
+    }
+
     /// Waits until a part of the content has reached `revision`; false if it did not by the deadline.
     pub(crate) async fn reach_part(
         &self,
@@ -280,4 +315,10 @@ impl Shared {
             Err(_) => Ok(false),
         }
     }
+}
+
+/// A consistent read: the server had nothing newer than `revision` when it was sent.
+struct ConsistentRead {
+    sent_at: Instant,
+    revision: ResourceVersion,
 }

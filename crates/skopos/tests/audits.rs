@@ -1,12 +1,12 @@
-//! What audits make of objects that are known to be unreadable.
+//! What audits make of objects that are known to be unreadable, and audits and reads of changes that share a revision.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
 
 mod support;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use skopos::{Condition, DifferenceKind, Informer, InformerOptions};
-use skopos_testserver::{Damage, Fault, Match};
+use skopos::{Condition, DifferenceKind, Informer, InformerOptions, Source};
+use skopos_testserver::{Damage, Fault, Match, TestServer};
 use support::*;
 
 /// An informer of one object, which it cannot read for a while.
@@ -49,4 +49,59 @@ async fn what_was_lost_is_not_taken_for_what_could_not_be_read() {
     assert_eq!((report.differences, found), (1, vec![("two", DifferenceKind::Missing)]), "{report}");
     // There was a list just now, and only so many are made in a minute.
     eventually_within(secs(120), "it is listed again", || maps.snapshot().len() == 3).await;
+}
+
+/// An informer that was told of the first of two deletions of one revision, just now.
+async fn parted() -> (World, Informer<ConfigMap>) {
+    let server = TestServer::builder().pause_within_revision(secs(1) / 2);
+    let world = world_with(server, quiet()).await;
+    for name in ["one", "two"] {
+        world.create("a", name, "1");
+    }
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::all()).expect("an informer");
+    maps.wait_synced(secs(5)).await.unwrap();
+    world.server.wait_for(|server| server.open_watches() == 1).await.unwrap();
+    until_nothing_is_of_this_moment().await;
+    world.server.expire(["one", "two"].map(|name| ("configmaps", Some("a"), name))).unwrap();
+    eventually("one of them has come", || maps.snapshot().len() < 2).await;
+    assert_eq!(maps.snapshot().len(), 1);
+    (world, maps)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_shares_a_revision_and_is_on_its_way_is_no_difference() {
+    let (world, maps) = parted().await;
+    let report = maps.audit(secs(10)).await.unwrap();
+    assert!(report.is_clean() && report.complete, "{report}");
+    assert_eq!((maps.snapshot().len(), maps.stats().relists), (0, 0));
+    let revision = world.create("a", "three", "1");
+    maps.wait_for(&revision.into(), secs(5)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_claims_nothing_of_a_revision_whose_stream_was_lost() {
+    let (world, maps) = parted().await;
+    let watches = world.server.faults().inject(Fault::WithholdHeaders).on(Match::watch());
+    world.server.close_watches();
+    let report = maps.audit(secs(10)).await.unwrap();
+    assert!(report.is_clean() && !report.complete, "{report}");
+    watches.heal();
+    eventually("the rest has come", || maps.snapshot().is_empty()).await;
+    let report = maps.audit(secs(10)).await.unwrap();
+    assert!(report.is_clean() && report.complete && maps.stats().relists == 0, "{report}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_does_not_take_a_part_of_a_revision_for_all_of_it() {
+    let (world, maps) = parted().await;
+    let watches = world.server.faults().inject(Fault::WithholdHeaders).on(Match::watch());
+    world.server.close_watches();
+    until_nothing_is_of_this_moment().await;
+    let read = maps.read(secs(1) / 2, secs(10)).await.unwrap();
+    assert_eq!((read.snapshot.len(), read.source, maps.snapshot().len()), (0, Source::Live, 1));
+    watches.heal();
+    eventually("the rest has come", || maps.snapshot().is_empty()).await;
+    until_nothing_is_of_this_moment().await;
+    let read = maps.read(secs(1) / 2, secs(10)).await.unwrap();
+    assert_eq!((read.snapshot.len(), read.source), (0, Source::Cache));
 }

@@ -3,13 +3,16 @@
 //! The list is a consistent one, at revision `L`. The store's content is taken twice: `before` it was sent, at revision
 //! `b <= L`, and `after`, at `a >= L`. An object's resource version tells since when it has not changed, so
 //!
-//! - what the list holds unchanged since `b` (rv <= b), `before` must hold too, and the same;
+//! - what the list holds unchanged since before `b` (rv < b), `before` must hold too, and the same;
 //! - what `after` holds unchanged since `L` (rv <= L), the list must hold too, and the same;
 //! - what `after` holds with a version beyond its own (rv > a) is of a history that was given up, and was not replaced since:
-//!   the list cannot hold the same.
+//!   the list cannot hold the same;
+//! - if `a = L`, what the list holds that changed at `b`, `after` must hold too, and the same. `before` need not: several changes
+//!   may share that revision, and the last of them may have been on their way.
 //!
 //! Of other objects that changed in between nothing is claimed; the next audit sees them.
 
+use std::cmp::Ordering::*;
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -44,6 +47,8 @@ pub(super) struct Comparison {
     before: ResourceVersion,
     /// Hash of the key → hash of (uid, resource version).
     listed: HashMap<u64, u64>,
+    /// What changed at `before`, and was not there in this version.
+    late: HashMap<u64, (ObjectKey, DifferenceKind)>,
     found: Differences,
 }
 
@@ -62,7 +67,7 @@ pub(super) struct Differences {
 
 impl Comparison {
     pub(super) fn new(before: ResourceVersion) -> Self {
-        Self { before, listed: HashMap::new(), found: Differences::default() }
+        Self { before, listed: HashMap::new(), late: HashMap::new(), found: Differences::default() }
     }
 
     /// Takes one object of the list; `known` is what the store held under its key before the list was sent.
@@ -71,41 +76,43 @@ impl Comparison {
         self.listed.insert(key, version);
         self.found.listed += 1;
         self.found.digest.add(object.key(), object.uid(), object.resource_version());
-        if object.resource_version() > &self.before {
-            return;
-        }
-        match known {
-            None => self.found.add(object.key(), DifferenceKind::Missing),
-            Some(known) if version_hash(known) != version => {
-                self.found.add(object.key(), DifferenceKind::Different)
-            }
-            Some(_) => {}
+        let kind = match known {
+            None => DifferenceKind::Missing,
+            Some(known) if version_hash(known) != version => DifferenceKind::Different,
+            Some(_) => return,
+        };
+        match object.resource_version().cmp(&self.before) {
+            Less => self.found.add(object.key(), kind),
+            Equal => drop(self.late.insert(key, (object.key().clone(), kind))),
+            Greater => {}
         }
     }
 
-    /// The list is complete, at `list`; `after` is the store's content and its RV, at or past that, or `None` if it never got
-    /// there.
-    pub(super) fn finish<'a>(
-        mut self,
+    /// What differs now that the list is complete, at `list`; `after` is the store's content and its RV, at or past that, or
+    /// `None` if it never got there.
+    pub(super) fn differences<'a>(
+        &self,
         list: &ResourceVersion,
         after: Option<(&ResourceVersion, impl Iterator<Item = &'a RawObject>)>,
     ) -> Differences {
-        let claimed = after.into_iter().flat_map(|(reached, objects)| {
-            objects.filter(move |object| {
-                let rv = object.resource_version();
-                rv <= list || rv > reached
-            })
-        });
-        for object in claimed {
-            match self.listed.get(&hash_of(object.key())) {
-                None => self.found.add(object.key(), DifferenceKind::Phantom),
-                Some(version) if *version != version_hash(object) => {
-                    self.found.add(object.key(), DifferenceKind::Different);
-                }
-                Some(_) => {}
+        let mut found = self.found.clone();
+        let Some((reached, objects)) = after else { return found };
+        let mut late = if reached == list { self.late.clone() } else { HashMap::new() };
+        for object in objects {
+            let (key, version) = (hash_of(object.key()), version_hash(object));
+            let listed = self.listed.get(&key);
+            if listed == Some(&version) {
+                late.remove(&key);
+                continue;
+            }
+            let rv = object.resource_version();
+            if rv <= list || rv > reached {
+                let kind = listed.map_or(DifferenceKind::Phantom, |_| DifferenceKind::Different);
+                found.add(object.key(), kind);
             }
         }
-        self.found
+        late.values().for_each(|(key, kind)| found.add(key, *kind));
+        found
     }
 }
 
@@ -169,7 +176,7 @@ mod tests {
             comparison.listed(object, known.get(object.key()).copied());
         }
         let reached = after.map_or(0, |(reached, _)| reached).into();
-        comparison.finish(&list.0.into(), after.map(|(_, after)| (&reached, after.iter()))).examples
+        comparison.differences(&list.0.into(), after.map(|(_, after)| (&reached, after.iter()))).examples
     }
 
     fn difference(name: &str, kind: DifferenceKind) -> Difference {
@@ -210,7 +217,7 @@ mod tests {
         let differences = |left: &[RawObject]| {
             let mut comparison = Comparison::new(5.into());
             [object("a", "1", 3), object("b", "2", 4)].iter().for_each(|o| comparison.listed(o, None));
-            comparison.finish(&5.into(), Some((&5.into(), left.iter())))
+            comparison.differences(&5.into(), Some((&5.into(), left.iter())))
         };
         let unread = |names: &[&str], nameless| {
             let keys = names.iter().map(|name| ObjectKey::namespaced("ns", *name)).collect();
@@ -221,6 +228,24 @@ mod tests {
         assert!(!found.are_known(&unread(&["a", "c"], 0)) && !found.are_known(&unread(&[], 1)));
         let phantom = differences(&[object("c", "3", 1)]);
         assert!(!phantom.are_known(&unread(&["a", "b", "c"], 3)), "the server has it no more");
+    }
+
+    #[test]
+    fn the_rest_of_a_revision_may_come_later_but_it_has_to_come() {
+        let (first, second) = (object("a", "1", 5), object("b", "2", 5));
+        let before = [first.clone()];
+        let both = [first, second];
+        assert_eq!(compare((5, &before), (5, &both), Some((5, &both))), [], "it has come");
+        assert_eq!(compare((5, &before), (5, &both), None), [], "it may come");
+        assert_eq!(
+            compare((5, &before), (5, &both), Some((5, &before))),
+            [difference("b", DifferenceKind::Missing)]
+        );
+        assert_eq!(
+            compare((5, &before), (5, &both), Some((6, &before))),
+            [],
+            "it may have been deleted since"
+        );
     }
 
     #[test]

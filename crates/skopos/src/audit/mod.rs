@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use skopos_reflect::{Form, Target};
 use skopos_wire::{RawObject, ResourceVersion};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use self::compare::Comparison;
 pub use self::compare::{Difference, DifferenceKind};
@@ -141,13 +141,21 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
         return Err(AuditError::WentBack { server: revision, content: before.rv_of(part).clone() });
     }
     let comparison = list.comparison;
-    let reached = shared.reach_part(part, &revision, deadline.min(Instant::now() + PATIENCE)).await?;
-    let after = shared.store.current();
+    let compared = |after: &Content, reached: bool| {
+        let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
+        comparison.differences(&revision, reached.then_some((after.rv_of(part), entries)))
+    };
+    let mut reached = shared.reach_part(part, &revision, deadline.min(Instant::now() + PATIENCE)).await?;
+    let mut after = shared.store.current();
+    let mut found = compared(&after, reached);
+    if found.count() > 0 && reached && *after.rv_of(part) == revision {
+        reached = has_the_rest(shared, part, deadline).await;
+        after = shared.store.current();
+        found = compared(&after, reached);
+    }
     if after.epoch_of(part) != before.epoch_of(part) {
         return Err(AuditError::Replaced);
     }
-    let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
-    let found = comparison.finish(&revision, reached.then_some((after.rv_of(part), entries)));
     let known = found.are_known(&unread.or(link.set_aside.unread()));
     let differences = if known { 0 } else { found.count() };
     if known && found.count() > 0 {
@@ -177,6 +185,18 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
 /// How long the store may take to reach the list's revision: a watch with selectors learns of revisions that do not concern
 /// it only by bookmarks, or when the link takes a second look at the probe's behest.
 const PATIENCE: Duration = Duration::from_secs(25);
+
+/// Of several changes that share a revision the last may be on their way. A stream that stands for a moment has brought them; one
+/// that has ended leaves them to the next.
+async fn has_the_rest(shared: &Shared, part: usize, deadline: Instant) -> bool {
+    let now = shared.ground.common.clock.at(Instant::now());
+    let in_time = timeout_at(deadline, sleep(ON_THEIR_WAY)).await.is_ok();
+    let link = &shared.freshness().basis().parts[part].link;
+    in_time && link.condition.is_watching() && link.since <= now
+}
+
+/// What a server that is well takes far less than, to send the second of two changes of one revision after the first.
+const ON_THEIR_WAY: Duration = Duration::from_secs(1);
 
 /// Compares the list as it comes.
 struct Listed<'a> {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use skopos_reflect::{Clock, Condition, Degradation, LinkState};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::{Freshness, StaleReason};
@@ -203,6 +205,11 @@ impl PartBasis {
         self.synced && self.audit.is_none() && self.link.undecodable == 0
     }
 
+    /// Whether the content is known to hold all that was committed before `at`.
+    pub(crate) fn is_proven_since(&self, at: Instant) -> bool {
+        self.proof.is_some_and(|proof| proof.at >= at && proof.before.is_zero())
+    }
+
     /// Records that the content holds all that was committed before `at`.
     pub(crate) fn prove(&mut self, common: &Common, at: Instant) {
         if self.proof.is_none_or(|proof| proof.at < at || proof.before > Duration::ZERO) {
@@ -225,11 +232,14 @@ impl Proof {
 
 /// Where the writer publishes its [`Basis`], and readers find it.
 #[derive(Debug)]
-pub(crate) struct FreshnessCell(ArcSwap<Basis>);
+pub(crate) struct FreshnessCell {
+    basis: ArcSwap<Basis>,
+    proofs: Notify,
+}
 
 impl FreshnessCell {
     pub(crate) fn new(basis: Basis) -> Arc<Self> {
-        Arc::new(Self(ArcSwap::from_pointee(basis)))
+        Arc::new(Self { basis: ArcSwap::from_pointee(basis), proofs: Notify::new() })
     }
 
     /// One of which nothing is known, for content that no factory's informer keeps.
@@ -239,11 +249,11 @@ impl FreshnessCell {
 
     /// The basis as it stands. Load it *before* the content it speaks of: content only gets newer.
     pub(crate) fn basis(&self) -> Arc<Basis> {
-        self.0.load_full()
+        self.basis.load_full()
     }
 
     pub(crate) fn freshness(&self) -> Freshness {
-        self.0.load().freshness()
+        self.basis.load().freshness()
     }
 
     /// Changes what is known of one part. Call it *after* the content was published.
@@ -258,7 +268,7 @@ impl FreshnessCell {
     /// Notes which parts were listed, after content that holds their lists was published.
     pub(crate) fn listed(&self, listed: impl Fn(usize) -> bool) {
         let news = |(index, part): (usize, &PartBasis)| !part.synced && listed(index);
-        if self.0.load().parts.iter().enumerate().any(news) {
+        if self.basis.load().parts.iter().enumerate().any(news) {
             self.edit(|basis| {
                 basis.parts.iter_mut().enumerate().for_each(|(index, part)| part.synced |= listed(index));
             });
@@ -273,6 +283,13 @@ impl FreshnessCell {
                 part.prove(&common, at);
             }
         });
+        self.proofs.notify_waiters();
+    }
+
+    /// Done when something was proven after this call.
+    pub(crate) fn next_proof(&self) -> Notified<'_> {
+        // Whoever was made before `notify_waiters` hears it, also if it was not polled yet.
+        self.proofs.notified()
     }
 
     /// Nothing updates the content any more.
@@ -281,7 +298,7 @@ impl FreshnessCell {
     }
 
     fn edit(&self, change: impl Fn(&mut Basis)) {
-        self.0.rcu(|basis| {
+        self.basis.rcu(|basis| {
             let mut basis = Basis::clone(basis);
             change(&mut basis);
             basis

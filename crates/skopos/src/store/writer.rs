@@ -224,6 +224,8 @@ impl Batch<'_> {
     fn delete(&mut self, object: RawObject) {
         let at = object.resource_version().clone();
         let Some(known) = self.content.objects.get(object.key()) else {
+            // What it was in between is told to nobody, and is over.
+            self.behind.remove(object.key());
             self.account.stats.unknown_deletions += 1;
             return;
         };
@@ -254,6 +256,7 @@ impl Batch<'_> {
 
     fn forget(&mut self, key: &ObjectKey, at: ResourceVersion) {
         let Some(old) = self.content.take(key) else {
+            self.behind.remove(key);
             self.account.stats.unknown_deletions += 1;
             return;
         };

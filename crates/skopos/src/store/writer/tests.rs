@@ -148,6 +148,21 @@ fn what_follows_a_change_that_was_passed_over_is_marked_as_a_gap() {
             "Updated(Object(ns/a uid=a rv=11), old rv=9)",
         ]
     );
+    // What came and went in a form that could not be read was never told, and is over.
+    for (name, rv, over) in
+        [("d", 12, gone("ns/d", 13)), ("e", 24, Change::Deleted(object("ns", "e", "e", 25)))]
+    {
+        writer.passed_over(&format!("ns/{name}").parse().unwrap(), &rv.into());
+        apply(&mut writer, [over], rv + 1);
+        apply(&mut writer, [put(name, "next", rv + 10)], rv + 10);
+    }
+    assert_eq!(
+        drain(&queue),
+        [
+            "Added(Object(ns/d uid=next rv=22), initial=false)",
+            "Added(Object(ns/e uid=next rv=34), initial=false)"
+        ]
+    );
     // A list cannot read it either.
     writer.begin_replace();
     writer.stage_unreadable(&"ns/c".parse().unwrap());
