@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::excuses::on_its_way;
-use super::truth::{Chapter, Story};
+use super::truth::{Chapter, Event, Story};
 use super::{Case, Focus, Invariant, Verdict};
 use crate::history::{
     At, CallId, CallKind, Fact, Freshness, InformerId, KeyId, Look, Outcome, Reason, Seen, View, Walk,
@@ -177,10 +177,6 @@ impl Reader {
         for (story, view) in case.truth.stories(self.informer).iter().zip(&look.views) {
             let Some(truly) = true_age(story, view, at) else { continue };
             let rest = story.line_at(at).rest(view.rv, view.content);
-            if rest.is_some() && matches!(look.walk, Walk::Answer(_)) {
-                // A read takes an RV at its word: see docs/simulation.md, seed 39.
-                continue;
-            }
             let unknown = rest.map(|rest| on_its_way(case, case.cluster_of(self.informer), rest, at));
             let truly = truly.saturating_sub(unknown.unwrap_or_default());
             if truly > Duration::ZERO {
@@ -359,8 +355,10 @@ fn found(
     let from = At(at.0.saturating_sub(At::after_start(age).0));
     let was = |story: &Story| {
         let line = story.line_at(at);
-        // What a read of the whole is excused from is no more promised of one object.
-        line.was(key, object, from, at) || line.may_lack(key, object, at)
+        let on_its_way = |event: &Event| on_its_way(case, case.cluster_of(informer), event, at);
+        let late =
+            line.lacking(key, object, at).is_some_and(|event| event.at.plus(on_its_way(event)) >= from);
+        late || line.was(key, object, from, at)
     };
     let was = case.truth.stories(informer).iter().any(was);
     verdict.exercise(Invariant::I10);

@@ -267,11 +267,11 @@ impl Chapter {
         self.object(key, rv) == object || before().is_some() && self.object(key, rv - 1) == object
     }
 
-    /// Whether this is what a key had before the last change of it up to a moment, and that may be missing from content of its RV.
-    pub(super) fn may_lack(&self, key: KeyId, object: Option<Seen>, at: At) -> bool {
+    /// The last change of a key up to a moment, if this is what there was before, and it may be missing from content of its RV.
+    pub(super) fn lacking(&self, key: KeyId, object: Option<Seen>, at: At) -> Option<&Event> {
         let events = self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
-        let last = events.take_while(|event| event.at <= at).last();
-        last.is_some_and(|last| last.shares && self.object(key, last.object.rv - 1) == object)
+        let last = events.take_while(|event| event.at <= at).last()?;
+        (last.shares && self.object(key, last.object.rv - 1) == object).then_some(last)
     }
 
     /// Whether a key's object was this at any time from `from` to `to`.
