@@ -6,12 +6,12 @@
 //!                └──▶ hub ──▶ wakes watchers, ends those that do not read
 //! ```
 
+mod cursor;
 mod event;
 mod frames;
 mod hub;
+mod ring;
 
-use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +19,10 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
-use crate::allowance::{Allowance, Holder, Share};
+use crate::allowance::Allowance;
 use crate::source::Item;
 
+pub use self::cursor::Cursor;
 pub(crate) use self::event::FRAME_TAIL;
 pub use self::event::{Event, EventType};
 pub(crate) use self::frames::{Layout, Shape};
@@ -31,6 +32,7 @@ pub use self::hub::Subscription;
 
 use self::frames::Frames;
 use self::hub::Hub;
+use self::ring::Ring;
 
 /// How much a window keeps, and how slow a watcher may be.
 #[derive(Clone, Debug)]
@@ -89,62 +91,13 @@ pub struct WindowStats {
     pub encoded: u64,
 }
 
-/// How far a watcher has read.
-///
-/// Several events can have one revision (the keys of an expired lease, what a store finds changed after a gap), and may come
-/// to the window one by one. So a revision alone would not tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cursor {
-    /// What is of an earlier revision is read, or does not concern it...
-    from: u64,
-    /// ... as does what came to the window before the event of this number.
-    next: u64,
-    /// The revision of the last event, or the one up to which there are none.
-    at: u64,
-    /// The revision that it began behind.
-    began: u64,
-}
-
-#[derive(Debug)]
-struct Ring<I> {
-    events: VecDeque<Arc<Event<I>>>,
-    bytes: Share,
-    /// How many events there were so far: the number of the next.
-    count: u64,
-    /// The number of the first that nobody has let go of.
-    kept_from: u64,
-    /// The number of the next when history last went back.
-    went_back_at: u64,
-    /// A watch may start at this revision or a later one.
-    oldest_start: u64,
-    reached: u64,
-    /// How far a history came that is no more: what lies between the revision that is reached and this one is of that history.
-    broken_off: u64,
-    /// Stretches of history of which only the outcome is known: a watch may start at their ends, not between.
-    gaps: VecDeque<(u64, u64)>,
-}
-
-/// More gaps than these are not kept apart: what lies before them is forgotten.
-const MAX_GAPS: usize = 64;
-
 // === impl Window ===
 
 impl<I: Item> Window<I> {
     /// An empty window. Watches may start at revision `start` or later: nothing that happened since is missing.
     #[must_use]
     pub fn new(options: WindowOptions, start: u64) -> Self {
-        let ring = Ring {
-            events: VecDeque::new(),
-            bytes: options.allowance.share(),
-            // What was before the window is no event of it.
-            count: 1,
-            kept_from: 1,
-            went_back_at: 0,
-            oldest_start: start,
-            reached: start,
-            broken_off: 0,
-            gaps: VecDeque::new(),
-        };
+        let ring = Ring::new(options.allowance.share(), start);
         let ring = Arc::new(RwLock::new(ring));
         let of_ring = Arc::downgrade(&ring);
         options.allowance.enlist(of_ring);
@@ -237,18 +190,7 @@ impl<I: Item> Window<I> {
 
     /// Takes back the events after this revision, as a restored etcd does. Open watches are told nothing.
     pub fn roll_back(&self, revision: u64) {
-        let mut ring = self.ring.write();
-        while ring.events.back().is_some_and(|event| event.revision() > revision) {
-            if let Some(event) = ring.events.pop_back() {
-                ring.give_back(&event);
-            }
-        }
-        ring.went_back_at = ring.count;
-        // Whoever reaches it anew stands behind this.
-        ring.count += 1;
-        ring.oldest_start = ring.oldest_start.min(revision);
-        ring.reached = ring.reached.min(revision);
-        ring.gaps.retain(|(begun, _)| *begun < revision);
+        self.ring.write().roll_back(revision);
     }
 
     /// Ends all watches in order, without an event (W6).
@@ -380,148 +322,6 @@ impl<I: Item> Window<I> {
 
     fn count(&self) -> u64 {
         self.ring.read().count
-    }
-}
-
-// === impl Ring ===
-
-impl<I: Item> Ring<I> {
-    fn push(&mut self, mut event: Event<I>, now: Instant, of_gap: bool) {
-        event.enter(self.count, now, of_gap);
-        self.count += 1;
-        self.reached = self.reached.max(event.revision());
-        self.bytes.set(self.bytes.bytes() + event.cost());
-        self.events.push_back(Arc::new(event));
-    }
-
-    /// Takes out events that need not be kept; there may be many to be dropped.
-    #[must_use]
-    fn trim(&mut self, options: &WindowOptions, now: Instant) -> Vec<Arc<Event<I>>> {
-        let mut gone = Vec::new();
-        while let Some(oldest) = self.events.front() {
-            let many = self.events.len() > options.min_events;
-            let old = now.saturating_duration_since(oldest.at()) > options.keep;
-            let large = self.bytes.bytes() > options.max_bytes;
-            let full = self.events.len() > options.max_events || large;
-            if !(many && (old || full)) {
-                break;
-            }
-            gone.extend(self.lose_oldest());
-        }
-        gone
-    }
-
-    fn restart(&mut self, start: u64) {
-        self.events.clear();
-        self.gaps.clear();
-        self.bytes.set(0);
-        // What is missing between then and now has a number as well.
-        self.count += 1;
-        self.kept_from = self.count;
-        (self.oldest_start, self.reached) = (start, start);
-    }
-
-    /// The gap that a revision lies in, if it lies in one.
-    fn gap_around(&self, revision: u64) -> Option<(u64, u64)> {
-        self.gaps.iter().find(|(begun, ended)| *begun < revision && revision < *ended).copied()
-    }
-
-    /// The history between the two is a gap.
-    fn end_gap(&mut self, begun: u64, ended: u64) {
-        self.reached = self.reached.max(ended);
-        let start = self.oldest_start;
-        self.gaps.retain(|(_, ended)| *ended > start);
-        if begun < ended {
-            self.gaps.push_back((begun, ended));
-        }
-        if self.gaps.len() > MAX_GAPS
-            && let Some((_, ended)) = self.gaps.pop_front()
-        {
-            self.forget(ended);
-        }
-    }
-
-    fn forget(&mut self, revision: u64) {
-        while self.events.front().is_some_and(|event| event.revision() <= revision) {
-            self.take_oldest();
-        }
-        self.oldest_start = self.oldest_start.max(revision);
-    }
-
-    /// Nobody can read the oldest event any more.
-    fn lose_oldest(&mut self) -> Option<Arc<Event<I>>> {
-        let event = self.take_oldest()?;
-        self.oldest_start = event.revision();
-        Some(event)
-    }
-
-    fn take_oldest(&mut self) -> Option<Arc<Event<I>>> {
-        let event = self.events.pop_front()?;
-        self.kept_from = event.number() + 1;
-        self.give_back(&event);
-        Some(event)
-    }
-
-    fn give_back(&mut self, event: &Event<I>) {
-        self.bytes.set(self.bytes.bytes().saturating_sub(event.cost()));
-    }
-
-    fn index_of(&self, cursor: &Cursor) -> usize {
-        let from = self.first_of(cursor);
-        let of_revision = self.events.partition_point(|event| event.revision() < from);
-        of_revision.max(self.events.partition_point(|event| event.number() < cursor.next))
-    }
-
-    /// Whether some that the cursor has not read were let go of.
-    fn has_lost(&self, cursor: &Cursor) -> bool {
-        self.first_of(cursor) <= self.oldest_start && cursor.next < self.kept_from
-    }
-
-    /// The first revision that may have something for the cursor. One from before history went back waits until that has come
-    /// further than it was.
-    fn first_of(&self, cursor: &Cursor) -> u64 {
-        match cursor.next <= self.went_back_at {
-            true => cursor.at.saturating_add(1),
-            false => cursor.from,
-        }
-    }
-}
-
-impl<I: Item> Holder for RwLock<Ring<I>> {
-    fn holds(&self) -> Option<(usize, Instant)> {
-        let ring = self.read();
-        Some((ring.bytes.bytes(), ring.events.front()?.at()))
-    }
-
-    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
-        let mut ring = self.write();
-        let enough = ring.bytes.bytes().saturating_sub(bytes);
-        let mut gone = Vec::new();
-        while ring.bytes.bytes() > enough && ring.events.front().is_some_and(|event| event.at() <= youngest) {
-            gone.extend(ring.lose_oldest());
-        }
-        Box::new(gone)
-    }
-}
-
-// === impl Cursor ===
-
-impl Cursor {
-    /// Behind all events of this revision and those before it.
-    #[must_use]
-    pub fn after(revision: u64) -> Self {
-        Self { from: revision.saturating_add(1), next: 0, at: revision, began: revision }
-    }
-
-    /// The event that comes next was dealt with.
-    pub fn take<I: Item>(&mut self, event: &Event<I>) {
-        (self.from, self.at, self.next) = (event.revision(), event.revision(), event.number() + 1);
-    }
-
-    /// The revision of the last event, or the one up to which there are none.
-    #[must_use]
-    pub fn revision(&self) -> u64 {
-        self.at
     }
 }
 

@@ -1,0 +1,187 @@
+//! The latest events in their order, and from where on watches may start.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::{Cursor, Event, WindowOptions};
+use crate::allowance::{Holder, Share};
+use crate::source::Item;
+
+/// The events of a window.
+#[derive(Debug)]
+pub(super) struct Ring<I> {
+    pub(super) events: VecDeque<Arc<Event<I>>>,
+    pub(super) bytes: Share,
+    /// How many events there were so far: the number of the next.
+    pub(super) count: u64,
+    /// The number of the first that nobody has let go of.
+    pub(super) kept_from: u64,
+    /// The number of the next when history last went back.
+    pub(super) went_back_at: u64,
+    /// A watch may start at this revision or a later one.
+    pub(super) oldest_start: u64,
+    pub(super) reached: u64,
+    /// How far a history came that is no more: what lies between the revision that is reached and this one is of that history.
+    pub(super) broken_off: u64,
+    /// Stretches of history of which only the outcome is known: a watch may start at their ends, not between.
+    pub(super) gaps: VecDeque<(u64, u64)>,
+}
+
+// === impl Ring ===
+
+impl<I: Item> Ring<I> {
+    /// Nothing yet; watches may start at revision `start` or later.
+    pub(super) fn new(bytes: Share, start: u64) -> Self {
+        Self {
+            events: VecDeque::new(),
+            bytes,
+            // What was before the window is no event of it.
+            count: 1,
+            kept_from: 1,
+            went_back_at: 0,
+            oldest_start: start,
+            reached: start,
+            broken_off: 0,
+            gaps: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, mut event: Event<I>, now: Instant, of_gap: bool) {
+        event.enter(self.count, now, of_gap);
+        self.count += 1;
+        self.reached = self.reached.max(event.revision());
+        self.bytes.set(self.bytes.bytes() + event.cost());
+        self.events.push_back(Arc::new(event));
+    }
+
+    /// Takes out events that need not be kept; there may be many to be dropped.
+    #[must_use]
+    pub(super) fn trim(&mut self, options: &WindowOptions, now: Instant) -> Vec<Arc<Event<I>>> {
+        let mut gone = Vec::new();
+        while let Some(oldest) = self.events.front() {
+            let many = self.events.len() > options.min_events;
+            let old = now.saturating_duration_since(oldest.at()) > options.keep;
+            let large = self.bytes.bytes() > options.max_bytes;
+            let full = self.events.len() > options.max_events || large;
+            if !(many && (old || full)) {
+                break;
+            }
+            gone.extend(self.lose_oldest());
+        }
+        gone
+    }
+
+    pub(super) fn restart(&mut self, start: u64) {
+        self.events.clear();
+        self.gaps.clear();
+        self.bytes.set(0);
+        // What is missing between then and now has a number as well.
+        self.count += 1;
+        self.kept_from = self.count;
+        (self.oldest_start, self.reached) = (start, start);
+    }
+
+    /// Takes back the events after this revision.
+    pub(super) fn roll_back(&mut self, revision: u64) {
+        while self.events.back().is_some_and(|event| event.revision() > revision) {
+            if let Some(event) = self.events.pop_back() {
+                self.give_back(&event);
+            }
+        }
+        self.went_back_at = self.count;
+        // Whoever reaches it anew stands behind this.
+        self.count += 1;
+        self.oldest_start = self.oldest_start.min(revision);
+        self.reached = self.reached.min(revision);
+        self.gaps.retain(|(begun, _)| *begun < revision);
+    }
+
+    /// The gap that a revision lies in, if it lies in one.
+    pub(super) fn gap_around(&self, revision: u64) -> Option<(u64, u64)> {
+        self.gaps.iter().find(|(begun, ended)| *begun < revision && revision < *ended).copied()
+    }
+
+    /// The history between the two is a gap.
+    pub(super) fn end_gap(&mut self, begun: u64, ended: u64) {
+        self.reached = self.reached.max(ended);
+        let start = self.oldest_start;
+        self.gaps.retain(|(_, ended)| *ended > start);
+        if begun < ended {
+            self.gaps.push_back((begun, ended));
+        }
+        if self.gaps.len() > MAX_GAPS
+            && let Some((_, ended)) = self.gaps.pop_front()
+        {
+            self.forget(ended);
+        }
+    }
+
+    pub(super) fn forget(&mut self, revision: u64) {
+        while self.events.front().is_some_and(|event| event.revision() <= revision) {
+            self.take_oldest();
+        }
+        self.oldest_start = self.oldest_start.max(revision);
+    }
+
+    /// Nobody can read the oldest event any more.
+    fn lose_oldest(&mut self) -> Option<Arc<Event<I>>> {
+        let event = self.take_oldest()?;
+        self.oldest_start = event.revision();
+        Some(event)
+    }
+
+    fn take_oldest(&mut self) -> Option<Arc<Event<I>>> {
+        let event = self.events.pop_front()?;
+        self.kept_from = event.number() + 1;
+        self.give_back(&event);
+        Some(event)
+    }
+
+    fn give_back(&mut self, event: &Event<I>) {
+        self.bytes.set(self.bytes.bytes().saturating_sub(event.cost()));
+    }
+
+    pub(super) fn index_of(&self, cursor: &Cursor) -> usize {
+        let from = self.first_of(cursor);
+        let of_revision = self.events.partition_point(|event| event.revision() < from);
+        of_revision.max(self.events.partition_point(|event| event.number() < cursor.next))
+    }
+
+    /// Whether some that the cursor has not read were let go of.
+    pub(super) fn has_lost(&self, cursor: &Cursor) -> bool {
+        self.first_of(cursor) <= self.oldest_start && cursor.next < self.kept_from
+    }
+
+    /// The first revision that may have something for the cursor. One from before history went back waits until that has come
+    /// further than it was.
+    fn first_of(&self, cursor: &Cursor) -> u64 {
+        match cursor.next <= self.went_back_at {
+            true => cursor.at.saturating_add(1),
+            false => cursor.from,
+        }
+    }
+}
+
+impl<I: Item> Holder for RwLock<Ring<I>> {
+    fn holds(&self) -> Option<(usize, Instant)> {
+        let ring = self.read();
+        Some((ring.bytes.bytes(), ring.events.front()?.at()))
+    }
+
+    fn let_go(&self, bytes: usize, youngest: Instant) -> Box<dyn Any> {
+        let mut ring = self.write();
+        let enough = ring.bytes.bytes().saturating_sub(bytes);
+        let mut gone = Vec::new();
+        while ring.bytes.bytes() > enough && ring.events.front().is_some_and(|event| event.at() <= youngest) {
+            gone.extend(ring.lose_oldest());
+        }
+        Box::new(gone)
+    }
+}
+
+/// More gaps than these are not kept apart: what lies before them is forgotten.
+const MAX_GAPS: usize = 64;
