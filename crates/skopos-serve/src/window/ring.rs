@@ -19,16 +19,16 @@ pub(super) struct Ring<I> {
     /// How many events there were so far: the number of the next.
     pub(super) count: u64,
     /// The number of the first that nobody has let go of.
-    pub(super) kept_from: u64,
+    kept_from: u64,
     /// The number of the next when history last went back.
-    pub(super) went_back_at: u64,
+    went_back_at: u64,
     /// A watch may start at this revision or a later one.
     pub(super) oldest_start: u64,
     pub(super) reached: u64,
     /// How far a history came that is no more: what lies between the revision that is reached and this one is of that history.
     pub(super) broken_off: u64,
     /// Stretches of history of which only the outcome is known: a watch may start at their ends, not between.
-    pub(super) gaps: VecDeque<(u64, u64)>,
+    gaps: VecDeque<(u64, u64)>,
 }
 
 // === impl Ring ===
