@@ -41,6 +41,8 @@ impl Streaming {
 
 /// The whole streamed list may take so many times the patience with a silent one.
 const WHOLE: u32 = 12;
+/// After so many failures in a row a stream that is throttled gives way to pages.
+const THROTTLED: u32 = 2;
 
 impl Machine {
     pub(super) fn start_stream(&mut self, plan: ListPlan) {
@@ -181,8 +183,10 @@ impl Machine {
                 if streaming.has_begun() {
                     sink.abort_replace();
                 }
-                // Pages can be resumed, and whatever breaks streams, holds them back or forbids them may spare lists.
-                streaming.plan.paged = streaming.has_begun() || verdict.may_spare_lists();
+                // Pages can be resumed, and whatever breaks streams, holds them back or forbids them may spare lists. Who throttles
+                // them again and again may throttle nothing else.
+                let refused = verdict.meaning == Meaning::Throttled && self.link.attempts >= THROTTLED;
+                streaming.plan.paged = streaming.has_begun() || verdict.may_spare_lists() || refused;
                 streaming.plan.avoid = Some(streaming.id);
                 self.fail(verdict, Next::List(streaming.plan), sink);
             }

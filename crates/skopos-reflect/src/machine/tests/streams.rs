@@ -86,3 +86,18 @@ fn where_a_streamed_list_is_not_even_begun_there_are_pages() {
     assert!(matches!(desk.acts(), Action::List(_)));
     assert!(desk.now < at(28), "within the thirty seconds of a first sync");
 }
+
+/// A limit may be one of watches only.
+#[test]
+fn streams_that_are_throttled_three_times_give_way_to_pages() {
+    for (code, gives_way) in [(429, true), (401, false)] {
+        let mut desk = Desk::with(MachineOptions::default(), 1);
+        for _ in 0..3 {
+            let stream = desk.watches().id;
+            desk.fail(stream, code);
+        }
+        let next = desk.asks();
+        assert_eq!(matches!(next, Action::List(_)), gives_way, "{code}: {next:?}");
+        assert!(desk.machine.streams_lists());
+    }
+}
