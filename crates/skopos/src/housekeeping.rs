@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::audit_and_heal;
+use crate::audit::Turn;
 use crate::deadline;
 use crate::freshness::SLEEP_WORTH_TELLING;
 use crate::ground::Ground;
@@ -61,7 +61,7 @@ impl House {
 
     fn begin_audits(&self, ground: &Ground) {
         for informer in self.registry.informers() {
-            let Some(parts) = parts_due(&informer) else { continue };
+            let Some(due) = due(&informer) else { continue };
             let done = AuditDone(informer.clone());
             let (stop, audits) = (informer.stop.clone(), self.audits.clone());
             let limit = ground.options.audit_timeout;
@@ -69,7 +69,13 @@ impl House {
                 let informer = &done.0;
                 let audit = async {
                     let _permit = audits.acquire().await;
-                    audit_and_heal(informer, &parts, deadline::after(limit)).await
+                    let deadline = deadline::after(limit);
+                    let Ok(turn) = Turn::wait(informer, deadline).await else { return };
+                    // Somebody else's audit may have confirmed what was restored meanwhile.
+                    let parts = due.parts(informer);
+                    if !parts.is_empty() {
+                        let _ = turn.audit_and_heal(&parts, deadline).await;
+                    }
                 };
                 stop.run_until_cancelled(audit).await;
                 let made = {
@@ -84,29 +90,43 @@ impl House {
     }
 }
 
-/// The parts of an informer that are to be audited now, if any are. They are not due again before that is done: what waits
-/// for a server cannot pile up.
-fn parts_due(informer: &Shared) -> Option<Vec<usize>> {
-    let now = Instant::now();
-    let mut next = informer.next_audit.lock();
-    let due = next.as_mut()?;
-    // What a checkpoint said waits until its RV was accepted.
-    let mut parts = if due.confirms_at <= now { informer.confirmable() } else { Vec::new() };
-    if parts.is_empty() && due.at.is_some_and(|at| at <= now) {
-        parts = informer.auditable();
-        if parts.is_empty() {
-            // It is looked at again soon, but when the server is back, not everything is listed at once.
-            let options = &informer.ground.options;
-            let wait =
-                options.audit_interval.map(|interval| interval.mul_f64(informer.ground.jitter() - 0.7));
-            due.at = wait.map(deadline::after);
+/// What an audit is made for.
+#[derive(Clone, Copy)]
+enum Due {
+    /// What a checkpoint said, whose RV the server has accepted.
+    Confirmation,
+    Interval,
+}
+
+impl Due {
+    /// The parts that are to be audited now.
+    fn parts(self, informer: &Shared) -> Vec<usize> {
+        match self {
+            Self::Confirmation => informer.confirmable(),
+            Self::Interval => informer.auditable(),
         }
     }
-    if parts.is_empty() {
-        return None;
+}
+
+/// What an informer is to be audited for now, if anything is due. Nothing is again before that is done: what waits for a server
+/// cannot pile up.
+fn due(informer: &Shared) -> Option<Due> {
+    let now = Instant::now();
+    let mut next = informer.next_audit.lock();
+    let times = next.as_mut()?;
+    let is_due = |due: Due, at: Option<Instant>| {
+        (at.is_some_and(|at| at <= now) && !due.parts(informer).is_empty()).then_some(due)
+    };
+    let due = is_due(Due::Confirmation, Some(times.confirms_at)).or_else(|| is_due(Due::Interval, times.at));
+    if due.is_some() {
+        *next = None;
+    } else if times.at.is_some_and(|at| at <= now) {
+        // It is looked at again soon, but when the server is back, not everything is listed at once.
+        let options = &informer.ground.options;
+        let wait = options.audit_interval.map(|interval| interval.mul_f64(informer.ground.jitter() - 0.7));
+        times.at = wait.map(deadline::after);
     }
-    *next = None;
-    Some(parts)
+    due
 }
 
 /// When an informer is audited next.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use skopos_reflect::{Form, Target};
 use skopos_wire::{RawObject, ResourceVersion};
+use tokio::sync::MutexGuard;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::compare::Comparison;
@@ -33,35 +34,49 @@ impl<K> Informer<K> {
     /// When the comparison could not be made, of no namespace; nothing is known of the content then.
     pub async fn audit(&self, limit: Duration) -> Result<AuditReport, AuditError> {
         let parts: Vec<usize> = (0..self.shared.links.len()).collect();
-        let audit = audit_and_heal(&self.shared, &parts, deadline::after(limit));
+        let deadline = deadline::after(limit);
+        let audit =
+            async { Turn::wait(&self.shared, deadline).await?.audit_and_heal(&parts, deadline).await };
         self.shared.stop.run_until_cancelled(audit).await.unwrap_or(Err(Closed.into()))
     }
 }
 
-/// One audit of these parts of the content, its counting and its cure.
-pub(crate) async fn audit_and_heal(
-    shared: &Shared,
-    parts: &[usize],
-    deadline: Instant,
-) -> Result<AuditReport, AuditError> {
-    let Ok(_one_at_a_time) = timeout_at(deadline, shared.auditing.lock()).await else {
-        return Err(AuditError::Busy);
-    };
-    let result = audit(shared, parts, deadline).await;
-    let mut stats = shared.audits.lock();
-    match &result {
-        Ok(report) => {
-            stats.completed += 1;
-            stats.mismatches += u64::from(!report.is_clean());
-            stats.last = Some(report.clone());
-            tracing::debug!(%report, "audited");
-        }
-        Err(error) => {
-            stats.failed += 1;
-            tracing::debug!(resource = %shared.resource, %error, "an audit could not be made");
-        }
+/// The right to audit an informer: one at a time has it.
+pub(crate) struct Turn<'a> {
+    shared: &'a Shared,
+    _mine: MutexGuard<'a, ()>,
+}
+
+impl<'a> Turn<'a> {
+    /// Waits for it, as long as another audit is under way.
+    pub(crate) async fn wait(shared: &'a Shared, deadline: Instant) -> Result<Self, AuditError> {
+        let mine = timeout_at(deadline, shared.auditing.lock()).await.map_err(|_| AuditError::Busy)?;
+        Ok(Self { shared, _mine: mine })
     }
-    result
+
+    /// One audit of these parts of the content, its counting and its cure.
+    pub(crate) async fn audit_and_heal(
+        self,
+        parts: &[usize],
+        deadline: Instant,
+    ) -> Result<AuditReport, AuditError> {
+        let shared = self.shared;
+        let result = audit(shared, parts, deadline).await;
+        let mut stats = shared.audits.lock();
+        match &result {
+            Ok(report) => {
+                stats.completed += 1;
+                stats.mismatches += u64::from(!report.is_clean());
+                stats.last = Some(report.clone());
+                tracing::debug!(%report, "audited");
+            }
+            Err(error) => {
+                stats.failed += 1;
+                tracing::debug!(resource = %shared.resource, %error, "an audit could not be made");
+            }
+        }
+        result
+    }
 }
 
 async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<AuditReport, AuditError> {
