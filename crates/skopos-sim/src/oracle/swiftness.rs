@@ -158,8 +158,9 @@ impl Watcher<'_> {
             let (Some(healed), Some(over)) = (span.healed, span.over()) else { continue };
             let struck = !span.hits.is_empty() && self.case.strikes(span, self.informer, None);
             let mut due = over.plus(FAILING);
-            if self.case.lives.informer(self.informer).from.is_some_and(|from| from > span.began) {
-                // Its first minute may have been spent on first lists.
+            if self.case.lives.informer(self.informer).from.is_some_and(|from| from.plus(MINUTE) > span.began)
+            {
+                // What its first minute allows may have been spent on first lists.
                 due = due.max(healed.plus(PROVEN_AGAIN));
             }
             if span.lies || !struck || !self.is_alone(span, due) {
