@@ -13,8 +13,8 @@
 //! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A stream that has
 //! stood for a moment has brought them, and leaves none if it ends in order; while none stands, or just does, the probe is kept.
 //!
-//! A probe *below* what we had reached when it was sent means that history was rolled back, or that this one server is
-//! wrong. A consistent list on another connection decides.
+//! A probe *below* what we had reached when it was sent, or what another had seen, means that history was rolled back, or that this
+//! one server is wrong. A consistent list on another connection decides.
 
 use std::collections::VecDeque;
 
@@ -127,6 +127,14 @@ impl Doubt {
         }
     }
 
+    /// What was seen before a probe was sent that shows less. All of it is of another history then: nobody waits for it any more.
+    fn contradicted(&mut self, sent_at: Time, resource_version: &ResourceVersion) -> Option<ResourceVersion> {
+        let more = |probe: &&Probe| probe.seen_at < sent_at && probe.resource_version > *resource_version;
+        let seen = self.probes.iter().find(more)?.resource_version.clone();
+        self.forget();
+        Some(seen)
+    }
+
     fn remember(&mut self, probe: Probe) {
         // Answers can overtake each other; one that proves less than a later one is worth nothing.
         let useful = self.probes.back().is_none_or(|last| {
@@ -159,10 +167,10 @@ impl Machine {
             self.try_early();
         }
         let Some(position) = &self.position else { return };
-        let back = position.reached_by(sent_at).is_some_and(|reached| resource_version < *reached);
+        let seen = position.reached_by(sent_at).filter(|reached| resource_version < **reached).cloned();
         let reached = resource_version <= *position.resource_version();
-        if back {
-            return self.on_rollback_suspected(resource_version, sink);
+        if let Some(seen) = seen.or_else(|| self.doubt.contradicted(sent_at, &resource_version)) {
+            return self.on_rollback_suspected(resource_version, &seen, sink);
         }
         if reached {
             self.doubt.confirmed_at = Some(self.now);
@@ -199,14 +207,18 @@ impl Machine {
         self.doubt.probes.front().is_some_and(|probe| Some(&probe.resource_version) == ours)
     }
 
-    fn on_rollback_suspected(&mut self, resource_version: ResourceVersion, sink: &mut dyn Sink) {
+    fn on_rollback_suspected(
+        &mut self,
+        resource_version: ResourceVersion,
+        seen: &ResourceVersion,
+        sink: &mut dyn Sink,
+    ) {
         let listing = matches!(
             self.state,
             State::Listing(_)
                 | State::Streaming(_)
                 | State::Waiting { next: Next::List(_) | Next::Page(_), .. }
         );
-        let seen = self.resource_version().map(ToString::to_string).unwrap_or_default();
         let reason =
             format!("the server is at resourceVersion {resource_version}, but {seen} was seen before");
         self.witness = Some(resource_version);

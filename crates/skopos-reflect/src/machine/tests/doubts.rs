@@ -199,6 +199,32 @@ fn a_probe_below_what_was_seen_has_everything_listed_elsewhere() {
 }
 
 #[test]
+fn a_probe_below_what_another_has_seen_does_so_too() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 40);
+    // On its way when the other was.
+    desk.at(21);
+    desk.probe(19, 30);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    desk.at(31);
+    desk.probe(30, 30);
+    assert_eq!(desk.machine.state().condition, Condition::Retrying);
+    let reason = desk.machine.state().reason.as_ref().expect("a reason").to_string();
+    assert_eq!(reason, "the server is at resourceVersion 30, but 40 was seen before");
+    assert_eq!(list(&mut desk, 30).avoid, Some(watch));
+    // What we had is of this history as well.
+    assert_eq!((desk.sink.epoch, desk.sink.rv), (0, Some(30)));
+    assert_eq!(desk.sink.commits.last().expect("one").cause, ReplaceCause::Rollback);
+    let watch = desk.watches().id;
+    desk.give(Input::Opened { id: watch });
+    let opened = desk.now;
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.due(), opened + secs(90), "nobody waits for 40 in this history");
+}
+
+#[test]
 fn a_probe_from_before_we_came_so_far_says_nothing() {
     let (mut desk, watch) = Desk::watching(1);
     desk.at(50);
