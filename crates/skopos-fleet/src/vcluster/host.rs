@@ -12,7 +12,7 @@ use super::helm::Helm;
 use super::names;
 use super::progress::{Progress, Silent};
 use super::secret::ConfigSecret;
-use super::session::{Extent, Resource, Session};
+use super::session::{Extent, Resource, Session, escaped};
 use super::status::PodState;
 use super::workload::{Part, Workload, WorkloadKind};
 
@@ -144,13 +144,15 @@ impl Host {
         Ok(workloads(kind, &session.list(&path, &selector, Extent::Whole).await?))
     }
 
-    /// A workload as it is now.
+    /// A workload as it is now, or was some moments ago, but not before this state of it: a gateway, too, may be asked, which answers
+    /// from memory.
     pub(super) async fn read_again(
         &self,
         session: &Session<'_>,
         workload: &Workload,
     ) -> Result<Option<Workload>, Error> {
-        let found = session.get(&path_of(workload)).await?;
+        let (path, known) = (path_of(workload), escaped(&workload.resource_version));
+        let found = session.get(&format!("{path}?resourceVersion={known}")).await?;
         Ok(found.and_then(|json| Workload::parse(workload.kind, &json).ok().flatten()))
     }
 }

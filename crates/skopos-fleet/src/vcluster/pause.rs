@@ -73,13 +73,17 @@ impl Host {
             session.told(Step::Unchanged { status: cluster.status.clone() });
             return Ok(cluster);
         }
+        let mut control_plane = cluster.workload.clone();
         for part in parts(cluster.workload.kind) {
             for workload in self.workloads(&session, *part, &cluster).await? {
-                self.scale_down(&session, workload).await?;
+                let down = self.scale_down(&session, workload).await?;
+                if path_of(&down) == path_of(&control_plane) {
+                    control_plane = down;
+                }
             }
         }
         // While the other parts went, somebody may have resumed it.
-        if let Some(now) = self.read_again(&session, &cluster.workload).await? {
+        if let Some(now) = self.read_again(&session, &control_plane).await? {
             check_down(&now)?;
         }
         self.delete_pods(&session, &cluster, options).await?;
@@ -151,8 +155,8 @@ impl Host {
         }
     }
 
-    /// Scales a workload to zero, and waits until its pods are gone. It is down then, or this fails.
-    async fn scale_down(&self, session: &Session<'_>, mut workload: Workload) -> Result<(), Error> {
+    /// Scales a workload to zero, and waits until its pods are gone. It is down then, or this fails. Gives its last state.
+    async fn scale_down(&self, session: &Session<'_>, mut workload: Workload) -> Result<Workload, Error> {
         loop {
             let configured = self.configured_replicas(session, &workload).await;
             let Some(patch) = workload.pause_patch(configured, &paused_date(&(self.options.now)())) else {
@@ -160,7 +164,7 @@ impl Host {
                 session.told(Step::DownAlready { kind: workload.kind, name: workload.name.clone() });
                 break;
             };
-            if session.patch(&path_of(&workload), &patch).await?.is_some() {
+            if let Some(json) = session.patch(&path_of(&workload), &patch).await? {
                 let annotated = patch["metadata"]["annotations"][names::PAUSED_REPLICAS].as_str();
                 let annotated = annotated.and_then(|replicas| replicas.parse().ok());
                 session.told(Step::ScaledDown {
@@ -168,22 +172,23 @@ impl Host {
                     name: workload.name.clone(),
                     replicas: annotated.unwrap_or_else(|| workload.replicas_after_resume()),
                 });
+                workload = Workload::parse(workload.kind, &json).ok().flatten().unwrap_or(workload);
                 break;
             }
             // Somebody else changed it since it was read.
-            let Some(now) = self.read_again(session, &workload).await? else { return Ok(()) };
+            let Some(now) = self.read_again(session, &workload).await? else { return Ok(workload) };
             workload = now;
             session.rest(FIRST_REST, &format!("scaling {workload} down")).await?;
         }
         self.wait_gone(session, workload).await
     }
 
-    async fn wait_gone(&self, session: &Session<'_>, mut workload: Workload) -> Result<(), Error> {
+    async fn wait_gone(&self, session: &Session<'_>, mut workload: Workload) -> Result<Workload, Error> {
         let (mut last, mut rest) = (None, FIRST_REST);
         while let Some(now) = self.read_again(session, &workload).await? {
             check_down(&now)?;
             if now.pods == 0 {
-                return Ok(());
+                return Ok(now);
             }
             if last != Some(now.pods) {
                 session.told(Step::waiting_for_pods(&now));
@@ -193,7 +198,7 @@ impl Host {
             rest = longer(rest);
             workload = now;
         }
-        Ok(())
+        Ok(workload)
     }
 
     async fn scale_up(&self, session: &Session<'_>, mut workload: Workload) -> Result<bool, Error> {

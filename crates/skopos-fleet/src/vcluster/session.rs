@@ -339,7 +339,7 @@ fn malformed(ask: &Ask<'_>, error: &dyn std::error::Error) -> Error {
 }
 
 /// What may stand in a segment of a path, or in a value of a query.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -36,6 +36,23 @@ async fn paused_by_us_and_resumed_by_us() {
     assert_eq!(steps.texts().last().unwrap(), "nothing to do: it is Running");
 }
 
+/// A gateway answers from memory, which may not have the write yet.
+#[tokio::test(start_paused = true)]
+async fn what_is_read_behind_a_write_is_not_older_than_it() {
+    let virtuals = host_with(&[VirtualCluster::new("shop").deployed_etcd()]).await;
+    let host = client(virtuals.host());
+    let before = virtuals.host().list("deployments", None).unwrap().1;
+    virtuals.host().clear_requests();
+    host.pause("shop", None, PauseOptions::default(), &Silent).await.unwrap();
+    let mut read = 0;
+    for request in virtuals.host().requests().iter().filter(|request| request.verb == "get") {
+        let wanted: Option<u64> = request.query_param("resourceVersion").and_then(|rv| rv.parse().ok());
+        assert!(wanted > Some(before), "{} {wanted:?} {before}", request.path);
+        read += 1;
+    }
+    assert!(read >= 3, "{read}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn paused_by_the_cli_and_resumed_by_us() {
     let virtuals = host_with(&[VirtualCluster::new("shop").replicas(3)]).await;
