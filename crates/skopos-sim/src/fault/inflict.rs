@@ -145,9 +145,12 @@ impl Inflict {
         }
     }
 
-    /// Whether lists that are not streamed, and what else they need, are as ever.
+    /// Whether lists that are not streamed, and what else they need, are as ever, and nobody was told to come much later.
     pub fn spares_lists(&self) -> bool {
-        matches!(self, Self::Requests { on, .. } if !on.strikes_lists())
+        const SOON: u32 = 5;
+        let Self::Requests { rule, on, .. } = self else { return false };
+        let later = matches!(rule, Rule::TooManyRequests(wish) | Rule::CacheNotReady(wish) if *wish > SOON);
+        !on.strikes_lists() && !later
     }
 
     /// What every answer says of when to come again.

@@ -122,11 +122,15 @@ impl Watcher<'_> {
     fn bound(&self, felt: &[&FaultSpan]) -> Duration {
         let stale_after = self.case.client_of(self.informer).stale_after;
         let others: Vec<_> = felt.iter().filter(|span| span.number != SLOW).collect();
+        // Some bytes a second, which take longer to recover from.
+        let crawls = |span: &&FaultSpan| span.number == SLOW && span.recover >= MINUTE;
         match (felt, others.as_slice()) {
             ([], _) => AT_ONCE,
             ([one], _) => one.detect.unwrap_or(stale_after),
-            // What is slow hides nothing for long.
-            (_, [one]) => one.detect.map_or(stale_after, |detect| detect + SLOWED),
+            // What is late hides nothing for long.
+            (_, [one]) if !felt.iter().any(crawls) => {
+                one.detect.map_or(stale_after, |detect| detect + SLOWED)
+            }
             // Each may hide the signs of the other.
             _ => stale_after,
         }
