@@ -204,7 +204,9 @@ impl Rule {
             Self::GzipBomb(_) | Self::TruncatedGzip => bounds(1, BACKOFF),
             Self::Expired | Self::ExpiredInStream | Self::ErrorInStream => bounds(1, 5),
             Self::WithholdHeaders | Self::HoldHeaders if on == On::Lists => bounds(30, BACKOFF),
-            Self::WithholdHeaders | Self::HoldHeaders => bounds(90, BACKOFF),
+            Self::WithholdHeaders => bounds(90, BACKOFF),
+            // What it has held back stays so until something comes: a bookmark, within a minute.
+            Self::HoldHeaders => bounds(90, MINUTE),
             Self::DelayHeaders(_) | Self::GoAway | Self::RepeatEvents => harmless(BACKOFF),
             Self::WithholdBookmarks => harmless(60),
             Self::Stall => bounds(60, 10),
