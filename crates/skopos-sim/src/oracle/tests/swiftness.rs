@@ -198,10 +198,10 @@ fn i12_who_comes_in_a_fault_recovers_from_it() {
 
 #[test]
 fn i11_a_slow_path_does_not_keep_a_dead_one_from_being_noticed() {
-    let died = |noticed| {
+    let died = |slow, noticed| {
         let mut tale = well();
         let before = tale.see(live(0));
-        tale.fault_begins(CLUSTER, 9, None, secs(61), false);
+        tale.fault_begins(CLUSTER, 9, None, secs(slow), false);
         tale.go(secs(10));
         tale.fault_begins(CLUSTER, 1, Some(secs(15)), secs(10), false);
         tale.put("x/b");
@@ -212,6 +212,9 @@ fn i11_a_slow_path_does_not_keep_a_dead_one_from_being_noticed() {
         tale.see(stale());
         tale
     };
-    kept(&died(20), Invariant::I11);
-    broken(&died(30), Invariant::I11);
+    let (late, crawling) = (39, 61);
+    kept(&died(late, 20), Invariant::I11);
+    broken(&died(late, 30), Invariant::I11);
+    kept(&died(crawling, 30), Invariant::I11);
+    broken(&died(crawling, 100), Invariant::I11);
 }
