@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::Pod;
 use memchr::memmem;
 use skopos::{Limits, ObjectKey, RawObject, ReplaceCause, Store};
-use skopos_reflect::{Change, Commit, Sink};
+use skopos_reflect::{Change, Commit, Sink, Time};
 use skopos_testserver::PodGenerator;
 use tokio::time::Instant;
 
@@ -23,7 +23,14 @@ pub(crate) fn run(objects: usize, reads: usize) -> Result<()> {
     }
     let resource_version = 1.into();
     let cause = ReplaceCause::Initial;
-    writer.commit_replace(Commit { resource_version, epoch: 0, gap: false, cause, nameless: 0 });
+    writer.commit_replace(Commit {
+        resource_version,
+        epoch: 0,
+        gap: false,
+        cause,
+        asked_at: Time::ORIGIN,
+        nameless: 0,
+    });
 
     println!("{} objects, {reads} reads of each kind, nanoseconds with the clock's own share", store.len());
     println!("     quiet: {}", time_reads(&store, reads));

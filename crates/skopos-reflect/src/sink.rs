@@ -120,6 +120,8 @@ pub struct Commit {
     pub gap: bool,
     /// Why the list was made.
     pub cause: ReplaceCause,
+    /// When it was asked for: everything that the server had by then is in it.
+    pub asked_at: Time,
     /// How many objects of the list can be neither decoded nor named. If it is not 0, the absence of a key from the
     /// list proves nothing, and objects that were not staged have to be kept.
     pub nameless: usize,

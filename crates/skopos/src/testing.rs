@@ -40,7 +40,8 @@ pub(crate) fn gone(key: &str, rv: u64) -> Change {
 }
 
 pub(crate) fn commit(rv: u64, epoch: u64, gap: bool) -> Commit {
-    Commit { resource_version: rv.into(), epoch, gap, cause: ReplaceCause::Initial, nameless: 0 }
+    let (cause, asked_at) = (ReplaceCause::Initial, Time::ORIGIN);
+    Commit { resource_version: rv.into(), epoch, gap, cause, asked_at, nameless: 0 }
 }
 
 /// A store and its writer.

@@ -430,6 +430,7 @@ impl Machine {
             epoch: self.epoch,
             gap: self.position.is_some(),
             cause: plan.cause,
+            asked_at: gathered.asked_at,
             nameless: gathered.nameless,
         });
         self.position = Some(Position::new(resource_version, self.now));

@@ -20,7 +20,8 @@ use crate::tree::{Item, Tree};
 /// Who is told how the link stands and what is proven of the content's age. Calls must not block.
 ///
 /// Content comes first: when `fresh_as_of` is called, a snapshot taken then holds what the proof is about. So who reads
-/// the proven time first and takes the snapshot second never claims too young an age.
+/// the proven time first and takes the snapshot second never claims too young an age. The first list alone comes behind its proof:
+/// before it there is nothing that could have an age.
 pub(crate) trait LinkObserver: Send {
     /// The content holds every change that the server had committed by `at`.
     fn fresh_as_of(&mut self, at: Time);
@@ -107,6 +108,10 @@ impl Sink for StoreWriter {
         let part = self.part;
         self.behind = staging.unreadable().cloned().collect();
         self.order = Order::after_all_of(commit.resource_version.clone());
+        if !commit.gap {
+            // Who is woken by the first list must not read that nothing is known of its age.
+            self.observer.fresh_as_of(commit.asked_at);
+        }
         self.core.update(part, &mut self.events, |content, account| {
             staging.commit(content, part, account, &commit, &mut self.behind);
             Update::Replaced { gap: commit.gap }

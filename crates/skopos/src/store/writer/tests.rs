@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
@@ -178,6 +179,29 @@ fn what_came_and_went_in_a_form_that_could_not_be_read_leaves_no_gap() {
             "Added(Object(ns/e uid=next rv=34), initial=false)"
         ]
     );
+}
+
+/// Notes whether there was content when something was proven.
+struct Proofs(Arc<StoreCore>, Arc<Mutex<Vec<(Time, bool)>>>);
+
+impl LinkObserver for Proofs {
+    fn fresh_as_of(&mut self, at: Time) {
+        self.1.lock().push((at, self.0.peek().synced));
+    }
+
+    fn state(&mut self, _state: &LinkState) {}
+}
+
+#[test]
+fn the_first_list_comes_behind_the_proof_of_its_age_and_no_other_does() {
+    let core = StoreCore::new(Content::unsynced(), FreshnessCell::alone());
+    let proofs = Arc::new(Mutex::new(Vec::new()));
+    let mut writer = StoreWriter::new(core.clone(), 0, Proofs(core.clone(), proofs.clone()));
+    let asked_at = Time::after_origin(std::time::Duration::from_secs(1));
+    list(&mut writer, [object("ns", "a", "a", 1)], Commit { asked_at, ..commit(5, 0, false) });
+    assert_eq!(*proofs.lock(), [(asked_at, false)]);
+    list(&mut writer, [object("ns", "a", "a", 1)], commit(9, 0, true));
+    assert_eq!(proofs.lock().len(), 1, "its proof comes when it is there");
 }
 
 #[test]
