@@ -44,6 +44,10 @@ const FAILING: Duration = Duration::from_secs(10);
 /// up to it: probe interval, grace and a second look. If it has to be opened again for that, what the last minute of the
 /// fault has spent (I15) may be missing.
 const PROVEN_AGAIN: Duration = Duration::from_secs(65);
+/// Within what time a probe and a look find a stream that is silent.
+const STALLED: Duration = Duration::from_secs(60);
+/// The longest time for which a watch is asked.
+const LONGEST_WATCH: Duration = Duration::from_secs(600);
 /// Bytes that come slowly.
 const SLOW: u8 = 9;
 /// So much later is noticed what befalls a path that is slow: a PING waits for what is on its way before it.
@@ -88,7 +92,8 @@ impl Watcher<'_> {
                 let felt: Vec<&FaultSpan> =
                     self.case.felt_by(self.informer, Some(part), missing.at, until).collect();
                 let settled = life.from.is_some_and(|from| from.plus(SETTLING) < missing.at);
-                if felt.is_empty() && settled {
+                let stalled = self.may_be_of_a_lost_history(missing.at);
+                if felt.is_empty() && settled && !stalled {
                     self.isolation(verdict, missing.at, until, look, part);
                 }
                 if !look.freshness.is_live() {
@@ -100,8 +105,11 @@ impl Watcher<'_> {
                 }
                 // Who was told that it is missing is told its age from then on, also while the link stands for a moment.
                 let told = noticed.is_some_and(|noticed| missing.at <= noticed);
-                let bound =
-                    if told { self.case.client_of(self.informer).stale_after } else { self.bound(&felt) };
+                let bound = match told {
+                    true => self.case.client_of(self.informer).stale_after,
+                    false if stalled => self.bound(&felt).max(STALLED),
+                    false => self.bound(&felt),
+                };
                 verdict.exercise(Invariant::I11);
                 verdict.demand(Invariant::I11, age <= bound + SLACK, until, self.case.focus(self.informer), || {
                     format!(
@@ -116,6 +124,13 @@ impl Watcher<'_> {
                 });
             }
         }
+    }
+
+    /// Whether the stream may have been opened before history went back, and be silent for ever: where the store stood below, nothing
+    /// tells its client, and looks at another stream take it along as long as nothing happens.
+    fn may_be_of_a_lost_history(&self, at: At) -> bool {
+        let mut spans = self.case.weather.on(self.cluster);
+        spans.any(|span| span.is_rollback() && span.began <= at && at <= span.began.plus(LONGEST_WATCH))
     }
 
     /// Within what time it is to be noticed that something is missing.

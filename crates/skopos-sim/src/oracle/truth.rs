@@ -277,8 +277,9 @@ impl Chapter {
     /// Whether a key's object was this at any time from `from` to `to`.
     pub(super) fn was(&self, key: KeyId, object: Option<Seen>, from: At, to: At) -> bool {
         let events = || self.keys.get(&key).into_iter().flatten().map(|event| &self.events[*event]);
-        let at_first = state(events().take_while(|event| event.at <= from).last());
-        let mut later = events().filter(|event| event.at > from && event.at <= to);
+        // What was changed at that very moment was there at it.
+        let at_first = state(events().take_while(|event| event.at < from).last());
+        let mut later = events().filter(|event| event.at >= from && event.at <= to);
         at_first == object || later.any(|event| state(Some(event)) == object)
     }
 

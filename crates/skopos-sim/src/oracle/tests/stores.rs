@@ -231,6 +231,22 @@ fn i10_an_object_that_was_otherwise() {
     broken(&found(4), Invariant::I10);
 }
 
+#[test]
+fn i10_an_object_that_changes_at_that_moment() {
+    let found = |later| {
+        let mut tale = Tale::new();
+        let a = tale.put("x/a");
+        tale.go(secs(5));
+        let call = tale.call(CallKind::ReadOne { max_age: secs(10), key: a.key }, secs(1));
+        tale.put("x/a");
+        tale.go(secs(later));
+        tale.returned(call, Outcome::Found { object: Some(a), age: Duration::ZERO });
+        tale
+    };
+    kept(&found(0), Invariant::I10);
+    broken(&found(1), Invariant::I10);
+}
+
 /// History goes back by so many writes, and the store is looked at `after` so long, in this epoch.
 fn rolled_back(epoch: u32, after: u64) -> Tale {
     let mut tale = Tale::new();

@@ -50,6 +50,27 @@ fn i11_without_a_fault_everything_is_there_at_once() {
     broken(&tale, Invariant::I11);
 }
 
+#[test]
+fn i11_a_stream_of_a_lost_history_is_found_as_one_that_is_silent() {
+    let missed = |later, missed: u64| {
+        let mut tale = well();
+        let rv = tale.rv();
+        let fault = tale.fault_begins(CLUSTER, 32, Some(secs(30)), secs(5), false);
+        tale.roll_back(rv, &[]);
+        tale.record(Fact::FaultHealed { fault });
+        tale.go(secs(later));
+        let before = tale.see(live(0));
+        tale.put("x/b");
+        tale.go(secs(missed));
+        tale.saw(Look { freshness: live(missed * 1000), ..before });
+        tale.see(live(0));
+        tale
+    };
+    kept(&missed(200, 50), Invariant::I11);
+    broken(&missed(200, 70), Invariant::I11);
+    broken(&missed(700, 50), Invariant::I11);
+}
+
 /// A fault lasts for a while; `recovered` seconds after it was healed all is well.
 fn healed(recovered: u64, before: Freshness) -> Tale {
     healed_of(1, recovered, before)
