@@ -174,8 +174,13 @@ impl Reader {
         if case.excuses.may_be_wrong(self.informer, at) || (live && look.views.len() > 1) {
             return;
         }
+        let lacks = !look.freshness.is_live() && case.excuses.may_lack_something(self.informer, at);
         for (story, view) in case.truth.stories(self.informer).iter().zip(&look.views) {
             let Some(truly) = true_age(story, view, at) else { continue };
+            if lacks && story.line_at(at).place(view.rv, view.content).is_none() {
+                // It may be what another history had there, by chance.
+                continue;
+            }
             let rest = story.line_at(at).rest(view.rv, view.content);
             let unknown = rest.map(|rest| on_its_way(case, case.cluster_of(self.informer), rest, at));
             let truly = truly.saturating_sub(unknown.unwrap_or_default());
