@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::cluster::VirtualCluster;
@@ -144,16 +145,20 @@ impl Host {
         Ok(workloads(kind, &session.list(&path, &selector, Extent::Whole).await?))
     }
 
-    /// A workload as it is now, or was some moments ago, but not before this state of it: a gateway, too, may be asked, which answers
-    /// from memory.
+    /// A workload as it is now, and not before this state of it: a gateway answers from memory, which may not have that yet.
     pub(super) async fn read_again(
         &self,
         session: &Session<'_>,
         workload: &Workload,
     ) -> Result<Option<Workload>, Error> {
-        let (path, known) = (path_of(workload), escaped(&workload.resource_version));
-        let found = session.get(&format!("{path}?resourceVersion={known}")).await?;
-        Ok(found.and_then(|json| Workload::parse(workload.kind, &json).ok().flatten()))
+        let path = path_of(workload);
+        let parsed = |json: Bytes| Workload::parse(workload.kind, &json).ok().flatten();
+        let now = session.get(&path).await?.and_then(parsed);
+        if !now.as_ref().is_some_and(|now| now.is_older_than(workload)) {
+            return Ok(now);
+        }
+        let known = escaped(&workload.resource_version);
+        Ok(session.get(&format!("{path}?resourceVersion={known}")).await?.and_then(parsed))
     }
 }
 

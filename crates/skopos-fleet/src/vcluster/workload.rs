@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use skopos::ResourceVersion;
 
 use super::meta::{Meta, or_default};
 use super::names;
@@ -161,6 +162,12 @@ impl Workload {
     pub fn replicas_after_resume(&self) -> u32 {
         let annotated = self.paused_replicas.as_deref().and_then(|text| text.parse().ok());
         annotated.filter(|replicas| (1..=MOST_REPLICAS).contains(replicas)).unwrap_or(1)
+    }
+
+    /// Whether this is an earlier state of the same than that one.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        let version = |workload: &Self| workload.resource_version.parse::<ResourceVersion>().ok();
+        version(self).zip(version(other)).is_some_and(|(own, others)| own < others)
     }
 
     fn precondition(&self) -> Value {
