@@ -108,7 +108,18 @@ impl Teller<'_> {
             Fact::Compacted { cluster, rv } if self.is_here(Some(*cluster)) => {
                 (Column::Server, format!("forgets all before RV {rv}"))
             }
-            Fact::Requested { cluster, connection, verb, target, rv, further, initial, metadata, .. } => {
+            Fact::Requested {
+                cluster,
+                connection,
+                verb,
+                target,
+                rv,
+                further,
+                timeout,
+                initial,
+                metadata,
+                ..
+            } => {
                 if !self.is_here(Some(*cluster)) || *verb == Verb::Probe {
                     return None;
                 }
@@ -116,13 +127,16 @@ impl Teller<'_> {
                 let place = target.namespace.as_ref().map_or(String::new(), |ns| format!(" in {ns}"));
                 let from = rv.map_or(String::new(), |rv| format!(" from RV {rv}"));
                 let page = if further.is_some() { " (next page)" } else { "" };
+                let long = timeout.map_or(String::new(), |timeout| format!(" for {timeout:?}"));
                 let streamed = if *initial { " (with a list)" } else { "" };
                 let metadata = if *metadata { " (metadata)" } else { "" };
                 let resource = &target.resource;
                 (
                     Column::Wire,
-                    format!("{verb:?} {resource}{place}{from}{page}{streamed}{metadata} on {connection}")
-                        .to_lowercase(),
+                    format!(
+                        "{verb:?} {resource}{place}{from}{page}{long}{streamed}{metadata} on {connection}"
+                    )
+                    .to_lowercase(),
                 )
             }
             Fact::WatchEnded { cluster, target, stood } if self.is_here(Some(*cluster)) => {

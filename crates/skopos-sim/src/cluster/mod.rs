@@ -16,7 +16,7 @@ pub use self::moments::{Moment, Moments};
 pub use self::objects::{NAMES, Resource, Write, WriteKind};
 
 use self::requests::Requests;
-use crate::history::{ClusterId, Fact, Recorder};
+use crate::history::{self, ClusterId, Fact, Recorder};
 use crate::net::Network;
 use crate::plan::ClusterPlan;
 
@@ -67,7 +67,7 @@ impl Cluster {
         seed: u64,
         recorder: &Recorder,
     ) -> Result<Arc<Self>, StartError> {
-        let id = recorder.cluster(name);
+        let id = recorder.cluster(history::Cluster { name, bookmark_interval: plan.bookmark_interval });
         let moments = Arc::<Moments>::default();
         let requests = Arc::new(Requests::new(id, recorder.clone(), moments.clone()));
         let observer = requests.clone();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use skopos_testserver::{Outcome, RequestRecord};
@@ -99,6 +100,9 @@ impl Requests {
             rv: param(record, "resourceVersion").and_then(|rv| rv.parse().ok()),
             limit,
             further: param(record, "continue").map(|token| number(&token)),
+            timeout: param(record, "timeoutSeconds")
+                .and_then(|seconds| seconds.parse().ok())
+                .map(Duration::from_secs),
             initial: is_initial(record),
             metadata: record.accept.as_ref().is_some_and(|form| form.contains("as=PartialObjectMetadata")),
         });

@@ -51,8 +51,8 @@ pub struct Cast {
     pub seed: u64,
     /// How often each store is looked at.
     pub look_interval: Duration,
-    /// The clusters' names.
-    pub clusters: Vec<String>,
+    /// Clusters.
+    pub clusters: Vec<Cluster>,
     /// Informer factories.
     pub clients: Vec<Client>,
     /// Stores: informers that share one count once.
@@ -61,6 +61,15 @@ pub struct Cast {
     pub handlers: Vec<Handler>,
     /// Work queues.
     pub queues: Vec<Queue>,
+}
+
+/// A cluster, with what its servers do of themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cluster {
+    /// A name for people.
+    pub name: String,
+    /// How often watches get bookmarks.
+    pub bookmark_interval: Duration,
 }
 
 /// An informer factory, with those of its options that promise something.

@@ -62,6 +62,8 @@ pub enum Fact {
         limit: Option<u32>,
         /// Of a further page: a number that stands for its `continue` token.
         further: Option<u64>,
+        /// `timeoutSeconds`.
+        timeout: Option<Duration>,
         /// `sendInitialEvents=true`: a streamed list.
         initial: bool,
         /// Whether only metadata are asked for.

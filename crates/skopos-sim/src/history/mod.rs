@@ -27,8 +27,8 @@ mod selection;
 use std::hash::{Hash, Hasher};
 
 pub use self::cast::{
-    Cast, Client, ClientId, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Names, Queue,
-    QueueId, ResourceId, ShapeId, TargetId, UidId,
+    Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Names,
+    Queue, QueueId, ResourceId, ShapeId, TargetId, UidId,
 };
 pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Kind, Outcome, Verb};
 pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};

@@ -11,8 +11,8 @@ use skopos_wire::{ObjectKey, RawObject};
 use tokio::time::Instant;
 
 use super::cast::{
-    Cast, Client, ClientId, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Queue, QueueId,
-    ResourceId, ShapeId, TargetId, UidId,
+    Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Queue,
+    QueueId, ResourceId, ShapeId, TargetId, UidId,
 };
 use super::facts::{At, CallId, CallKind, Fact, FaultId, Flags, Kind};
 use super::looks::{Content, Look, Seen, Standing, View, Walk};
@@ -78,8 +78,8 @@ impl Recorder {
     // ---- who takes part
 
     /// A cluster takes part.
-    pub fn cluster(&self, name: impl Into<String>) -> ClusterId {
-        let at = self.edit(|pages| push(&mut pages.history.cast.clusters, name.into()));
+    pub fn cluster(&self, cluster: Cluster) -> ClusterId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.clusters, cluster));
         ClusterId(u8::try_from(at).expect("a plan has at most 255 clusters"))
     }
 

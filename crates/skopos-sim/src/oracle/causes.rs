@@ -1,4 +1,4 @@
-//! What has to have a cause: lists (I15), and gaps and merged changes that handlers are told of (I4).
+//! What has to have a cause: lists and second looks (I15), and gaps and merged changes that handlers are told of (I4).
 //!
 //! Where the weather has been calm for as long as a client may need to get over what was before, a list/watch that has synced lists
 //! only when its server refuses to go on from where it stands. Whoever listed whenever a watch ends would be right in everything, and
@@ -9,6 +9,9 @@
 //!          ──▶ a watch has ended as it began ──▶ a relist ──▶ may be told of as a gap
 //!          ──▶ neither ──▶ broken
 //! ```
+//!
+//! A second look is taken at a stream that has not come as far as a probe. One that brings bookmarks, and is listened to, leaves no
+//! such doubt.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -28,6 +31,11 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
             }
             Fact::WatchEnded { cluster, target, stood } if *stood < AT_ONCE => {
                 causes.refused.entry((*cluster, *target)).or_default().push_back(at);
+            }
+            Fact::Requested { cluster, verb: Verb::Watch, target, timeout: Some(timeout), .. }
+                if *timeout < A_WHILE =>
+            {
+                causes.looked_again(verdict, at, *cluster, *target);
             }
             Fact::Called { informer: Some(informer), kind, limit, .. } => {
                 causes.called(*informer, *kind, at.plus(*limit));
@@ -63,6 +71,10 @@ fn is_settled(look: &Look) -> bool {
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// So long after a refusal a list may be made: then the minute of its budget is over, and it was made.
 const PUT_OFF: Duration = Duration::from_secs(65);
+/// A watch that is to stand for less than this is a second look.
+const A_WHILE: Duration = Duration::from_secs(10);
+/// A stream has 15 s to come as far as a probe, and its bookmarks come sooner than that where they come so often.
+const OFTEN: Duration = Duration::from_secs(12);
 /// What is on its way still.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 /// So soon who keeps up is told of what a list has changed.
@@ -124,16 +136,8 @@ impl<'a> Causes<'a> {
     }
 
     fn listed(&mut self, verdict: &mut Verdict, list: &List) {
-        let there = |(informer, _): &&(InformerId, usize)| {
-            let life = self.case.lives.informer(*informer);
-            life.from.is_some_and(|from| from <= list.at)
-                && life.to.is_none_or(|to| to.plus(ON_ITS_WAY) > list.at)
-        };
-        let owners = self.owners.all(self.case, list.cluster, list.target);
-        let owners: Vec<_> = owners.iter().filter(there).copied().collect();
-        let judged = !owners.is_empty()
-            && owners.iter().all(|(informer, _)| self.settled.contains(informer))
-            && self.case.weather.is_forgotten(list.cluster, list.at);
+        let owners = self.there(list.at, list.cluster, list.target);
+        let judged = self.is_calm(list.at, list.cluster, &owners);
         if !list.streamed && owners.iter().any(|owner| self.was_called_for(*owner, list)) {
             return;
         }
@@ -157,6 +161,34 @@ impl<'a> Causes<'a> {
             let metadata = if list.metadata { ", metadata only," } else { "" };
             format!("a list of {what}{how}{metadata} without a cause")
         });
+    }
+
+    fn looked_again(&self, verdict: &mut Verdict, at: At, cluster: ClusterId, target: TargetId) {
+        let interval = self.case.history.cast.clusters[cluster.index()].bookmark_interval;
+        if !self.is_calm(at, cluster, &self.there(at, cluster, target)) {
+            return;
+        }
+        let of = Focus { cluster: Some(cluster), ..Focus::default() };
+        verdict.demand(Invariant::I15, interval > OFTEN, at, of, || {
+            let what = text(&self.case.history.names, target);
+            format!("a second look at {what}, whose stream brings a bookmark every {interval:?}")
+        });
+    }
+
+    /// Who may have asked this, and is there.
+    fn there(&self, at: At, cluster: ClusterId, target: TargetId) -> Vec<(InformerId, usize)> {
+        let there = |(informer, _): &&(InformerId, usize)| {
+            let life = self.case.lives.informer(*informer);
+            life.from.is_some_and(|from| from <= at) && life.to.is_none_or(|to| to.plus(ON_ITS_WAY) > at)
+        };
+        self.owners.all(self.case, cluster, target).iter().filter(there).copied().collect()
+    }
+
+    /// Whether all of them are well, and have got over what was before.
+    fn is_calm(&self, at: At, cluster: ClusterId, owners: &[(InformerId, usize)]) -> bool {
+        !owners.is_empty()
+            && owners.iter().all(|(informer, _)| self.settled.contains(informer))
+            && self.case.weather.is_forgotten(cluster, at)
     }
 
     /// For a call that may be under way, and has not listed this part yet: of several, that which has to be done first.

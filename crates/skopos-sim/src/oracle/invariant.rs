@@ -48,7 +48,7 @@ invariants! {
     I12 "I12" "recovery": "In bounded time after a fault is healed the content is the server's and is called live.";
     I13 "I13" "bounded calls": "Every call returns within its limit and 50 ms.";
     I14 "I14" "isolation": "While others are in trouble, a cluster without faults, and what of a cluster a fault is not about, is live, and its changes arrive at once; lists and watches do not share connections.";
-    I15 "I15" "no storm": "In a fault that lasts: at most 6 requests and 2 lists a minute from each list/watch; never a burst. Where nothing is wrong: no list without a cause.";
+    I15 "I15" "no storm": "In a fault that lasts: at most 6 requests and 2 lists a minute from each list/watch; never a burst. Where nothing is wrong: no list and no second look without a cause.";
     I16 "I16" "termination": "After a shutdown or a removal there is no call, no task, no connection and no request.";
     I17 "I17" "bounded memory": "A handler's queue never holds more than its capacity, or one batch.";
     I18 "I18" "uid": "An update never spans two uids.";

@@ -43,6 +43,21 @@ fn i15_a_list_because_a_watch_has_ended_after_its_time() {
 }
 
 #[test]
+fn i15_a_second_look_though_bookmarks_come_often() {
+    let looked = |bookmark_interval, tale: Tale| {
+        let mut tale = tale;
+        tale.history.cast.clusters[0].bookmark_interval = bookmark_interval;
+        tale.looked_again();
+        tale
+    };
+    broken(&looked(secs(10), calm()), Invariant::I15);
+    assert_eq!(looked(secs(60), calm()).judge().violations, []);
+    let mut troubled = calm();
+    troubled.fault(8, Some(secs(60)), secs(39), false);
+    assert_eq!(looked(secs(10), troubled).judge().violations, []);
+}
+
+#[test]
 fn i15_a_list_for_a_call() {
     let mut tale = calm();
     let call = tale.call(CallKind::Read { max_age: secs(1) }, secs(5));

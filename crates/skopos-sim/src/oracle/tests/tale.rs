@@ -8,9 +8,9 @@ use skopos_wire::ObjectKey;
 use super::super::{Verdict, judge};
 use crate::fault::Part;
 use crate::history::{
-    At, CallId, CallKind, Cast, Change, Client, ClientId, ClusterId, Content, Entry, Fact, FaultId, Flags,
-    Freshness, Handler, HandlerId, History, Informer, InformerId, KeyId, Kind, Look, Outcome, Queue, Reason,
-    ResourceId, Seen, Selection, Shape, ShapeId, Standing, Target, TargetId, UidId, Verb, View, Walk,
+    At, CallId, CallKind, Cast, Change, Client, ClientId, Cluster, ClusterId, Content, Entry, Fact, FaultId,
+    Flags, Freshness, Handler, HandlerId, History, Informer, InformerId, KeyId, Kind, Look, Outcome, Queue,
+    Reason, ResourceId, Seen, Selection, Shape, ShapeId, Standing, Target, TargetId, UidId, Verb, View, Walk,
 };
 
 pub(in super::super) fn secs(seconds: u64) -> Duration {
@@ -44,6 +44,19 @@ pub(in super::super) const CLIENT: ClientId = ClientId(0);
 pub(in super::super) const PODS: InformerId = InformerId(0);
 pub(in super::super) const HEARER: HandlerId = HandlerId(0);
 
+/// What a request asks for.
+struct Ask {
+    verb: Verb,
+    rv: Option<u64>,
+    further: Option<u64>,
+    timeout: Option<Duration>,
+    initial: bool,
+    metadata: bool,
+}
+
+const LIST: Ask =
+    Ask { verb: Verb::List, rv: None, further: None, timeout: None, initial: false, metadata: false };
+
 impl Tale {
     /// At second 0, the informer and its handler have begun, and there is nothing yet.
     pub(in super::super) fn new() -> Self {
@@ -56,7 +69,7 @@ impl Tale {
         };
         let cast = Cast {
             look_interval: Duration::from_millis(500),
-            clusters: vec!["cluster".to_owned()],
+            clusters: vec![Cluster { name: "cluster".to_owned(), bookmark_interval: secs(60) }],
             clients: vec![client],
             ..Cast::default()
         };
@@ -130,7 +143,8 @@ impl Tale {
 
     pub(in super::super) fn cluster(&mut self) -> ClientId {
         let cluster = ClusterId(self.history.cast.clusters.len() as u8);
-        self.history.cast.clusters.push(format!("cluster-{}", cluster.0));
+        let name = format!("cluster-{}", cluster.0);
+        self.history.cast.clusters.push(Cluster { name, bookmark_interval: secs(60) });
         let client =
             Client { cluster, name: format!("client-{}", cluster.0), ..self.history.cast.clients[0].clone() };
         self.history.cast.clients.push(client);
@@ -245,20 +259,25 @@ impl Tale {
     // ---- wire
 
     pub(in super::super) fn requested(&mut self, verb: Verb, rv: Option<u64>, initial: bool) {
-        self.asked(verb, rv, initial, None, false);
+        self.ask(Ask { verb, rv, initial, ..LIST });
     }
 
     /// A further page of a list.
     pub(in super::super) fn paged(&mut self, page: u64) {
-        self.asked(Verb::List, None, false, Some(page), false);
+        self.ask(Ask { further: Some(page), ..LIST });
     }
 
     /// A list of metadata, as audits make them.
     pub(in super::super) fn audited(&mut self) {
-        self.asked(Verb::List, None, false, None, true);
+        self.ask(Ask { metadata: true, ..LIST });
     }
 
-    fn asked(&mut self, verb: Verb, rv: Option<u64>, initial: bool, further: Option<u64>, metadata: bool) {
+    /// A second look, beside the watch that stands.
+    pub(in super::super) fn looked_again(&mut self) {
+        self.ask(Ask { verb: Verb::Watch, rv: Some(self.rv), timeout: Some(secs(3)), ..LIST });
+    }
+
+    fn ask(&mut self, Ask { verb, rv, further, timeout, initial, metadata }: Ask) {
         let target = self.pods();
         self.record(Fact::Requested {
             cluster: CLUSTER,
@@ -269,6 +288,7 @@ impl Tale {
             rv,
             limit: None,
             further,
+            timeout,
             initial,
             metadata,
         });
