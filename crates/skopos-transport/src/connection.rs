@@ -179,6 +179,7 @@ impl Engine {
         vitals.kill.cancel();
         vitals.tasks.close();
         vitals.tasks.wait().await;
+        hub.read_out(&vitals).await;
         hub.bury(&vitals);
     }
 }

@@ -44,6 +44,8 @@ pub(crate) enum Pick {
 #[derive(Debug)]
 pub(crate) struct Pool<C> {
     members: Vec<Member<C>>,
+    /// Requests that wait for a connection, and dials under way, of each side.
+    waiting: [usize; 2],
     dialing: [usize; 2],
     max_connections: usize,
     max_connections_http1: usize,
@@ -86,6 +88,7 @@ impl<C> Pool<C> {
     pub(crate) fn new(options: &TransportOptions) -> Self {
         Self {
             members: Vec::new(),
+            waiting: [0, 0],
             dialing: [0, 0],
             max_connections: options.max_connections,
             max_connections_http1: options.max_connections_http1,
@@ -96,7 +99,23 @@ impl<C> Pool<C> {
         }
     }
 
-    /// Finds a place for one more stream. `healthy`: nothing is known to be wrong with the server.
+    /// A request begins to wait for a connection.
+    pub(crate) fn wait(&mut self, side: Side) {
+        self.waiting[side as usize] += 1;
+    }
+
+    /// A request that [`Pool::wait`] counted has one, or has given up.
+    pub(crate) fn wait_over(&mut self, side: Side) {
+        let waiting = &mut self.waiting[side as usize];
+        *waiting = waiting.saturating_sub(1);
+    }
+
+    /// How many requests wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.iter().sum()
+    }
+
+    /// Finds a place for one more stream, for a request that waits. `healthy`: nothing is known to be wrong with the server.
     pub(crate) fn pick(
         &mut self,
         side: Side,
@@ -125,7 +144,7 @@ impl<C> Pool<C> {
             return Pick::Wait;
         }
         let dialing = self.dialing[side as usize];
-        if dialing > 0 && !(healthy && dialing < self.useful_dials()) {
+        if dialing > 0 && !(healthy && dialing < self.useful_dials(side)) {
             return Pick::Wait;
         }
         if !healthy && self.dialing != [0, 0] {
@@ -225,9 +244,9 @@ impl<C> Pool<C> {
         }
     }
 
-    fn useful_dials(&self) -> usize {
+    fn useful_dials(&self, side: Side) -> usize {
         match self.protocol {
-            Some(Protocol::Http1) => PARALLEL_DIALS_HTTP1,
+            Some(Protocol::Http1) => PARALLEL_DIALS_HTTP1.min(self.waiting[side as usize]),
             _ => 1,
         }
     }
@@ -371,9 +390,13 @@ mod tests {
         let mut t = Fixture::new(TransportOptions::default());
         let first = t.add(Side::Other, Protocol::Http1, 1);
         assert_eq!(t.pick(Side::Other), Pick::Use(first));
-        for _ in 0..PARALLEL_DIALS_HTTP1 {
+        // However often those who wait ask, there is one dial for each of them, and not too many at once.
+        for waiting in 1..=PARALLEL_DIALS_HTTP1 {
+            t.pool.wait(Side::Other);
             assert_eq!(t.pick(Side::Other), Pick::Dial);
+            assert_eq!(t.pick(Side::Other), Pick::Wait, "{waiting} wait");
         }
+        t.pool.wait(Side::Other);
         assert_eq!(t.pick(Side::Other), Pick::Wait);
         t.pool.release(first, t.now).unwrap().settled = false;
         assert_eq!(t.pick(Side::Other), Pick::Wait, "not ready for the next request yet");

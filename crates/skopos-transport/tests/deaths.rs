@@ -10,7 +10,10 @@ use skopos_transport::{
     ConnectionId, Death, Dialed, Fault, Protocol, RequestClass, RequestOptions, Transport, TransportBody,
     TransportOptions, WallClock, dialer_fn,
 };
-use tokio::time::Instant;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::Instant,
+};
 
 /// What the transport promises for a connection that has silently died.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -296,6 +299,41 @@ async fn go_away_lets_open_streams_finish_and_new_requests_dial() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(bench.pipes()[0].is_closed());
     assert_eq!(transport.stats().connections.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_answered_with_a_go_away_is_answered() {
+    for bench in [Bench::new(), Bench::http1()] {
+        let transport = bench.transport();
+        for round in 0..20 {
+            assert_eq!(ask(&transport, "/farewell").await.unwrap(), "/farewell", "round {round}");
+            assert!(transport.stats().down.is_none(), "round {round}: {:?}", transport.stats());
+        }
+        assert_eq!(transport.stats().dial_failures, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_answered_before_the_server_closes_is_answered() {
+    for answer in ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", "HTTP/1.0 200 OK\r\n\r\nok"] {
+        let servers = tokio_util::task::TaskTracker::new();
+        let dialer = dialer_fn(move |_| {
+            let (client, mut server) = tokio::io::duplex(1 << 16);
+            servers.spawn(async move {
+                let mut asked = [0; 1024];
+                if server.read(&mut asked).await.is_ok_and(|bytes| bytes > 0) {
+                    server.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+            async move { Ok(Dialed::new(client, Protocol::Http1)) }
+        });
+        let config = kube::Config::new("http://cluster.test/".parse().unwrap());
+        let transport = Transport::with_dialer(config, Bench::options(), dialer).unwrap();
+        for round in 0..20 {
+            assert_eq!(ask(&transport, READ).await.unwrap(), "ok", "round {round}: {answer:?}");
+        }
+        assert!(transport.stats().down.is_none(), "{:?}", transport.stats());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,7 +53,7 @@ impl Hub {
         avoid: Option<ConnectionId>,
         wait: bool,
     ) -> Result<Lease, TransportError> {
-        let _waiting = Waiting::begin(self);
+        let _waiting = Waiting::begin(self, side);
         let limit = self.options.connect_timeout;
         // A little longer than a dial, so that its own reason comes first.
         let patience = || self.patience.sleep(limit + Duration::from_millis(50));
@@ -184,17 +184,20 @@ impl Drop for Lease {
 }
 
 /// Counts a request that waits for a connection.
-struct Waiting(Arc<Hub>);
+struct Waiting {
+    hub: Arc<Hub>,
+    side: Side,
+}
 
 impl Waiting {
-    fn begin(hub: &Arc<Hub>) -> Self {
-        hub.state.lock().waiting += 1;
-        Self(hub.clone())
+    fn begin(hub: &Arc<Hub>, side: Side) -> Self {
+        hub.state.lock().pool.wait(side);
+        Self { hub: hub.clone(), side }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.0.state.lock().waiting -= 1;
+        self.hub.state.lock().pool.wait_over(self.side);
     }
 }

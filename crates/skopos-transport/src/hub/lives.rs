@@ -16,6 +16,9 @@ use crate::{
 /// A connection that dies so young, without a response, was none: it counts as a failed dial.
 const YOUNG: Duration = Duration::from_secs(1);
 
+/// How long an answer may lie before whoever asked sees it.
+const UNSEEN: Duration = Duration::from_millis(250);
+
 impl Hub {
     pub(super) fn admit(
         &self,
@@ -53,10 +56,16 @@ impl Hub {
     /// The connection brought response headers: the server is well.
     pub(crate) fn served(&self, id: ConnectionId) {
         let mut state = self.state.lock();
+        let mut retired = false;
         if let Some(member) = state.pool.get(id) {
             member.served += 1;
+            retired = member.retired.is_some();
         }
         state.backoff.proven();
+        drop(state);
+        if retired {
+            self.changed.notify_waiters();
+        }
     }
 
     /// No new streams on this connection; open ones go on.
@@ -93,6 +102,42 @@ impl Hub {
             self.retire_locked(&mut state, vitals.id, Arc::new(why));
         }
         self.changed.notify_waiters();
+    }
+
+    /// A server may say in one breath what was asked for and that it takes no more, as a kube-apiserver does with each 401 and
+    /// with `--goaway-chance`, and a proxy without keep-alive always. hyper is done with the connection then, and whoever
+    /// asked has yet to see the answer: only when that is seen, or [`UNSEEN`] has passed, is it known of what use the
+    /// connection was.
+    pub(crate) async fn read_out(&self, vitals: &Vitals) {
+        if !self.may_be_unseen(vitals) {
+            return;
+        }
+        // Who got no answer waits for the reason.
+        vitals.finish();
+        let seen = async {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if !self.may_be_unseen(vitals) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = self.stop.run_until_cancelled(tokio::time::timeout(UNSEEN, seen)).await;
+    }
+
+    /// It ended in order, and somebody has a stream on it who has not said yet whether there was an answer.
+    fn may_be_unseen(&self, vitals: &Vitals) -> bool {
+        let mut state = self.state.lock();
+        let Some(member) = state.pool.get(vitals.id) else { return false };
+        let in_order = match vitals.symptom() {
+            Some(Death::GoAway { .. }) => true,
+            // The end of a body that has no other, or of a connection that nobody said is the last.
+            Some(Death::Eof) => member.protocol == Protocol::Http1,
+            _ => false,
+        };
+        in_order && member.served == 0 && member.open > 0
     }
 
     /// Nothing is left of the connection.

@@ -45,7 +45,6 @@ struct State {
     counters: Counters,
     rng: fastrand::Rng,
     next_id: u64,
-    waiting: usize,
     pulse_runs: bool,
     /// Nothing is dialed, and why.
     parked: Option<Arc<str>>,
@@ -79,7 +78,6 @@ impl Hub {
             counters: Counters::default(),
             rng,
             next_id: 0,
-            waiting: 0,
             pulse_runs: false,
             parked: None,
             dials: CancellationToken::new(),
@@ -171,7 +169,7 @@ impl Hub {
         TransportStats {
             connections: state.pool.members().iter().map(connection).collect(),
             dialing: state.pool.dialing(),
-            waiting: state.waiting,
+            waiting: state.pool.waiting(),
             dials: state.counters.dials,
             dial_failures: state.counters.dial_failures,
             requests: state.counters.requests,

@@ -283,6 +283,7 @@ impl Inner {
         request: Request<Incoming>,
     ) -> Response<UnsyncBoxBody<Bytes, io::Error>> {
         let path = request.uri().path_and_query().unwrap().to_string();
+        let name = path.rsplit('/').next().unwrap_or_default();
         let refused = {
             let mut state = self.state.lock();
             let headers = request.headers().clone();
@@ -291,6 +292,10 @@ impl Inner {
                 .as_ref()
                 .is_some_and(|t| headers.get(header::AUTHORIZATION).is_none_or(|a| a != t));
             state.requests.push(Seen { pipe, path: path.clone(), headers });
+            // As a kube-apiserver does with each 401.
+            if refused || name == "farewell" {
+                state.pipes[pipe].go_away();
+            }
             refused
         };
         if refused {
@@ -301,7 +306,6 @@ impl Inner {
         if path.contains("watch=true") {
             return Response::new(self.watch());
         }
-        let name = path.rsplit('/').next().unwrap_or_default();
         match name {
             "hang" => std::future::pending().await,
             "slow" => {
@@ -318,6 +322,12 @@ impl Inner {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 Some((Ok(Frame::data(Bytes::from(vec![b'x'; 2048]))), ()))
             }))),
+            // The last that this connection answers.
+            "farewell" => {
+                let mut response = Response::new(full(&path));
+                response.headers_mut().insert(header::CONNECTION, "close".parse().unwrap());
+                response
+            }
             "big" => Response::new(full(&"x".repeat(8 << 20))),
             "broken" => Response::new(streamed(
                 stream::iter([Ok(Frame::data(Bytes::from_static(b"half")))]).chain(stream::once(async {
