@@ -467,6 +467,26 @@ async fn stream_limits_resets_and_goaway_on_http2() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_not_known_has_to_connect_anew_on_http2() {
+    let server = start(TestServer::builder().token("secret")).await;
+    let (mut sender, task) = http2(&server).await;
+    let ask = |token: &str| {
+        let mut request = h2_get(MAPS);
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert(http::header::AUTHORIZATION, bearer);
+        request
+    };
+    let (known, _) = sender.send_request(ask("secret"), true).unwrap();
+    assert_eq!(known.await.unwrap().status(), 200);
+    let (unknown, _) = sender.send_request(ask("guessed"), true).unwrap();
+    assert_eq!(unknown.await.unwrap().status(), 401);
+    // Nobody on this side has closed it.
+    let ended = timeout(30 * SECOND, task).await.expect("the connection goes on").unwrap();
+    assert!(ended.is_ok() || ended.unwrap_err().is_go_away());
+    drop(sender);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stalled_stream_does_not_stall_its_connection() {
     let server = with_maps(&["a"]).await;
     let _fault = server.faults().inject(Fault::Stall).on(Match::watch());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, Version, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -34,6 +34,7 @@ pub(super) async fn answer(
 ) -> Result<http::Response<FaultyBody>, BodyError> {
     let state = &connection.state;
     let (mut parts, body) = request.into_parts();
+    let http2 = parts.version == Version::HTTP_2;
     let find = |group: &str, version: &str, plural: &str| state.registry.resolve(group, version, plural);
     let info = RequestInfo::new(&parts, find);
     let facts = Arc::new(facts(&info, &parts, &connection));
@@ -45,6 +46,10 @@ pub(super) async fn answer(
         Some(response) => response,
         None => respond(state, &info, &parts, &facts, body).await,
     };
+    // A kube-apiserver does not keep an HTTP/2 connection of whom it does not know (UnauthenticatedHTTP2DOSMitigation).
+    if response.status() == StatusCode::UNAUTHORIZED && http2 {
+        connection.control.ask_to_go_away();
+    }
     log.streaming(response.status().as_u16());
     stamp(&mut response, state);
     let response = response.map(|body| FaultyBody::new(body, &state.faults, facts, log));
