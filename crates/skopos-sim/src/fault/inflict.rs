@@ -150,7 +150,9 @@ impl Inflict {
         const SOON: u32 = 5;
         let Self::Requests { rule, on, .. } = self else { return false };
         let later = matches!(rule, Rule::TooManyRequests(wish) | Rule::CacheNotReady(wish) if *wish > SOON);
-        !on.strikes_lists() && !later
+        // Whoever is not known for a watch is not known for a list, so that none is asked for in its stead.
+        let unknown = matches!(rule, Rule::Status(401, _));
+        !on.strikes_lists() && !later && !unknown
     }
 
     /// What every answer says of when to come again.
