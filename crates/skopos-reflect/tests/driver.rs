@@ -34,11 +34,11 @@ fn target() -> Target {
 
 async fn world(initial: InitialList) -> World {
     let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
-    world_on(server, initial)
+    world_on(server, initial, refused)
 }
 
-fn world_on(server: Arc<TestServer>, initial: InitialList) -> World {
-    let transport = transport_to(&server);
+fn world_on(server: Arc<TestServer>, initial: InitialList, away: Away) -> World {
+    let transport = transport_past(&server, away);
     let clock = Clock::new();
     let machine = MachineOptions { initial, page_size: Some(7), ..MachineOptions::default() };
     let options = DriverOptions { machine, clock, seed: Some(3), ..DriverOptions::default() };
@@ -61,7 +61,10 @@ fn world_on(server: Arc<TestServer>, initial: InitialList) -> World {
 
 /// Synced, with twenty objects.
 async fn synced(initial: InitialList) -> World {
-    let world = world(initial).await;
+    filled(world(initial).await).await
+}
+
+async fn filled(world: World) -> World {
     for n in 0..20 {
         put(&world.server, &format!("o{n}"), "0");
     }
@@ -134,19 +137,22 @@ async fn lost_connections_never_cause_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn ten_restarts_never_cause_a_list() {
-    let world = synced(InitialList::Streamed).await;
-    let lists = world.map.lists();
-    for n in 0..10 {
-        world.server.pause().await;
-        tokio::time::sleep(secs(5)).await;
-        assert_eq!(world.handle.state().condition, Condition::Unreachable);
-        world.server.resume().await.expect("resumes");
-        put(&world.server, "o1", &n.to_string());
-        let took = world.equal(secs(60)).await;
-        assert!(took <= secs(2), "restart {n}: {took:?}");
+    for away in [refused as Away, hung_up] {
+        let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
+        let world = filled(world_on(server, InitialList::Streamed, away)).await;
+        let lists = world.map.lists();
+        for n in 0..10 {
+            world.server.pause().await;
+            tokio::time::sleep(secs(5)).await;
+            assert_eq!(world.handle.state().condition, Condition::Unreachable);
+            world.server.resume().await.expect("resumes");
+            put(&world.server, "o1", &n.to_string());
+            let took = world.equal(secs(60)).await;
+            assert!(took <= secs(2), "restart {n}: {took:?}");
+        }
+        assert_eq!(world.map.lists(), lists);
+        world.end().await;
     }
-    assert_eq!(world.map.lists(), lists);
-    world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -306,7 +312,7 @@ async fn streamed_list_without_end_falls_back() {
     let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
     put(&server, "o1", "0");
     let withheld = server.faults().inject(Fault::WithholdBookmarks).on(Match::watch());
-    let world = world_on(server, InitialList::Streamed);
+    let world = world_on(server, InitialList::Streamed, refused);
     let took = world.equal(secs(120)).await;
     assert!(took <= secs(15), "{took:?}");
     assert!(world.map.0.lock().streams_no_lists);
@@ -318,7 +324,7 @@ async fn streamed_list_without_end_falls_back() {
 async fn stop_takes_no_time_while_nobody_answers() {
     let server = Arc::new(TestServer::builder().start().await.expect("the server starts"));
     server.pause().await;
-    let world = world_on(server, InitialList::Streamed);
+    let world = world_on(server, InitialList::Streamed, refused);
     eventually(secs(5), "unreachable", || world.handle.state().condition == Condition::Unreachable).await;
     let state = world.handle.state();
     assert!(state.reason.is_some() && state.attempts > 0, "{state}");

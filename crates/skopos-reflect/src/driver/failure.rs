@@ -24,7 +24,6 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
         | Death::Parked(_)
         | Death::ConnectTimeout { .. }
         | Death::Resources(_) => Trouble::CannotConnect,
-        Death::Tls(_) if error.connection().is_none() => Trouble::CannotConnect,
         // That there was no connection in the caller's time is said by what stood in the way.
         Death::CallerDeadline { because: Some(_), .. } => Trouble::CannotConnect,
         Death::HeadersDeadline { .. }
@@ -39,8 +38,8 @@ pub(crate) fn of_transport(error: &TransportError, clock: &Clock) -> Failure {
         | Death::UnaskedEncoding { .. }
         | Death::Request(_) => Trouble::Protocol,
         Death::Closed => Trouble::Closed,
-        // A dial that was cut short by whatever: nothing was sent.
-        _ if matches!(error.death(), Death::BackingOff { .. }) => Trouble::CannotConnect,
+        // A dial that was cut short by whatever, as by a load balancer with nobody behind it: nothing was sent.
+        _ if error.connection().is_none() => Trouble::CannotConnect,
         // Ping, reset, end of file, GOAWAY, a stream reset, suspended, retired.
         _ => Trouble::Lost,
     };

@@ -18,13 +18,29 @@ pub fn secs(seconds: u64) -> Duration {
 
 /// HTTP/2 over pipes in memory.
 pub fn transport_to(server: &Arc<TestServer>) -> Transport {
+    transport_past(server, refused)
+}
+
+/// What a dial meets where no server is.
+pub type Away = fn() -> Result<Dialed, Death>;
+
+pub fn refused() -> Result<Dialed, Death> {
+    Err(Death::Refused { to: "memory".into(), reason: "paused".into() })
+}
+
+/// A load balancer with nobody behind it takes a connection, and ends it.
+pub fn hung_up() -> Result<Dialed, Death> {
+    Ok(Dialed::new(tokio::io::duplex(1).0, Protocol::Http2))
+}
+
+pub fn transport_past(server: &Arc<TestServer>, away: Away) -> Transport {
     let server = Arc::downgrade(server);
     let dialer = dialer_fn(move |_| {
         let connected = server.upgrade().map(|server| server.connect());
         async move {
             match connected {
                 Some(Ok(stream)) => Ok(Dialed::new(stream, Protocol::Http2)),
-                _ => Err(Death::Refused { to: "memory".into(), reason: "paused".into() }),
+                _ => away(),
             }
         }
     });

@@ -122,7 +122,7 @@ impl Active {
                 Inflict::Suspend(_) | Inflict::ClockJump(_) | Inflict::Starve(_) => true,
                 // The users say so themselves.
                 Inflict::Users => false,
-                Inflict::NoName | Inflict::Refused | Inflict::NoAnswer => dial_struck,
+                Inflict::NoName | Inflict::Refused | Inflict::NoAnswer | Inflict::HungUp => dial_struck,
                 Inflict::ExpiredCertificate | Inflict::UntrustedCertificate => dial_struck,
                 Inflict::NoDescriptors => dial_struck,
                 Inflict::Cut { .. } => {
@@ -207,6 +207,7 @@ fn inflict(harmed: &Harmed, what: &Inflict) -> Remedy {
         Inflict::NoName => Remedy::Network(cut_off(DialFault::Dns)),
         Inflict::Refused => Remedy::Network(cut_off(DialFault::Refused)),
         Inflict::NoAnswer => Remedy::Network(cut_off(DialFault::Silent)),
+        Inflict::HungUp => Remedy::Network(cut_off(DialFault::HangsUp)),
         Inflict::ExpiredCertificate => Remedy::Network(cut_off(DialFault::Expired)),
         Inflict::UntrustedCertificate => Remedy::Network(cut_off(DialFault::Untrusted)),
         Inflict::NoDescriptors => Remedy::Network(cut_off(DialFault::NoDescriptors)),

@@ -234,6 +234,7 @@ impl Entry {
             39 => one_of(vec![
                 Inflict::Refused,
                 Inflict::NoAnswer,
+                Inflict::HungUp,
                 Inflict::NoName,
                 answers(Rule::Status(503, 0)),
             ]),

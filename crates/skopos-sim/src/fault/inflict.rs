@@ -44,6 +44,8 @@ pub enum Inflict {
     Refused,
     /// Connections end, and nobody answers dials.
     NoAnswer,
+    /// Connections end, and so does each new one at once.
+    HungUp,
     /// Connections end, and dials find an expired certificate.
     ExpiredCertificate,
     /// Connections end, and dials find a certificate of an unknown CA.
@@ -178,7 +180,9 @@ impl Inflict {
             // Requests that were not answered in time have spent what a minute allows.
             Self::Throttle(_) => harmless(MINUTE),
             // A server that is down for more than a minute is dialled every 5 to 6 s.
-            Self::NoName | Self::Refused | Self::NoAnswer | Self::NoDescriptors => bounds(1, 10),
+            Self::NoName | Self::Refused | Self::NoAnswer | Self::HungUp | Self::NoDescriptors => {
+                bounds(1, 10)
+            }
             Self::ExpiredCertificate | Self::UntrustedCertificate => bounds(1, 10),
             Self::Lag { .. } => bounds(60, 10),
             Self::Compaction(_) | Self::ReplacedInGap(_) => bounds(1, 10),

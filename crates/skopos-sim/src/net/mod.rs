@@ -91,6 +91,8 @@ pub enum DialFault {
     Refused,
     /// No answer to a SYN.
     Silent,
+    /// A connection is taken and ended, as by a load balancer with nobody behind it.
+    HangsUp,
     /// The certificate has expired.
     Expired,
     /// The certificate is not signed by the known CA.
@@ -202,6 +204,7 @@ impl Network {
                 }
                 DialFault::Refused => Err(refused()),
                 DialFault::Silent => Ok(None),
+                DialFault::HangsUp => Ok(Some(Dialed::new(tokio::io::duplex(1).0, Protocol::Http2))),
                 DialFault::Expired => Err(TlsFault::Expired("certificate has expired".into()).into()),
                 DialFault::Untrusted => Err(TlsFault::Untrusted("unknown issuer".into()).into()),
                 DialFault::NoDescriptors => Err(Death::Resources("too many open files".into())),
