@@ -48,6 +48,7 @@ func newServer(o options, etcd *etcd) (*server, error) {
 	config := genericapiserver.NewConfig(codecs)
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = 3000, 1000
+	config.GoawayChance = o.goawayChance
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	config.Authentication.Authenticator = bearer(o.token)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openAPIDefinitions, openapinamer.NewDefinitionNamer(scheme))

@@ -125,7 +125,7 @@ fn play_on_real(play: &Play, scripts: &[Script]) -> anyhow::Result<Histories> {
     let begin = Instant::now();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let histories = runtime.block_on(async {
-        let server = RealServer::start(&play.apiserver).await?;
+        let server = RealServer::start(&play.apiserver, &[]).await?;
         let (alone, together): (Vec<_>, Vec<_>) =
             scripts.iter().enumerate().partition(|(_, script)| script.alone);
         let one = |(number, script)| play_one(&server, number, script);

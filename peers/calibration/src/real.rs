@@ -31,6 +31,7 @@ use crate::kit::target::{Stream, Target};
 /// A running server. It ends when this is dropped.
 pub(crate) struct RealServer {
     program: PathBuf,
+    flags: &'static [&'static str],
     data: TempDir,
     port: u16,
     tls: TlsConnector,
@@ -43,13 +44,12 @@ const PATIENCE: Duration = Duration::from_secs(90);
 // === impl RealServer ===
 
 impl RealServer {
-    /// Starts a server with no content on a free port.
-    pub(crate) async fn start(program: &Path) -> anyhow::Result<Self> {
+    /// Starts a server on a free port, with no content but what the flags ask for.
+    pub(crate) async fn start(program: &Path, flags: &'static [&'static str]) -> anyhow::Result<Self> {
         let data = tempfile::tempdir()?;
-        let (process, port) = launch(program, data.path(), 0).await?;
-        let certificates = data.path().join("certificate/apiserver.crt");
+        let (process, port) = launch(program, flags, data.path(), 0).await?;
         let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_file_iter(&certificates)? {
+        for certificate in CertificateDer::pem_file_iter(certificate(&data))? {
             roots.add(certificate?)?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -59,6 +59,7 @@ impl RealServer {
             .with_no_client_auth();
         Ok(Self {
             program: program.to_owned(),
+            flags,
             data,
             port,
             tls: TlsConnector::from(Arc::new(config)),
@@ -71,10 +72,19 @@ impl RealServer {
         self.port
     }
 
-    /// The server's certificate and that of its CA.
+    /// The program that it is.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// The file with its certificate and that of its CA.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        certificate(&self.data)
+    }
+
+    /// What is in that file.
     pub(crate) fn certificates(&self) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-        let file = self.data.path().join("certificate/apiserver.crt");
-        Ok(CertificateDer::pem_file_iter(file)?.collect::<Result<_, _>>()?)
+        Ok(CertificateDer::pem_file_iter(self.certificate())?.collect::<Result<_, _>>()?)
     }
 
     /// Ends the server without a word.
@@ -84,7 +94,7 @@ impl RealServer {
 
     /// Starts it again on what it had stored.
     pub(crate) async fn start_again(&self) -> anyhow::Result<()> {
-        let (process, _) = launch(&self.program, self.data.path(), self.port).await?;
+        let (process, _) = launch(&self.program, self.flags, self.data.path(), self.port).await?;
         *self.process.lock().await = process;
         Ok(())
     }
@@ -131,11 +141,16 @@ impl Target for RealServer {
     }
 }
 
+fn certificate(data: &TempDir) -> PathBuf {
+    data.path().join("certificate/apiserver.crt")
+}
+
 /// Starts the program and waits until it is ready; gives the port too.
-async fn launch(program: &Path, data: &Path, port: u16) -> anyhow::Result<(Child, u16)> {
+async fn launch(program: &Path, flags: &[&str], data: &Path, port: u16) -> anyhow::Result<(Child, u16)> {
     let mut process = Command::new(program)
         .args(["--port", &port.to_string(), "--data-dir"])
         .arg(data)
+        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -1,11 +1,12 @@
-//! A gate between a client and a server, over kernel TCP: it can be shut, cut what passes, or swallow it.
+//! A gate between a client and a server, over kernel TCP: it can be shut, end what passes, or swallow it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::copy_bidirectional;
+use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -14,6 +15,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Gate {
     port: u16,
     control: watch::Sender<Control>,
+    /// One reference more than connections that pass.
+    passing: Arc<()>,
     _task: JoinSet<()>,
 }
 
@@ -23,8 +26,12 @@ struct Control {
     open: bool,
     /// All before this number are reset.
     cut: u64,
+    /// All before this number are closed.
+    closed: u64,
     /// All before this number are silent: nothing passes, nothing closes.
     silent: u64,
+    /// Of all before this number what the server says is lost.
+    unheard: u64,
     next: u64,
 }
 
@@ -35,14 +42,22 @@ impl Gate {
     pub(crate) async fn to(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let here = listener.local_addr()?;
-        let (control, _) = watch::channel(Control { open: true, cut: 0, silent: 0, next: 0 });
+        let (control, _) =
+            watch::channel(Control { open: true, cut: 0, closed: 0, silent: 0, unheard: 0, next: 0 });
+        let passing = Arc::new(());
         let mut task = JoinSet::new();
-        task.spawn(serve(listener, here, port, control.clone()));
-        Ok(Self { port: here.port(), control, _task: task })
+        task.spawn(serve(listener, here, port, control.clone(), passing.clone()));
+        Ok(Self { port: here.port(), control, passing, _task: task })
     }
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// How many connections pass now.
+    pub(crate) fn passing(&self) -> usize {
+        // This handle has one reference, and the task another.
+        Arc::strong_count(&self.passing) - 2
     }
 
     /// Resets what passes, and refuses what comes.
@@ -62,6 +77,11 @@ impl Gate {
         self.control.send_modify(|control| control.cut = control.next);
     }
 
+    /// Closes what passes.
+    pub(crate) fn close(&self) {
+        self.control.send_modify(|control| control.closed = control.next);
+    }
+
     /// Swallows what passes; what comes later passes.
     pub(crate) fn swallow(&self) {
         self.control.send_modify(|control| control.silent = control.next);
@@ -71,9 +91,20 @@ impl Gate {
     pub(crate) fn swallow_all(&self) {
         self.control.send_modify(|control| control.silent = u64::MAX);
     }
+
+    /// Swallows what the server says on what passes; what the client says comes through.
+    pub(crate) fn swallow_answers(&self) {
+        self.control.send_modify(|control| control.unheard = control.next);
+    }
 }
 
-async fn serve(listener: TcpListener, here: SocketAddr, to: u16, control: watch::Sender<Control>) {
+async fn serve(
+    listener: TcpListener,
+    here: SocketAddr,
+    to: u16,
+    control: watch::Sender<Control>,
+    count: Arc<()>,
+) {
     let mut passing = JoinSet::new();
     let mut changes = control.subscribe();
     let mut listener = Some(listener);
@@ -99,7 +130,11 @@ async fn serve(listener: TcpListener, here: SocketAddr, to: u16, control: watch:
                 if let Ok((client, _)) = accepted {
                     let number = control.borrow().next;
                     control.send_modify(|control| control.next += 1);
-                    passing.spawn(pass(client, to, number, control.subscribe()));
+                    let (changes, counted) = (control.subscribe(), count.clone());
+                    passing.spawn(async move {
+                        pass(client, to, number, changes).await;
+                        drop(counted);
+                    });
                 }
             }
             _ = changes.changed() => {}
@@ -112,11 +147,26 @@ async fn serve(listener: TcpListener, here: SocketAddr, to: u16, control: watch:
 async fn pass(mut client: TcpStream, to: u16, number: u64, mut changes: watch::Receiver<Control>) {
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    tokio::select! {
-        _ = copy_bidirectional(&mut client, &mut server) => return,
-        _ = changes.wait_for(|control| number < control.cut.max(control.silent)) => {}
+    let mut unheard = changes.clone();
+    {
+        let ((mut said, mut hears), (mut asked, mut answers)) = (client.split(), server.split());
+        let there = copy(&mut said, &mut answers);
+        let back = async {
+            tokio::select! {
+                _ = copy(&mut asked, &mut hears) => return,
+                _ = unheard.wait_for(|control| number < control.unheard) => {}
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            _ = there => return,
+            () = back => return,
+            _ = changes.wait_for(|control| number < control.cut.max(control.closed).max(control.silent)) => {}
+        }
     }
-    let _ = changes.wait_for(|control| number < control.cut).await;
-    // Closing with nothing to linger for is a reset.
-    let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    let ended = changes.wait_for(|control| number < control.cut.max(control.closed)).await;
+    if ended.is_ok_and(|control| number < control.cut) {
+        // Closing with nothing to linger for is a reset.
+        let _ = SockRef::from(&client).set_linger(Some(Duration::ZERO));
+    }
 }

@@ -1,91 +1,35 @@
-//! The scenes.
+//! The five reports from the field: the same promises as in `crates/skopos/tests/reports.rs`.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bytes::Bytes;
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{Api, ListParams, PostParams};
-use serde_json::{Value, json};
 use skopos::wire::WatchEvent;
 use skopos::{
     Condition, Event, FactoryOptions, Informer, InformerFactory, InformerOptions, RawWatch, RawWatchItem,
-    ReadError, Target as Resource, Transport, TransportOptions,
+    ReadError, Target as Resource,
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::gate::Gate;
-use crate::kit::client;
 use crate::kit::target::Target as _;
 use crate::real::RealServer;
+use crate::scene::{SLACK, Scene, create, eventually, request, secs, transport, within};
 
-/// One thing that happens in the field.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Scene {
-    PausedCluster,
-    KilledServer,
-    BlackHole,
-    Unreachable,
-    CreateAfterDisconnect,
-    Recreated,
-    RecreatedUnseen,
-    RawWatchGoesOn,
-    ManyWatches,
-}
-
-/// What a machine with much to do may take beyond a bound.
-const SLACK: Duration = Duration::from_millis(500);
-
-fn secs(seconds: u64) -> Duration {
-    Duration::from_secs(seconds)
-}
-
-// === impl Scene ===
-
-impl Scene {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::PausedCluster,
-        Self::KilledServer,
-        Self::BlackHole,
-        Self::Unreachable,
-        Self::CreateAfterDisconnect,
-        Self::Recreated,
-        Self::RecreatedUnseen,
-        Self::RawWatchGoesOn,
-        Self::ManyWatches,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::PausedCluster => "R1 a paused cluster holds nobody up",
-            Self::KilledServer => "R2 a killed server that comes back",
-            Self::BlackHole => "R2 old connections that say nothing",
-            Self::Unreachable => "R3 waiting, reading, shutting down",
-            Self::CreateAfterDisconnect => "R3 a create after a disconnect",
-            Self::Recreated => "R4 recreated during a disconnect",
-            Self::RecreatedUnseen => "R4 recreated, and the server forgot how",
-            Self::RawWatchGoesOn => "R5 a raw watch goes on",
-            Self::ManyWatches => "transport: more watches than streams",
-        }
-    }
-
-    /// Plays it; tells what was measured.
-    pub(crate) async fn play(self, server: &RealServer) -> anyhow::Result<String> {
-        match self {
-            Self::PausedCluster => paused_cluster(server).await,
-            Self::KilledServer => killed_server(server).await,
-            Self::BlackHole => black_hole(server).await,
-            Self::Unreachable => unreachable(server).await,
-            Self::CreateAfterDisconnect => create_after_disconnect(server).await,
-            Self::Recreated => recreated(server, false).await,
-            Self::RecreatedUnseen => recreated(server, true).await,
-            Self::RawWatchGoesOn => raw_watch_goes_on(server).await,
-            Self::ManyWatches => many_watches(server).await,
-        }
-    }
-}
+/// What happened in the field, in the order of the reports.
+pub(crate) const SCENES: [Scene; 8] = [
+    Scene::new("R1 a paused cluster holds nobody up", |server| paused_cluster(server).boxed()),
+    Scene::new("R2 a killed server that comes back", |server| killed_server(server).boxed()),
+    Scene::new("R2 old connections that say nothing", |server| black_hole(server).boxed()),
+    Scene::new("R3 waiting, reading, shutting down", |server| unreachable(server).boxed()),
+    Scene::new("R3 a create after a disconnect", |server| create_after_disconnect(server).boxed()),
+    Scene::new("R4 recreated during a disconnect", |server| recreated(server, false).boxed()),
+    Scene::new("R4 recreated, and the server forgot how", |server| recreated(server, true).boxed()),
+    Scene::new("R5 a raw watch goes on", |server| raw_watch_goes_on(server).boxed()),
+];
 
 async fn paused_cluster(server: &RealServer) -> anyhow::Result<String> {
     create(server, "one").await?;
@@ -285,40 +229,6 @@ async fn raw_watch_goes_on(server: &RealServer) -> anyhow::Result<String> {
     Ok(format!("at most {slowest:.1?} after each of 3 troubles; {skips} gaps told"))
 }
 
-async fn many_watches(server: &RealServer) -> anyhow::Result<String> {
-    const WATCHES: usize = 150;
-    let gate = Gate::to(server.port()).await?;
-    let factory = factory(server, &gate)?;
-    let informers = (0..WATCHES)
-        .map(|number| {
-            Ok(factory.informer::<ConfigMap>(InformerOptions::all().labels(&format!("n={number}"))?)?)
-        })
-        .collect::<anyhow::Result<Vec<Informer<ConfigMap>>>>()?;
-    let begin = Instant::now();
-    for informer in &informers {
-        informer.wait_synced(secs(30)).await?;
-    }
-    let synced = begin.elapsed();
-    let mut version = 0;
-    for number in [0, 75, 149] {
-        let object =
-            json!({"metadata": {"name": format!("of-{number}"), "labels": {"n": number.to_string()}}});
-        version = post(server, &object).await?;
-    }
-    for number in [0, 75, 149] {
-        informers[number].wait_for(&version.into(), secs(90)).await?;
-        ensure!(informers[number].snapshot().len() == 1, "watch {number} saw nothing");
-    }
-    let connections = factory.transport().stats().connections.len();
-    Ok(format!("{WATCHES} watches synced in {synced:.1?} over {connections} connections"))
-}
-
-fn transport(server: &RealServer, gate: &Gate) -> anyhow::Result<Transport> {
-    let mut config = kube::Config::new(format!("https://127.0.0.1:{}", gate.port()).parse()?);
-    config.root_cert = Some(server.certificates()?.iter().map(|der| der.to_vec()).collect());
-    Ok(Transport::from_config(config, TransportOptions::default())?)
-}
-
 fn factory(server: &RealServer, gate: &Gate) -> anyhow::Result<InformerFactory> {
     let options = FactoryOptions { audit_interval: None, ..FactoryOptions::default() };
     Ok(InformerFactory::new(transport(server, gate)?, options))
@@ -332,45 +242,4 @@ fn new_map(name: &str) -> ConfigMap {
     let mut map = ConfigMap::default();
     map.metadata.name = Some(name.to_owned());
     map
-}
-
-/// Creates a config map past the gate; gives its version.
-async fn create(server: &RealServer, name: &str) -> anyhow::Result<u64> {
-    post(server, &json!({"metadata": {"name": name}})).await
-}
-
-async fn post(server: &RealServer, object: &Value) -> anyhow::Result<u64> {
-    let path = "/api/v1/namespaces/default/configmaps";
-    let created = request(server, Method::POST, path, Some(object)).await?;
-    Ok(created["metadata"]["resourceVersion"].as_str().context("no version")?.parse()?)
-}
-
-async fn request(
-    server: &RealServer,
-    method: Method,
-    path: &str,
-    body: Option<&Value>,
-) -> anyhow::Result<Value> {
-    let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
-    let headers = [("content-type", "application/json")];
-    let headers = if body.is_empty() { &headers[..0] } else { &headers[..] };
-    let answer = client::send(server, method, path, headers, body).await?;
-    let code = answer.code;
-    let body = answer.whole().await?;
-    ensure!((200..300).contains(&code), "{code}: {}", String::from_utf8_lossy(&body));
-    Ok(serde_json::from_slice(&body)?)
-}
-
-fn within(what: &str, begin: Instant, bound: Duration) -> anyhow::Result<()> {
-    ensure!(begin.elapsed() <= bound + SLACK, "{what} took {:?}, more than {bound:?}", begin.elapsed());
-    Ok(())
-}
-
-async fn eventually(limit: Duration, mut reached: impl FnMut() -> bool) -> anyhow::Result<()> {
-    let begin = Instant::now();
-    while !reached() {
-        ensure!(begin.elapsed() < limit, "not within {limit:?}");
-        sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
 }
