@@ -60,6 +60,8 @@ struct Look {
     missing: Option<(ResourceVersion, Time)>,
 }
 
+/// Lists that are made because of doubt double the time up to the next one so often.
+const MOST_DOUBLINGS: u32 = 6;
 /// More probes than these need not be remembered.
 const PROBES: usize = 8;
 /// How long the stream may take to deliver what a second look has shown: both are on their way from the same server.
@@ -104,8 +106,15 @@ impl Doubt {
         self.inconclusive = 0;
         self.held_back = false;
         if cause == ReplaceCause::Unproven {
-            self.vain_lists = (self.vain_lists + 1).min(6);
+            self.vain_lists = (self.vain_lists + 1).min(MOST_DOUBLINGS);
         }
+    }
+
+    /// What a probe has seen was not brought for so long that streams are not waited for any more. Lists that were made for
+    /// that double the time, so often at most.
+    fn is_beyond(&self, now: Time, options: &MachineOptions, doublings: u32) -> bool {
+        let limit = options.doubt_limit.saturating_mul(1 << self.vain_lists.min(doublings));
+        self.probes.front().is_some_and(|oldest| now.since(oldest.seen_at) >= limit)
     }
 
     /// History was rolled back: the probes are of another time.
@@ -345,6 +354,8 @@ impl Machine {
             if position.admit(key, resource_version) == Admission::New {
                 let judged_at =
                     look.missing.as_ref().map_or(self.now + DELIVERY_GRACE, |(_, judged_at)| *judged_at);
+                // There is something to be had: a list is not in vain.
+                self.doubt.vain_lists = 0;
                 // The first one is enough to judge by: it is what the stream owes us next.
                 look.missing.get_or_insert_with(|| (resource_version.clone(), judged_at));
             }
@@ -393,11 +404,12 @@ impl Machine {
         self.doubt.inconclusive = self.doubt.inconclusive.saturating_add(1);
         let pause = self.options.probe_grace.saturating_mul(1 << self.doubt.inconclusive.min(3));
         self.doubt.not_before = self.now + pause + self.up_to(pause / 4);
-        let Some(oldest) = self.doubt.probes.front() else { return };
-        let limit = self.options.doubt_limit.saturating_mul(1 << self.doubt.vain_lists);
+        if self.doubt.probes.is_empty() {
+            return;
+        }
         let reason =
             Reason::new(Cause::Silence, "the stream is silent, and nothing shows that it has nothing to say");
-        if self.now.since(oldest.seen_at) >= limit {
+        if self.is_beyond_doubt(MOST_DOUBLINGS) {
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
         } else if self.link.condition == Condition::Watching {
             // Two streams are silent and a probe is ahead of both: that is told before it is settled.
@@ -419,13 +431,22 @@ impl Machine {
         };
         self.stats.stalls += 1;
         self.stats.failures += 1;
+        self.link.attempts = self.link.attempts.saturating_add(1);
+        let reason = Reason::new(Cause::Silence, reason);
+        // Those that were opened in its place brought no more: a proxy may hold back what streams bring until they end.
+        if self.is_beyond_doubt(MOST_DOUBLINGS) {
+            return self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
+        }
         self.abandon(sink);
         self.doubt.not_before = self.now;
-        self.link.attempts = self.link.attempts.saturating_add(1);
-        self.link.reason = Some(Reason::new(Cause::Silence, reason));
+        self.link.reason = Some(reason);
         self.doubt.held_back = true;
         self.set_condition(Condition::Degraded(Degradation::Stalled));
         self.wait(self.now, Next::Watch { avoid, distrust: true });
+    }
+
+    pub(super) fn is_beyond_doubt(&self, doublings: u32) -> bool {
+        self.doubt.is_beyond(self.now, &self.options, doublings)
     }
 
     pub(super) fn cancel_look(&mut self) {

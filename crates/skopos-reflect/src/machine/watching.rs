@@ -36,6 +36,9 @@ const SETTLED: Duration = Duration::from_secs(5);
 const LIVELY_DELAY: Duration = Duration::from_secs(20);
 /// So many answers in a row that our RV is in the future are believed.
 const TOO_LARGE_ATTEMPTS: u32 = 4;
+/// Where watches are not answered, everything is listed at least every six minutes in which something happens: so often are
+/// the 90 s of doubt doubled.
+const UNANSWERED_DOUBLINGS: u32 = 2;
 
 impl Watching {
     /// Whether it was a good stream, so that what ends it now is no part of the trouble of before.
@@ -293,6 +296,12 @@ impl Machine {
 
     /// Waits with the delay that the failure asks for, then watches again at the same RV.
     pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
+        // Where watches are not answered at all, nothing is known of what they would bring, and lists may be answered.
+        if verdict.meaning == Meaning::TimedOut && self.is_beyond_doubt(UNANSWERED_DOUBLINGS) {
+            self.stats.failures += 1;
+            self.link.attempts = self.link.attempts.saturating_add(1);
+            return self.relist(ListPlan::new(ReplaceCause::Unproven), verdict.reason, sink);
+        }
         let avoid = self.addressee_main();
         self.cancel_look();
         self.fail(verdict, Next::Watch { avoid, distrust: false }, sink);

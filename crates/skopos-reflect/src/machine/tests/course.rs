@@ -226,12 +226,12 @@ fn fault_from_byte(byte: u8) -> Fault {
             retry_after: u64::from(detail),
             watches_only: detail.is_multiple_of(2),
         },
-        3 => Fault::Silence,
+        3 => [Fault::Silence, Fault::StreamsUnanswered][usize::from(detail % 2)],
         4 => Fault::CloseAtOnce,
         5 => Fault::CutAtOnce,
         6 => Fault::CutAfterEvent,
         7 => Fault::Stall,
-        8 => Fault::StallAll,
+        8 => [Fault::StallAll, Fault::HeldToEnd][usize::from(detail % 2)],
         9 => Fault::NoBookmarks,
         10 => Fault::NoEndBookmark,
         11 => Fault::NoStreams,
@@ -240,13 +240,7 @@ fn fault_from_byte(byte: u8) -> Fault {
         14 => Fault::CutLists,
         15 => Fault::ExpiredTokens,
         16 => Fault::Replays,
-        17 => {
-            if detail.is_multiple_of(2) {
-                Fault::Garbage
-            } else {
-                Fault::AllGarbage
-            }
-        }
+        17 => [Fault::Garbage, Fault::AllGarbage][usize::from(detail % 2)],
         _ => Fault::Flaky,
     }
 }

@@ -17,11 +17,13 @@ fn faults() -> impl Strategy<Value = Fault> {
         1 => (code, 0u64..20, any::<bool>())
             .prop_map(|(code, retry_after, watches_only)| Fault::Answer { code, retry_after, watches_only }),
         1 => Just(Fault::Silence),
+        1 => Just(Fault::StreamsUnanswered),
         1 => Just(Fault::CloseAtOnce),
         1 => Just(Fault::CutAtOnce),
         1 => Just(Fault::CutAfterEvent),
         1 => Just(Fault::Stall),
         1 => Just(Fault::StallAll),
+        1 => Just(Fault::HeldToEnd),
         1 => Just(Fault::NoBookmarks),
         1 => Just(Fault::NoEndBookmark),
         1 => Just(Fault::NoStreams),

@@ -224,6 +224,43 @@ fn silence_without_bookmarks_lists_ever_more_rarely() {
 }
 
 #[test]
+fn streams_that_are_held_to_their_end_give_way_to_lists() {
+    for seed in 0..30 {
+        let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
+        world.set(Fault::HeldToEnd);
+        let (mut oldest, begun) = (Duration::ZERO, relists(&world));
+        for _ in 0..3600 {
+            world.run(secs(1));
+            oldest = oldest.max(world.now.since(world.sink.fresh.unwrap()));
+        }
+        assert!(oldest <= secs(200), "seed {seed}: {oldest:?}");
+        let lists = relists(&world) - begun;
+        assert!(
+            (20..=40).contains(&lists),
+            "seed {seed}: one in some two minutes, and not {lists} in an hour"
+        );
+        assert!(world.machine.stats().stalls > 0);
+    }
+}
+
+#[test]
+fn watches_that_are_never_answered_give_way_to_lists() {
+    for seed in 0..30 {
+        let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
+        world.set(Fault::StreamsUnanswered);
+        world.cut_all();
+        let (mut oldest, begun) = (Duration::ZERO, relists(&world));
+        for _ in 0..3600 {
+            world.run(secs(1));
+            oldest = oldest.max(world.now.since(world.sink.fresh.unwrap()));
+        }
+        assert!(oldest <= secs(600), "seed {seed}: {oldest:?}");
+        let lists = relists(&world) - begun;
+        assert!((6..=20).contains(&lists), "seed {seed}: {lists} lists in an hour");
+    }
+}
+
+#[test]
 fn rollback_begins_an_epoch_within_the_probe_interval() {
     for seed in 0..60 {
         let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });

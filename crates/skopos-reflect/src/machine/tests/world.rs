@@ -33,6 +33,10 @@ pub(super) enum Fault {
     Stall,
     /// No stream brings anything, not even a second look.
     StallAll,
+    /// Watches and streamed lists are never answered, as through a proxy that waits for the whole of an answer.
+    StreamsUnanswered,
+    /// What streams bring comes when they end, as through a proxy that buffers.
+    HeldToEnd,
     /// No bookmarks, and events come.
     NoBookmarks,
     /// Streamed lists do not end.
@@ -384,7 +388,9 @@ impl World {
 
     /// Answers a request, or goes on answering it.
     fn serve(&mut self, wire: Wire) {
-        if wire.answer_at > self.now || self.fault == Fault::Silence && !wire.opened {
+        let streams = matches!(wire.asked, Asked::Stream | Asked::Watch | Asked::Look);
+        let unanswered = self.fault == Fault::Silence || streams && self.fault == Fault::StreamsUnanswered;
+        if wire.answer_at > self.now || unanswered && !wire.opened {
             return self.wires.push(wire);
         }
         if !wire.opened && self.refuse(&wire) {
@@ -505,7 +511,8 @@ impl World {
             self.give(Input::Opened { id });
             return;
         }
-        if wire.stalled || self.fault == Fault::StallAll {
+        let held = self.fault == Fault::HeldToEnd && self.now < wire.ends_at;
+        if wire.stalled || held || self.fault == Fault::StallAll {
             return self.wires.push(wire);
         }
         let mut frames = Vec::new();
