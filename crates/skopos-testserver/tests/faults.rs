@@ -487,6 +487,22 @@ async fn who_is_not_known_has_to_connect_anew_on_http2() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_that_is_held_comes_when_it_ends_or_when_the_fault_does() {
+    let server = with_maps(&["a"]).await;
+    let fault = server.faults().inject(Fault::HoldUntilEnd).on(Match::watch());
+    let (mut sender, _task) = http2(&server).await;
+    let (held, _) = sender.send_request(h2_get(&format!("{MAPS}?watch=1&timeoutSeconds=60")), true).unwrap();
+    let mut held = held.await.unwrap().into_body();
+    assert!(timeout(59 * SECOND, held.data()).await.is_err());
+    assert!(timeout(2 * SECOND, held.data()).await.unwrap().unwrap().is_ok(), "it has ended");
+    let (held, _) = sender.send_request(h2_get(&format!("{MAPS}?watch=1&timeoutSeconds=60")), true).unwrap();
+    let mut held = held.await.unwrap().into_body();
+    assert!(timeout(30 * SECOND, held.data()).await.is_err());
+    fault.heal();
+    assert!(timeout(SECOND, held.data()).await.unwrap().unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stalled_stream_does_not_stall_its_connection() {
     let server = with_maps(&["a"]).await;
     let _fault = server.faults().inject(Fault::Stall).on(Match::watch());

@@ -257,6 +257,9 @@ impl Machine {
         if let Some(sent_at) = proven {
             self.doubt.inconclusive = 0;
             self.doubt.not_before = self.now;
+            if self.doubt.probes.is_empty() {
+                self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
+            }
             self.proven(sent_at, sink);
         }
     }
@@ -432,16 +435,18 @@ impl Machine {
         self.stats.stalls += 1;
         self.stats.failures += 1;
         self.link.attempts = self.link.attempts.saturating_add(1);
-        let reason = Reason::new(Cause::Silence, reason);
-        // Those that were opened in its place brought no more: a proxy may hold back what streams bring until they end.
+        self.link.reason = Some(Reason::new(Cause::Silence, reason));
+        self.doubt.held_back = true;
+        self.set_condition(Condition::Degraded(Degradation::Stalled));
         if self.is_beyond_doubt(MOST_DOUBLINGS) {
-            return self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
+            // Those that were opened in its place brought no more: a proxy may hold back what streams bring until they end.
+            // It may as well stand until a list can be had.
+            self.cancel_look();
+            self.doubt.not_before = self.list_affordable_at(false) + self.options.probe_grace;
+            return self.relist_when_affordable(ReplaceCause::Unproven, sink);
         }
         self.abandon(sink);
         self.doubt.not_before = self.now;
-        self.link.reason = Some(reason);
-        self.doubt.held_back = true;
-        self.set_condition(Condition::Degraded(Degradation::Stalled));
         self.wait(self.now, Next::Watch { avoid, distrust: true });
     }
 

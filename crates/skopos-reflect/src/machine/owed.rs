@@ -19,6 +19,7 @@ const PATIENCE_OF_OWED: Duration = Duration::from_secs(61);
 fn owed_because(cause: ReplaceCause) -> Reason {
     match cause {
         ReplaceCause::Undecodable => "what could not be decoded is listed again".into(),
+        ReplaceCause::Unproven => Reason::new(Cause::Silence, "streams do not bring what there is"),
         _ => "a new list was asked for".into(),
     }
 }

@@ -273,6 +273,11 @@ impl Machine {
 
     pub(super) fn on_watch_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
         let plan = |cause| ListPlan::new(cause);
+        if self.gives_way(&verdict) {
+            self.stats.failures += 1;
+            self.link.attempts = self.link.attempts.saturating_add(1);
+            return self.relist(plan(ReplaceCause::Unproven), verdict.reason, sink);
+        }
         match verdict.meaning {
             Meaning::Expired => self.relist(plan(ReplaceCause::Expired), verdict.reason, sink),
             Meaning::ServerReadError => {
@@ -294,14 +299,16 @@ impl Machine {
         }
     }
 
+    /// Where watches are not answered at all, nothing is known of what they would bring, and lists may be answered.
+    fn gives_way(&self, verdict: &Verdict) -> bool {
+        let unanswered = matches!(&self.state, State::Watching(watching) if watching.opened_at.is_none());
+        unanswered
+            && matches!(verdict.meaning, Meaning::TimedOut | Meaning::Lost)
+            && self.is_beyond_doubt(UNANSWERED_DOUBLINGS)
+    }
+
     /// Waits with the delay that the failure asks for, then watches again at the same RV.
     pub(super) fn wait_to_watch(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
-        // Where watches are not answered at all, nothing is known of what they would bring, and lists may be answered.
-        if verdict.meaning == Meaning::TimedOut && self.is_beyond_doubt(UNANSWERED_DOUBLINGS) {
-            self.stats.failures += 1;
-            self.link.attempts = self.link.attempts.saturating_add(1);
-            return self.relist(ListPlan::new(ReplaceCause::Unproven), verdict.reason, sink);
-        }
         let avoid = self.addressee_main();
         self.cancel_look();
         self.fail(verdict, Next::Watch { avoid, distrust: false }, sink);
@@ -352,7 +359,7 @@ impl Machine {
         if opened {
             self.on_watch_over(None, sink);
         } else {
-            self.wait_to_watch(Verdict::new(Meaning::TimedOut, "no answer to a watch"), sink);
+            self.on_watch_failed(Verdict::new(Meaning::TimedOut, "no answer to a watch"), sink);
         }
     }
 

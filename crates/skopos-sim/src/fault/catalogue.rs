@@ -241,7 +241,7 @@ impl Entry {
             42 => Inflict::NoDescriptors,
             46 => Inflict::ReplacedInGap(replaced(random)),
             47 => on_watches(Rule::DropEvents, Some(random.u64(1..4))),
-            50 => on_new_watches(Rule::HoldHeaders),
+            50 => one_of(vec![on_new_watches(Rule::HoldHeaders), on_new_watches(Rule::HoldUntilEnd)]),
             51 => on_watches(Rule::RepeatEvents, None),
             52 => Inflict::Starve(secs(random.u64(2..40))),
             _ => Inflict::Users,

@@ -215,7 +215,7 @@ impl Rule {
             Self::HoldHeaders => bounds(90, MINUTE),
             Self::DelayHeaders(_) | Self::GoAway | Self::RepeatEvents => harmless(BACKOFF),
             Self::WithholdBookmarks => harmless(60),
-            Self::Stall => bounds(60, 10),
+            Self::Stall | Self::HoldUntilEnd => bounds(60, 10),
             Self::Close | Self::Reset => bounds(1, BACKOFF),
             Self::HalfFrame => bounds(1, BACKOFF),
             Self::CloseAfter(_) | Self::GarbageFrame => bounds(1, MINUTE),

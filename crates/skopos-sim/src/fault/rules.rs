@@ -31,6 +31,8 @@ pub enum Rule {
     DelayHeaders(Duration),
     /// Headers come with the first piece of the body.
     HoldHeaders,
+    /// What the body brings comes when it ends.
+    HoldUntilEnd,
     /// The connection is closed instead of an answer.
     KillConnection,
     /// The answer comes with GOAWAY.
@@ -117,6 +119,7 @@ impl Rule {
             Self::WithholdHeaders => Fault::WithholdHeaders,
             Self::DelayHeaders(time) => Fault::DelayHeaders(*time),
             Self::HoldHeaders => Fault::HoldHeadersUntilData,
+            Self::HoldUntilEnd => Fault::HoldUntilEnd,
             Self::KillConnection => Fault::KillConnection(How::Rst),
             Self::GoAway => Fault::GoAway,
             Self::Stall => Fault::Stall,

@@ -46,6 +46,9 @@ const FAILING: Duration = Duration::from_secs(10);
 const PROVEN_AGAIN: Duration = Duration::from_secs(65);
 /// Within what time a probe and a look find a stream that is silent.
 const STALLED: Duration = Duration::from_secs(60);
+/// Within what time what streams do not bring is listed: a probe sees it, it is doubted for 90 s, looked for once more, and what a
+/// minute allows may have been spent on that.
+const LISTED: Duration = Duration::from_secs(300);
 /// The longest time for which a watch is asked.
 const LONGEST_WATCH: Duration = Duration::from_secs(600);
 /// Bytes that come slowly.
@@ -91,6 +94,7 @@ impl Watcher<'_> {
                 let age = until.since(missing.at).saturating_sub(unknown.unwrap_or_default());
                 let felt: Vec<&FaultSpan> =
                     self.case.felt_by(self.informer, Some(part), missing.at, until).collect();
+                self.listed_instead(verdict, &felt, missing.at, until, look);
                 let settled = life.from.is_some_and(|from| from.plus(SETTLING) < missing.at);
                 let stalled = self.may_be_of_a_lost_history(missing.at);
                 if felt.is_empty() && settled && !stalled {
@@ -124,6 +128,32 @@ impl Watcher<'_> {
                 });
             }
         }
+    }
+
+    /// I12: what streams do not bring, be they silent or not answered, comes by a list.
+    fn listed_instead(
+        &self,
+        verdict: &mut Verdict,
+        felt: &[&FaultSpan],
+        missing: At,
+        until: At,
+        look: &Look,
+    ) {
+        let [span] = felt else { return };
+        let silent = span.spares_lists && !span.lies && span.detect.is_some_and(|detect| detect >= STALLED);
+        let missed_for = until.since(missing.max(span.began));
+        if !silent || missed_for < STALLED {
+            return;
+        }
+        verdict.exercise(Invariant::I12);
+        verdict.demand(Invariant::I12, missed_for <= LISTED + SLACK, until, self.case.focus(self.informer), || {
+            format!(
+                "{}: {}, and a change of {missing} is missing for {missed_for:?} under fault {}, which spares lists",
+                self.case.name(self.informer),
+                word(&look.freshness),
+                span.number
+            )
+        });
     }
 
     /// Whether the stream may have been opened before history went back, and be silent for ever: where the store stood below, nothing

@@ -106,7 +106,7 @@ impl FaultyBody {
                         }
                     }
                 }
-                Fault::Slow { .. } if self.strikes(&rule) => flow.push(rule),
+                Fault::Slow { .. } | Fault::HoldUntilEnd if self.strikes(&rule) => flow.push(rule),
                 Fault::HalfFrame
                 | Fault::GarbageFrame
                 | Fault::Undecodable(_)
@@ -134,7 +134,7 @@ impl FaultyBody {
 
     /// Puts a piece of the body through the faults of frames, into `ready`.
     fn take_in(&mut self, piece: Bytes, rules: &[Arc<Rule>]) {
-        let of_frames = |rule: &&Arc<Rule>| !matches!(rule.fault(), Fault::Slow { .. });
+        let of_frames = |rule: &&Arc<Rule>| !matches!(rule.fault(), Fault::Slow { .. } | Fault::HoldUntilEnd);
         if !rules.iter().any(|rule| of_frames(&rule)) {
             self.ready.push_back(piece);
             return;
@@ -199,7 +199,8 @@ impl FaultyBody {
                 Fault::Slow { bytes, every } => Some(((*bytes).max(1), *every)),
                 _ => None,
             });
-            if let Some(mut piece) = self.ready.pop_front() {
+            let held = !self.ended && rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldUntilEnd));
+            if !held && let Some(mut piece) = self.ready.pop_front() {
                 let Some((bytes, every)) = slow else { return Poll::Ready(Some(Ok(piece))) };
                 if self.pausing && self.timer.as_mut().poll(cx).is_pending() {
                     self.ready.push_front(piece);

@@ -42,6 +42,8 @@ pub enum Fault {
 
     /// Nothing more of the body comes until healed; the connection is well.
     Stall,
+    /// What the body brings comes when it ends, as through a proxy that buffers.
+    HoldUntilEnd,
     /// The body ends cleanly, at once.
     Close,
     /// The body ends cleanly so long after it began.
