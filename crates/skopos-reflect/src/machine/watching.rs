@@ -272,12 +272,12 @@ impl Machine {
     }
 
     pub(super) fn on_watch_failed(&mut self, verdict: Verdict, sink: &mut dyn Sink) {
-        let plan = |cause| ListPlan::new(cause);
         if self.gives_way(&verdict) {
             self.stats.failures += 1;
             self.link.attempts = self.link.attempts.saturating_add(1);
-            return self.relist(plan(ReplaceCause::Unproven), verdict.reason, sink);
+            return self.relist(ListPlan::new(ReplaceCause::Unproven), verdict.reason, sink);
         }
+        let plan = |cause| ListPlan::new(cause);
         match verdict.meaning {
             Meaning::Expired => self.relist(plan(ReplaceCause::Expired), verdict.reason, sink),
             Meaning::ServerReadError => {
