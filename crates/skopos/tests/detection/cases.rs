@@ -73,6 +73,11 @@ fn silence() -> Vec<Case> {
         Case::lasting("all watches stalled, PING alive", STALLED, 300, |world| {
             Harm::of(world.server.faults().inject(Fault::Stall).on(Match::watch()))
         }),
+        Case::lasting("a proxy holds what watches bring until they end", STALLED, 300, |world| {
+            let harm = Harm::of(world.server.faults().inject(Fault::HoldUntilEnd).on(Match::watch()));
+            world.server.close_watches();
+            harm
+        }),
         Case::lasting("one server lags for good, another does not", STALLED, 0, |world| {
             let at = world.server.resource_version();
             let lag = Fault::Lag(Lag::Frozen { at });
