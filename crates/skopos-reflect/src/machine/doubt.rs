@@ -36,6 +36,8 @@ pub(super) struct Doubt {
     vain_lists: u32,
     /// When a probe last confirmed our RV.
     confirmed_at: Option<Time>,
+    /// When the server was back, that could not be reached before: until then no stream could bring anything.
+    back_since: Time,
     /// It was told that the stream is held back, and nothing has come through since: a stream that is opened in its place
     /// is no better before it has shown something.
     held_back: bool,
@@ -69,6 +71,8 @@ const DELIVERY_GRACE: Duration = Duration::from_secs(2);
 /// Content that nothing has proven for so long is about to be called stale, so that the stream is given no more time than
 /// the next span: after an outage, a quiet collection in a busy cluster is proven again by a look only.
 const OVERDUE: Duration = Duration::from_secs(60);
+/// A probe that was answered so lately shows that the server answers.
+const RECENT: Duration = Duration::from_secs(60);
 /// What the stream of a server that is well takes far less than, to deliver what a probe has seen.
 const SHORT_GRACE: Duration = Duration::from_secs(1);
 /// How long a look may take to be answered, beside its own length.
@@ -110,11 +114,17 @@ impl Doubt {
         }
     }
 
-    /// What a probe has seen was not brought for so long that streams are not waited for any more. Lists that were made for
-    /// that double the time, so often at most.
+    /// What a probe has seen was not brought for so long that streams are not waited for any more, while the server answers
+    /// probes. Lists that were made for that double the time, so often at most.
     fn is_beyond(&self, now: Time, options: &MachineOptions, doublings: u32) -> bool {
+        let (Some(oldest), Some(latest)) = (self.probes.front(), self.probes.back()) else { return false };
         let limit = options.doubt_limit.saturating_mul(1 << self.vain_lists.min(doublings));
-        self.probes.front().is_some_and(|oldest| now.since(oldest.seen_at) >= limit)
+        now.since(oldest.seen_at.max(self.back_since)) >= limit && now.since(latest.seen_at) <= RECENT
+    }
+
+    /// The server can be reached again.
+    pub(super) fn returned(&mut self, now: Time) {
+        self.back_since = now;
     }
 
     /// History was rolled back: the probes are of another time.

@@ -77,6 +77,9 @@ impl Machine {
     /// The server answers with success. Tells whether it could not be reached before.
     pub(super) fn answered(&mut self) -> bool {
         let returned = std::mem::take(&mut self.outage);
+        if returned {
+            self.doubt.returned(self.now);
+        }
         if returned && self.returns.take(self.now) {
             self.requests.renew();
             self.requests.spend(self.now);

@@ -261,6 +261,22 @@ fn watches_that_are_never_answered_give_way_to_lists() {
 }
 
 #[test]
+fn a_watch_that_is_lost_once_more_after_an_outage_causes_no_list() {
+    for seed in 0..30 {
+        let mut world = World::synced(seed, paged());
+        world.run(secs(30 + seed));
+        for (fault, outage) in [(Fault::Down, 300), (Fault::CutAtOnce, 2), (Fault::Silence, 200)] {
+            world.set(fault);
+            world.cut_all();
+            world.run(secs(outage));
+        }
+        world.set(Fault::None);
+        world.until(secs(120), World::is_equal);
+        assert_eq!(relists(&world), 0, "seed {seed}");
+    }
+}
+
+#[test]
 fn rollback_begins_an_epoch_within_the_probe_interval() {
     for seed in 0..60 {
         let mut world = World::synced(seed, if seed % 2 == 0 { paged() } else { streamed() });
