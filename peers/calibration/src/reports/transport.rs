@@ -56,8 +56,7 @@ const READ: &str = "/version";
 /// A server allows a hundred streams on a connection.
 async fn many_watches(server: &RealServer) -> anyhow::Result<String> {
     const WATCHES: usize = 250;
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (_gate, transport) = behind_a_gate(server).await?;
     let begin = Instant::now();
     let mut watches = try_join_all((0..WATCHES).map(|_| watch(&transport))).await?;
     within("the watches", begin, secs(2))?;
@@ -70,8 +69,7 @@ async fn many_watches(server: &RealServer) -> anyhow::Result<String> {
 }
 
 async fn apart(server: &RealServer) -> anyhow::Result<String> {
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (gate, transport) = behind_a_gate(server).await?;
     let watch = transport.send(get(WATCH)).await?;
     let list = transport.send(get(CONFIG_MAPS)).await?;
     ensure!(connection(&watch)? != connection(&list)?, "a list on a connection of watches");
@@ -86,8 +84,7 @@ async fn apart(server: &RealServer) -> anyhow::Result<String> {
 /// Lists of some 13 MB each, of which nobody takes a byte, and one that is read.
 async fn unread(server: &RealServer) -> anyhow::Result<String> {
     const UNREAD: usize = 20;
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (_gate, transport) = behind_a_gate(server).await?;
     let held = try_join_all((0..UNREAD).map(|_| transport.send(get("/api/v1/pods")))).await?;
     let begin = Instant::now();
     let read = ask(&transport, "/api/v1/pods").await?;
@@ -105,8 +102,7 @@ async fn silence(server: &RealServer) -> anyhow::Result<String> {
     let silences: [(&str, Inflict); 2] =
         [("both ways", Gate::swallow), ("the server's", Gate::swallow_answers)];
     for (which, inflict) in silences {
-        let gate = Gate::to(server.port()).await?;
-        let transport = transport(server, &gate)?;
+        let (gate, transport) = behind_a_gate(server).await?;
         let mut watch = watch(&transport).await?;
         ask(&transport, READ).await?;
         inflict(&gate);
@@ -126,8 +122,7 @@ async fn silence(server: &RealServer) -> anyhow::Result<String> {
 }
 
 async fn slow_reader(server: &RealServer) -> anyhow::Result<String> {
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (gate, transport) = behind_a_gate(server).await?;
     let mut slow = watch(&transport).await?;
     let mut other = watch(&transport).await?;
     for number in 0..40 {
@@ -158,8 +153,7 @@ async fn ends(server: &RealServer) -> anyhow::Result<String> {
     let mut slowest = Duration::ZERO;
     let cuts: [(Inflict, &str); 2] = [(Gate::cut, "reset"), (Gate::close, "eof")];
     for (inflict, kind) in cuts {
-        let gate = Gate::to(server.port()).await?;
-        let transport = transport(server, &gate)?;
+        let (gate, transport) = behind_a_gate(server).await?;
         let mut watches = try_join_all((0..WATCHES).map(|_| watch(&transport))).await?;
         let begin = Instant::now();
         inflict(&gate);
@@ -177,8 +171,7 @@ async fn ends(server: &RealServer) -> anyhow::Result<String> {
 
 /// Killed, told to end, and both with a network that forgets it.
 async fn restarts(server: &RealServer) -> anyhow::Result<String> {
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (gate, transport) = behind_a_gate(server).await?;
     let mut slowest = Duration::ZERO;
     for round in 0..4 {
         let mut watch = watch(&transport).await?;
@@ -205,8 +198,7 @@ async fn restarts(server: &RealServer) -> anyhow::Result<String> {
 
 async fn dials(server: &RealServer) -> anyhow::Result<String> {
     const CALLERS: usize = 50;
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (gate, transport) = behind_a_gate(server).await?;
     ask(&transport, READ).await?;
     gate.shut();
     let (begin, before) = (Instant::now(), transport.stats().dials);
@@ -252,8 +244,7 @@ async fn go_away(server: &RealServer) -> anyhow::Result<String> {
 }
 
 async fn lost_answer(server: &RealServer) -> anyhow::Result<String> {
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (gate, transport) = behind_a_gate(server).await?;
     ask(&transport, READ).await?;
     gate.swallow_answers();
     let object = json!({"metadata": {"generateName": "once-"}});
@@ -274,8 +265,7 @@ async fn lost_answer(server: &RealServer) -> anyhow::Result<String> {
 }
 
 async fn deadline(server: &RealServer) -> anyhow::Result<String> {
-    let gate = Gate::to(server.port()).await?;
-    let transport = transport(server, &gate)?;
+    let (gate, transport) = behind_a_gate(server).await?;
     ask(&transport, READ).await?;
     gate.swallow_answers();
     let mut read = get(READ);
@@ -399,6 +389,12 @@ async fn shutdown(server: &RealServer) -> anyhow::Result<String> {
         told.push(format!("{passed} connections gone after {:.0?}", begin.elapsed()));
     }
     Ok(told.join(", "))
+}
+
+async fn behind_a_gate(server: &RealServer) -> anyhow::Result<(Gate, Transport)> {
+    let gate = Gate::to(server.port()).await?;
+    let transport = transport(server, &gate)?;
+    Ok((gate, transport))
 }
 
 fn get(path: &'static str) -> Request<Body> {
