@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use skopos::Store;
 use skopos::journal::{ChangeKind, Cursor, JournalError};
 use skopos_fleet::{CachedKind, Cluster, ClusterId, Ended, Fleet, FleetChange, FleetError};
 use skopos_wire::RawObject;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::follows::Follows;
+use super::follows::{Follows, Turn};
 use super::history::History;
 use super::kinds::Shape;
 use super::merger::{Position, Told};
@@ -191,8 +192,7 @@ impl Feed {
                 let position = Position { identity, epoch: snapshot.epoch(), version };
                 let objects: Vec<RawObject> = snapshot.iter().map(|object| object.raw().clone()).collect();
                 drop(snapshot);
-                self.history.take(id, position, objects);
-                turn = Some(self.follows.begin(id, store.clone()));
+                turn = Some(self.take(id, &store, position, objects));
                 self.absences.clear(id);
                 opening.settled(id);
             }
@@ -213,6 +213,22 @@ impl Feed {
             }
             return;
         }
+    }
+
+    /// Shows that content, and what age it has. Whoever looks in between may find neither content of unknown age, nor this age with
+    /// what was shown before.
+    fn take(
+        &self,
+        id: &ClusterId,
+        store: &Store<RawObject>,
+        position: Position,
+        objects: Vec<RawObject>,
+    ) -> Turn {
+        let follow = || self.follows.begin(id, store.clone());
+        let first = self.history.view().roster.get(id).is_none_or(|member| member.position.is_none());
+        let followed = first.then(follow);
+        self.history.take(id, position, objects);
+        followed.unwrap_or_else(follow)
     }
 
     /// Reads changes until the cursor has lost its place, or (true) there will be no more.
