@@ -27,7 +27,7 @@ pub(crate) struct Scene {
 type Play = for<'a> fn(&'a RealServer) -> BoxFuture<'a, anyhow::Result<String>>;
 
 /// What a machine with much to do may take beyond a bound.
-pub(crate) const SLACK: Duration = Duration::from_secs(2);
+pub(crate) const SLACK: Duration = Duration::from_millis(500);
 
 /// Where the config maps of the scenes are.
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
