@@ -138,7 +138,7 @@ impl<'a> Causes<'a> {
     fn listed(&mut self, verdict: &mut Verdict, list: &List) {
         let owners = self.there(list.at, list.cluster, list.target);
         let judged = self.is_calm(list.at, list.cluster, &owners);
-        if !list.streamed && owners.iter().any(|owner| self.was_called_for(*owner, list)) {
+        if !list.streamed && self.was_called_for(&owners, list) {
             return;
         }
         let of_form = |informer: &InformerId| {
@@ -191,14 +191,22 @@ impl<'a> Causes<'a> {
             && self.case.weather.is_forgotten(cluster, at)
     }
 
-    /// For a call that may be under way, and has not listed this part yet: of several, that which has to be done first.
-    fn was_called_for(&mut self, (informer, view): (InformerId, usize), list: &List) -> bool {
-        let metadata_only = self.case.history.cast.informers[informer.index()].metadata_only;
-        let Some(calls) = self.calls.get_mut(&informer) else { return false };
-        calls.retain(|call| call.until >= list.at);
-        let fits =
-            |call: &&mut Call| (call.audit || metadata_only) == list.metadata && !call.listed.contains(&view);
-        let call = calls.iter_mut().filter(fits).min_by_key(|call| call.until);
+    /// For a call that may be under way, and has not listed this part yet: of all calls of all who may have asked, that which has to
+    /// be done first. Any other order could leave a list over for which there was a call.
+    fn was_called_for(&mut self, owners: &[(InformerId, usize)], list: &List) -> bool {
+        for (informer, _) in owners {
+            self.calls.entry(*informer).or_default().retain(|call| call.until >= list.at);
+        }
+        let fitting = |(informer, view): &(InformerId, usize)| {
+            let metadata_only = self.case.history.cast.informers[informer.index()].metadata_only;
+            let fits =
+                |call: &Call| (call.audit || metadata_only) == list.metadata && !call.listed.contains(view);
+            let calls = self.calls.get(informer).into_iter().flatten().enumerate();
+            let first = calls.filter(|(_, call)| fits(call)).min_by_key(|(_, call)| call.until);
+            first.map(|(place, call)| (call.until, *informer, place, *view))
+        };
+        let Some((_, informer, place, view)) = owners.iter().filter_map(fitting).min() else { return false };
+        let call = self.calls.get_mut(&informer).and_then(|calls| calls.get_mut(place));
         call.map(|call| call.listed.push(view)).is_some()
     }
 

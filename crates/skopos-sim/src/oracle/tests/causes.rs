@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::tale::{CLUSTER, HEARER};
+use super::tale::{CLIENT, CLUSTER, HEARER, PODS};
 use super::{Invariant, Tale, broken, kept, live, secs};
-use crate::history::{CallKind, Fact, Flags, Kind, Outcome, Verb};
+use crate::history::{CallKind, Fact, Flags, Kind, Outcome, Selection, Verb};
 
 /// A store that is live since some minutes, and nothing has ever gone wrong.
 fn calm() -> Tale {
@@ -66,6 +66,26 @@ fn i15_a_list_for_a_call() {
     tale.returned(call, Outcome::Done);
     assert_eq!(tale.judge().violations, []);
     tale.requested(Verb::List, None, false);
+    broken(&tale, Invariant::I15);
+}
+
+#[test]
+fn i15_lists_for_the_calls_of_two_that_ask_alike() {
+    let mut tale = calm();
+    tale.history.cast.informers[PODS.index()].metadata_only = true;
+    let other = tale.informer(CLIENT, Selection::all());
+    let seen = tale.look(other, live(0));
+    tale.saw(seen);
+    let read = tale.call(CallKind::Read { max_age: secs(1) }, secs(14));
+    let audit = tale.call_of(other, CallKind::Audit, secs(10));
+    tale.audited();
+    tale.returned(audit, Outcome::Audited { differences: 0 });
+    // Later than the audit could still list.
+    tale.go(secs(13));
+    tale.audited();
+    tale.returned(read, Outcome::Done);
+    assert_eq!(tale.judge().violations, []);
+    tale.audited();
     broken(&tale, Invariant::I15);
 }
 

@@ -423,9 +423,18 @@ impl Tale {
     }
 
     pub(in super::super) fn call(&mut self, kind: CallKind, limit: Duration) -> CallId {
+        self.call_of(PODS, kind, limit)
+    }
+
+    pub(in super::super) fn call_of(
+        &mut self,
+        informer: InformerId,
+        kind: CallKind,
+        limit: Duration,
+    ) -> CallId {
         let call = CallId(self.calls);
         self.calls += 1;
-        self.record(Fact::Called { call, client: CLIENT, informer: Some(PODS), kind, limit });
+        self.record(Fact::Called { call, client: CLIENT, informer: Some(informer), kind, limit });
         call
     }
 
