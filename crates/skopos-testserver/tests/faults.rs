@@ -503,6 +503,17 @@ async fn a_body_that_is_held_comes_when_it_ends_or_when_the_fault_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_without_an_end_is_not_held_for_ever() {
+    let server = with_maps(&["a"]).await;
+    let _held = server.faults().inject(Fault::HoldUntilEnd).on(Match::watch());
+    let _endless = server.faults().inject(Fault::EndlessLine).on(Match::watch());
+    let (mut sender, _task) = http2(&server).await;
+    let (endless, _) = sender.send_request(h2_get(&format!("{MAPS}?watch=1")), true).unwrap();
+    let mut endless = endless.await.unwrap().into_body();
+    assert!(timeout(SECOND, endless.data()).await.unwrap().unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stalled_stream_does_not_stall_its_connection() {
     let server = with_maps(&["a"]).await;
     let _fault = server.faults().inject(Fault::Stall).on(Match::watch());

@@ -178,6 +178,13 @@ impl FaultyBody {
         self.repeat = again.then_some(frame);
     }
 
+    fn is_held(&self, rules: &[Arc<Rule>]) -> bool {
+        let waiting = || self.ready.iter().map(Bytes::len).sum::<usize>();
+        !self.ended
+            && rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldUntilEnd))
+            && waiting() <= HELD_BYTES
+    }
+
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         self.changes.register(cx.waker());
         loop {
@@ -199,8 +206,9 @@ impl FaultyBody {
                 Fault::Slow { bytes, every } => Some(((*bytes).max(1), *every)),
                 _ => None,
             });
-            let held = !self.ended && rules.iter().any(|rule| matches!(rule.fault(), Fault::HoldUntilEnd));
-            if !held && let Some(mut piece) = self.ready.pop_front() {
+            if !self.is_held(&rules)
+                && let Some(mut piece) = self.ready.pop_front()
+            {
                 let Some((bytes, every)) = slow else { return Poll::Ready(Some(Ok(piece))) };
                 if self.pausing && self.timer.as_mut().poll(cx).is_pending() {
                     self.ready.push_front(piece);
@@ -264,6 +272,9 @@ impl Drop for FaultyBody {
         }
     }
 }
+
+/// No buffer is without a bound, and some bodies are without an end.
+const HELD_BYTES: usize = 1 << 20;
 
 const GARBAGE: &[u8] = b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":]]\x07garbage\n";
 

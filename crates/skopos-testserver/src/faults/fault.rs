@@ -42,7 +42,7 @@ pub enum Fault {
 
     /// Nothing more of the body comes until healed; the connection is well.
     Stall,
-    /// What the body brings comes when it ends, as through a proxy that buffers.
+    /// What the body brings comes when it ends, or is more than a megabyte: as through a proxy that buffers.
     HoldUntilEnd,
     /// The body ends cleanly, at once.
     Close,
