@@ -70,7 +70,9 @@ pub struct RawWatchBuilder {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RawWatchItem {
-    /// A change, or a bookmark: everything up to its RV has been delivered. Never an error: those are dealt with.
+    /// A change, or a bookmark: everything below its RV has been delivered, and everything at it but for what shares it with the
+    /// change before. Never an error: those are dealt with. What could not be decoded, and was read instead, is a `Modified`, also
+    /// when it is new.
     Event(WatchEvent),
     /// The changes between two RVs are unknown: the server had forgotten them, or its history was broken.
     Skipped {

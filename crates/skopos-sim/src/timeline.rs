@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::history::{
-    At, CallId, CallKind, Content, Fact, Freshness, History, InformerId, Look, Outcome, Reason, Seen, Verb,
-    Walk,
+    At, CallId, CallKind, Content, Fact, Freshness, Heard, History, InformerId, Look, Outcome, Reason, Seen,
+    Verb, Walk,
 };
 use crate::oracle::{Focus, Violation};
 
@@ -200,6 +200,15 @@ impl Teller<'_> {
                 };
                 (Column::Client, format!("{} {what}", self.history.cast.handlers[handler.index()].name))
             }
+            Fact::WatcherStarted { watcher } if self.focus.watcher == Some(*watcher) => {
+                (Column::Client, format!("{} begins", self.history.cast.watchers[watcher.index()].name))
+            }
+            Fact::WatcherTold { watcher, heard } if self.focus.watcher == Some(*watcher) => {
+                (Column::Client, self.heard(heard))
+            }
+            Fact::WatcherEnded { watcher, .. } if self.focus.watcher == Some(*watcher) => {
+                (Column::Client, format!("{} ends", self.history.cast.watchers[watcher.index()].name))
+            }
             Fact::InformerStarted { informer } if self.is_of(*informer) => {
                 (Column::Client, format!("{} begins", self.name(*informer)))
             }
@@ -282,6 +291,18 @@ impl Teller<'_> {
                 format!("{object}, at most {age:?} old")
             }
             other => format!("{other:?}").to_lowercase(),
+        }
+    }
+
+    fn heard(&self, heard: &Heard) -> String {
+        let names = &self.history.names;
+        match heard {
+            Heard::Change(kind, object) => format!("is told {kind:?} {}", self.seen(object)),
+            Heard::Bookmark { rv } => format!("is told all up to RV {rv}"),
+            Heard::Skipped { since, to } => format!("SKIPS from RV {since} to {to}"),
+            Heard::Unreadable { key, rv } => format!("cannot read {}@{rv}", names.keys[key.index()]),
+            Heard::Gone { key, rv } => format!("is told that {}@{rv} is gone", names.keys[key.index()]),
+            Heard::Other => "is told something else".to_owned(),
         }
     }
 

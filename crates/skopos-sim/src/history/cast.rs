@@ -32,6 +32,8 @@ ids! {
     HandlerId(u16);
     /// A work queue: see [`Cast::queues`].
     QueueId(u16);
+    /// See [`Cast::watchers`].
+    WatcherId(u16);
     /// A plural name: see [`Names::resources`].
     ResourceId(u8);
     /// See [`Names::keys`].
@@ -61,6 +63,8 @@ pub struct Cast {
     pub handlers: Vec<Handler>,
     /// Work queues.
     pub queues: Vec<Queue>,
+    /// Those who watch without a store.
+    pub watchers: Vec<Watcher>,
 }
 
 /// A cluster, with what its servers do of themselves.
@@ -126,6 +130,21 @@ pub struct Queue {
     pub name: String,
     /// How many workers take from it.
     pub workers: usize,
+}
+
+/// Somebody who watches without a store: a `RawWatch`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Watcher {
+    /// A name for people.
+    pub name: String,
+    /// Whose transport it uses.
+    pub client: ClientId,
+    /// The plural name of what it watches.
+    pub resource: ResourceId,
+    /// Which of them: of one namespace at most, and nobody else asks for the same.
+    pub selection: Selection,
+    /// How long it takes for what it is told at most; zero if it is done at once.
+    pub slowness: Duration,
 }
 
 /// What the numbers stand for, in the order in which they were first met.

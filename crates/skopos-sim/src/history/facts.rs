@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::cast::{
-    ClientId, ClusterId, HandlerId, InformerId, KeyId, QueueId, ResourceId, ShapeId, TargetId,
+    ClientId, ClusterId, HandlerId, InformerId, KeyId, QueueId, ResourceId, ShapeId, TargetId, WatcherId,
 };
 use super::looks::{Look, Seen};
 use crate::fault::Part;
@@ -218,6 +218,25 @@ pub enum Fact {
         /// Events that were given up.
         poisoned: u32,
     },
+    /// A raw watch was begun, from then on.
+    WatcherStarted {
+        /// Which.
+        watcher: WatcherId,
+    },
+    /// A raw watch gave something.
+    WatcherTold {
+        /// Which.
+        watcher: WatcherId,
+        /// What.
+        heard: Heard,
+    },
+    /// A raw watch has ended.
+    WatcherEnded {
+        /// Which.
+        watcher: WatcherId,
+        /// Whether it ended of itself; otherwise it was dropped.
+        by_itself: bool,
+    },
     /// A key was added to a work queue (at once, after a time, or rate limited and its time has come).
     QueueAdded {
         /// Where.
@@ -317,6 +336,41 @@ pub enum Kind {
     Updated,
     /// `Event::Deleted`.
     Deleted,
+}
+
+/// What a raw watch gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Heard {
+    /// A change.
+    Change(Kind, Seen),
+    /// All up to this RV was given.
+    Bookmark {
+        /// The RV.
+        rv: u64,
+    },
+    /// `RawWatchItem::Skipped`.
+    Skipped {
+        /// The last RV that was given.
+        since: u64,
+        /// It goes on after this one.
+        to: u64,
+    },
+    /// `RawWatchItem::Unreadable`.
+    Unreadable {
+        /// The object.
+        key: KeyId,
+        /// The RV of the change.
+        rv: u64,
+    },
+    /// `RawWatchItem::Gone`.
+    Gone {
+        /// The object.
+        key: KeyId,
+        /// The RV of the deletion.
+        rv: u64,
+    },
+    /// An item that this crate does not know.
+    Other,
 }
 
 /// Under which circumstances a handler was called.

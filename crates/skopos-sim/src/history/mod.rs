@@ -4,7 +4,7 @@
 //! ```text
 //!   truth    Committed RolledBack Compacted         what the servers really had, and when
 //!   wire     Requested Fault*                       what came through, and what went wrong
-//!   client   Looked Called Callback Queue* ...      what the client believed, told and did
+//!   client   Looked Called Callback Watcher* ...    what the client believed, told and did
 //! ```
 //!
 //! # What is agreed
@@ -28,9 +28,9 @@ use std::hash::{Hash, Hasher};
 
 pub use self::cast::{
     Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Names,
-    Queue, QueueId, ResourceId, ShapeId, TargetId, UidId,
+    Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Watcher, WatcherId,
 };
-pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Kind, Outcome, Verb};
+pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Heard, Kind, Outcome, Verb};
 pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};
 pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skopos::{Event, Snapshot};
-use skopos_wire::{ObjectKey, RawObject};
+use skopos::{Event, RawWatchItem, Snapshot};
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion, WatchEvent};
 use tokio::time::Instant;
 
 use super::cast::{
     Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Queue,
-    QueueId, ResourceId, ShapeId, TargetId, UidId,
+    QueueId, ResourceId, ShapeId, TargetId, UidId, Watcher, WatcherId,
 };
-use super::facts::{At, CallId, CallKind, Fact, FaultId, Flags, Kind};
+use super::facts::{At, CallId, CallKind, Fact, FaultId, Flags, Heard, Kind};
 use super::looks::{Content, Look, Seen, Standing, View, Walk};
 use super::selection::{Selection, Shape, Target};
 use super::{Entry, History, STAMP_LABEL};
@@ -110,6 +110,12 @@ impl Recorder {
         )
     }
 
+    /// A raw watch takes part.
+    pub fn watcher(&self, watcher: Watcher) -> WatcherId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.watchers, watcher));
+        WatcherId(u16::try_from(at).expect("a plan has at most 2^14 raw watches"))
+    }
+
     // ---- numbers
 
     /// The number for the next write, to be put into the object's label [`STAMP_LABEL`].
@@ -187,7 +193,6 @@ impl Recorder {
         snapshot: &Snapshot<K>,
         standing: Standing,
     ) -> Look {
-        let rv = |rv: &skopos_wire::ResourceVersion| rv.as_u64().unwrap_or(u64::MAX);
         let views = self.edit(|pages| match selection.namespaces.as_slice() {
             [] => {
                 let content = snapshot.iter().map(|object| pages.seen(object.raw())).collect();
@@ -227,6 +232,32 @@ impl Recorder {
         self.record(Fact::Callback { handler, kind, flags, object: self.seen(event.object().raw()), old });
     }
 
+    /// Records what a raw watch gave.
+    pub fn heard(&self, watcher: WatcherId, item: &RawWatchItem) {
+        let heard = match item {
+            RawWatchItem::Event(event) => self.event(event),
+            RawWatchItem::Skipped { since, to, .. } => Heard::Skipped { since: rv(since), to: rv(to) },
+            RawWatchItem::Unreadable { key, resource_version } => {
+                Heard::Unreadable { key: self.key(key), rv: rv(resource_version) }
+            }
+            RawWatchItem::Gone { key, resource_version } => {
+                Heard::Gone { key: self.key(key), rv: rv(resource_version) }
+            }
+            _ => Heard::Other,
+        };
+        self.record(Fact::WatcherTold { watcher, heard });
+    }
+
+    fn event(&self, event: &WatchEvent) -> Heard {
+        match event {
+            WatchEvent::Added(object) => Heard::Change(Kind::Added, self.seen(object)),
+            WatchEvent::Modified(object) => Heard::Change(Kind::Updated, self.seen(object)),
+            WatchEvent::Deleted(object) => Heard::Change(Kind::Deleted, self.seen(object)),
+            WatchEvent::Bookmark { resource_version, .. } => Heard::Bookmark { rv: rv(resource_version) },
+            WatchEvent::Error(_) => Heard::Other,
+        }
+    }
+
     /// Records that a call is made, and gives its number.
     pub fn called(
         &self,
@@ -258,10 +289,14 @@ impl Pages {
         Seen {
             key: self.key(object.key()),
             uid,
-            rv: object.resource_version().as_u64().unwrap_or(u64::MAX),
+            rv: rv(object.resource_version()),
             stamp: object.label(STAMP_LABEL).and_then(|stamp| stamp.parse().ok()).unwrap_or(0),
         }
     }
+}
+
+fn rv(rv: &ResourceVersion) -> u64 {
+    rv.as_u64().unwrap_or(u64::MAX)
 }
 
 fn intern<T: Clone + Eq + Hash, I: Copy>(

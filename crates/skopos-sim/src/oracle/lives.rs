@@ -7,6 +7,7 @@ pub(super) struct Lives {
     informers: Vec<Life>,
     handlers: Vec<Life>,
     clients: Vec<Option<At>>,
+    leaving: Vec<Option<At>>,
     /// Since when nothing is written and no fault is in force.
     pub(super) quiet: Option<At>,
     pub(super) end: At,
@@ -26,6 +27,7 @@ impl Lives {
             informers: vec![Life::default(); cast.informers.len()],
             handlers: vec![Life::default(); cast.handlers.len()],
             clients: vec![None; cast.clients.len()],
+            leaving: vec![None; cast.clients.len()],
             quiet: None,
             end: history.end(),
         };
@@ -38,6 +40,7 @@ impl Lives {
                 Fact::Shutdown { client, .. } => lives.shut_down(history, *client, *at),
                 // From the call on, what a client says and does is its own affair.
                 Fact::Called { client, kind: crate::history::CallKind::Shutdown, .. } => {
+                    lives.leaving[client.index()].get_or_insert(*at);
                     for (id, informer) in cast.informers.iter().enumerate() {
                         if informer.client == *client {
                             lives.informers[id].end(*at);
@@ -71,6 +74,11 @@ impl Lives {
 
     pub(super) fn handler(&self, handler: HandlerId) -> Life {
         self.handlers[handler.index()]
+    }
+
+    /// Whether a client was told to shut down by then.
+    pub(super) fn is_leaving(&self, client: ClientId, at: At) -> bool {
+        self.leaving[client.index()].is_some_and(|leaving| leaving <= at)
     }
 
     /// When a client's shutdown had returned.

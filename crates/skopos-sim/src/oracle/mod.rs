@@ -7,7 +7,7 @@
 //!                 │
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I15)
 //!                      waits (I9 I13 I16)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
-//!                      ends (I21 I23)   causes (I4 I15)
+//!                      ends (I21 I23)   causes (I4 I15)   watched (raw watches: I1 I4 I6 I12 I16 I19 I23)
 //! ```
 //!
 //! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
@@ -26,6 +26,7 @@ mod swiftness;
 mod syncing;
 mod truth;
 mod waits;
+mod watched;
 mod weather;
 
 #[cfg(test)]
@@ -36,7 +37,7 @@ pub use self::invariant::Invariant;
 use self::lives::Lives;
 use self::truth::Truth;
 pub use self::weather::{FaultSpan, Weather};
-use crate::history::{At, ClusterId, Entry, Fact, HandlerId, History, InformerId, KeyId};
+use crate::history::{At, ClusterId, Entry, Fact, HandlerId, History, InformerId, KeyId, WatcherId};
 
 /// What the oracle has to say about a run.
 #[derive(Clone, Debug, Default)]
@@ -83,6 +84,8 @@ pub struct Focus {
     pub handler: Option<HandlerId>,
     /// The object.
     pub key: Option<KeyId>,
+    /// The raw watch.
+    pub watcher: Option<WatcherId>,
 }
 
 /// Judges a history.
@@ -101,6 +104,7 @@ pub fn judge(history: &History) -> Verdict {
     swiftness::check(&case, &mut verdict);
     syncing::check(&case, &mut verdict);
     queues::check(&case, &mut verdict);
+    watched::check(&case, &mut verdict);
     ends::check(&case, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
     verdict

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::history::{
     At, Change, ClusterId, Content, Entry, Fact, History, InformerId, KeyId, Kind, ResourceId, Seen,
-    Selection, ShapeId,
+    Selection, ShapeId, WatcherId,
 };
 
 /// Of all clusters.
@@ -15,6 +15,8 @@ pub(super) struct Truth {
     clusters: Vec<Vec<Line>>,
     /// By informer, then by view.
     stories: Vec<Vec<Story>>,
+    /// By raw watch.
+    watched: Vec<Story>,
     shapes: HashMap<u32, ShapeId>,
 }
 
@@ -47,6 +49,8 @@ pub(super) struct Story {
 #[derive(Default)]
 pub(super) struct Chapter {
     pub(super) began: At,
+    /// The RV that was gone back to.
+    pub(super) cut: u64,
     pub(super) events: Vec<Event>,
     keys: HashMap<KeyId, Vec<usize>>,
 }
@@ -108,7 +112,11 @@ impl Truth {
                     .collect()
             })
             .collect();
-        Self { clusters, stories, shapes }
+        let watched = history.cast.watchers.iter().map(|watcher| {
+            let cluster = history.cast.clients[watcher.client.index()].cluster;
+            Story::of(history, &clusters[cluster.index()], watcher.resource, &watcher.selection)
+        });
+        Self { watched: watched.collect(), clusters, stories, shapes }
     }
 
     pub(super) fn lines(&self, cluster: ClusterId) -> &[Line] {
@@ -123,6 +131,11 @@ impl Truth {
     /// By view.
     pub(super) fn stories(&self, informer: InformerId) -> &[Story] {
         &self.stories[informer.index()]
+    }
+
+    /// What a raw watch should tell.
+    pub(super) fn watched(&self, watcher: WatcherId) -> &Story {
+        &self.watched[watcher.index()]
     }
 
     /// What selectors saw of the version that bears this stamp.
@@ -175,7 +188,7 @@ impl Story {
 
 impl Chapter {
     fn of(history: &History, line: &Line, resource: ResourceId, selection: &Selection) -> Self {
-        let mut chapter = Self { began: line.began, ..Self::default() };
+        let mut chapter = Self { began: line.began, cut: line.cut, ..Self::default() };
         let mut scope: HashMap<KeyId, Seen> = HashMap::new();
         let mut content = Content::EMPTY;
         let mut rv = 0;
@@ -209,7 +222,7 @@ impl Chapter {
     }
 
     /// How many events there are up to an RV.
-    fn until(&self, rv: u64) -> usize {
+    pub(super) fn until(&self, rv: u64) -> usize {
         self.events.partition_point(|event| event.object.rv <= rv)
     }
 

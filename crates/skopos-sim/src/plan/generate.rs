@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::leases;
 use super::{
     Burst, ClientPlan, ClusterPlan, FaultPlan, HandlerPlan, InformerPlan, Manner, Plan, QueuePlan,
     ReaderKind, ReaderPlan, Strikes,
 };
+use super::{leases, watchers};
 use crate::cluster::{Moment, NAMES, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
 use crate::history::{Selection, Term};
@@ -55,6 +55,7 @@ impl Plan {
             faults,
         };
         leases::add(&mut plan, 0, secs(600));
+        watchers::add(&mut plan, 0);
         plan
     }
 
@@ -174,6 +175,7 @@ impl Plan {
         if number != 47 {
             leases::add(&mut plan, u64::from(number), secs(120));
         }
+        watchers::add(&mut plan, u64::from(number));
         Some(plan)
     }
 }
@@ -248,6 +250,7 @@ impl Random {
             streamed: !self.chance(3),
             restores: None,
             informers,
+            watchers: Vec::new(),
         }
     }
 
@@ -272,7 +275,7 @@ impl Random {
         }
     }
 
-    fn selection(&mut self, resource: Resource) -> Selection {
+    pub(super) fn selection(&mut self, resource: Resource) -> Selection {
         let text = str::to_owned;
         let labels = match self.u32(0..8) {
             0 => vec![Term::Is(text("app"), text("web"))],

@@ -4,6 +4,7 @@ mod generate;
 mod inside;
 mod leases;
 mod shrink;
+mod watchers;
 
 use std::time::Duration;
 
@@ -80,6 +81,24 @@ pub struct ClientPlan {
     pub restores: Option<usize>,
     /// Its informers.
     pub informers: Vec<InformerPlan>,
+    /// Those who watch without a store.
+    #[serde(default)]
+    pub watchers: Vec<WatcherPlan>,
+}
+
+/// Somebody who watches without a store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WatcherPlan {
+    /// What is watched.
+    pub resource: Resource,
+    /// Which of them; of one namespace at most.
+    pub selection: Selection,
+    /// How long after the client's start it begins.
+    pub begins: Duration,
+    /// How long after that it is dropped.
+    pub leaves: Option<Duration>,
+    /// It takes up to so long for each thing that it is told.
+    pub slowness: Duration,
 }
 
 /// An informer and its users.
@@ -238,6 +257,7 @@ impl Plan {
             ("clients", plan.clients.len(), MOST),
             ("informers", informers().count(), MOST),
             ("handlers", informers().map(|informer| informer.handlers.len()).sum(), MOST),
+            ("watchers", plan.clients.iter().map(|client| client.watchers.len()).sum(), MOST),
         ];
         if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
             return Err(PlanError::TooMany { what, count, most });

@@ -80,6 +80,7 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
 
     fn drop_users(&mut self) {
         for client in 0..self.best.clients.len() {
+            self.drop_from(|plan| &mut plan.clients[client].watchers);
             self.drop_from(|plan| &mut plan.clients[client].informers);
             for informer in 0..self.best.clients[client].informers.len() {
                 self.drop_from(|plan| &mut plan.clients[client].informers[informer].handlers);

@@ -17,16 +17,18 @@ use tokio_util::task::TaskTracker;
 
 use super::informers::Ends;
 use super::informing::{Informing, Sameness, api_resource, sameness};
+use super::watchers::Watching;
 use super::{Place, Scene};
 use crate::cluster::{Cluster, Resource};
 use crate::history::{self, CallKind, ClientId, Fact, InformerId, Outcome};
-use crate::plan::{ClientPlan, InformerPlan};
+use crate::plan::{ClientPlan, InformerPlan, WatcherPlan};
 
 /// A running client.
 pub struct Client {
     id: ClientId,
     number: usize,
     place: Place,
+    transport: Transport,
     factory: InformerFactory,
     tasks: TaskTracker,
     ends: Ends,
@@ -36,7 +38,10 @@ pub struct Client {
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// Caps that are reached in a moment of real time.
-const OBJECT_BYTES: usize = 1 << 20;
+fn limits() -> Limits {
+    const OBJECT_BYTES: usize = 1 << 20;
+    Limits { max_object_bytes: OBJECT_BYTES, max_frame_bytes: OBJECT_BYTES, ..Limits::default() }
+}
 
 impl Client {
     /// Starts a factory, its informers and their users.
@@ -52,7 +57,7 @@ impl Client {
     ) -> Result<Self, ConfigError> {
         let mut random = fastrand::Rng::with_seed(seed);
         let transport = transport(&scene, &cluster, number, random.u64(..))?;
-        let factory = InformerFactory::new(transport, factory_options(&scene, plan, random.u64(..)));
+        let factory = InformerFactory::new(transport.clone(), factory_options(&scene, plan, random.u64(..)));
         let id = scene.recorder.client(history::Client {
             name: format!("client-{number}"),
             cluster: cluster.id,
@@ -62,10 +67,14 @@ impl Client {
         });
         let place =
             Place { scene, cluster, leaving: CancellationToken::new(), stop: CancellationToken::new() };
-        let client = Self { id, number, place, factory, tasks: TaskTracker::new(), ends: Ends::default() };
+        let (tasks, ends) = (TaskTracker::new(), Ends::default());
+        let client = Self { id, number, place, transport, factory, tasks, ends };
         let mut known = BTreeMap::new();
         for informer in &plan.informers {
             client.inform(plan, informer, &mut known, &mut random);
+        }
+        for watcher in &plan.watchers {
+            client.watch(plan, watcher, random.fork());
         }
         Ok(client)
     }
@@ -122,6 +131,14 @@ impl Client {
             Err(_) => Outcome::NotInTime { named: true },
         };
         recorder.record(Fact::Returned { call, outcome });
+    }
+
+    fn watch(&self, plan: &ClientPlan, watcher: &WatcherPlan, random: fastrand::Rng) {
+        let limits = limits();
+        let (transport, interval) = (self.transport.clone(), plan.probe_interval);
+        let watching =
+            Watching { place: self.place.clone(), client: self.id, number: self.number, transport };
+        self.tasks.spawn(watching.run(watcher.clone(), limits, interval, random));
     }
 
     fn inform(
@@ -192,7 +209,7 @@ fn factory_options(scene: &Scene, plan: &ClientPlan, seed: u64) -> FactoryOption
             page_size: plan.page_size,
             ..MachineOptions::default()
         },
-        limits: Limits { max_object_bytes: OBJECT_BYTES, max_frame_bytes: OBJECT_BYTES, ..Limits::default() },
+        limits: limits(),
         seed: Some(seed),
         sleep_clock: SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into()),
         wall_clock: checkpoint::WallClock::from_fn(times(scene)),

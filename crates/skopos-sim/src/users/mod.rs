@@ -1,4 +1,4 @@
-//! The clients of a run and those who use them: informers, handlers, readers.
+//! The clients of a run and those who use them: informers, handlers, readers, raw watches.
 
 mod client;
 mod handlers;
@@ -6,6 +6,7 @@ mod informers;
 mod informing;
 mod queues;
 mod readers;
+mod watchers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};

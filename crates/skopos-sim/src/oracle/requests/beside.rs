@@ -32,6 +32,8 @@ const SAME_PAGE_A_MINUTE: usize = 15;
 #[derive(Default)]
 struct Kind {
     clients: BTreeSet<ClientId>,
+    /// Raw watches: each has probes of its own.
+    probers: usize,
     scopes: BTreeSet<(ClientId, Option<String>)>,
     list_watches: usize,
 }
@@ -52,6 +54,13 @@ impl<'a> Kinds<'a> {
                 kind.list_watches += 1;
             }
         }
+        for watcher in &case.history.cast.watchers {
+            let resource = case.history.names.resources[watcher.resource.index()].as_str();
+            let cluster = case.history.cast.clients[watcher.client.index()].cluster;
+            let kind = kinds.entry((cluster, resource)).or_default();
+            kind.list_watches += 1;
+            kind.probers += 1;
+        }
         Self(kinds)
     }
 
@@ -71,7 +80,7 @@ impl Kind {
     /// How many scopes may be asked one after the other for one probe, of all clients.
     fn scopes(&self) -> usize {
         let of = |client| self.scopes.iter().filter(|(other, _)| other == client).count();
-        self.clients.iter().map(|client| of(client).min(SCOPES)).sum()
+        self.clients.iter().map(|client| of(client).min(SCOPES)).sum::<usize>() + self.probers
     }
 }
 
@@ -88,7 +97,7 @@ fn probes(case: &Case<'_>, verdict: &mut Verdict, kinds: &Kinds<'_>) {
                 let called = occasions.get_mut(&(*cluster, resource)).map_or(0, |window| window.there(at));
                 let calm = case.weather.is_clear(*cluster, before(at, MINUTE), at);
                 let allowed = if calm {
-                    PROBES_A_MINUTE * kind.clients.len() + called
+                    PROBES_A_MINUTE * (kind.clients.len() + kind.probers) + called
                 } else {
                     (PROBES_A_MINUTE_IN_TROUBLE + called) * kind.scopes()
                 };

@@ -70,7 +70,7 @@ impl Owners {
 }
 
 /// What the requests of an informer are about: one for each view.
-fn targets(resource: &str, selection: &Selection) -> Vec<Target> {
+pub(super) fn targets(resource: &str, selection: &Selection) -> Vec<Target> {
     let target = |namespace: Option<&String>| Target {
         resource: resource.to_owned(),
         namespace: namespace.cloned(),

@@ -11,6 +11,7 @@ mod swiftness;
 mod syncing;
 mod tale;
 mod waits;
+mod watched;
 
 pub(super) use self::tale::{Tale, live, secs, stale};
 pub(super) use super::Invariant;

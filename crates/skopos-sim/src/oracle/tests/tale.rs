@@ -9,8 +9,9 @@ use super::super::{Verdict, judge};
 use crate::fault::Part;
 use crate::history::{
     At, CallId, CallKind, Cast, Change, Client, ClientId, Cluster, ClusterId, Content, Entry, Fact, FaultId,
-    Flags, Freshness, Handler, HandlerId, History, Informer, InformerId, KeyId, Kind, Look, Outcome, Queue,
-    Reason, ResourceId, Seen, Selection, Shape, ShapeId, Standing, Target, TargetId, UidId, Verb, View, Walk,
+    Flags, Freshness, Handler, HandlerId, Heard, History, Informer, InformerId, KeyId, Kind, Look, Outcome,
+    Queue, Reason, ResourceId, Seen, Selection, Shape, ShapeId, Standing, Target, TargetId, UidId, Verb,
+    View, Walk, Watcher, WatcherId,
 };
 
 pub(in super::super) fn secs(seconds: u64) -> Duration {
@@ -174,6 +175,22 @@ impl Tale {
         self.history.cast.handlers.push(handler);
         self.record(Fact::HandlerAdded { handler: id });
         id
+    }
+
+    /// A raw watch of everything, of the first client.
+    pub(in super::super) fn watcher(&mut self) -> WatcherId {
+        let name = "raw watch".to_owned();
+        let (selection, slowness) = (Selection::all(), Duration::ZERO);
+        let watcher = Watcher { name, client: CLIENT, resource: ResourceId(0), selection, slowness };
+        self.history.cast.watchers.push(watcher);
+        let watcher = WatcherId(self.history.cast.watchers.len() as u16 - 1);
+        self.record(Fact::WatcherStarted { watcher });
+        watcher
+    }
+
+    /// It gives something.
+    pub(in super::super) fn gives(&mut self, watcher: WatcherId, heard: Heard) {
+        self.record(Fact::WatcherTold { watcher, heard });
     }
 
     pub(in super::super) fn queue(&mut self) -> crate::history::QueueId {

@@ -1,0 +1,226 @@
+//! Raw watches: I1, I4, I5, I6, I12, I16, I19, I23.
+
+use super::tale::CLIENT;
+use super::{Invariant, Tale, broken, kept, secs};
+use crate::history::{CallKind, Fact, Heard, Kind, Seen, WatcherId};
+
+/// A raw watch that has begun where the server is.
+fn begun() -> (Tale, WatcherId) {
+    let mut tale = Tale::new();
+    tale.put("x/a");
+    tale.go(secs(10));
+    let watcher = tale.watcher();
+    let rv = tale.rv();
+    tale.gives(watcher, Heard::Bookmark { rv });
+    (tale, watcher)
+}
+
+fn added(object: Seen) -> Heard {
+    Heard::Change(Kind::Added, object)
+}
+
+fn changed(object: Seen) -> Heard {
+    Heard::Change(Kind::Updated, object)
+}
+
+#[test]
+fn i4_each_change_in_its_order() {
+    let (mut tale, watcher) = begun();
+    let b = tale.put("x/b");
+    tale.gives(watcher, added(b));
+    let a = tale.put("x/a");
+    tale.gives(watcher, changed(a));
+    let gone = tale.delete("x/b");
+    tale.gives(watcher, Heard::Change(Kind::Deleted, gone));
+    tale.go(secs(60));
+    tale.gives(watcher, Heard::Bookmark { rv: gone.rv });
+    tale.settle();
+    kept(&tale, Invariant::I4);
+    kept(&tale, Invariant::I23);
+}
+
+#[test]
+fn i4_a_change_is_left_out() {
+    let (mut tale, watcher) = begun();
+    tale.put("x/b");
+    let c = tale.put("x/c");
+    tale.gives(watcher, added(c));
+    broken(&tale, Invariant::I4);
+}
+
+#[test]
+fn i4_a_change_that_never_was() {
+    let (mut tale, watcher) = begun();
+    let b = tale.put("x/b");
+    tale.gives(watcher, changed(b));
+    broken(&tale, Invariant::I4);
+}
+
+#[test]
+fn i4_a_read_in_place_of_what_was_damaged_may_be_new() {
+    let (mut tale, watcher) = begun();
+    tale.fault(15, Some(secs(5)), secs(10), false);
+    let b = tale.put("x/b");
+    tale.gives(watcher, changed(b));
+    kept(&tale, Invariant::I4);
+}
+
+#[test]
+fn i4_what_cannot_be_read_was_damaged() {
+    let unreadable = |damaged: bool| {
+        let (mut tale, watcher) = begun();
+        if damaged {
+            tale.fault(15, Some(secs(5)), secs(10), false);
+        }
+        let b = tale.put("x/b");
+        tale.gives(watcher, Heard::Unreadable { key: b.key, rv: b.rv });
+        let gone = tale.delete("x/b");
+        tale.gives(watcher, Heard::Gone { key: gone.key, rv: gone.rv });
+        tale
+    };
+    kept(&unreadable(true), Invariant::I4);
+    broken(&unreadable(false), Invariant::I4);
+}
+
+#[test]
+fn i4_what_is_skipped_is_said_and_has_a_cause() {
+    let skipped = |refused: bool| {
+        let (mut tale, watcher) = begun();
+        let since = tale.rv();
+        tale.put("x/b");
+        let to = tale.put("x/c").rv;
+        if refused {
+            tale.watch_ended(secs(0));
+        }
+        tale.go(secs(1));
+        tale.gives(watcher, Heard::Skipped { since, to });
+        let d = tale.put("x/d");
+        tale.gives(watcher, added(d));
+        tale.settle();
+        tale
+    };
+    kept(&skipped(true), Invariant::I4);
+    broken(&skipped(false), Invariant::I4);
+}
+
+#[test]
+fn i1_a_change_is_told_again() {
+    let (mut tale, watcher) = begun();
+    let b = tale.put("x/b");
+    tale.gives(watcher, added(b));
+    tale.gives(watcher, added(b));
+    broken(&tale, Invariant::I1);
+}
+
+#[test]
+fn i5_it_begins_with_what_is_there() {
+    let (mut tale, _) = begun();
+    tale.put("x/b");
+    let rv = tale.rv();
+    tale.go(secs(1));
+    let late = tale.watcher();
+    tale.gives(late, Heard::Bookmark { rv: rv - 1 });
+    broken(&tale, Invariant::I5);
+}
+
+#[test]
+fn i6_a_bookmark_passes_what_was_not_told() {
+    let (mut tale, watcher) = begun();
+    let rv = tale.put("x/b").rv;
+    tale.gives(watcher, Heard::Bookmark { rv });
+    broken(&tale, Invariant::I6);
+}
+
+#[test]
+fn i6_what_shares_an_rv_may_follow_its_bookmark() {
+    let (mut tale, watcher) = begun();
+    let b = tale.put("x/b");
+    tale.gives(watcher, added(b));
+    let gone = tale.expire(["x/a", "x/b"]);
+    for gone in gone {
+        tale.gives(watcher, Heard::Change(Kind::Deleted, gone));
+        tale.gives(watcher, Heard::Bookmark { rv: gone.rv });
+    }
+    tale.settle();
+    kept(&tale, Invariant::I6);
+}
+
+#[test]
+fn i12_a_change_comes_late() {
+    let late = |faulty: bool| {
+        let (mut tale, watcher) = begun();
+        if faulty {
+            tale.fault(1, Some(secs(15)), secs(30), false);
+        }
+        let b = tale.put("x/b");
+        tale.go(secs(40));
+        tale.gives(watcher, added(b));
+        tale
+    };
+    kept(&late(true), Invariant::I12);
+    broken(&late(false), Invariant::I12);
+}
+
+#[test]
+fn i16_it_ends_with_its_transport() {
+    let ended = |shut: bool, by_itself: bool| {
+        let (mut tale, watcher) = begun();
+        if shut {
+            tale.call(CallKind::Shutdown, secs(1));
+            tale.record(Fact::Shutdown { client: CLIENT, tasks: 0, connections: 0 });
+        }
+        tale.go(secs(10));
+        tale.record(Fact::WatcherEnded { watcher, by_itself });
+        let broken = tale.judge().violations;
+        broken.iter().any(|violation| violation.invariant == Invariant::I16)
+    };
+    assert!(!ended(true, true));
+    assert!(!ended(false, false), "who leaves drops it");
+    assert!(ended(true, false), "it goes on without its transport");
+    assert!(ended(false, true));
+}
+
+#[test]
+fn i19_a_history_that_is_no_more() {
+    let stands = |noticed: bool| {
+        let (mut tale, watcher) = begun();
+        let since = tale.put("x/b");
+        tale.gives(watcher, added(since));
+        let cut = since.rv - 1;
+        tale.go(secs(1));
+        tale.roll_back(cut, &["x/b"]);
+        tale.go(secs(40));
+        if noticed {
+            tale.gives(watcher, Heard::Skipped { since: since.rv, to: cut });
+        }
+        tale.settle();
+        tale
+    };
+    broken(&stands(false), Invariant::I19);
+    let noticed = stands(true).judge();
+    assert!(noticed.violations.iter().all(|violation| violation.invariant != Invariant::I19));
+}
+
+#[test]
+fn i23_something_is_left_to_be_told() {
+    let (mut tale, _) = begun();
+    tale.put("x/b");
+    tale.settle();
+    broken(&tale, Invariant::I23);
+}
+
+#[test]
+fn a_stream_that_lies_is_excused_until_something_is_skipped() {
+    let (mut tale, watcher) = begun();
+    tale.fault(47, None, secs(10), true);
+    tale.put("x/b");
+    let c = tale.put("x/c");
+    tale.gives(watcher, added(c));
+    assert_eq!(tale.judge().violations, []);
+    tale.go(secs(60));
+    tale.gives(watcher, Heard::Skipped { since: c.rv, to: c.rv });
+    tale.put("x/d");
+    let e = tale.put("x/e");
+    tale.gives(watcher, added(e));
+    broken(&tale, Invariant::I4);
+}

@@ -1,0 +1,366 @@
+//! What raw watches give: I1, I4 and I6 as the log has it, I12 in time, I16 and I19 and I23 in the end.
+//!
+//! A raw watch is told what a handler is told, but has no content to compare with, no audits and no age. It goes along the story of
+//! its selector, change by change; each that it is not told is lost, unless it is said to be skipped.
+//!
+//! ```text
+//!   story    1 ── 2 ── 3 ── 4 ── 5 ── 6 ── 7       each is told, in this order,
+//!                      ▲              ▲            until something is skipped: from here to there
+//!                      └── Skipped ───┘
+//! ```
+//!
+//! What it cannot know is excused: a stream that lies, and history that went back and came beyond its RV again before anybody
+//! could notice, until the next that is skipped.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::requests::targets;
+use super::truth::{Chapter, Event};
+use super::{Case, FaultSpan, Focus, Invariant, Verdict};
+use crate::history::{At, ClientId, ClusterId, Fact, Heard, Kind, Seen, TargetId, Watcher, WatcherId};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    let mut courses: HashMap<WatcherId, Course<'_>> = HashMap::new();
+    let mut refused: HashMap<(ClusterId, TargetId), At> = HashMap::new();
+    for (at, fact) in case.facts() {
+        match fact {
+            Fact::WatcherStarted { watcher } => {
+                courses.insert(*watcher, Course::new(case, *watcher, at));
+            }
+            Fact::WatcherTold { watcher, heard } => {
+                if let Some(course) = courses.get_mut(watcher) {
+                    course.heard(verdict, at, *heard, &refused);
+                }
+            }
+            Fact::WatcherEnded { watcher, by_itself } => {
+                if let Some(course) = courses.remove(watcher) {
+                    course.ended(verdict, at, *by_itself);
+                }
+            }
+            Fact::WatchEnded { cluster, target, stood } if *stood < AT_ONCE => {
+                refused.insert((*cluster, *target), at);
+            }
+            Fact::Settled => courses.values().for_each(|course| course.settled(verdict, at)),
+            _ => {}
+        }
+    }
+}
+
+/// A watch that ends so soon has brought no more than a refusal.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// So long after a refusal it may be listed.
+const PUT_OFF: Duration = Duration::from_secs(65);
+/// Where nothing is wrong a change is told within this.
+const SOON: Duration = Duration::from_secs(3);
+
+/// One raw watch, and how far it has come.
+struct Course<'a> {
+    case: &'a Case<'a>,
+    id: WatcherId,
+    watcher: &'a Watcher,
+    client: ClientId,
+    cluster: ClusterId,
+    began: At,
+    /// Which line of its story it is on...
+    line: usize,
+    /// ... which change is the next...
+    next: usize,
+    /// ... and the last RV that it was told; `None`: nothing yet.
+    rv: Option<u64>,
+    /// When something was skipped last.
+    skipped: At,
+}
+
+impl<'a> Course<'a> {
+    fn new(case: &'a Case<'a>, id: WatcherId, began: At) -> Self {
+        let watcher = &case.history.cast.watchers[id.index()];
+        let client = watcher.client;
+        let cluster = case.history.cast.clients[client.index()].cluster;
+        Self { case, id, watcher, client, cluster, began, line: 0, next: 0, rv: None, skipped: began }
+    }
+
+    fn heard(
+        &mut self,
+        verdict: &mut Verdict,
+        at: At,
+        heard: Heard,
+        refused: &HashMap<(ClusterId, TargetId), At>,
+    ) {
+        match heard {
+            Heard::Bookmark { rv } => match self.rv {
+                Some(_) => self.bookmark(verdict, at, rv),
+                None => self.begins(verdict, at, rv),
+            },
+            Heard::Change(kind, object) => self.change(verdict, at, kind, object),
+            Heard::Unreadable { key, rv } => {
+                self.damaged(verdict, at);
+                self.passes(verdict, at, rv, |event| event.object.key == key);
+            }
+            Heard::Gone { key, rv } => {
+                self.damaged(verdict, at);
+                self.passes(verdict, at, rv, |event| event.object.key == key && event.kind == Kind::Deleted);
+            }
+            Heard::Skipped { since, to } => self.skips(verdict, at, since, to, refused),
+            Heard::Other => verdict.violate(Invariant::I4, at, self.of(), self.text("told what is no item")),
+        }
+    }
+
+    /// From now on: after what was there when it began.
+    fn begins(&mut self, verdict: &mut Verdict, at: At, rv: u64) {
+        // What is written at that very moment may come after.
+        let newest = self.case.truth.newest(self.cluster, At(self.began.0.saturating_sub(1)));
+        let went_back = self.case.truth.rollbacks(self.cluster).any(|went| went >= self.began && went <= at);
+        verdict.demand(Invariant::I5, rv >= newest || went_back, at, self.of(), || {
+            self.text(&format!("begins after RV {rv}, though the server was at {newest} then"))
+        });
+        self.stand_at(at, rv);
+    }
+
+    /// On the newest line, right after an RV.
+    fn stand_at(&mut self, at: At, rv: u64) {
+        let (line, chapter) = self.newest(at);
+        (self.line, self.next, self.rv) = (line, chapter.until(rv), Some(rv));
+        self.skipped = at;
+    }
+
+    /// A change: the next of the story.
+    fn change(&mut self, verdict: &mut Verdict, at: At, kind: Kind, object: Seen) {
+        // What was read because its event was damaged may be new, and whoever has no content cannot tell.
+        let read = kind == Kind::Updated && self.was_damaged(at);
+        self.passes(verdict, at, object.rv, |event| {
+            event.object == object && (event.kind == kind || read && event.kind == Kind::Added)
+        });
+    }
+
+    /// Something is told that has to be the next of the story.
+    fn passes(&mut self, verdict: &mut Verdict, at: At, rv: u64, is_this: impl Fn(&Event) -> bool) {
+        let excused = self.is_excused(at);
+        if let Some((line, event)) = self.next_if(at, &is_this) {
+            self.line = line;
+            self.next += 1;
+            if !excused {
+                verdict.count(Invariant::I4, true);
+                verdict.count(Invariant::I1, true);
+                self.in_time(verdict, at, event);
+            }
+        } else {
+            let found = self.find(at, rv, &is_this);
+            if !excused {
+                self.breaks(verdict, at, rv, found);
+            }
+            if let Some((line, place)) = found {
+                (self.line, self.next) = (line, place + 1);
+            }
+        }
+        self.rv = Some(rv);
+    }
+
+    /// The next change, if it is this.
+    fn next_if(&self, at: At, is_this: &impl Fn(&Event) -> bool) -> Option<(usize, &'a Event)> {
+        let mut next =
+            self.lines(at).filter_map(|(line, chapter)| Some((line, chapter.events.get(self.next)?)));
+        next.find(|(_, event)| is_this(event))
+    }
+
+    /// The line that it is on, and those after it that were the same up to here, newest first.
+    fn lines(&self, at: At) -> impl Iterator<Item = (usize, &'a Chapter)> {
+        let (own, rv) = (self.line, self.rv);
+        let all = self.story().iter().enumerate().skip(own).rev();
+        all.filter(move |(line, chapter)| {
+            *line == own || chapter.began <= at && rv.is_none_or(|rv| rv <= chapter.cut)
+        })
+    }
+
+    /// Where in the story this is, on whichever line.
+    fn find(&self, at: At, rv: u64, is_this: &impl Fn(&Event) -> bool) -> Option<(usize, usize)> {
+        let lines = self.story().iter().enumerate().rev().filter(|(_, chapter)| chapter.began <= at);
+        let place = |(line, chapter): (usize, &Chapter)| {
+            let until = chapter.until(rv);
+            let at_rv = (0..until).rev().take_while(|place| chapter.events[*place].object.rv == rv);
+            at_rv.into_iter().find(|place| is_this(&chapter.events[*place])).map(|place| (line, place))
+        };
+        lines.filter_map(place).next()
+    }
+
+    fn breaks(&self, verdict: &mut Verdict, at: At, rv: u64, found: Option<(usize, usize)>) {
+        let (invariant, what) = match found {
+            None => (Invariant::I4, format!("told of RV {rv} what is not in the log")),
+            Some((line, place)) if line == self.line && place < self.next => {
+                (Invariant::I1, format!("told of RV {rv} again, or too late: after {:?}", self.rv))
+            }
+            Some((_, place)) => {
+                let lost = place.saturating_sub(self.next);
+                (Invariant::I4, format!("told of RV {rv}, and not of {lost} changes before it"))
+            }
+        };
+        verdict.violate(invariant, at, self.of(), self.text(&what));
+    }
+
+    /// All up to this RV was told, save what shares it with a change that was.
+    fn bookmark(&mut self, verdict: &mut Verdict, at: At, rv: u64) {
+        let told = |chapter: &Chapter| {
+            let next = chapter.events.get(self.next);
+            next.is_none_or(|next| next.object.rv > rv || next.object.rv == rv && next.shares)
+        };
+        let line = self.lines(at).find(|(_, chapter)| told(chapter)).map(|(line, _)| line);
+        if !self.is_excused(at) {
+            let before = self.rv.unwrap_or(0);
+            verdict.exercise(Invariant::I6);
+            verdict.demand(Invariant::I6, line.is_some() && rv >= before, at, self.of(), || {
+                let next = self.story()[self.line].events.get(self.next);
+                self.text(&format!("told all up to RV {rv} after {before}, and not of {next:?}"))
+            });
+        }
+        match line {
+            Some(line) => self.line = line,
+            None => self.next = self.story()[self.line].until(rv),
+        }
+        self.rv = Some(rv);
+    }
+
+    /// Changes are said to be unknown.
+    fn skips(
+        &mut self,
+        verdict: &mut Verdict,
+        at: At,
+        since: u64,
+        to: u64,
+        refused: &HashMap<(ClusterId, TargetId), At>,
+    ) {
+        verdict.demand(Invariant::I6, self.rv == Some(since), at, self.of(), || {
+            self.text(&format!("said to skip from RV {since}, having told of {:?} last", self.rv))
+        });
+        if self.watcher.slowness.is_zero() && self.case.weather.is_forgotten(self.cluster, at) {
+            let target = self.target();
+            let last = target.and_then(|target| refused.get(&(self.cluster, target)));
+            verdict.exercise(Invariant::I4);
+            verdict.demand(
+                Invariant::I4,
+                last.is_some_and(|last| last.plus(PUT_OFF) >= at),
+                at,
+                self.of(),
+                || self.text(&format!("skips from RV {since} to {to}, and nothing was refused")),
+            );
+        }
+        self.stand_at(at, to);
+    }
+
+    /// Nothing is unreadable where nothing was damaged.
+    fn damaged(&self, verdict: &mut Verdict, at: At) {
+        verdict.demand(Invariant::I4, self.was_damaged(at), at, self.of(), || {
+            self.text("says that a change cannot be read, and nothing was damaged")
+        });
+    }
+
+    fn was_damaged(&self, at: At) -> bool {
+        self.case.weather.on(self.cluster).any(|span| span.damages() && span.began <= at)
+    }
+
+    /// I12: a change is told soon, or soon after what was wrong is over.
+    fn in_time(&self, verdict: &mut Verdict, at: At, event: &Event) {
+        if !self.watcher.slowness.is_zero() {
+            return;
+        }
+        let (due, troubled) = self.due(event.at);
+        if troubled {
+            verdict.exercise(Invariant::I12);
+        }
+        verdict.demand(Invariant::I12, at <= due.plus(SOON), at, self.of(), || {
+            self.text(&format!(
+                "told of RV {} of {} only now; it was due at {due}",
+                event.object.rv, event.at
+            ))
+        });
+    }
+
+    /// When something of this moment has to be told: when nothing is wrong for a while. And whether something was.
+    fn due(&self, at: At) -> (At, bool) {
+        let began = self.began.max(self.skipped);
+        let mut due = at.max(began);
+        let first = due;
+        loop {
+            let wrong = self.case.weather.felt(self.cluster, due, due.plus(SOON));
+            let wrong = wrong.filter(|span| !span.is_of_the_users());
+            let over = wrong.map(|span| span.over().unwrap_or(At(u64::MAX))).max();
+            match over {
+                Some(over) if over > due => due = over,
+                _ => return (due, due > first),
+            }
+        }
+    }
+
+    /// I23: nothing is left to be told, when nothing has happened for long.
+    fn settled(&self, verdict: &mut Verdict, at: At) {
+        let (line, chapter) = self.newest(at);
+        let of = self.of();
+        if self.is_excused(at) {
+            // History that has not come so far again is seen to be another.
+            let noticed =
+                line == self.line || self.rv.is_none_or(|rv| rv <= self.case.truth.newest(self.cluster, at));
+            verdict.demand(Invariant::I19, noticed, at, of, || {
+                self.text(&format!("stands at RV {:?} of a history that is no more", self.rv))
+            });
+            return;
+        }
+        let left = chapter.events.get(self.next).filter(|event| event.at < at);
+        verdict.exercise(Invariant::I23);
+        verdict.demand(Invariant::I23, self.rv.is_some() && left.is_none(), at, of, || {
+            self.text(&format!("stands at RV {:?}, and was not told of {left:?}", self.rv))
+        });
+    }
+
+    /// I16: it ends when its transport is shut down, and otherwise not.
+    fn ended(&self, verdict: &mut Verdict, at: At, by_itself: bool) {
+        let shut = self.case.lives.shut(self.client);
+        verdict.exercise(Invariant::I16);
+        let right = match by_itself {
+            // The shutdown may not have returned yet.
+            true => self.case.lives.is_leaving(self.client, at),
+            false => shut.is_none_or(|shut| shut.plus(AT_ONCE) >= at),
+        };
+        verdict.demand(Invariant::I16, right, at, self.of(), || {
+            let how = if by_itself { "ended" } else { "had not ended" };
+            self.text(&format!("{how}; its transport was shut down at {shut:?}"))
+        });
+    }
+
+    /// Whether it may have missed something that it cannot know of.
+    fn is_excused(&self, at: At) -> bool {
+        let lied =
+            self.case.weather.on(self.cluster).any(|span| span.lies && self.is_since_skipped(span, at));
+        let gone_back = self.story()[self.line + 1..]
+            .iter()
+            .any(|chapter| chapter.began <= at && self.rv.is_some_and(|rv| rv > chapter.cut));
+        lied || gone_back
+    }
+
+    fn is_since_skipped(&self, span: &FaultSpan, at: At) -> bool {
+        span.began <= at && span.healed.is_none_or(|healed| healed.plus(SOON) >= self.skipped)
+    }
+
+    fn newest(&self, at: At) -> (usize, &'a Chapter) {
+        let story = self.case.truth.watched(self.id);
+        story.lines_at(at).next().unwrap_or((0, &story.lines[0]))
+    }
+
+    fn story(&self) -> &'a [Chapter] {
+        &self.case.truth.watched(self.id).lines
+    }
+
+    fn target(&self) -> Option<TargetId> {
+        let names = &self.case.history.names;
+        let resource = &names.resources[self.watcher.resource.index()];
+        let wanted = targets(resource, &self.watcher.selection);
+        let at = names.targets.iter().position(|target| wanted.contains(target))?;
+        u16::try_from(at).ok().map(TargetId)
+    }
+
+    fn text(&self, what: &str) -> String {
+        format!("{}: {what}", self.watcher.name)
+    }
+
+    fn of(&self) -> Focus {
+        Focus { cluster: Some(self.cluster), watcher: Some(self.id), ..Focus::default() }
+    }
+}

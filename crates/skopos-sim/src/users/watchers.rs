@@ -1,0 +1,83 @@
+//! Those who watch without a store.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use skopos::{FieldSelector, LabelSelector, Limits, RawWatch, Target, Transport};
+
+use super::Place;
+use crate::cluster::Resource;
+use crate::history::{self, ClientId, Fact, Selection};
+use crate::plan::WatcherPlan;
+
+/// What a raw watch needs.
+pub(super) struct Watching {
+    pub(super) place: Place,
+    pub(super) client: ClientId,
+    /// The client's place in the plan.
+    pub(super) number: usize,
+    pub(super) transport: Transport,
+}
+
+impl Watching {
+    /// From its beginning until it ends, is no longer wanted, or everything is over.
+    pub(super) async fn run(
+        self,
+        plan: WatcherPlan,
+        limits: Limits,
+        probe_interval: Duration,
+        mut random: fastrand::Rng,
+    ) {
+        if !self.place.sleep_unless_leaving(plan.begins).await {
+            return;
+        }
+        let recorder = &self.place.scene.recorder;
+        let plural = plan.resource.plural();
+        let watcher = recorder.watcher(history::Watcher {
+            name: format!("raw watch of client-{}: {plural} {}", self.number, plan.selection),
+            client: self.client,
+            resource: recorder.resource(plural),
+            selection: plan.selection.clone(),
+            slowness: plan.slowness,
+        });
+        let target = target(plan.resource, &plan.selection);
+        let builder = RawWatch::builder(self.transport.clone(), target);
+        let builder = builder.limits(limits).seed(random.u64(..)).probe_interval(probe_interval);
+        let mut watch = builder.from_now();
+        recorder.record(Fact::WatcherStarted { watcher });
+        let mut leaves = std::pin::pin!(tokio::time::sleep(plan.leaves.unwrap_or(NEVER)));
+        let by_itself = loop {
+            let item = tokio::select! {
+                biased;
+                () = self.place.stop.cancelled() => break false,
+                () = &mut leaves => break false,
+                item = watch.next() => item,
+            };
+            let Some(item) = item else { break true };
+            recorder.heard(watcher, &item);
+            if !plan.slowness.is_zero() {
+                let most = plan.slowness.as_millis() as u64;
+                tokio::time::sleep(Duration::from_millis(random.u64(0..=most))).await;
+            }
+        };
+        recorder.record(Fact::WatcherEnded { watcher, by_itself });
+    }
+}
+
+/// Longer than any run.
+const NEVER: Duration = Duration::from_secs(1 << 20);
+
+fn target(resource: Resource, selection: &Selection) -> Target {
+    let labels: LabelSelector = parsed(selection, &selection.label_selector());
+    let fields: FieldSelector = parsed(selection, &selection.field_selector());
+    let target = Target::new("", "v1", resource.plural()).with_kind(resource.kind());
+    let target = target.with_labels(&labels).with_fields(&fields);
+    selection.namespaces.iter().fold(target, |target, namespace| target.in_namespace(namespace))
+}
+
+fn parsed<S: std::str::FromStr>(selection: &Selection, text: &str) -> S
+where
+    S::Err: std::fmt::Display,
+{
+    text.parse().unwrap_or_else(|error| panic!("{selection} is no selector: {error}"))
+}
