@@ -206,6 +206,9 @@ impl Teller<'_> {
             Fact::WatcherTold { watcher, heard } if self.focus.watcher == Some(*watcher) => {
                 (Column::Client, self.heard(heard))
             }
+            Fact::WatcherStands { watcher, well } if self.focus.watcher == Some(*watcher) => {
+                (Column::Client, if *well { "is well" } else { "is not well" }.to_owned())
+            }
             Fact::WatcherEnded { watcher, .. } if self.focus.watcher == Some(*watcher) => {
                 (Column::Client, format!("{} ends", self.history.cast.watchers[watcher.index()].name))
             }

@@ -230,6 +230,13 @@ pub enum Fact {
         /// What.
         heard: Heard,
     },
+    /// The link of a raw watch stands, and all is well with it; or no longer.
+    WatcherStands {
+        /// Which.
+        watcher: WatcherId,
+        /// Whether it does.
+        well: bool,
+    },
     /// A raw watch has ended.
     WatcherEnded {
         /// Which.

@@ -1,4 +1,4 @@
-//! What raw watches give: I1, I4 and I6 as the log has it, I12 in time, I16 and I19 and I23 in the end.
+//! What raw watches give: I1, I4 and I6 as the log has it, I11 and I12 in time, I16 and I19 and I23 in the end.
 //!
 //! A raw watch is told what a handler is told, but has no content to compare with, no audits and no age. It goes along the story of
 //! its selector, change by change; each that it is not told is lost, unless it is said to be skipped.
@@ -33,6 +33,11 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
                     course.heard(verdict, at, *heard, &refused);
                 }
             }
+            Fact::WatcherStands { watcher, well } => {
+                if let Some(course) = courses.get_mut(watcher) {
+                    course.well.push((at, *well));
+                }
+            }
             Fact::WatcherEnded { watcher, by_itself } => {
                 if let Some(course) = courses.remove(watcher) {
                     course.ended(verdict, at, *by_itself);
@@ -54,6 +59,9 @@ const PUT_OFF: Duration = Duration::from_secs(65);
 /// Where nothing is wrong a change is told within this.
 const SOON: Duration = Duration::from_secs(3);
 
+/// A probe is made each half minute, and a stream has 15 s to come as far as it.
+const NOTICED: Duration = Duration::from_secs(65);
+
 /// One raw watch, and how far it has come.
 struct Course<'a> {
     case: &'a Case<'a>,
@@ -70,6 +78,8 @@ struct Course<'a> {
     rv: Option<u64>,
     /// When something was skipped last.
     skipped: At,
+    /// Since when its link was called well, or not.
+    well: Vec<(At, bool)>,
 }
 
 impl<'a> Course<'a> {
@@ -77,7 +87,8 @@ impl<'a> Course<'a> {
         let watcher = &case.history.cast.watchers[id.index()];
         let client = watcher.client;
         let cluster = case.history.cast.clients[client.index()].cluster;
-        Self { case, id, watcher, client, cluster, began, line: 0, next: 0, rv: None, skipped: began }
+        let well = Vec::new();
+        Self { case, id, watcher, client, cluster, began, line: 0, next: 0, rv: None, skipped: began, well }
     }
 
     fn heard(
@@ -143,6 +154,7 @@ impl<'a> Course<'a> {
                 verdict.count(Invariant::I4, true);
                 verdict.count(Invariant::I1, true);
                 self.in_time(verdict, at, event);
+                self.honestly(verdict, at, event);
             }
         } else {
             let found = self.find(at, rv, &is_this);
@@ -272,6 +284,43 @@ impl<'a> Course<'a> {
                 event.object.rv, event.at
             ))
         });
+    }
+
+    /// I11: a link on which something does not come, though it was there for so long, is not called well. A probe shows it, and those
+    /// are lists.
+    fn honestly(&self, verdict: &mut Verdict, at: At, event: &Event) {
+        if !self.watcher.slowness.is_zero() {
+            return;
+        }
+        let since = event.at.max(self.began).max(self.skipped);
+        let mut felt = self.case.weather.felt(self.cluster, since, at).peekable();
+        if felt.peek().is_none() {
+            return;
+        }
+        let bound = felt.try_fold(Duration::ZERO, |bound, span| {
+            span.spares_lists.then(|| bound.max(span.detect.unwrap_or_default()))
+        });
+        let Some(bound) = bound else { return };
+        let from = since.plus(bound.max(NOTICED));
+        if from >= at {
+            return;
+        }
+        let believed = self.was_well(from, at);
+        verdict.exercise(Invariant::I11);
+        verdict.demand(Invariant::I11, believed <= SOON, at, self.of(), || {
+            let rv = event.object.rv;
+            self.text(&format!(
+                "RV {rv} of {} is told only now, and all was said to be well for {believed:?}",
+                event.at
+            ))
+        });
+    }
+
+    /// For how long between two moments the link was called well.
+    fn was_well(&self, from: At, to: At) -> Duration {
+        let ends = self.well.iter().skip(1).map(|(at, _)| *at).chain([to]);
+        let spans = self.well.iter().zip(ends).filter(|((_, well), _)| *well);
+        spans.map(|((began, _), end)| end.min(to).since((*began).max(from))).sum()
     }
 
     /// When something of this moment has to be told: when nothing is wrong for a while. And whether something was.

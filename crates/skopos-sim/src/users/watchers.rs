@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use skopos::{FieldSelector, LabelSelector, Limits, RawWatch, Target, Transport};
+use skopos::{Condition, FieldSelector, LabelSelector, Limits, RawWatch, RawWatchState, Target, Transport};
 
 use super::Place;
 use crate::cluster::Resource;
-use crate::history::{self, ClientId, Fact, Selection};
+use crate::history::{self, ClientId, Fact, Recorder, Selection, WatcherId};
 use crate::plan::WatcherPlan;
 
 /// What a raw watch needs.
@@ -43,24 +43,47 @@ impl Watching {
         let target = target(plan.resource, &plan.selection);
         let builder = RawWatch::builder(self.transport.clone(), target);
         let builder = builder.limits(limits).seed(random.u64(..)).probe_interval(probe_interval);
-        let mut watch = builder.from_now();
+        let watch = builder.from_now();
         recorder.record(Fact::WatcherStarted { watcher });
+        let follows = follow(recorder, watcher, watch.state());
+        let (by_itself, ()) = futures::join!(self.hear(watcher, watch, &plan, random), follows);
+        recorder.record(Fact::WatcherEnded { watcher, by_itself });
+    }
+
+    /// Takes what it gives; whether it ended by itself.
+    async fn hear(
+        &self,
+        watcher: WatcherId,
+        mut watch: RawWatch,
+        plan: &WatcherPlan,
+        mut random: fastrand::Rng,
+    ) -> bool {
         let mut leaves = std::pin::pin!(tokio::time::sleep(plan.leaves.unwrap_or(NEVER)));
-        let by_itself = loop {
+        loop {
             let item = tokio::select! {
                 biased;
-                () = self.place.stop.cancelled() => break false,
-                () = &mut leaves => break false,
+                () = self.place.stop.cancelled() => return false,
+                () = &mut leaves => return false,
                 item = watch.next() => item,
             };
-            let Some(item) = item else { break true };
-            recorder.heard(watcher, &item);
+            let Some(item) = item else { return true };
+            self.place.scene.recorder.heard(watcher, &item);
             if !plan.slowness.is_zero() {
                 let most = plan.slowness.as_millis() as u64;
                 tokio::time::sleep(Duration::from_millis(random.u64(0..=most))).await;
             }
-        };
-        recorder.record(Fact::WatcherEnded { watcher, by_itself });
+        }
+    }
+}
+
+/// Writes down whether all is well with its link, until it ends.
+async fn follow(recorder: &Recorder, watcher: WatcherId, mut state: RawWatchState) {
+    let mut before = false;
+    while let Some(state) = state.changed().await {
+        let well = state.condition == Condition::Watching && state.undecodable == 0;
+        if std::mem::replace(&mut before, well) != well {
+            recorder.record(Fact::WatcherStands { watcher, well });
+        }
     }
 }
 
