@@ -98,7 +98,10 @@ fn a_list_that_is_owed_comes_also_where_streams_end_early() {
         desk.give(Input::Closed { id: watch });
         match desk.acts() {
             Action::Watch(next) => watch = next.id,
-            Action::List(_) => return assert!(desk.now.since(asked.unwrap()) <= secs(130)),
+            Action::List(_) => {
+                assert!(desk.now.since(asked.unwrap()) <= secs(130));
+                return assert_eq!(desk.machine.stats().relists, 1);
+            }
             other => panic!("{other:?}"),
         }
         desk.give(Input::Opened { id: watch });
@@ -133,4 +136,30 @@ fn a_list_that_somebody_asked_for_is_owed_whatever_else_it_would_heal() {
         }
         assert_eq!(desk.machine.owed.as_ref().map(|owed| owed.cause), Some(ReplaceCause::Requested));
     }
+}
+
+#[test]
+fn a_list_says_what_it_is_for() {
+    for (cause, words) in [
+        (ReplaceCause::Undecodable, "what could not be decoded is listed again"),
+        (ReplaceCause::Unproven, "streams do not bring what there is"),
+        (ReplaceCause::Requested, "a new list was asked for"),
+    ] {
+        let (mut desk, _) = Desk::watching(1);
+        desk.at(200);
+        desk.machine.relist_when_affordable(cause, &mut desk.sink);
+        assert_eq!(desk.machine.state().reason.as_ref().unwrap().to_string(), words);
+    }
+}
+
+#[test]
+fn a_list_in_place_of_a_wait_is_no_throttling() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(200);
+    let watch = desk.reopens(watch, 3);
+    desk.fail(watch, 503);
+    let wait = desk.due();
+    desk.give(Input::Relist);
+    assert_eq!(desk.machine.state().condition, Condition::Retrying);
+    assert!(desk.due() <= (desk.now + secs(1)).max(wait), "{:?}", desk.due());
 }

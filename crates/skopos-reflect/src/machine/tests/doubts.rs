@@ -380,3 +380,45 @@ fn of_many_probes_the_oldest_and_the_youngest_are_kept() {
     desk.change(watch, 30);
     assert_eq!(desk.sink.fresh, Some(at(11)));
 }
+
+/// What a probe saw before an outage was not withheld for as long as that lasted.
+#[test]
+fn doubt_begins_anew_when_the_server_can_be_reached_again() {
+    for outage in [false, true] {
+        let (mut desk, mut watch) = Desk::watching(1);
+        desk.at(20);
+        desk.probe(19, 20);
+        desk.at(30);
+        desk.lose(watch);
+        watch = desk.watches().id;
+        if outage {
+            desk.at(200);
+            let retry_at = Some(at(210));
+            let failure =
+                Failure::Connection { trouble: Trouble::CannotConnect, reason: "refused".into(), retry_at };
+            desk.give(Input::Failed { id: watch, failure });
+            watch = desk.watches().id;
+        }
+        desk.at(220);
+        desk.probe(219, 20);
+        desk.give(Input::Opened { id: watch });
+        assert_eq!(desk.machine.is_beyond_doubt(0), !outage);
+    }
+}
+
+#[test]
+fn a_watch_that_is_not_answered_and_gives_way_to_a_list_has_failed() {
+    let (mut desk, watch) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 20);
+    desk.at(30);
+    desk.lose(watch);
+    let again = desk.watches().id;
+    desk.at(300);
+    desk.probe(299, 20);
+    let before = desk.machine.stats().failures;
+    desk.lose(again);
+    assert_eq!((desk.machine.stats().failures, desk.machine.stats().relists), (before + 1, 1));
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: again }));
+    assert!(matches!(desk.acts(), Action::List(_)));
+}

@@ -554,3 +554,24 @@ fn what_is_set_aside_again_and_again_is_not_listed_ever_so_often() {
     }
     assert!(after[0] <= 33 && after[3] >= 240, "{after:?}");
 }
+
+#[test]
+fn a_read_that_fails_otherwise_is_only_made_again() {
+    let (mut desk, mut watch) = without_a();
+    let (get, _) = reads_again(&mut desk, &mut watch);
+    desk.fail(get.id, 503);
+    let (again, _) = reads_again(&mut desk, &mut watch);
+    assert_eq!((again.key, desk.machine.stats().relists), (get.key, 0));
+}
+
+#[test]
+fn what_can_be_read_again_owes_no_list_and_what_was_asked_for_does() {
+    for (cause, owed) in [(ReplaceCause::Undecodable, false), (ReplaceCause::Requested, true)] {
+        let (mut desk, watch) = without_a();
+        (0..LISTS).for_each(|_| desk.machine.lists.spend(desk.now));
+        desk.machine.relist_when_affordable(cause, &mut desk.sink);
+        desk.change(watch, 13);
+        assert_eq!(desk.machine.state().condition, Condition::Watching);
+        assert_eq!(desk.machine.owed.is_some(), owed, "{cause:?}");
+    }
+}
