@@ -1,6 +1,6 @@
-//! Raw watches: I1, I4, I5, I6, I12, I16, I19, I23.
+//! Raw watches: I1, I4, I5, I6, I11, I12, I16, I19, I23.
 
-use super::tale::CLIENT;
+use super::tale::{CLIENT, CLUSTER};
 use super::{Invariant, Tale, broken, kept, secs};
 use crate::history::{CallKind, Fact, Heard, Kind, Seen, WatcherId};
 
@@ -143,6 +143,29 @@ fn i6_what_shares_an_rv_may_follow_its_bookmark() {
     }
     tale.settle();
     kept(&tale, Invariant::I6);
+}
+
+#[test]
+fn i11_a_silent_stream_is_not_called_well() {
+    let silent = |noticed: bool, spares_lists: bool| {
+        let (mut tale, watcher) = begun();
+        tale.record(Fact::WatcherStands { watcher, well: true });
+        let fault = tale.fault_begins(CLUSTER, 8, Some(secs(60)), secs(10), false);
+        tale.confine(|_, spares| *spares = spares_lists);
+        let b = tale.put("x/b");
+        tale.go(secs(50));
+        if noticed {
+            tale.record(Fact::WatcherStands { watcher, well: false });
+        }
+        tale.go(secs(100));
+        tale.record(Fact::FaultHealed { fault });
+        tale.record(Fact::WatcherStands { watcher, well: true });
+        tale.gives(watcher, added(b));
+        tale
+    };
+    kept(&silent(true, true), Invariant::I11);
+    broken(&silent(false, true), Invariant::I11);
+    assert_eq!(silent(false, false).judge().violations, [], "no probe shows it");
 }
 
 #[test]
