@@ -68,9 +68,9 @@ fn is_settled(look: &Look) -> bool {
 }
 
 /// A watch that ends so soon has brought no more than a refusal.
-const AT_ONCE: Duration = Duration::from_secs(1);
+pub(super) const AT_ONCE: Duration = Duration::from_secs(1);
 /// So long after a refusal a list may be made: then the minute of its budget is over, and it was made.
-const PUT_OFF: Duration = Duration::from_secs(65);
+pub(super) const PUT_OFF: Duration = Duration::from_secs(65);
 /// A watch that is to stand for less than this is a second look.
 const A_WHILE: Duration = Duration::from_secs(10);
 /// A stream has 15 s to come as far as a probe, and its bookmarks come sooner than that where they come so often.

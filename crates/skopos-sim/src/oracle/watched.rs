@@ -15,6 +15,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::causes::{AT_ONCE, PUT_OFF};
 use super::requests::targets;
 use super::truth::{Chapter, Event};
 use super::{Case, FaultSpan, Focus, Invariant, Verdict};
@@ -52,10 +53,6 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
     }
 }
 
-/// A watch that ends so soon has brought no more than a refusal.
-const AT_ONCE: Duration = Duration::from_secs(1);
-/// So long after a refusal it may be listed.
-const PUT_OFF: Duration = Duration::from_secs(65);
 /// Where nothing is wrong a change is told within this.
 const SOON: Duration = Duration::from_secs(3);
 
@@ -366,7 +363,7 @@ impl<'a> Course<'a> {
         let right = match by_itself {
             // The shutdown may not have returned yet.
             true => self.case.lives.is_leaving(self.client, at),
-            false => shut.is_none_or(|shut| shut.plus(AT_ONCE) >= at),
+            false => shut.is_none_or(|shut| shut.plus(SOON) >= at),
         };
         verdict.demand(Invariant::I16, right, at, self.of(), || {
             let how = if by_itself { "ended" } else { "had not ended" };
