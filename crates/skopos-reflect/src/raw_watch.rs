@@ -157,6 +157,20 @@ impl fmt::Debug for RawWatch {
     }
 }
 
+// === impl RawWatchItem ===
+
+impl RawWatchItem {
+    /// How far it leads.
+    fn resource_version(&self) -> Option<&ResourceVersion> {
+        match self {
+            RawWatchItem::Event(event) => event.resource_version(),
+            RawWatchItem::Skipped { to, .. } => Some(to),
+            RawWatchItem::Unreadable { resource_version, .. }
+            | RawWatchItem::Gone { resource_version, .. } => Some(resource_version),
+        }
+    }
+}
+
 // === impl RawWatchBuilder ===
 
 impl RawWatchBuilder {
@@ -345,15 +359,19 @@ impl Sink for Queue {
 
     fn apply(&mut self, changes: &mut Vec<Change>, resource_version: &ResourceVersion) {
         self.last = Some(resource_version.clone());
-        if std::mem::take(&mut self.announced) {
-            return;
+        if !std::mem::take(&mut self.announced) {
+            // Changes that were found out by other means than events.
+            self.items.extend(changes.drain(..).map(|change| match change {
+                Change::Put(object) => RawWatchItem::Event(WatchEvent::Modified(object)),
+                Change::Deleted(object) => RawWatchItem::Event(WatchEvent::Deleted(object)),
+                Change::Gone { key, resource_version } => RawWatchItem::Gone { key, resource_version },
+            }));
         }
-        // A change that was found out by other means than an event.
-        self.items.extend(changes.drain(..).map(|change| match change {
-            Change::Put(object) => RawWatchItem::Event(WatchEvent::Modified(object)),
-            Change::Deleted(object) => RawWatchItem::Event(WatchEvent::Deleted(object)),
-            Change::Gone { key, resource_version } => RawWatchItem::Gone { key, resource_version },
-        }));
+        // A bookmark came behind the last of them, or what was read is older than the event that it stands for.
+        let told = self.items.back().and_then(RawWatchItem::resource_version);
+        if told.is_none_or(|told| told < resource_version) {
+            self.bookmark(resource_version);
+        }
     }
 
     fn advance(&mut self, resource_version: &ResourceVersion) {
@@ -364,5 +382,48 @@ impl Sink for Queue {
     fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
         let (key, resource_version) = (key.clone(), resource_version.clone());
         self.items.push_back(RawWatchItem::Unreadable { key, resource_version });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> Queue {
+        let (told, _) = tokio::sync::watch::channel(LinkState::new(Time::ORIGIN));
+        Queue { items: VecDeque::new(), last: Some(10.into()), announced: false, told }
+    }
+
+    fn object(rv: u64) -> RawObject {
+        let text =
+            format!(r#"{{"metadata":{{"name":"a","namespace":"ns","uid":"u","resourceVersion":"{rv}"}}}}"#);
+        RawObject::scan(text.into(), &Limits::default()).expect("an object")
+    }
+
+    fn given(queue: &Queue) -> Vec<(bool, u64)> {
+        let one = |item: &RawWatchItem| {
+            let bookmark = matches!(item, RawWatchItem::Event(WatchEvent::Bookmark { .. }));
+            (bookmark, item.resource_version().and_then(ResourceVersion::as_u64).expect("a number"))
+        };
+        queue.items.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_bookmark_behind_an_event_of_its_batch_is_given_too() {
+        for (led_to, expected) in [(12, vec![(false, 12)]), (15, vec![(false, 12), (true, 15)])] {
+            let mut queue = queue();
+            queue.event(&WatchEvent::Modified(object(12)));
+            queue.apply(&mut vec![Change::Put(object(12))], &led_to.into());
+            assert_eq!(given(&queue), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_read_in_place_of_an_event_leads_as_far_as_it() {
+        for (read, expected) in [(12, vec![(false, 12)]), (11, vec![(false, 11), (true, 12)])] {
+            let mut queue = queue();
+            queue.apply(&mut vec![Change::Put(object(read))], &12.into());
+            assert_eq!(given(&queue), expected);
+        }
     }
 }
