@@ -56,6 +56,9 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
 /// Where nothing is wrong a change is told within this.
 const SOON: Duration = Duration::from_secs(3);
 
+/// Nobody gives a raw watch a hint that its server is back, as a factory gives its informers: it waits as long as failures have it
+/// wait at most.
+const BACKOFF: Duration = Duration::from_secs(30);
 /// A probe is made each half minute, and a stream has 15 s to come as far as it.
 const NOTICED: Duration = Duration::from_secs(65);
 
@@ -125,10 +128,13 @@ impl<'a> Course<'a> {
         self.stand_at(at, rv);
     }
 
-    /// On the newest line, right after an RV.
+    /// Right after an RV: on the newest line, or on the one before where they are the same up to there, or the newest has not come so
+    /// far: that was on its way when history went back.
     fn stand_at(&mut self, at: At, rv: u64) {
-        let (line, chapter) = self.newest(at);
-        (self.line, self.next, self.rv) = (line, chapter.until(rv), Some(rv));
+        let (newest, chapter) = self.newest(at);
+        let is_of_it = chapter.cut < rv && rv <= self.case.truth.newest(self.cluster, at);
+        let line = if is_of_it { newest } else { newest.saturating_sub(1) };
+        (self.line, self.next, self.rv) = (line, self.story()[line].until(rv), Some(rv));
         self.skipped = at;
     }
 
@@ -172,10 +178,11 @@ impl<'a> Course<'a> {
         next.find(|(_, event)| is_this(event))
     }
 
-    /// The line that it is on, and those after it that were the same up to here, newest first.
+    /// The line that it is on, and those after it that were the same up to here: what is on its way when history goes back is of the
+    /// line that was.
     fn lines(&self, at: At) -> impl Iterator<Item = (usize, &'a Chapter)> {
         let (own, rv) = (self.line, self.rv);
-        let all = self.story().iter().enumerate().skip(own).rev();
+        let all = self.story().iter().enumerate().skip(own);
         all.filter(move |(line, chapter)| {
             *line == own || chapter.began <= at && rv.is_none_or(|rv| rv <= chapter.cut)
         })
@@ -326,9 +333,10 @@ impl<'a> Course<'a> {
         let mut due = at.max(began);
         let first = due;
         loop {
-            let wrong = self.case.weather.felt(self.cluster, due, due.plus(SOON));
+            let lately = At(due.0.saturating_sub(At::after_start(BACKOFF).0));
+            let wrong = self.case.weather.felt(self.cluster, lately, due.plus(SOON));
             let wrong = wrong.filter(|span| !span.is_of_the_users());
-            let over = wrong.map(|span| span.over().unwrap_or(At(u64::MAX))).max();
+            let over = wrong.map(|span| span.over().map_or(At(u64::MAX), |over| over.plus(BACKOFF))).max();
             match over {
                 Some(over) if over > due => due = over,
                 _ => return (due, due > first),

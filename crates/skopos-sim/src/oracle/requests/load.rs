@@ -41,16 +41,31 @@ impl Stream<'_> {
         (within.len(), within.iter().filter(|(_, list)| *list).count())
     }
 
-    /// How far apart the audits of its stores are at least; none if they are not audited, or are several.
-    fn audits_apart(&self, case: &Case<'_>) -> Option<Duration> {
-        let [(informer, _)] = self.stores else { return None };
-        let interval = case.client_of(*informer).audit_interval?;
-        // A fifth of the interval is drawn, and a minute is as long as it is.
-        Some(interval.mul_f64(0.8).saturating_sub(MINUTE))
+    /// Those of its stores that are audited.
+    fn audits(&self, case: &Case<'_>) -> Vec<Audits> {
+        let of = |(informer, _): &(InformerId, usize)| {
+            // A fifth of the interval is drawn, and a minute is as long as it is.
+            let apart = case.client_of(*informer).audit_interval?.mul_f64(0.8).saturating_sub(MINUTE);
+            Some(Audits { apart, last: None })
+        };
+        self.stores.iter().filter_map(of).collect()
     }
 
     fn focus(&self) -> Focus {
         Focus { cluster: Some(self.cluster), ..Focus::default() }
+    }
+}
+
+/// The audits of one store that nobody calls for: each is a list of its own.
+struct Audits {
+    /// How far they are apart at least.
+    apart: Duration,
+    last: Option<At>,
+}
+
+impl Audits {
+    fn are_due(&self, at: At) -> bool {
+        self.last.is_none_or(|last| last.plus(self.apart) <= at)
     }
 }
 
@@ -123,8 +138,7 @@ impl Load {
     /// In a fault that lasts, from its second minute on, while it is the only one, and was in the minute before.
     fn minutes(&self, case: &Case<'_>, verdict: &mut Verdict, stream: &Stream<'_>) {
         let Stream { cluster, owners, .. } = *stream;
-        let apart = stream.audits_apart(case);
-        let mut audited: Option<At> = None;
+        let mut audits = stream.audits(case);
         let asked = &case.history.names.targets[stream.target.index()];
         let strikes = |span: &&FaultSpan| span.part.has(&asked.resource, asked.namespace.as_deref());
         for span in case.weather.on(cluster).filter(strikes) {
@@ -146,14 +160,9 @@ impl Load {
                     let calls = self.calls_within(cluster, to, MINUTE * 2, Duration::ZERO);
                     let more = in_all.saturating_sub(REQUESTS_A_MINUTE * owners + calls);
                     let more = more.max(lists.saturating_sub(LISTS_A_MINUTE * owners + calls));
-                    // An audit that nobody called for is a list of its own, now and then.
-                    let audit = more == 1
-                        && lists > 0
-                        && apart.is_some_and(|apart| audited.is_none_or(|last| last.plus(apart) <= to));
-                    if audit {
-                        audited = Some(to);
-                    }
-                    let few = more == 0 || audit;
+                    let due = audits.iter_mut().filter(|audits| audits.are_due(to)).take(more.min(lists));
+                    let audited = due.map(|audits| audits.last = Some(to)).count();
+                    let few = audited == more;
                     verdict.exercise(Invariant::I15);
                     verdict.demand(Invariant::I15, few, to, stream.focus(), || {
                         let what = text(&case.history.names, stream.target);
