@@ -134,11 +134,16 @@ impl Client {
     }
 
     fn watch(&self, plan: &ClientPlan, watcher: &WatcherPlan, random: fastrand::Rng) {
-        let limits = limits();
-        let (transport, interval) = (self.transport.clone(), plan.probe_interval);
-        let watching =
-            Watching { place: self.place.clone(), client: self.id, number: self.number, transport };
-        self.tasks.spawn(watching.run(watcher.clone(), limits, interval, random));
+        let watching = Watching {
+            place: self.place.clone(),
+            client: self.id,
+            number: self.number,
+            transport: self.transport.clone(),
+            limits: limits(),
+            probe_interval: plan.probe_interval,
+            plan: watcher.clone(),
+        };
+        self.tasks.spawn(watching.run(random));
     }
 
     fn inform(

@@ -17,17 +17,15 @@ pub(super) struct Watching {
     /// The client's place in the plan.
     pub(super) number: usize,
     pub(super) transport: Transport,
+    pub(super) limits: Limits,
+    pub(super) probe_interval: Duration,
+    pub(super) plan: WatcherPlan,
 }
 
 impl Watching {
     /// From its beginning until it ends, is no longer wanted, or everything is over.
-    pub(super) async fn run(
-        self,
-        plan: WatcherPlan,
-        limits: Limits,
-        probe_interval: Duration,
-        mut random: fastrand::Rng,
-    ) {
+    pub(super) async fn run(self, mut random: fastrand::Rng) {
+        let plan = &self.plan;
         if !self.place.sleep_unless_leaving(plan.begins).await {
             return;
         }
@@ -42,23 +40,18 @@ impl Watching {
         });
         let target = target(plan.resource, &plan.selection);
         let builder = RawWatch::builder(self.transport.clone(), target);
-        let builder = builder.limits(limits).seed(random.u64(..)).probe_interval(probe_interval);
-        let watch = builder.from_now();
+        let builder = builder.limits(self.limits.clone()).probe_interval(self.probe_interval);
+        let watch = builder.seed(random.u64(..)).from_now();
         recorder.record(Fact::WatcherStarted { watcher });
         let follows = follow(recorder, watcher, watch.state());
-        let (by_itself, ()) = futures::join!(self.hear(watcher, watch, &plan, random), follows);
+        let (by_itself, ()) = futures::join!(self.hear(watcher, watch, random), follows);
         recorder.record(Fact::WatcherEnded { watcher, by_itself });
     }
 
     /// Takes what it gives; whether it ended by itself.
-    async fn hear(
-        &self,
-        watcher: WatcherId,
-        mut watch: RawWatch,
-        plan: &WatcherPlan,
-        mut random: fastrand::Rng,
-    ) -> bool {
-        let mut leaves = std::pin::pin!(tokio::time::sleep(plan.leaves.unwrap_or(NEVER)));
+    async fn hear(&self, watcher: WatcherId, mut watch: RawWatch, mut random: fastrand::Rng) -> bool {
+        let WatcherPlan { leaves, slowness, .. } = self.plan;
+        let mut leaves = std::pin::pin!(tokio::time::sleep(leaves.unwrap_or(NEVER)));
         loop {
             let item = tokio::select! {
                 biased;
@@ -68,8 +61,8 @@ impl Watching {
             };
             let Some(item) = item else { return true };
             self.place.scene.recorder.heard(watcher, &item);
-            if !plan.slowness.is_zero() {
-                let most = plan.slowness.as_millis() as u64;
+            if !slowness.is_zero() {
+                let most = slowness.as_millis() as u64;
                 tokio::time::sleep(Duration::from_millis(random.u64(0..=most))).await;
             }
         }
