@@ -252,12 +252,15 @@ impl Plan {
     pub fn from_json(text: &str) -> Result<Self, PlanError> {
         let plan: Self = serde_json::from_str(text)?;
         let informers = || plan.clients.iter().flat_map(|client| &client.informers);
+        let watchers = || plan.clients.iter().flat_map(|client| &client.watchers);
+        let namespaces = watchers().map(|watcher| watcher.selection.namespaces.len()).max().unwrap_or(0);
         let counts = [
             ("clusters", plan.clusters.len(), MOST_CLUSTERS),
             ("clients", plan.clients.len(), MOST),
             ("informers", informers().count(), MOST),
             ("handlers", informers().map(|informer| informer.handlers.len()).sum(), MOST),
-            ("watchers", plan.clients.iter().map(|client| client.watchers.len()).sum(), MOST),
+            ("watchers", watchers().count(), MOST),
+            ("namespaces for one watcher", namespaces, 1),
         ];
         if let Some((what, count, most)) = counts.into_iter().find(|(_, count, most)| count > most) {
             return Err(PlanError::TooMany { what, count, most });
@@ -354,6 +357,14 @@ mod tests {
         let mut large = plan.clone();
         large.clusters = vec![plan.clusters[0].clone(); 256];
         assert_eq!(refused(&large), "the plan has 256 clusters, and at most 255 can be told apart");
+        let mut wide = plan.clone();
+        let selection =
+            Selection { namespaces: vec!["a".to_owned(), "b".to_owned()], ..Selection::default() };
+        let (begins, leaves, slowness) = (Duration::ZERO, None, Duration::ZERO);
+        let watcher = WatcherPlan { resource: Resource::Pods, selection, begins, leaves, slowness };
+        wide.clients[0].watchers = vec![watcher];
+        let text = "the plan has 2 namespaces for one watcher, and at most 1 can be told apart";
+        assert_eq!(refused(&wide), text);
         assert!(Plan::from_json("[]").expect_err("no plan").to_string().starts_with("not a plan: "));
     }
 }
