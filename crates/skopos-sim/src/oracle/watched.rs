@@ -55,7 +55,6 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
 
 /// Where nothing is wrong a change is told within this.
 const SOON: Duration = Duration::from_secs(3);
-
 /// Nobody gives a raw watch a hint that its server is back, as a factory gives its informers: it waits as long as failures have it
 /// wait at most.
 const BACKOFF: Duration = Duration::from_secs(30);
@@ -156,6 +155,8 @@ impl<'a> Course<'a> {
             if !excused {
                 verdict.count(Invariant::I4, true);
                 verdict.count(Invariant::I1, true);
+            }
+            if !excused && self.is_quick() {
                 self.in_time(verdict, at, event);
                 self.honestly(verdict, at, event);
             }
@@ -247,7 +248,7 @@ impl<'a> Course<'a> {
         verdict.demand(Invariant::I6, self.rv == Some(since), at, self.of(), || {
             self.text(&format!("said to skip from RV {since}, having told of {:?} last", self.rv))
         });
-        if self.watcher.slowness.is_zero() && self.case.weather.is_forgotten(self.cluster, at) {
+        if self.is_quick() && self.case.weather.is_forgotten(self.cluster, at) {
             let target = self.target();
             let last = target.and_then(|target| refused.get(&(self.cluster, target)));
             verdict.exercise(Invariant::I4);
@@ -275,9 +276,6 @@ impl<'a> Course<'a> {
 
     /// I12: a change is told soon, or soon after what was wrong is over.
     fn in_time(&self, verdict: &mut Verdict, at: At, event: &Event) {
-        if !self.watcher.slowness.is_zero() {
-            return;
-        }
         let (due, troubled) = self.due(event.at);
         if troubled {
             verdict.exercise(Invariant::I12);
@@ -293,9 +291,6 @@ impl<'a> Course<'a> {
     /// I11: a link on which something does not come, though it was there for so long, is not called well. A probe shows it, and those
     /// are lists.
     fn honestly(&self, verdict: &mut Verdict, at: At, event: &Event) {
-        if !self.watcher.slowness.is_zero() {
-            return;
-        }
         let since = event.at.max(self.began).max(self.skipped);
         let mut felt = self.case.weather.felt(self.cluster, since, at).peekable();
         if felt.peek().is_none() {
@@ -391,6 +386,11 @@ impl<'a> Course<'a> {
 
     fn is_since_skipped(&self, span: &FaultSpan, at: At) -> bool {
         span.began <= at && span.healed.is_none_or(|healed| healed.plus(SOON) >= self.skipped)
+    }
+
+    /// Whether it is told what comes when it comes.
+    fn is_quick(&self) -> bool {
+        self.watcher.slowness.is_zero()
     }
 
     fn newest(&self, at: At) -> (usize, &'a Chapter) {
