@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::tale::CLUSTER;
+use super::tale::{CLIENT, CLUSTER};
 use super::{Invariant, Tale, broken, kept, live, secs, stale};
-use crate::history::{CallKind, Fact, KeyId, Verb};
+use crate::history::{CallKind, Fact, KeyId, Selection, Verb};
 
 #[test]
 fn i5_a_watch_goes_on_where_the_store_is() {
@@ -100,35 +100,42 @@ fn i15_few_requests_in_a_fault_that_lasts() {
     broken(&in_a_fault(5, secs(10), Verb::List), Invariant::I15);
 }
 
-/// Six watches and one list in each of so many minutes of a fault, of a store that is audited every ten minutes.
-fn seven_a_minute(minutes: u64, audited: bool) -> Tale {
+/// Six watches and one list in each of so many minutes of a fault, of each of some stores that are audited every ten minutes.
+fn seven_a_minute(stores: usize, minutes: u64, audited: bool) -> Tale {
     let mut tale = Tale::new();
     tale.history.cast.clients[0].audit_interval = audited.then(|| secs(600));
     tale.put("x/a");
-    tale.see(live(0));
+    let others: Vec<_> = (1..stores).map(|_| tale.informer(CLIENT, Selection::all())).collect();
+    let see = |tale: &mut Tale| {
+        tale.see(live(0));
+        others.iter().for_each(|other| tale.saw(tale.look(*other, live(0))));
+    };
+    see(&mut tale);
     tale.go(secs(100));
     let fault = tale.fault_begins(CLUSTER, 25, Some(secs(1)), secs(39), false);
     tale.go(secs(61));
     for _ in 0..minutes {
-        tale.requested(Verb::List, None, false);
+        (0..stores).for_each(|_| tale.requested(Verb::List, None, false));
         for _ in 0..6 {
             tale.go(secs(9));
-            tale.requested(Verb::Watch, Some(tale.rv()), false);
+            (0..stores).for_each(|_| tale.requested(Verb::Watch, Some(tale.rv()), false));
         }
         tale.go(secs(6));
     }
     tale.go(secs(100));
     tale.record(Fact::FaultHealed { fault });
     tale.go(secs(100));
-    tale.see(live(0));
+    see(&mut tale);
     tale
 }
 
 #[test]
-fn i15_an_audit_comes_on_top_now_and_then() {
-    kept(&seven_a_minute(1, true), Invariant::I15);
-    broken(&seven_a_minute(1, false), Invariant::I15);
-    broken(&seven_a_minute(2, true), Invariant::I15);
+fn i15_audits_come_on_top_now_and_then() {
+    for stores in 1..=3 {
+        kept(&seven_a_minute(stores, 1, true), Invariant::I15);
+        broken(&seven_a_minute(stores, 1, false), Invariant::I15);
+        broken(&seven_a_minute(stores, 2, true), Invariant::I15);
+    }
 }
 
 #[test]
