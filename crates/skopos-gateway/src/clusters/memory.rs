@@ -199,8 +199,10 @@ fn is_asked(condition: Condition) -> bool {
 fn is_away(cluster: &Cluster, error: &FleetError) -> bool {
     match error {
         FleetError::Paused { .. } | FleetError::Unreachable { .. } | FleetError::Removed { .. } => true,
-        // A long list of a cluster that is well may take its time, on its way through.
-        FleetError::Deadline { .. } => cluster.state().condition != Condition::Live,
+        // A long list may take its time on its way through, and what is wrong with a kind its own cluster says best.
+        FleetError::Deadline { .. } => {
+            !matches!(cluster.state().condition, Condition::Live | Condition::Degraded)
+        }
         _ => false,
     }
 }

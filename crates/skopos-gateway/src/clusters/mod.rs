@@ -26,6 +26,8 @@ mod stream_tls_tests;
 mod tests;
 mod turns;
 mod view;
+#[cfg(test)]
+mod watch_cache_tests;
 
 use std::time::Duration;
 
