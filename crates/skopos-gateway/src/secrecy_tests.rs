@@ -297,3 +297,44 @@ async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
     let absent = answer("/clusters/a/api/v1/namespaces/default/configmaps/other".into()).await.2;
     assert_eq!(there, absent.replace("other", "there"));
 }
+
+/// Who authorizes goes by the path, and RBAC says yes to all that a role in the namespace names, whatever lies there.
+#[tokio::test(start_paused = true)]
+async fn a_right_in_one_namespace_reads_nothing_that_lies_outside_of_it() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    lab.admit("t-jane", "jane");
+    let member = lab.member("a");
+    for name in ["shop", "other"] {
+        member.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).unwrap();
+    }
+    member.create(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})).unwrap();
+    member.auth().answer_reviews(|asked| asked.namespace == "shop");
+    for route in ["/clusters/a", "/fleet"] {
+        for rest in [
+            "nodes",
+            "nodes?watch=1&resourceVersion=0&timeoutSeconds=1",
+            "nodes/n1",
+            "namespaces",
+            "namespaces?watch=1&resourceVersion=0&timeoutSeconds=1",
+            "namespaces?fieldSelector=metadata.name%3Dother",
+            "namespaces/other",
+            "persistentvolumes",
+        ] {
+            let told = lab.get_as("t-jane", &format!("{route}/api/v1/namespaces/shop/{rest}")).await;
+            assert_eq!(
+                (told.code, &told.json()["kind"]),
+                (404, &json!("Status")),
+                "{route} {rest}: {told:?}"
+            );
+        }
+        // What lies there is there, and the namespace itself.
+        for path in ["namespaces/shop/pods", "namespaces/shop"] {
+            let told = lab.get_as("t-jane", &format!("{route}/api/v1/{path}")).await;
+            assert_eq!(told.code, 200, "{route} {path}: {told:?}");
+        }
+        for path in ["nodes", "namespaces", "namespaces/other"] {
+            let told = lab.get_as("t-jane", &format!("{route}/api/v1/{path}")).await;
+            assert_eq!(told.code, 403, "{route} {path}: {told:?}");
+        }
+    }
+}

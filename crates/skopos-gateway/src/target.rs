@@ -87,6 +87,28 @@ impl Target {
 // === impl ResourceTarget ===
 
 impl ResourceTarget {
+    /// The namespace that the objects lie in: `None` if in all of them, or in none.
+    ///
+    /// # Errors
+    /// 404 where the path does not fit the scope of the resource. Whoever authorizes decides by the path: what lies in no
+    /// namespace must not be had by a right in one.
+    pub fn place(&self, namespaced: bool) -> Result<Option<&str>, Status> {
+        let Attributes { group, resource, namespace, name, .. } = &self.attributes;
+        let is_inside = !namespace.is_empty();
+        match namespaced {
+            true if is_inside => Ok(Some(namespace)),
+            true if !self.name_in_path => Ok(None),
+            false if !is_inside => Ok(None),
+            // A namespace is in itself.
+            false
+                if self.name_in_path && group.is_empty() && resource == "namespaces" && name == namespace =>
+            {
+                Ok(None)
+            }
+            _ => Err(Status::resource_not_served()),
+        }
+    }
+
     /// Whether it is a stream to something behind the API server. Some of them can be opened by a plain GET.
     #[must_use]
     pub fn connects(&self) -> bool {

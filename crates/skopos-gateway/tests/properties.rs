@@ -22,6 +22,7 @@ fn request() -> impl Strategy<Value = String> {
         "/pods",
         "/deployments",
         "/nodes",
+        "/namespaces/shop/nodes",
         "/web",
         "/status",
         "/exec",

@@ -115,20 +115,13 @@ impl Clusters {
         target: &ResourceTarget,
     ) -> Result<Response, Status> {
         let what = &target.attributes;
-        let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        // A namespace is in itself for authorization, and in none for lists.
-        let namespace = some(&what.namespace).filter(|_| resource.namespaced);
-        let name = some(&what.name).filter(|_| target.name_in_path);
-        if !resource.namespaced && !what.namespace.is_empty() && what.resource != "namespaces"
-            || resource.namespaced && namespace.is_none() && name.is_some()
-        {
-            return Err(Status::resource_not_served());
-        }
+        let namespace = target.place(resource.namespaced)?;
+        let name = Some(what.name.as_str()).filter(|name| target.name_in_path && !name.is_empty());
         let query = skopos_serve::Query::parse(&call.query.to_string());
         let request = Request {
             resource,
-            namespace: namespace.as_deref(),
-            name: name.as_deref(),
+            namespace,
+            name,
             query: &query,
             headers: &call.headers,
             permit: skopos_serve::Permit::all(),

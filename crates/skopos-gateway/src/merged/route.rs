@@ -161,6 +161,7 @@ impl Merged {
             Some(builtin) => builtin,
             None => self.custom(call, what, &scope.seen).await?,
         };
+        let namespace = target.place(resource.namespaced)?;
         let shape = Shape::of(&resource);
         let kind = self.kinds.get(&shape).await;
         // The first read of a kind starts it everywhere; whoever has not answered by then is named.
@@ -178,7 +179,8 @@ impl Merged {
             unread,
             denied,
         });
-        let read = Read { merged: self, call, target, resource: &resource, wanted, considered, judge, kind };
+        let resource = &resource;
+        let read = Read { merged: self, call, target, resource, namespace, wanted, considered, judge, kind };
         let answer = match what.verb.as_str() {
             "watch" => read.watch().await,
             "list" => read.list().await,
@@ -255,6 +257,8 @@ struct Read<'a> {
     call: &'a Call,
     target: &'a ResourceTarget,
     resource: &'a Arc<ResourceType>,
+    /// Where the objects lie.
+    namespace: Option<&'a str>,
     wanted: Wanted,
     considered: Vec<Cluster>,
     judge: Arc<Judge>,
@@ -278,7 +282,7 @@ impl Read<'_> {
         let query = self.query(None);
         let source = self.source(self.sight());
         let contents = source.newest();
-        let holders = contents.holders(self.namespace(), &what.name);
+        let holders = contents.holders(self.namespace, &what.name);
         let resource = GroupResource::new(&what.group, &what.resource);
         if holders.is_empty() {
             let mut missing = Status::not_found(resource, &what.name);
@@ -408,18 +412,12 @@ impl Read<'_> {
         let what = &self.target.attributes;
         Request {
             resource: self.resource,
-            namespace: self.namespace(),
+            namespace: self.namespace,
             name: Some(what.name.as_str()).filter(|name| self.target.name_in_path && !name.is_empty()),
             query,
             headers: &self.call.headers,
             permit: skopos_serve::Permit::all(),
         }
-    }
-
-    /// Where the objects lie. A namespace itself lies in none.
-    fn namespace(&self) -> Option<&str> {
-        Some(self.target.attributes.namespace.as_str())
-            .filter(|namespace| self.resource.namespaced && !namespace.is_empty())
     }
 
     fn sight(&self) -> Sight {

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use skopos_gateway::auth::Identity;
 use skopos_gateway::path::Path;
 use skopos_gateway::query::Query;
-use skopos_gateway::target::Target;
+use skopos_gateway::target::{ResourceTarget, Target};
 use skopos_gateway::{authz::Attributes, headers};
 use skopos_serve::{Registry, RequestInfo, RequestVerb};
 use skopos_wire::Status;
@@ -45,6 +45,20 @@ pub fn gateway_request(text: &str) {
         registry.resolve(group, version, plural)
     });
     same(target.attributes(), &info, &uri);
+    if let Target::Resource(target) = &target {
+        placed(target, &info, &registry, &uri);
+    }
+}
+
+/// What no API server has at such a path is not answered from memory either: its authorization was for something else.
+fn placed(target: &ResourceTarget, info: &RequestInfo, registry: &Registry, uri: &str) {
+    let what = &target.attributes;
+    let Some(resource) = registry.resolve(&what.group, &what.version, &what.resource) else { return };
+    // Authorized as the namespace itself, and answered as that.
+    let is_namespace = what.name == what.namespace;
+    if what.subresource.is_empty() && info.target.is_none() && !is_namespace {
+        assert!(target.place(resource.namespaced).is_err(), "{uri}: is nowhere, and was found");
+    }
 }
 
 fn same(what: &Attributes, info: &RequestInfo, uri: &str) {
