@@ -309,6 +309,10 @@ impl Source for Memory {
                 let snapshot = informer.snapshot();
                 if revision_of(&snapshot)? >= revision {
                     self.say(snapshot, false)
+                } else if let Some((snapshot, bytes)) = self.view.remembered(snapshot.epoch(), revision) {
+                    // Of the member: memory may be behind it for long.
+                    own = bytes;
+                    self.say(snapshot, false)
                 } else {
                     let reached = informer.wait_for(&number(revision)?, patience).await;
                     let ahead = || ReadError::Ahead {

@@ -445,3 +445,58 @@ async fn states_of_lists_from_the_member_are_counted_whole() {
         last = now;
     }
 }
+
+/// Memory is behind the list, and may be for long.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_the_member_answered_goes_on_to_its_last_page() {
+    let lab = lab(&["a", "b"]);
+    lab.get(PODS, &[]).await;
+    let _deaf = deafen(&lab).await;
+    lab.member("a").create(pod("c")).unwrap();
+    let mut page = lab.get(&format!("{PODS}?limit=1"), &[]).await;
+    assert_eq!(page.header("skopos-source"), "member");
+    let of = page.json()["metadata"]["resourceVersion"].clone();
+    let mut found = Vec::new();
+    loop {
+        assert_eq!(page.code, 200, "{page:?}");
+        let list = page.json();
+        assert_eq!(list["metadata"]["resourceVersion"], of);
+        found.extend(names(&list).into_iter().map(str::to_owned));
+        let Some(token) = list["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) else {
+            break;
+        };
+        page = lab.get(&format!("{PODS}?limit=1&continue={token}"), &[]).await;
+    }
+    assert_eq!(found, ["a", "b", "c"]);
+    let exact = format!("{PODS}?resourceVersion={}&resourceVersionMatch=Exact", of.as_str().unwrap());
+    assert_eq!(lab.get(&exact, &[]).await.code, 200);
+}
+
+/// As client-go's informers begin, which know no other way where this one fails.
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_begins_with_the_newest_also_where_memory_is_behind() {
+    let lab = lab(&["a", "b"]);
+    lab.get(PODS, &[]).await;
+    let deaf = deafen(&lab).await;
+    lab.member("a").create(pod("c")).unwrap();
+    let path = format!(
+        "{PODS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=60"
+    );
+    let watch = async { told(lab.send(Method::GET, &path, &[], "").await).await };
+    let later = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drop(deaf);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        lab.member("a").create(pod("d")).unwrap();
+    };
+    let (told, ()) = tokio::join!(watch, later);
+    let events = serde_json::Deserializer::from_slice(&told.body).into_iter::<Value>().map(Result::unwrap);
+    let said = |event: Value| {
+        let meta = &event["object"]["metadata"];
+        let ends = meta["annotations"]["k8s.io/initial-events-end"] == "true";
+        let name = if ends { "all" } else { meta["name"].as_str().unwrap_or_default() };
+        format!("{} {name}", event["type"].as_str().unwrap())
+    };
+    let events: Vec<_> = events.map(said).filter(|event| event != "BOOKMARK ").collect();
+    assert_eq!(events, ["ADDED a", "ADDED b", "ADDED c", "BOOKMARK all", "ADDED d"]);
+}

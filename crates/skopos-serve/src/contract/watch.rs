@@ -92,7 +92,10 @@ async fn state<S: Source>(
         Version::Any => Wanted::Any,
         Version::At(version) => Wanted::NotOlderThan(version),
         // What is newest now, once it can be seen.
-        Version::Unset => Wanted::NotOlderThan(source.read(Wanted::Newest, patience).await?.revision()),
+        Version::Unset if source.horizon().is_some() => {
+            Wanted::NotOlderThan(source.read(Wanted::Newest, patience).await?.revision())
+        }
+        Version::Unset => Wanted::Newest,
     };
     let mut attempts = 0;
     loop {
