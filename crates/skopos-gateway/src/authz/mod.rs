@@ -143,8 +143,14 @@ impl Authorizer {
         }
         let key = Key::new(cluster, who, what);
         if !rules.outages.is_out(cluster) {
-            let decided = timeout_at(until, rules.decide(key)).await;
-            return decided.unwrap_or_else(|_| rules.down(cluster, who, what).aged(Duration::ZERO));
+            return match timeout_at(until, rules.decide(key)).await {
+                Ok(decision) => decision,
+                Err(_) => {
+                    // Nobody waits any more for the answer that would say so.
+                    rules.outages.failed(&cluster.into());
+                    rules.down(cluster, who, what).aged(Duration::ZERO)
+                }
+            };
         }
         if let Some(kept) = rules.known.kept(&key) {
             return kept.into();

@@ -212,6 +212,21 @@ async fn one_of_many_that_does_not_answer_is_waited_for_once() {
     assert_eq!(decide("b").await, (member, true, Duration::from_millis(10)));
 }
 
+/// Each of many is asked a moment after the time for all began to run.
+#[tokio::test(start_paused = true)]
+async fn who_was_not_waited_for_to_the_end_is_not_waited_for_again() {
+    let script = allowing();
+    script.takes(Duration::from_secs(5));
+    let authorizer = authorizer(&script);
+    let decide = async || {
+        let (begun, within) = (Instant::now(), Duration::from_millis(2990));
+        let decision = authorizer.decide_by("a", &jane(), &pods(), begun + within).await;
+        (decision.source, begun.elapsed())
+    };
+    assert_eq!(decide().await, (DecisionSource::MemberDown, Duration::from_millis(2990)));
+    assert_eq!(decide().await, (DecisionSource::MemberDown, Duration::ZERO));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_member_that_was_down_long_ago_is_waited_for() {
     let script = Script::new(|_, _| Err(AskError::Down("refused".into())));

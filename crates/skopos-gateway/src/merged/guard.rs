@@ -108,6 +108,14 @@ impl Sight {
         });
     }
 
+    /// It had nothing to show.
+    fn hide(&self, cluster: &ClusterId) {
+        self.edit(|seen| {
+            Arc::make_mut(&mut seen.shown).remove(cluster);
+            seen.held.remove(cluster);
+        });
+    }
+
     fn edit(&self, edit: impl Fn(&mut Seen)) {
         self.0.rcu(|seen| {
             let mut seen = Seen::clone(seen);
@@ -193,19 +201,33 @@ impl Guard {
     }
 
     /// A cluster is new, stands otherwise, or its labels are others.
-    fn changed(&self, cluster: &Cluster) -> Next {
+    fn changed(&mut self, cluster: &Cluster) -> Next {
         let id = cluster.id();
         if self.concerns(id) && !self.wanted.wants(cluster) {
-            return match self.history.with_content(id, |has_content| has_content) {
-                true => OTHERS,
-                false => Next::Nothing,
-            };
+            return self.unwanted(id);
         }
-        let is_new = self.wanted.names(cluster) && !self.considered.contains(cluster);
-        match self.sight.held(id).is_some() || is_new && !self.sight.sees(id) {
+        if !self.wanted.names(cluster) {
+            return Next::Nothing;
+        }
+        let is_new = !self.considered.contains(cluster);
+        if is_new && self.sight.sees(id) {
+            // Another one has the name, and has said nothing yet.
+            self.hold(id);
+        }
+        match is_new || self.sight.held(id).is_some() {
             true => Next::Ask(id.clone(), Duration::ZERO),
             false => Next::Nothing,
         }
+    }
+
+    /// A cluster is none any more of those that are asked for.
+    fn unwanted(&mut self, id: &ClusterId) -> Next {
+        if self.history.with_content(id, |has_content| has_content) {
+            return OTHERS;
+        }
+        self.sight.hide(id);
+        self.considered.retain(|cluster| cluster.id() != id);
+        Next::Nothing
     }
 
     /// A cluster said whether it may be shown, or could not be asked.
@@ -220,7 +242,7 @@ impl Guard {
         }
         match (decision.allowed, shown, held) {
             (true, true, _) => Next::Nothing,
-            (true, false, Some(held)) => self.regain(id, &held),
+            (true, false, Some(held)) => self.regained(id, &held),
             (allowed, false, None) => self.consider(id, allowed),
             (false, ..) => Next::End("what you may read has changed: list anew"),
         }
@@ -233,7 +255,13 @@ impl Guard {
         self.sights.hold(self.question, id, now);
     }
 
-    /// It may be shown again.
+    /// It may be shown again, or another that has its name.
+    fn regained(&mut self, id: ClusterId, held: &Held) -> Next {
+        let now = self.fleet.get(id.as_str()).filter(|cluster| !self.considered.contains(cluster));
+        self.considered.extend(now);
+        self.regain(id, held)
+    }
+
     fn regain(&self, id: ClusterId, held: &Held) -> Next {
         let (sight, sights) = (&self.sight, &self.sights);
         self.history.with_changes(&id, |changed| {

@@ -318,6 +318,7 @@ impl Read<'_> {
         let vanished = self.kind.history.follow_vanished();
         let from = match self.resumes(&sight)? {
             Some(Resume::Expired) => {
+                self.require_what_was_listed().await?;
                 let oldest = self.kind.history.window().oldest_start();
                 let asked = self.call.query.single("resourceVersion")?.unwrap_or_default();
                 let event = error_event(&Status::too_old_resource_version(asked, oldest));
@@ -350,6 +351,26 @@ impl Read<'_> {
         let mut answer = answer.map(|body| ending(body, guard.end(), held));
         self.stamp(answer.headers_mut(), &standing);
         Ok(answer)
+    }
+
+    /// Who may list a cluster and not watch it would list anew without end.
+    async fn require_what_was_listed(&self) -> Result<(), Status> {
+        let (authorizer, who) = (&self.merged.services.authorizer, &self.call.identity);
+        let what = &self.target.attributes;
+        let list = Attributes { verb: "list".into(), ..what.clone() };
+        let until = Instant::now() + self.merged.services.config.cache.member_deadline.0;
+        for cluster in &self.judge.denied {
+            if authorizer.decide_by(cluster, who, &list, until).await.allowed
+                && !authorizer.decide_by(cluster, who, what, until).await.is_undecided()
+            {
+                let resource = GroupResource::new(&what.group, &what.resource);
+                let why = format!(
+                    "they may be listed in cluster {cluster} and not be watched there: name others by ?clusters="
+                );
+                return Err(Status::forbidden(resource, &what.name, why));
+            }
+        }
+        Ok(())
     }
 
     /// From which mark a watch goes on, if it goes on from one.

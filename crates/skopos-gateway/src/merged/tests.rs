@@ -594,6 +594,34 @@ fn reviewed(names: &[&'static str]) -> Bed {
     bed
 }
 
+/// Whoever was told to list anew would do so for ever.
+#[tokio::test(start_paused = true)]
+async fn who_may_list_a_cluster_and_not_watch_it_is_told_so() {
+    let bed = reviewed(&["north", "south"]);
+    bed.pod("north", "shop", "a");
+    bed.pod("south", "shop", "b");
+    bed.server("south").auth().answer_reviews(|question| question.verb != "watch");
+    let list = bed.until(PODS, |list| list.code == 200 && list.items().len() == 2).await;
+    let from = format!("resourceVersion={}", list.version());
+    let told = bed.get(&format!("{PODS}?watch=1&{from}")).await;
+    assert_eq!(told.code, 403, "{:?}", told.json);
+    assert!(
+        told.message().contains("cluster south") && told.message().contains("?clusters="),
+        "{}",
+        told.message()
+    );
+    let list = bed.get(&format!("{PODS}?clusters=north")).await;
+    let mut watch = bed.watch(&format!("clusters=north&resourceVersion={}", list.version())).await;
+    bed.pod("north", "shop", "c");
+    says(&watch.event().await, "ADDED", "north/shop/c");
+    // A right that is gone is another thing: what may be listed still is listed anew.
+    let both = bed.get(PODS).await;
+    bed.server("south").auth().answer_reviews(|_| false);
+    sleep(Duration::from_secs(11)).await;
+    let mut watch = bed.watch(&format!("resourceVersion={}", both.version())).await;
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_outlives_a_cluster_that_cannot_be_asked_for_rights() {
     let bed = reviewed(&["north", "south"]);
@@ -718,6 +746,32 @@ async fn the_labels_of_a_cluster_that_one_may_not_read_choose_nothing() {
     bed.relabel_cluster("west", "prod");
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
     assert_eq!(bed.get(&path).await.items(), ["north/shop/a", "west/shop/b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_not_chosen_any_more_shows_nothing_that_comes_then() {
+    let bed = Bed::new(&["north", "south"]);
+    bed.pod("north", "shop", "a");
+    bed.server("south").pause_with(How::Rst).await;
+    for cluster in ["north", "south"] {
+        bed.relabel_cluster(cluster, "prod");
+    }
+    let path = format!("{PODS}?clusterSelector=env%3Dprod");
+    let list = bed.until(&path, |list| list.items() == ["north/shop/a"]).await;
+    let from = format!("clusterSelector=env%3Dprod&resourceVersion={}", list.version());
+    let mut watch = bed.watch(&from).await;
+    watch.silent().await;
+    bed.relabel_cluster("south", "test");
+    watch.silent().await;
+    bed.pod("south", "shop", "b");
+    bed.server("south").resume().await.unwrap();
+    bed.until(PODS, |list| list.items().len() == 2).await;
+    watch.silent().await;
+    bed.pod("north", "shop", "c");
+    says(&watch.event().await, "ADDED", "north/shop/c");
+    // One that is chosen again is not joined in the middle.
+    bed.relabel_cluster("south", "prod");
+    assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
 }
 
 #[tokio::test(start_paused = true)]

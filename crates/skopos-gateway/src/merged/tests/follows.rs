@@ -131,3 +131,27 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     bed.server("north").resume().await.unwrap();
     bed.until(PODS, |list| list.items() == ["north/shop/a", "south/shop/b"]).await;
 }
+
+/// It had nothing to show, so nothing vanished.
+#[tokio::test(start_paused = true)]
+async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not_asked() {
+    let bed = reviewed(&["north", "south"]);
+    bed.pod("south", "shop", "b");
+    let list = bed.until(PODS, |list| list.code == 200 && list.items().len() == 1).await;
+    let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
+    let source = QuietSource::default();
+    bed.services.fleet.follow(source.clone());
+    // What was decided is good for ten seconds, and asked for again after 45.
+    watch.silent_for(Duration::from_secs(11)).await;
+    bed.server("north").auth().answer_reviews(|_| false);
+    let other = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
+    source.lists([(id("north"), Listed::up(other))].into());
+    assert!(bed.services.fleet.leave(&id("north"), "it is listed elsewhere"));
+    let comes = async {
+        sleep(Duration::from_secs(5)).await;
+        bed.pod("north", "shop", "secret");
+    };
+    let (event, ()) = tokio::join!(watch.next(), comes);
+    assert_eq!(event.unwrap()["object"]["code"], 410);
+    assert!(watch.next().await.is_none());
+}
