@@ -195,7 +195,8 @@ impl Machine {
             self.doubt.confirmed_at = Some(self.now);
             self.doubt.moved();
         }
-        if self.holds(&resource_version) {
+        // While a list has to tell whether history was rolled back, our RV may be one of another history.
+        if self.witness.is_none() && self.holds(&resource_version) {
             return self.proven(sent_at, sink);
         }
         self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });

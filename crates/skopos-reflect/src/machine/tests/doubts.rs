@@ -351,6 +351,26 @@ fn what_was_seen_before_a_rollback_is_forgotten() {
     assert_eq!(desk.due(), opened + secs(90), "nobody waits for 20 in this history");
 }
 
+/// As where the new history has come to where we stand, and the list that would tell is refused.
+#[test]
+fn nothing_is_proven_by_an_rv_while_history_may_have_been_rolled_back() {
+    let (mut desk, _) = Desk::watching(1);
+    desk.at(20);
+    desk.probe(19, 10);
+    assert_eq!(desk.sink.fresh, Some(at(19)));
+    desk.at(21);
+    desk.probe(20, 5);
+    assert_eq!(desk.machine.poll_action().map(|action| matches!(action, Action::Cancel { .. })), Some(true));
+    let refused = desk.asks().id();
+    desk.fail(refused, 403);
+    desk.at(30);
+    desk.probe(29, 10);
+    assert_eq!(desk.sink.fresh, Some(at(19)));
+    // The list tells, and what was seen meanwhile counts.
+    list(&mut desk, 10);
+    assert!(desk.sink.fresh > Some(at(29)) && desk.sink.epoch == 0);
+}
+
 #[test]
 fn after_a_look_that_proved_something_there_is_none_for_15_seconds() {
     let (mut desk, _) = Desk::watching(1);
