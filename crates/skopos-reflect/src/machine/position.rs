@@ -1,6 +1,6 @@
 //! Where the content stands in the server's history.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use skopos_wire::{ObjectKey, ResourceVersion};
@@ -13,7 +13,7 @@ pub(super) struct Position {
     resource_version: ResourceVersion,
     /// The keys whose events carried exactly this RV. Several keys can share one: etcd deletes all keys of an expired
     /// lease (Events with a TTL) in one revision.
-    keys_here: Vec<ObjectKey>,
+    keys_here: HashSet<ObjectKey>,
     /// Whether everything at this RV is known to have been applied: it came from a list. If not, a stream that goes on only after
     /// this RV would leave out the rest for ever. A bookmark does not tell: kube-apiserver's watch cache hands out one event after
     /// the other, and a bookmark with the RV of the last whenever its time has come.
@@ -39,6 +39,10 @@ pub(super) enum Admission {
 const STEP: Duration = Duration::from_millis(200);
 /// ... and this many of them: more than the longest probe takes.
 const STEPS: usize = 256;
+/// So many keys of one RV are remembered, and more are not taken: kube-apiserver attaches at most 1000 keys to a lease.
+const MOST_KEYS: usize = 10_000;
+/// Room for so many keys is kept.
+const FEW: usize = 64;
 
 impl Position {
     /// Behind everything up to this RV.
@@ -46,7 +50,7 @@ impl Position {
         let history = VecDeque::from([(now, resource_version.clone())]);
         Position {
             resource_version,
-            keys_here: Vec::new(),
+            keys_here: HashSet::new(),
             complete: true,
             settled: false,
             since: now,
@@ -95,6 +99,12 @@ impl Position {
         }
     }
 
+    /// Whether more changes than anybody remembers share our RV: what a stream brings of it cannot be told any more from what was
+    /// applied.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.keys_here.len() >= MOST_KEYS
+    }
+
     /// An admitted event was applied.
     pub(super) fn applied(&mut self, key: &ObjectKey, resource_version: &ResourceVersion, now: Time) {
         if *resource_version != self.resource_version {
@@ -102,7 +112,7 @@ impl Position {
         }
         self.complete = false;
         self.settled = false;
-        self.keys_here.push(key.clone());
+        self.keys_here.insert(key.clone());
     }
 
     /// A stream that stood here for a moment has ended in order.
@@ -136,7 +146,11 @@ impl Position {
         self.resource_version = resource_version.clone();
         self.since = now;
         self.settled = false;
-        self.keys_here.clear();
+        // Clearing takes as long as there once was room for.
+        match self.keys_here.capacity() > FEW {
+            true => self.keys_here = HashSet::new(),
+            false => self.keys_here.clear(),
+        }
         let due = self.history.back().is_none_or(|(at, _)| now.since(*at) >= STEP);
         if due {
             if self.history.len() == STEPS {

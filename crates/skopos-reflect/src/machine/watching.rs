@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use skopos_wire::{BrokenFrame, WatchEvent};
 
-use super::position::Admission;
+use super::position::{Admission, Position};
 use super::*;
 
 /// A watch that is asked or stands.
@@ -170,6 +170,10 @@ impl Machine {
                 self.cancel_main();
                 self.on_broken_frame(&frame, sink);
             }
+            Some(Last::Crowded) => {
+                let reason = "changes without an end share one resourceVersion";
+                self.relist(ListPlan::new(ReplaceCause::Unproven), reason.into(), sink);
+            }
         }
     }
 
@@ -177,6 +181,9 @@ impl Machine {
         match event {
             Ok(event @ (WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => {
                 self.admit(event, sink);
+                if self.position.as_ref().is_some_and(Position::is_crowded) {
+                    return ControlFlow::Break(Last::Crowded);
+                }
             }
             Ok(WatchEvent::Bookmark { resource_version, .. }) => {
                 self.stats.bookmarks += 1;
@@ -375,4 +382,6 @@ impl Machine {
 enum Last {
     Error(Verdict),
     Broken(Box<BrokenFrame>),
+    /// More changes share our RV than are remembered.
+    Crowded,
 }

@@ -158,3 +158,23 @@ fn a_second_look_at_what_the_server_has_forgotten_is_followed_by_a_list() {
     assert!(matches!(desk.acts(), Action::Cancel { .. }));
     assert!(!desk.machine.state().condition.is_watching());
 }
+
+/// Memory, and the time that each change takes, have a bound whatever a server sends.
+#[test]
+fn where_changes_without_an_end_share_one_rv_everything_is_listed() {
+    let (mut desk, watch) = watching();
+    let mut names = 0..;
+    for _ in 0..1_000 {
+        let events = names.by_ref().take(100).map(|n| deleted(&format!("x{n}"), 1000 + n)).collect();
+        desk.give(Input::Events { id: watch, events });
+        if let Some(action) = desk.machine.poll_action() {
+            assert_eq!(action, Action::Cancel { id: watch });
+            break;
+        }
+    }
+    assert_eq!((desk.machine.stats().changes, names.start), (10_000, 10_000));
+    let list = desk.asks().id();
+    desk.list(list, vec![Ok(object("a", 7, 7))], 11);
+    assert_eq!((self::names(&desk), desk.sink.rv), (vec!["a"], Some(11)));
+    assert_eq!(desk.watches().start, WatchStart::After(11.into()), "a list has all of it");
+}
