@@ -167,7 +167,7 @@ impl Copy {
         build
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
-            // One tree that is changed a little some seventy times, and no debugger ever looks at it.
+            // One tree that is changed a little some ninety times, and no debugger ever looks at it.
             .env("CARGO_INCREMENTAL", "1")
             .env("CARGO_PROFILE_SIM_DEBUG", "none")
             .env("RUSTFLAGS", format!("{SEEDED} -A warnings"));

@@ -2,7 +2,9 @@
 //! in.
 //!
 //! ```text
-//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ who asks ─▶ may they ─▶ route ─┬─▶ /clusters/NAME/...  memory or member
+//!  TCP, TLS ─▶ limits ─▶ headers, path ─▶ who asks ─▶ may they ─▶ route ─┬─▶ /clusters/NAME/...  memory or member (clusters)
+//!                                                                        ├─▶ /fleet/...          all clusters as one (merged)
+//!                                                                        ├─▶ /virtualclusters    made, paused, deleted (lifecycle)
 //!  (listen)              (headers, path)   (auth)     (authz)            └─▶ /healthz, /metrics, ...   (state)
 //! ```
 

@@ -1,4 +1,4 @@
-//! The five reports from the field that this project starts from (design.md, R1 to R5), each as a test that is red when its
+//! The five reports from the field that this project starts from, R1 to R5, each as a test that is red when its
 //! cure is taken out.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests panic as tests do")]
