@@ -102,8 +102,10 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
     let s = v6.segments();
     let v4 = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
     match s {
-        // Mapped (RFC 4291), and the old compatible form; not :: and ::1.
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] if !(high == 0 && low <= 1) => Some(v4(high, low)),
+        // Mapped (RFC 4291): for ::ffff:0.0.0.0, too, Linux connects to this machine.
+        [0, 0, 0, 0, 0, 0xffff, high, low] => Some(v4(high, low)),
+        // The old compatible form; :: and ::1 are none.
+        [0, 0, 0, 0, 0, 0, high, low] if !(high == 0 && low <= 1) => Some(v4(high, low)),
         // Translated (RFC 2765), NAT64 (RFC 6052, RFC 8215).
         [0, 0, 0, 0, 0xffff, 0, high, low] => Some(v4(high, low)),
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(v4(high, low)),
