@@ -22,6 +22,9 @@ pub enum KubeconfigError {
         /// The column, from 1; 0 if it is not known.
         column: u64,
     },
+    /// There is no list of contexts, not even an empty one.
+    #[error("it names no contexts at all: it is empty, or cut off")]
+    NoContexts,
     /// It asks for something that the policy does not admit.
     #[error("{field} is not admitted here: {reason}; {}", advice(*.switch))]
     Refused {

@@ -15,11 +15,14 @@ pub(super) struct File {
     clusters: Vec<NamedCluster>,
     #[serde(default, deserialize_with = "null_is_none")]
     users: Vec<NamedUser>,
-    #[serde(default, rename = "contexts", deserialize_with = "null_is_none")]
-    named_contexts: Vec<NamedContext>,
+    #[serde(default, rename = "contexts", deserialize_with = "null_is_empty")]
+    named_contexts: Option<Vec<NamedContext>>,
     pub(super) current_context: Option<String>,
     #[serde(skip)]
     pub(super) contexts: Vec<ContextEntry>,
+    /// It says which they are, if only that there are none.
+    #[serde(skip)]
+    pub(super) has_contexts: bool,
 }
 
 #[derive(Deserialize)]
@@ -112,7 +115,9 @@ impl File {
         };
         let parsed: Result<Option<File>, _> = serde_saphyr::from_slice_with_options(bytes, options);
         let mut file = parsed.map_err(|error| malformed(&error))?.unwrap_or_default();
-        file.contexts = file.named_contexts.drain(..).map(ContextEntry::from).collect();
+        let named = file.named_contexts.take();
+        file.has_contexts = named.is_some();
+        file.contexts = named.into_iter().flatten().map(ContextEntry::from).collect();
         Ok(file)
     }
 
@@ -164,4 +169,13 @@ where
     T: Deserialize<'de> + Default,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// The same where it differs from no such key at all.
+fn null_is_empty<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    null_is_none(deserializer).map(Some)
 }

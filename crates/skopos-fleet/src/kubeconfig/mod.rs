@@ -56,6 +56,14 @@ impl Kubeconfig {
         self.file.contexts.iter().map(|context| context.name.as_str())
     }
 
+    /// The same, of a kubeconfig that is to say which it has.
+    ///
+    /// # Errors
+    /// If it has no such list, not even an empty one: it is empty, or cut off.
+    pub(crate) fn listed_contexts(&self) -> Result<impl Iterator<Item = &str>, KubeconfigError> {
+        self.file.has_contexts.then(|| self.contexts()).ok_or(KubeconfigError::NoContexts)
+    }
+
     /// The context that it calls current.
     pub fn current_context(&self) -> Option<&str> {
         self.file.current_context.as_deref().filter(|name| !name.is_empty())

@@ -17,7 +17,7 @@ use crate::spec::{SpecError, labels_of};
 /// The contexts of a kubeconfig file, each a cluster of the context's name (of the nearest name that a cluster can have).
 ///
 /// The file is looked at every two seconds, and never taken while it is being written. While it is away or broken as a
-/// whole, what it had before stays.
+/// whole, or names no contexts at all, what it had before stays; `contexts: []` is none.
 #[derive(Clone, Debug)]
 pub struct KubeconfigFile {
     path: PathBuf,
@@ -118,7 +118,10 @@ impl KubeconfigFile {
         };
         let names: Vec<&str> = match &self.contexts {
             Some(wanted) => wanted.iter().map(String::as_str).collect(),
-            None => kubeconfig.contexts().take(MOST_CONTEXTS).collect(),
+            None => {
+                let all = kubeconfig.listed_contexts().map_err(|error| error.to_string())?;
+                all.take(MOST_CONTEXTS).collect()
+            }
         };
         let (mut clusters, mut doubles) = (BTreeMap::new(), Vec::new());
         for name in names {

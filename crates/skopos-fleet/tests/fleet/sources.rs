@@ -91,8 +91,8 @@ async fn the_contexts_of_a_file_are_clusters() {
     assert!(fleet.problems().is_empty());
     let cluster = fleet.cluster("a").unwrap();
     assert!(cluster.kind(&config_maps(), secs(5)).await.is_ok());
-    // A file that is broken, or gone, takes no cluster away.
-    for broken in ["{", "contexts: 7", "\u{0}\u{1}"] {
+    // A file that is broken, cut off, or gone, takes no cluster away.
+    for broken in ["{", "contexts: 7", "\u{0}\u{1}", "", "apiVersion: v1\nclusters:\n- name: a\n"] {
         replace(&path, broken);
         eventually("it is told", || fleet.problems().len() == 1).await;
         assert_eq!(ids(&fleet), ["a", "b"]);
@@ -102,6 +102,10 @@ async fn the_contexts_of_a_file_are_clusters() {
     replace(&path, &contexts(&["a", "c"]));
     eventually("one left, one came", || ids(&fleet) == ["a", "c"]).await;
     assert_eq!(cluster.state().condition, Condition::Live, "and nothing happened to the third");
+    replace(&path, "contexts: []");
+    eventually("it says that it has none", || ids(&fleet).is_empty()).await;
+    replace(&path, &contexts(&["a", "c"]));
+    eventually("they are back", || ids(&fleet) == ["a", "c"]).await;
     std::fs::remove_file(&path).unwrap();
     eventually("it is missed", || fleet.problems().len() == 1).await;
     assert_eq!(ids(&fleet), ["a", "c"]);
