@@ -37,7 +37,7 @@ pub trait Keeper: Send + Sync + 'static {
     ) -> BoxFuture<'a, InformerOptions>;
 
     /// The server has said who it is; `None`: it does not tell, so that nothing of it may be kept. What is remembered of
-    /// another identity is to be forgotten before this returns.
+    /// another identity is to be forgotten before this returns, and is not given any more, however long that takes.
     fn identified<'a>(&'a self, _cluster: &'a ClusterId, _identity: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(future::ready(()))
     }

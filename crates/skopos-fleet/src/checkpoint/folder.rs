@@ -85,6 +85,13 @@ impl Folder {
         self.state.lock().identity.clone()
     }
 
+    /// The same, unless the server has said that it is another.
+    pub(super) fn presumed(&self) -> Option<Arc<str>> {
+        let state = self.state.lock();
+        let denied = state.told.as_ref().is_some_and(|told| *told != state.identity);
+        state.identity.clone().filter(|_| !denied)
+    }
+
     /// Begins with what the index says, if there is one.
     pub(super) fn open(&self, index: Option<Index>) {
         let mut state = self.state.lock();

@@ -51,6 +51,10 @@ enum Unread {
     Left,
 }
 
+/// Why nothing is kept of a server that does not say who it is.
+const UNTOLD: &str = "the server does not let its namespace kube-system be read, by which it is known again: \
+                      nothing of it is kept";
+
 /// So many refusals are remembered one by one.
 const MOST_REFUSALS: usize = 100;
 
@@ -246,9 +250,11 @@ impl CheckpointKeeper {
         if !folder.is_open() {
             self.open(folder).await;
         }
-        if let Some(told) = folder.told()
-            && told != folder.identity()
-        {
+        let Some(told) = folder.told().filter(|_| folder.is_open()) else { return };
+        if told.is_none() {
+            folder.trouble(Some(UNTOLD.to_owned()));
+        }
+        if told != folder.identity() {
             self.forget(folder, told.as_deref()).await;
         }
     }
@@ -380,13 +386,13 @@ impl CheckpointKeeper {
 
 impl Keeper for CheckpointKeeper {
     fn identity<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Option<String>> {
-        Box::pin(async move { self.folder(cluster).await.identity().as_deref().map(str::to_owned) })
+        Box::pin(async move { self.folder(cluster).await.presumed().as_deref().map(str::to_owned) })
     }
 
     fn remembered<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, Remembered> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
-            let Some(identity) = folder.identity() else { return Remembered::default() };
+            let Some(identity) = folder.presumed() else { return Remembered::default() };
             let (mut kinds, barred): (Vec<_>, Vec<_>) =
                 folder.indexed().into_iter().partition(|resource| self.options.admits.admits(resource));
             for resource in barred {
@@ -413,7 +419,7 @@ impl Keeper for CheckpointKeeper {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
             let file = names::kind(&folder.name, resource).filter(|_| self.options.admits.admits(resource));
-            let Some(file) = file.filter(|_| folder.identity().as_deref() == Some(identity)) else {
+            let Some(file) = file.filter(|_| folder.presumed().as_deref() == Some(identity)) else {
                 return options;
             };
             let limits = self.options.limits.clone();
@@ -446,13 +452,9 @@ impl Keeper for CheckpointKeeper {
     fn identified<'a>(&'a self, cluster: &'a ClusterId, identity: Option<&'a str>) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
-            let _writing = folder.writing.lock().await;
-            if identity.is_none() {
-                let problem = "the server does not let its namespace kube-system be read, by which it is known again: \
-                               nothing of it is kept";
-                folder.trouble(Some(problem.to_owned()));
-            }
+            // First: whoever writes may take its time.
             folder.tell(identity);
+            let _writing = folder.writing.lock().await;
             self.settle(&folder).await;
         })
     }

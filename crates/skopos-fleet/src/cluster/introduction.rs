@@ -18,7 +18,7 @@ use skopos::transport::{RequestClass, RequestOptions};
 use tokio::time::timeout;
 
 use super::session::Link;
-use super::unit::Unit;
+use super::unit::{KEEPER_PATIENCE, Unit};
 use crate::keeper::Keeper;
 use crate::spec::ClusterSpec;
 
@@ -49,9 +49,9 @@ pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn 
             // First: what the keeper has to remove may take its time, and what is read meanwhile is this cluster's already. Who
             // shuts down then still keeps it.
             session.factory.identify(told.as_str());
-            keeper.identified(&unit.id, Some(&told)).await;
+            tell(&unit, &*keeper, Some(&told)).await;
         }
-        (None, None) => keeper.identified(&unit.id, None).await,
+        (None, None) => tell(&unit, &*keeper, None).await,
         (Some(presumed), Some(told)) if *presumed == *told => {
             link.admitted.cancel();
             session.factory.retry_now();
@@ -59,9 +59,16 @@ pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn 
         (Some(presumed), told) => {
             tracing::warn!(cluster = %unit.id, was = %presumed, is = told.as_deref().unwrap_or("not told"),
                 "it is another cluster than before: what was kept of it is let go of");
-            keeper.identified(&unit.id, told.as_deref()).await;
+            tell(&unit, &*keeper, told.as_deref()).await;
             unit.begin_anew(&link);
         }
+    }
+}
+
+/// Tells the keeper who it is. A disk that hangs holds up nothing of the cluster.
+async fn tell(unit: &Unit, keeper: &dyn Keeper, told: Option<&str>) {
+    if timeout(KEEPER_PATIENCE, keeper.identified(&unit.id, told)).await.is_err() {
+        tracing::warn!(cluster = %unit.id, "what was kept of another cluster could not be let go of in time");
     }
 }
 

@@ -384,28 +384,43 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     kept.end().await;
 }
 
-/// A directory of which nothing can be removed: whoever tries waits for ever.
-struct Stuck(Directory);
+/// A directory in which one thing cannot be done: whoever tries waits for ever.
+struct Stuck {
+    directory: Directory,
+    on: Act,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Act {
+    Write,
+    Remove,
+}
 
 impl Store for Stuck {
     fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
-        self.0.read(file)
+        self.directory.read(file)
     }
 
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
-        self.0.write(file, content)
+        match self.on {
+            Act::Write => std::future::pending().boxed(),
+            Act::Remove => self.directory.write(file, content),
+        }
     }
 
-    fn remove<'a>(&'a self, _: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        std::future::pending().boxed()
+    fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        match self.on {
+            Act::Write => self.directory.remove(file),
+            Act::Remove => std::future::pending().boxed(),
+        }
     }
 
     fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        self.0.rename(from, to)
+        self.directory.rename(from, to)
     }
 
     fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
-        self.0.list()
+        self.directory.list()
     }
 }
 
@@ -414,7 +429,7 @@ async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same()
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     world.server("a");
-    let store = Stuck(Directory::open(directory.path()).unwrap());
+    let store = Stuck { directory: Directory::open(directory.path()).unwrap(), on: Act::Remove };
     let kept = Kept::over(&world, store, KeeperOptions::default());
     let cluster = join(&kept.fleet, "a");
     cluster.kind(&config_maps(), PLENTY).await.unwrap();
@@ -422,6 +437,32 @@ async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same()
     drop(cluster);
     kept.end().await;
     assert!(file(directory.path(), "a").exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
+    for on in [Act::Remove, Act::Write] {
+        let directory = tempfile::tempdir().unwrap();
+        let world = World::default();
+        world.server("a");
+        keep_once(&world, directory.path()).await;
+        let other = world.server("a");
+        other.create(config_map("other")).unwrap();
+        other.pause().await;
+        let store = Stuck { directory: Directory::open(directory.path()).unwrap(), on };
+        let kept = Kept::over(&world, store, KeeperOptions::default());
+        let cluster = join(&kept.fleet, "a");
+        let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        // Something is to be written by then.
+        tokio::time::sleep(secs(35)).await;
+        other.resume().await.unwrap();
+        let ended = tokio::time::timeout(secs(30), before.ended()).await;
+        assert_eq!(ended, Ok(Ended::Replaced));
+        let now = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        assert_eq!(names(&cluster, &config_maps()), ["a", "other"]);
+        drop((cluster, before, now));
+        kept.end().await;
+    }
 }
 
 /// A directory of which a file cannot be read the first time.
