@@ -13,14 +13,17 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use skopos::Transport;
 use skopos::transport::{RequestClass, RequestOptions};
+use skopos::{Status, Transport};
 use tokio::time::timeout;
 
 use super::session::Link;
 use super::unit::{KEEPER_PATIENCE, Unit};
 use crate::keeper::Keeper;
 use crate::spec::ClusterSpec;
+
+/// The namespace by whose uid a cluster is known.
+const NAMESPACE: &str = "kube-system";
 
 /// How long after a failure the server is asked again.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -119,25 +122,39 @@ async fn ask(transport: &Transport) -> Result<String, Untold> {
         wait_for_connection: Some(true),
         ..RequestOptions::default()
     };
-    let request = Request::get("/api/v1/namespaces/kube-system")
+    let request = Request::get(format!("/api/v1/namespaces/{NAMESPACE}"))
         .header(header::ACCEPT, "application/json")
         .extension(options)
         .body(Body::empty())
         .map_err(|error| failed(&error))?;
     let response = transport.send(request).await.map_err(|error| failed(&error))?;
     let status = response.status();
-    if matches!(status.as_u16(), 401 | 403 | 404) {
+    if status == StatusCode::UNAUTHORIZED {
+        return Err(Untold::Refused(status));
+    }
+    let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
+    let body = body.map_err(|error| failed(&error))?.to_bytes();
+    if is_refusal(status, &body) {
         return Err(Untold::Refused(status));
     }
     if status != StatusCode::OK {
         return Err(Untold::Failed(status.to_string()));
     }
-    let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
-    let body = body.map_err(|error| failed(&error))?.to_bytes();
     let named: Named = serde_json::from_slice(&body).map_err(|error| failed(&error))?;
     match named.metadata.uid.as_str() {
         "" => Err(Untold::Refused(status)),
         uid => Ok(format!("uid {uid}")),
+    }
+}
+
+/// Whether a server of Kubernetes says that this namespace may not be read, or is not there. A proxy whose server is gone answers
+/// 403 and 404, too, and one that does not know the path names no namespace.
+fn is_refusal(status: StatusCode, body: &[u8]) -> bool {
+    let details = || Status::from_slice(body).map(|said| said.details.unwrap_or_default());
+    match status {
+        StatusCode::FORBIDDEN => details().is_some(),
+        StatusCode::NOT_FOUND => details().is_some_and(|details| details.name == NAMESPACE),
+        _ => false,
     }
 }
 

@@ -10,7 +10,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
+use skopos::Status;
 use skopos::checkpoint::Checkpoint;
+use skopos::wire::GroupResource;
 use skopos_fleet::checkpoint::{
     Admits, CheckpointKeeper, Content, Directory, FileName, KeeperOptions, RefusalReason, Store, StoredFile,
 };
@@ -284,24 +286,52 @@ async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
 
 #[tokio::test(start_paused = true)]
 async fn where_the_uid_may_not_be_read_nothing_is_kept() {
-    let directory = tempfile::tempdir().unwrap();
-    let world = World::default();
-    let server = world.server("a");
-    let forbidden = server.faults().inject(Fault::status(403, 0)).on(Match::get().resource("namespaces"));
-    let kept = Kept::start(&world, directory.path());
-    let cluster = join(&kept.fleet, "a");
-    cluster.kind(&config_maps(), PLENTY).await.unwrap();
-    kept.keeper.save_now(&kept.fleet).await;
-    let stats = cluster.stats().kept.unwrap();
-    assert!(stats.files == 0 && stats.problem.unwrap().contains("kube-system"));
-    drop(cluster);
-    kept.end().await;
-    forbidden.heal();
-    let kept = Kept::start(&world, directory.path());
-    let cluster = join(&kept.fleet, "a");
-    cluster.kind(&config_maps(), PLENTY).await.unwrap();
-    eventually("it is kept", || cluster.stats().kept.is_some_and(|kept| kept.files > 0)).await;
-    kept.end().await;
+    let missing = Status::not_found(GroupResource::new("", "namespaces"), "kube-system");
+    for refusal in [Fault::status(403, 0), Fault::Status(missing)] {
+        let directory = tempfile::tempdir().unwrap();
+        let world = World::default();
+        let server = world.server("a");
+        let refused = server.faults().inject(refusal).on(Match::get().resource("namespaces"));
+        let kept = Kept::start(&world, directory.path());
+        let cluster = join(&kept.fleet, "a");
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        kept.keeper.save_now(&kept.fleet).await;
+        let stats = cluster.stats().kept.unwrap();
+        assert!(stats.files == 0 && stats.problem.unwrap().contains("kube-system"));
+        drop(cluster);
+        kept.end().await;
+        refused.heal();
+        let kept = Kept::start(&world, directory.path());
+        let cluster = join(&kept.fleet, "a");
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        eventually("it is kept", || cluster.stats().kept.is_some_and(|kept| kept.files > 0)).await;
+        kept.end().await;
+    }
+}
+
+/// It says nothing of the cluster behind it, which may be down.
+#[tokio::test(start_paused = true)]
+async fn what_a_proxy_refuses_is_no_refusal_of_the_cluster() {
+    let not_found = Status::failure(404, "NotFound", "the server could not find the requested resource");
+    let not_found = String::from_utf8(not_found.to_vec()).unwrap();
+    for (code, body) in [(404, "404 page not found"), (403, "<html>Forbidden</html>"), (404, &not_found)] {
+        let directory = tempfile::tempdir().unwrap();
+        let world = World::default();
+        let server = world.server("a");
+        keep_once(&world, directory.path()).await;
+        let answer = Fault::Answer { code, headers: Vec::new(), body: body.to_owned() };
+        let dead = server.faults().inject(answer).everywhere();
+        let kept = Kept::start(&world, directory.path());
+        let cluster = join(&kept.fleet, "a");
+        cluster.kind(&config_maps(), PLENTY).await.unwrap();
+        tokio::time::sleep(secs(200)).await;
+        assert_eq!(names(&cluster, &config_maps()), ["a"], "{body}");
+        assert!(file(directory.path(), "a").exists(), "{body}");
+        dead.heal();
+        confirmed(&cluster).await;
+        drop(cluster);
+        kept.end().await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
