@@ -104,8 +104,8 @@ impl Cluster {
         selector.matches(&*self.labels())
     }
 
-    /// Whether it has the name of a cluster that another source listed, in whose place it came: nothing that was known under the
-    /// name may be taken for its own.
+    /// Whether it has the name of a cluster that was listed by another source, or from another place of its own, and came in its
+    /// stead: nothing that was known under the name may be taken for its own.
     pub fn replaces(&self) -> bool {
         self.unit.replaces
     }

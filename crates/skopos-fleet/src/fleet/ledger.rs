@@ -29,7 +29,7 @@ pub(crate) struct SourceNumber(usize);
 pub(super) enum Step {
     /// There shall be one, like this. `before`: how it stood when this was last said.
     Put { listed: Listed, before: Option<Standing> },
-    /// Another source's has the name now: another cluster, as far as anybody knows.
+    /// Another source's has the name now, or one from another place of the same: another cluster, as far as anybody knows.
     Replace { listed: Listed, reason: Arc<str> },
     /// There shall be none.
     Take { reason: Arc<str> },
@@ -114,11 +114,14 @@ impl Ledger {
         let steps = concerned.into_iter().zip(before).filter_map(|(id, before)| {
             let now = self.counts(&id).map(|(at, listed)| (at, listed.clone()));
             let step = match (before, now) {
-                (Some((_, before)), Some((_, now))) if before.is_same(&now) => return None,
-                (Some((was, before)), Some((is, now))) if was != is && !before.leads_where(&now) => {
+                // Also while neither can be used: what can be used later is of another cluster then.
+                (Some((was, before)), Some((is, now)))
+                    if (was != is || before.origin != now.origin) && !before.leads_where(&now) =>
+                {
                     let reason = format!("{} has another of its name", self.sources[is].name).into();
                     Step::Replace { listed: now, reason }
                 }
+                (Some((_, before)), Some((_, now))) if before.is_same(&now) => return None,
                 (before, Some((_, now))) => {
                     Step::Put { listed: now, before: before.map(|(_, before)| before.standing) }
                 }

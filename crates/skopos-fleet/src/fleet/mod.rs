@@ -173,9 +173,7 @@ impl Fleet {
     /// # Errors
     /// If the fleet was shut down.
     pub fn join(&self, id: ClusterId, spec: ClusterSpec) -> Result<Cluster, FleetError> {
-        let labels = spec.labels().clone();
-        let listed = Listed { spec: Ok(spec), labels, standing: Standing::Up };
-        self.core.change(|ledger| ledger.list_own(id.clone(), listed))?;
+        self.core.change(|ledger| ledger.list_own(id.clone(), Listed::up(spec)))?;
         self.cluster(id.as_str())
     }
 
@@ -211,8 +209,9 @@ impl Fleet {
     }
 
     /// Follows a source of clusters until the fleet is shut down. Where two list the same name, the one that was followed
-    /// first counts, and the other is a [`SourceProblem`]. When the word of another comes to count, and it says to reach the name
-    /// another way, that is another cluster ([`Cluster::replaces`]): nothing of the one before is shown as its own.
+    /// first counts, and the other is a [`SourceProblem`]. When the word of another comes to count, or what the source has from
+    /// another place ([`Listed::origin`]), and it says to reach the name another way, that is another cluster
+    /// ([`Cluster::replaces`]): nothing of the one before is shown as its own.
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
         let number = {

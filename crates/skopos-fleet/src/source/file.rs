@@ -12,7 +12,7 @@ use super::watched::{Look, SETTLE, WatchedFile};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
-use crate::spec::{SpecError, labels_of};
+use crate::spec::{ClusterSpec, SpecError, labels_of};
 
 /// The contexts of a kubeconfig file, each a cluster of the context's name (of the nearest name that a cluster can have).
 ///
@@ -69,11 +69,7 @@ impl KubeconfigFile {
     pub(crate) async fn now(&self) -> Listed {
         let unreadable = |reason: String| {
             let place = self.path.display().to_string();
-            Listed {
-                spec: Err(SpecError::Unreadable { place, reason }),
-                labels: self.labels.clone(),
-                standing: Standing::Up,
-            }
+            self.listed(Err(SpecError::Unreadable { place, reason }), None)
         };
         let (mut watched, limit) = (WatchedFile::new(self.path.clone()), self.policy.max_bytes);
         for _ in 0..LOOKS {
@@ -130,7 +126,7 @@ impl KubeconfigFile {
                 continue;
             };
             let spec = kubeconfig.cluster(Some(name)).map_err(Into::into);
-            let listed = Listed { spec, labels: self.labels.clone(), standing: Standing::Up };
+            let listed = self.listed(spec, Some(name));
             if clusters.contains_key(&id) {
                 doubles.push(name);
                 continue;
@@ -145,6 +141,12 @@ impl KubeconfigFile {
             )
         });
         Ok(Contexts { clusters, trouble })
+    }
+
+    /// What the process names itself is one place, whichever context it reads.
+    fn listed(&self, spec: Result<ClusterSpec, SpecError>, context: Option<&str>) -> Listed {
+        let origin = context.filter(|_| self.own.is_none()).map(Into::into);
+        Listed { spec, labels: self.labels.clone(), standing: Standing::Up, origin }
     }
 
     async fn follow(self, roster: Roster) {

@@ -136,7 +136,8 @@ impl Folder {
                     spec.map_err(SpecError::from)
                 }
             };
-            let listed = Listed { spec, labels: options.labels.clone(), standing: Standing::Up };
+            let origin = Some(file.path().to_string_lossy().into());
+            let listed = Listed { spec, labels: options.labels.clone(), standing: Standing::Up, origin };
             looked.changed |= !self.listed.get(&id).is_some_and(|before| before.is_same(&listed));
             self.listed.insert(id, listed);
         }

@@ -38,6 +38,8 @@ pub(super) struct Follower<'a> {
     wanted: &'a [Wanted],
     roster: &'a Roster,
     running: Option<Running>,
+    /// What is wrong with what the host has. It is told while nothing is wrong with the host.
+    pub(super) trouble: Option<Arc<str>>,
 }
 
 /// What is followed by one way to the host.
@@ -65,7 +67,7 @@ impl<'a> Follower<'a> {
         wanted: &'a [Wanted],
         roster: &'a Roster,
     ) -> Self {
-        Self { host, namespaces, wanted, roster, running: None }
+        Self { host, namespaces, wanted, roster, running: None, trouble: None }
     }
 
     /// What the host has: once all of it is known, and then after each change. When the host is reached another way, it
@@ -83,7 +85,7 @@ impl<'a> Follower<'a> {
                     }
                 },
             };
-            self.roster.trouble(running.trouble(self.wanted));
+            self.roster.trouble(running.trouble(self.wanted).or_else(|| self.trouble.clone()));
             if let Some(view) = running.view(self.wanted).filter(|_| running.changed) {
                 running.changed = false;
                 return view;

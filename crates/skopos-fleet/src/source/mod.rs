@@ -51,6 +51,9 @@ pub struct Listed {
     pub labels: Arc<BTreeMap<String, String>>,
     /// Whether it is switched on.
     pub standing: Standing,
+    /// Where the source has it from: a Secret, a context, a file. From elsewhere a name is another cluster's, unless it leads to the
+    /// same server in the same way. `None`: the source is one place.
+    pub origin: Option<Arc<str>>,
 }
 
 /// Whether a cluster is switched on, as far as a source knows.
@@ -96,7 +99,7 @@ impl Listed {
     /// A cluster that is switched on, with the labels of its spec.
     pub fn up(spec: ClusterSpec) -> Self {
         let labels = spec.labels().clone();
-        Self { spec: Ok(spec), labels, standing: Standing::Up }
+        Self { spec: Ok(spec), labels, standing: Standing::Up, origin: None }
     }
 
     /// Whether nothing follows from the difference.

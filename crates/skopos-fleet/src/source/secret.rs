@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use skopos::{Object, RawObject};
@@ -31,8 +32,8 @@ pub enum SecretFlavour {
 
 /// Secrets in a host cluster that hold kubeconfigs.
 ///
-/// Each is a cluster `NAME.NAMESPACE`: whoever may write Secrets in one namespace takes no name of another. The cluster's
-/// labels are the Secret's. Their kubeconfigs are read as those of strangers, by the policy that is given.
+/// Each is a cluster `NAME.NAMESPACE`: whoever may write Secrets in one namespace takes no name of another. Of several with one
+/// name the first that was there counts, while it is there. The cluster's labels are the Secret's. Their kubeconfigs are read as those of strangers, by the policy that is given.
 pub struct SecretSource {
     host: Cluster,
     flavour: SecretFlavour,
@@ -69,12 +70,13 @@ impl SecretSource {
             // What strangers wrote is parsed where it holds up nobody.
             let listing = tokio::task::spawn_blocking(move || {
                 let read = |secret: &Object<RawObject>| read(secret.raw(), flavour, &policy);
-                let listed = known.list(secrets.iter(), read);
-                (known, listed)
+                let found = known.list(secrets.iter(), read);
+                (known, found)
             });
-            let Ok((back, listed)) = listing.await else { return };
+            let Ok((back, found)) = listing.await else { return };
             known = back;
-            roster.publish(listed);
+            follower.trouble = found.trouble;
+            roster.publish(found.clusters);
         }
     }
 }
@@ -112,29 +114,76 @@ impl SecretFlavour {
 /// What was made of each version of a Secret: nothing is parsed twice.
 #[derive(Default)]
 pub(super) struct Known {
-    by_object: BTreeMap<(String, String), Option<(ClusterId, Listed)>>,
+    by_object: BTreeMap<(String, String), Option<Entry>>,
+    /// Where each cluster was from.
+    origins: BTreeMap<ClusterId, Option<Arc<str>>>,
+}
+
+/// What a Secret says.
+#[derive(Clone)]
+struct Entry {
+    id: ClusterId,
+    listed: Listed,
+    made: Timestamp,
+}
+
+/// What all Secrets say.
+pub(super) struct Found {
+    pub(super) clusters: BTreeMap<ClusterId, Listed>,
+    pub(super) trouble: Option<Arc<str>>,
 }
 
 impl Known {
-    /// What is listed, by `read`, which is asked about what is new or changed.
+    /// What is listed, by `read`, which is asked about what is new or changed. A name stays with the Secret that has it; where
+    /// none has, it goes to the oldest, since nobody can make one that is older.
     pub(super) fn list(
         &mut self,
         objects: impl Iterator<Item = Object<RawObject>>,
         read: impl Fn(&Object<RawObject>) -> Option<(ClusterId, Listed)>,
-    ) -> BTreeMap<ClusterId, Listed> {
+    ) -> Found {
         let mut before = std::mem::take(&mut self.by_object);
-        let mut listed = BTreeMap::new();
+        let mut by_name: BTreeMap<ClusterId, Vec<Entry>> = BTreeMap::new();
         for object in objects {
             let version = (object.uid().to_owned(), object.resource_version().to_string());
-            let found = before.remove(&version).unwrap_or_else(|| read(&object));
-            if let Some((id, found)) = &found {
-                // Two Secrets of one namespace with one name: the first of them.
-                listed.entry(id.clone()).or_insert_with(|| found.clone());
+            let entry = before.remove(&version).unwrap_or_else(|| {
+                let (id, listed) = read(&object)?;
+                Some(Entry { id, listed, made: made(object.raw()) })
+            });
+            if let Some(entry) = &entry {
+                by_name.entry(entry.id.clone()).or_default().push(entry.clone());
             }
-            self.by_object.insert(version, found);
+            self.by_object.insert(version, entry);
         }
-        listed
+        let (mut clusters, mut doubles) = (BTreeMap::new(), Vec::new());
+        for (id, mut entries) in by_name {
+            let origin = self.origins.get(&id);
+            entries.sort_by_key(|entry| (Some(&entry.listed.origin) != origin, entry.made));
+            let mut entries = entries.into_iter().map(|entry| entry.listed);
+            clusters.extend(entries.next().map(|first| (id, first)));
+            doubles.extend(entries.filter_map(|other| other.origin));
+        }
+        self.origins = clusters.iter().map(|(id, listed)| (id.clone(), listed.origin.clone())).collect();
+        let trouble = (!doubles.is_empty()).then(|| {
+            let some = &doubles[..doubles.len().min(5)];
+            format!("{} Secrets have names of clusters that other Secrets have: {some:?}", doubles.len())
+                .into()
+        });
+        Found { clusters, trouble }
     }
+}
+
+/// When it was made, by the host's clock.
+fn made(object: &RawObject) -> Timestamp {
+    #[derive(Deserialize)]
+    struct Made {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        #[serde(rename = "creationTimestamp")]
+        at: Option<Timestamp>,
+    }
+    object.decode().ok().and_then(|made: Made| made.metadata.at).unwrap_or(Timestamp::MAX)
 }
 
 fn read(
@@ -145,7 +194,8 @@ fn read(
     let id = id(flavour.name(secret)?, secret)?;
     let labels = secret.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let spec = spec(secret, flavour.keys(), policy);
-    Some((id, Listed { spec, labels: Arc::new(labels), standing: Standing::Up }))
+    let origin = Some(secret.key().to_string().into());
+    Some((id, Listed { spec, labels: Arc::new(labels), standing: Standing::Up, origin }))
 }
 
 /// `NAME.NAMESPACE`. A namespace has no dots, so that this is the name of no other.

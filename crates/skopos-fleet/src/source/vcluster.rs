@@ -92,16 +92,16 @@ impl VclusterSource {
                 Reader { host: self.host.id().clone(), policy: self.policy.clone(), dial: self.dial.clone() };
             // What strangers wrote is parsed where it holds up nobody.
             let listing = tokio::task::spawn_blocking(move || {
-                let listed = known.list(secrets.iter(), |secret| reader.read(secret.raw()));
-                let listed = match workloads {
-                    Some(workloads) => reader.combine(listed, &workloads),
-                    None => listed,
-                };
-                (known, listed)
+                let mut found = known.list(secrets.iter(), |secret| reader.read(secret.raw()));
+                if let Some(workloads) = workloads {
+                    found.clusters = reader.combine(found.clusters, &workloads);
+                }
+                (known, found)
             });
-            let Ok((back, listed)) = listing.await else { return };
+            let Ok((back, found)) = listing.await else { return };
             known = back;
-            roster.publish(listed);
+            follower.trouble = found.trouble;
+            roster.publish(found.clusters);
         }
     }
 }
@@ -149,7 +149,8 @@ impl Reader {
             }
         };
         let labels = self.labels(&name, secret.namespace()?);
-        Some((id(&name, secret)?, Listed { spec, labels, standing: Standing::Up }))
+        let origin = Some(origin(&name, secret.namespace()?));
+        Some((id(&name, secret)?, Listed { spec, labels, standing: Standing::Up, origin }))
     }
 
     fn spec(&self, secret: &KubeconfigSecret) -> Result<ClusterSpec, SpecError> {
@@ -196,17 +197,21 @@ impl Reader {
                 continue;
             }
             let missing = || Listed {
-                spec: Err(SpecError::NoKubeconfig {
-                    place: format!("Secret {namespace}/{}", names::kubeconfig_secret(name)),
-                }),
+                spec: Err(SpecError::NoKubeconfig { place: format!("Secret {}", origin(name, namespace)) }),
                 labels: self.labels(name, namespace),
                 standing: Standing::Up,
+                origin: Some(origin(name, namespace)),
             };
             listed.entry(id).or_insert_with(missing).standing = standing(workload);
         }
         listed.retain(|id, _| there.contains(id));
         listed
     }
+}
+
+/// The Secret that is there, or should be.
+fn origin(name: &str, namespace: &str) -> Arc<str> {
+    format!("{namespace}/{}", names::kubeconfig_secret(name)).into()
 }
 
 fn standing(workload: &Workload) -> Standing {

@@ -58,7 +58,7 @@ fn labelled(name: &str, label: &str) -> Listed {
 
 fn bad() -> Listed {
     let spec = Err(SpecError::Kubeconfig(KubeconfigError::NoCertificateAuthority));
-    Listed { spec, labels: Arc::default(), standing: Standing::Up }
+    Listed { spec, labels: Arc::default(), standing: Standing::Up, origin: None }
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,6 +219,29 @@ async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
     // And a source may say of its own that it is reached another way.
     first.say([("y", up("elsewhere"))]);
     assert!(fleet.cluster("y").unwrap() == y && names(&y, &config_maps()) == ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewhere() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let source = Said::follow(&fleet, "list").await;
+    let from = |origin: &str, listed| Listed { origin: Some(origin.into()), ..listed };
+    source.say([("x", from("one", up("a")))]);
+    let cluster = fleet.cluster("x").unwrap();
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    // The same server, another address, nothing that can be used: it is of one place.
+    source.say([("x", from("another", up("a")))]);
+    source.say([("x", from("another", up("nowhere")))]);
+    source.say([("x", from("another", bad()))]);
+    assert!(fleet.cluster("x").unwrap() == cluster && names(&cluster, &config_maps()) == ["a"]);
+    // Of the other place nothing can be used either, at first.
+    source.say([("x", from("third", bad()))]);
+    source.say([("x", from("third", up("nowhere")))]);
+    let other = fleet.cluster("x").unwrap();
+    assert!(other != cluster && other.replaces() && other.kinds().is_empty());
+    assert_eq!(cluster.state().reason.as_deref(), Some("list has another of its name"));
 }
 
 #[tokio::test(start_paused = true)]

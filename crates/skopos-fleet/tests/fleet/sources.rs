@@ -250,6 +250,49 @@ async fn cluster_apis_secrets_are_clusters() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster() {
+    let world = World::default();
+    for name in ["a", "b"] {
+        world.server(name);
+    }
+    let (server, fleet) = host(&world).await;
+    let put = |name: &str, host: &str| {
+        let labels = json!({"skopos.dev/cluster": "prod"});
+        server.create(secret("team-a", name, labels, "kubeconfig", &contexts(&[host]))).unwrap();
+    };
+    put("one", "a");
+    let follow = |fleet: &Fleet| {
+        let host = fleet.cluster("host").unwrap();
+        fleet.follow(SecretSource::new(host, SecretFlavour::Plain, KubeconfigPolicy::hostile()));
+    };
+    follow(&fleet);
+    eventually("it is there", || ids(&fleet) == ["host", "prod.team-a"]).await;
+    let cluster = fleet.cluster("prod.team-a").unwrap();
+    cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    // Whoever may make Secrets makes another, which comes before the first.
+    tokio::time::sleep(secs(2)).await;
+    put("before", "b");
+    eventually("it is told", || fleet.problems().len() == 1).await;
+    assert!(fleet.problems()[0].to_string().contains("team-a/before"), "{}", fleet.problems()[0]);
+    assert!(fleet.cluster("prod.team-a").unwrap() == cluster);
+    assert_eq!(names(&cluster, &config_maps()), ["a"]);
+    // Also where nobody knows who had it.
+    let late = world.fleet();
+    join(&late, "host");
+    follow(&late);
+    eventually("it is told", || late.problems().len() == 1).await;
+    assert_eq!(late.cluster("prod.team-a").unwrap().spec().unwrap().server().host(), Some("a"));
+    // When the first is gone, the name is another cluster's.
+    server.delete("secrets", Some("team-a"), "one").unwrap();
+    eventually("it left", || cluster.state().condition == Condition::Removed).await;
+    let other = fleet.cluster("prod.team-a").unwrap();
+    assert!(other != cluster && other.replaces() && other.kinds().is_empty());
+    other.kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(names(&other, &config_maps()), ["b"]);
+    eventually("all is well", || fleet.problems().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_strangers_write_into_secrets_harms_nobody() {
     let world = World::default();
     world.server("a");

@@ -44,7 +44,7 @@ pub(crate) struct Unit {
     /// There is something for the task that tends it.
     pub(crate) stirred: Arc<Notify>,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
-    /// It came in the place of another source's: what is kept under its name is of that one.
+    /// It came in the place of another of its name: what is kept under it is of that one.
     pub(crate) replaces: bool,
     /// Cancelled when all that was kept of an earlier run is there.
     pub(crate) recalled: CancellationToken,
