@@ -209,7 +209,7 @@ async fn remove_namespace(
     };
     told(session, "namespaces", removed.then(|| namespace.to_owned()).into_iter().collect());
     match wait {
-        true => wait_for_namespace(session, namespace).await,
+        true => wait_for_namespace(session, namespace, uid).await,
         false => Ok(()),
     }
 }
@@ -304,9 +304,10 @@ async fn remove_each_in(
     Ok(removed)
 }
 
-async fn wait_for_namespace(session: &Session<'_>, namespace: &str) -> Result<(), Error> {
+async fn wait_for_namespace(session: &Session<'_>, namespace: &str, uid: Option<&str>) -> Result<(), Error> {
     let (mut told, mut rest) = (false, FIRST_REST);
-    while session.get(&NAMESPACES.path(None, Some(namespace))).await?.is_some() {
+    let path = NAMESPACES.path(None, Some(namespace));
+    while session.get(&path).await?.is_some_and(|json| !is_another(&json, uid)) {
         if !told {
             session.told(Step::WaitingForNamespace { namespace: namespace.to_owned() });
             told = true;
@@ -315,4 +316,14 @@ async fn wait_for_namespace(session: &Session<'_>, namespace: &str) -> Result<()
         rest = longer(rest);
     }
     Ok(())
+}
+
+/// Whether it took the name of a namespace that was deleted, whose uid is known or not.
+fn is_another(json: &[u8], uid: Option<&str>) -> bool {
+    let Ok(namespace) = serde_json::from_slice::<Value>(json) else { return false };
+    let metadata = &namespace["metadata"];
+    match uid {
+        Some(uid) => metadata["uid"] != uid,
+        None => metadata["deletionTimestamp"].is_null(),
+    }
 }

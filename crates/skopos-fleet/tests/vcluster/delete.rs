@@ -1,12 +1,13 @@
 //! What goes with a virtual cluster, and what stays.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use skopos_fleet::vcluster::{
     CreateOptions, DeleteOptions, Error, Host, Manifests, RemovalOptions, Silent, Source, Step,
 };
-use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
+use skopos_testserver::{Fault, Match, TestServer, VirtualCluster, VirtualClusters};
 
 use super::support::*;
 
@@ -122,6 +123,32 @@ async fn its_own_namespace_goes_and_others_do_not_notice() {
     assert!(virtuals.host().get("namespaces", None, NS).is_err());
     virtuals.wait_gone(NS, "shop").await.unwrap();
     assert_eq!(status(&host, "other").await, "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_somebody_makes_anew_is_not_waited_for() {
+    // Who may not change the namespace does not know its uid.
+    for may_change in [true, false] {
+        let virtuals = host_with(&[VirtualCluster::new("shop").without_helm()]).await;
+        let (server, host) = (virtuals.host(), client(virtuals.host()));
+        let forbidden = (!may_change).then(|| {
+            server.faults().inject(Fault::status(403, 0)).on(Match::write().resource("namespaces")).times(1)
+        });
+        let hold = |finalizers: Value| {
+            edit(server, "pods", Some(NS), "slow", |pod| pod["metadata"]["finalizers"] = finalizers.clone());
+        };
+        workload_pod(server, NS, "slow", None);
+        hold(json!(["example.com/stays"]));
+        let (deleted, ()) = tokio::join!(delete(&host, "shop", RemovalOptions::default()), async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            hold(json!([]));
+            server.wait_for(|server| server.get("namespaces", None, NS).is_err()).await.unwrap();
+            namespace(server, NS, json!({}), json!({}));
+        });
+        deleted.unwrap();
+        assert!(server.get("namespaces", None, NS).is_ok());
+        drop(forbidden);
+    }
 }
 
 #[tokio::test(start_paused = true)]
