@@ -30,6 +30,11 @@ pub enum AskError {
     /// There is no cluster of this name.
     #[error("there is no cluster {0:?}")]
     Unknown(Arc<str>),
+    /// It is listed by a source that others may write to, and is not to be asked this.
+    #[error(
+        "cluster {0:?} is listed by a source that is not trusted: name it in a kubeconfig of clusters.kubeconfigs"
+    )]
+    Untrusted(Arc<str>),
     /// It cannot be reached now, or did not answer in time.
     #[error("the cluster does not answer: {0}")]
     Down(Arc<str>),

@@ -286,7 +286,7 @@ fn listen_options(config: &Config) -> ListenOptions {
 }
 
 fn authenticator(fleet: &Fleet, config: &Config) -> Result<Authenticator, OidcError> {
-    Authenticator::new(config, Arc::new(FleetAsk::new(fleet.clone())))
+    Authenticator::new(config, Arc::new(FleetAsk::of_trusted(fleet.clone())))
 }
 
 // === impl Current ===

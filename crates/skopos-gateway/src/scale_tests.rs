@@ -111,7 +111,8 @@ impl Bed {
                 cluster.pause(Paused { by: PausedBy::ScaledDown, since: None });
             }
         }
-        let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::new(fleet.clone()))).unwrap();
+        let authenticator =
+            Authenticator::new(&config, Arc::new(FleetAsk::of_trusted(fleet.clone()))).unwrap();
         let services = Services::new(fleet.clone(), Arc::new(config));
         let clusters = Clusters::new(services.clone());
         let merged = Merged::new(services.clone(), KindsOptions::default());

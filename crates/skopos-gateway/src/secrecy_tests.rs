@@ -7,10 +7,11 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::json;
+use skopos_fleet::source::Listed;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::testing::{Lab, told};
+use crate::testing::{Lab, QuietSource, told};
 
 /// Everything that is logged, whatever its level.
 #[derive(Clone, Default)]
@@ -296,6 +297,26 @@ async fn who_may_not_read_does_not_learn_whether_there_is_something_to_read() {
     let there = answer("/clusters/a/api/v1/namespaces/default/configmaps/there".into()).await.2;
     let absent = answer("/clusters/a/api/v1/namespaces/default/configmaps/other".into()).await.2;
     assert_eq!(there, absent.replace("other", "there"));
+}
+
+/// Others may write to most sources of clusters, and a name that such a one lists is theirs while nobody else lists it.
+#[tokio::test(start_paused = true)]
+async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
+    let lab = Lab::guarded(&["home"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("home").auth().answer_reviews(|_| true);
+    let home = || lab.services.fleet.cluster("home").unwrap();
+    assert_eq!(lab.get_as("t-jane", "/clusters/home/api/v1/pods").await.code, 200);
+    let source = QuietSource::default();
+    lab.services.fleet.follow(source.clone());
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    source.lists([(home().id().clone(), Listed::up(home().spec().unwrap()))].into());
+    assert!(lab.services.fleet.leave(home().id(), "the file is not there for a moment"));
+    lab.member("home").clear_requests();
+    let told = lab.get_as("t-jane", "/clusters/home/api/v1/pods").await;
+    assert_eq!(told.code, 503, "{told:?}");
+    let asked = lab.member("home").requests();
+    assert!(asked.iter().all(|request| request.resource.as_deref() != Some("tokenreviews")), "{asked:?}");
 }
 
 /// Who authorizes goes by the path, and RBAC says yes to all that a role in the namespace names, whatever lies there.

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions};
-use skopos_fleet::{Fleet, FleetError};
+use skopos_fleet::{Cluster, Fleet, FleetError};
 
 use crate::ask::{Ask, AskError, MOST_BYTES};
 use crate::authz::Authorizer;
@@ -63,6 +63,7 @@ impl Services {
 #[derive(Clone)]
 pub struct FleetAsk {
     fleet: Fleet,
+    trusted: bool,
 }
 
 // === impl FleetAsk ===
@@ -71,7 +72,22 @@ impl FleetAsk {
     /// Asks the clusters of this one.
     #[must_use]
     pub fn new(fleet: Fleet) -> Self {
-        Self { fleet }
+        Self { fleet, trusted: false }
+    }
+
+    /// Asks those of them that are listed by sources that are trusted ([`Fleet::trusted`]): what is asked is a secret, and what
+    /// they answer counts for all clusters.
+    #[must_use]
+    pub fn of_trusted(fleet: Fleet) -> Self {
+        Self { fleet, trusted: true }
+    }
+
+    fn find(&self, name: &str) -> Result<Cluster, AskError> {
+        let found = if self.trusted { self.fleet.trusted(name) } else { self.fleet.get(name) };
+        found.ok_or_else(|| match self.fleet.get(name) {
+            Some(_) => AskError::Untrusted(name.into()),
+            None => AskError::Unknown(name.into()),
+        })
     }
 }
 
@@ -82,10 +98,9 @@ impl Ask for FleetAsk {
         request: Request<Bytes>,
         within: Duration,
     ) -> BoxFuture<'static, Result<Response<Bytes>, AskError>> {
-        let found = self.fleet.get(cluster);
-        let name: Arc<str> = cluster.into();
+        let found = self.find(cluster);
         Box::pin(async move {
-            let Some(cluster) = found else { return Err(AskError::Unknown(name)) };
+            let cluster = found?;
             let (parts, body) = request.into_parts();
             let mut request = Request::from_parts(parts, Body::from(body));
             // A review changes nothing: whoever asks may ask again, and waits for as long as for a read.

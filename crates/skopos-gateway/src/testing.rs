@@ -182,7 +182,8 @@ impl Lab {
         reached: Members,
         scripted: ByHand,
     ) -> Self {
-        let authenticator = Authenticator::new(&config, Arc::new(FleetAsk::new(fleet.clone()))).unwrap();
+        let authenticator =
+            Authenticator::new(&config, Arc::new(FleetAsk::of_trusted(fleet.clone()))).unwrap();
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap();
         let services = Services::new(fleet, Arc::new(config));
         let clusters = Clusters::new(services.clone());

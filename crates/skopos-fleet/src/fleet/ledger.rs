@@ -42,6 +42,7 @@ pub(super) struct Ledger {
 
 struct Listing {
     name: String,
+    trusted: bool,
     listed: BTreeMap<ClusterId, Listed>,
     /// It has said at least once what it lists.
     read: bool,
@@ -53,14 +54,14 @@ const OWN: usize = 0;
 
 impl Default for Ledger {
     fn default() -> Self {
-        let own = Listing { read: true, ..Listing::new("this process".to_owned()) };
+        let own = Listing { read: true, ..Listing::new("this process".to_owned(), true) };
         Self { sources: vec![own] }
     }
 }
 
 impl Ledger {
-    pub(super) fn add_source(&mut self, name: String) -> SourceNumber {
-        self.sources.push(Listing::new(name));
+    pub(super) fn add_source(&mut self, name: String, trusted: bool) -> SourceNumber {
+        self.sources.push(Listing::new(name, trusted));
         SourceNumber(self.sources.len() - 1)
     }
 
@@ -138,6 +139,11 @@ impl Ledger {
         self.sources.iter().enumerate().find_map(|(at, source)| Some((at, source.listed.get(id)?)))
     }
 
+    /// Whether who lists it is trusted.
+    pub(super) fn is_trusted(&self, id: &ClusterId) -> bool {
+        self.counts(id).is_some_and(|(at, _)| self.sources[at].trusted)
+    }
+
     pub(super) fn trouble(&mut self, source: SourceNumber, trouble: Option<Arc<str>>) {
         self.sources[source.0].trouble = trouble;
     }
@@ -163,8 +169,8 @@ impl Ledger {
 }
 
 impl Listing {
-    fn new(name: String) -> Self {
-        Self { name, listed: BTreeMap::new(), read: false, trouble: None }
+    fn new(name: String, trusted: bool) -> Self {
+        Self { name, trusted, listed: BTreeMap::new(), read: false, trouble: None }
     }
 }
 

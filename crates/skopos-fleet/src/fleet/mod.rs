@@ -156,6 +156,13 @@ impl Fleet {
         self.get(name).ok_or_else(|| FleetError::UnknownCluster { name: name.chars().take(253).collect() })
     }
 
+    /// The cluster of this name, if it is listed by a source that is trusted ([`Source::is_trusted`]), or was named by this process.
+    pub fn trusted(&self, name: &str) -> Option<Cluster> {
+        // The members are what the ledger says for as long as nobody changes it.
+        let ledger = self.core.ledger.lock();
+        self.get(name).filter(|cluster| ledger.is_trusted(cluster.id()))
+    }
+
     /// All clusters, as they are at one moment. Takes no lock.
     pub fn members(&self) -> Arc<Members> {
         self.core.members.load_full()
@@ -216,7 +223,7 @@ impl Fleet {
         let core = &self.core;
         let number = {
             let mut ledger = core.ledger.lock();
-            let number = ledger.add_source(source.name());
+            let number = ledger.add_source(source.name(), source.is_trusted());
             core.unread.send_replace(Unread { count: ledger.unread(), since: Instant::now() });
             number
         };

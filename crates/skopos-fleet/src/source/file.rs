@@ -196,6 +196,10 @@ impl Source for KubeconfigFile {
         format!("kubeconfig {}", self.path.display())
     }
 
+    fn is_trusted(&self) -> bool {
+        self.policy == KubeconfigPolicy::trusted()
+    }
+
     fn run(self: Box<Self>, roster: Roster, _: CancellationToken) -> BoxFuture<'static, ()> {
         Box::pin(self.follow(roster))
     }

@@ -30,6 +30,12 @@ pub trait Source: Send + 'static {
     /// What people call it, such as `folder /etc/clusters`.
     fn name(&self) -> String;
 
+    /// Whether it says what whoever runs this process has said: then its clusters may be asked about what is not their own, such as
+    /// whose a token is ([`Fleet::trusted`](crate::Fleet::trusted)).
+    fn is_trusted(&self) -> bool {
+        false
+    }
+
     /// Publishes what it has, and what it has after each change, until it is told to stop. It is dropped then if it does
     /// not end by itself.
     fn run(self: Box<Self>, roster: Roster, stop: CancellationToken) -> BoxFuture<'static, ()>;

@@ -32,7 +32,8 @@ pub struct ClientCertificates {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenReview {
-    /// The cluster that is asked.
+    /// The cluster that is asked: a host cluster, or one of `clusters.kubeconfigs`. Others could list one of this name, and
+    /// be sent tokens.
     pub cluster: String,
     /// Audiences of which the token must have one; those of the cluster itself if empty.
     #[serde(default)]
