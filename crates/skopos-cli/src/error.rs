@@ -9,7 +9,7 @@ pub(crate) enum CliError {
     Failed { what: String, hint: Option<String> },
     /// The command line asks for something that cannot be (clap found nothing wrong with its form)
     Usage(String),
-    /// The reader of standard output went away, as `head` does: no failure
+    /// The reader of standard output went away, as `head` does: no failure, except of a check
     BrokenPipe,
     /// Ctrl-C or a termination signal: the number of the signal
     Interrupted(u8),

@@ -12,6 +12,8 @@ pub(crate) fn init(args: &LogArgs) {
     let builder = fmt()
         .with_env_filter(EnvFilter::new(directives))
         .with_writer(stderr)
+        // They would go to standard error as well, with a panic where nobody reads it any more.
+        .log_internal_errors(false)
         .with_ansi(stderr().is_terminal());
     // A second call, as tests of commands make, leaves the first one's logs in place.
     let _ = match args.log_format {

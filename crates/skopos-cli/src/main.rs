@@ -1,5 +1,6 @@
 //! The `skopos` command: live Kubernetes state that knows its own age.
 mod args;
+mod aside;
 mod cluster;
 mod columns;
 mod connect;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(line) = error.line() {
-                eprintln!("{line}");
+                aside::say(line);
             }
             error.exit_code()
         }
@@ -76,7 +77,7 @@ fn run(command: Command) -> Result<(), CliError> {
             let result = until_done_within(demo::GRACE, |stop| demo::run(args, stop));
             demo::leave_terminal();
             // A check that was broken off has shown nothing.
-            if checks { result } else { result.or_else(interruption_is_fine) }
+            if checks { result.map_err(unread_is_a_failure) } else { result.or_else(interruption_is_fine) }
         }
         Command::Completion { shell } => {
             let mut script = Vec::new();
@@ -112,6 +113,13 @@ fn runtime() -> Result<Runtime, CliError> {
     // One thread may be blocked in a write to a reader that has stopped reading; another must see the signal.
     let threads = std::thread::available_parallelism().map_or(2, |n| n.get().max(2));
     Ok(Builder::new_multi_thread().worker_threads(threads).enable_all().build()?)
+}
+
+fn unread_is_a_failure(error: CliError) -> CliError {
+    match error {
+        CliError::BrokenPipe => CliError::new("nobody reads the story to its end: it has shown nothing"),
+        other => other,
+    }
 }
 
 fn interruption_is_fine(error: CliError) -> Result<(), CliError> {

@@ -8,6 +8,7 @@ use skopos_gateway::{Daemon, DaemonError};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::ServeArgs;
+use crate::aside;
 use crate::error::CliError;
 
 /// How long the end may take at most, whatever the configuration says: a second signal ends everything at once.
@@ -55,7 +56,7 @@ fn start_error(error: DaemonError) -> CliError {
     match error {
         DaemonError::Config(ConfigError::Invalid(problems)) => {
             for problem in &problems {
-                eprintln!("{problem}");
+                aside::say(problem);
             }
             let count = problems.len();
             let what =

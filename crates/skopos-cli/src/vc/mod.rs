@@ -17,6 +17,7 @@ use self::args::{
 };
 use self::output::Output;
 use crate::args::ClusterArgs;
+use crate::aside;
 use crate::cluster;
 use crate::connect::Cluster;
 use crate::error::CliError;
@@ -28,7 +29,7 @@ pub(crate) async fn run(args: VcArgs, stop: CancellationToken) -> Result<(), Cli
         Some(result) => result,
         None => {
             if let Some(again) = again {
-                eprintln!("# stopped; what is done so far stays. {again}");
+                aside::say(format_args!("# stopped; what is done so far stays. {again}"));
             }
             // Whoever asked for the end knows which signal it was.
             Ok(())
@@ -133,10 +134,10 @@ async fn kubeconfig(args: KubeconfigArgs) -> Result<(), CliError> {
     };
     let exported = host.kubeconfig(&name, on.namespace.as_deref(), &options).await.map_err(explain)?;
     if exported.inside_only {
-        eprintln!(
+        aside::say(format_args!(
             "# {} is known to the host's own pods only: forward a port to it, and name that with --server",
             exported.server
-        );
+        ));
     }
     Ok(std::io::stdout().write_all(exported.text().as_bytes())?)
 }
@@ -158,7 +159,7 @@ async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
 }
 
 fn progress(step: Step) {
-    eprintln!("# {step}");
+    aside::say(format_args!("# {step}"));
 }
 
 fn read(path: &Path) -> Result<String, CliError> {

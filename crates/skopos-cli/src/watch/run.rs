@@ -1,5 +1,5 @@
 //! The command itself: an informer's handler on one side, a printer on the other.
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write as _};
 use std::time::Duration;
 
 use kube::core::ApiResource;
@@ -14,6 +14,7 @@ use tracing::info;
 
 use super::notices::{ViewMonitor, ViewState};
 use crate::args::{OutputFormat, WatchArgs};
+use crate::aside;
 use crate::cluster;
 use crate::connect::Cluster;
 use crate::error::CliError;
@@ -41,7 +42,7 @@ pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), 
         if told.as_deref() != Some(reason) {
             told = Some(reason.to_owned());
             let notice = Notice::Note(format!("waiting for {}: {reason}", cluster.url));
-            eprintln!("{}", super::notice_line(&notice, Style::of(&io::stderr())));
+            aside::say(super::notice_line(&notice, Style::of(&io::stderr())));
         }
     };
     let Some(resource) = stop.run_until_cancelled(cluster.find(&args.resource, deadline, tell)).await else {
@@ -196,7 +197,11 @@ impl Session {
     }
 
     fn notice(&mut self, notice: &Notice) -> Result<(), CliError> {
-        Ok(self.printer.notice(&mut self.out, &mut io::stderr(), notice)?)
+        let mut aside = Vec::new();
+        let printed = self.printer.notice(&mut self.out, &mut aside, notice);
+        // The reader of the changes need not be that of the notices.
+        let _ = io::stderr().write_all(&aside);
+        Ok(printed?)
     }
 }
 

@@ -1,4 +1,6 @@
 //! `skopos demo` as scripts see it, and its second command.
+use std::io::Read;
+use std::process::Stdio;
 use std::time::Duration;
 
 use super::support::{Running, run, skopos, text};
@@ -106,4 +108,16 @@ fn a_story_that_is_broken_off_is_no_success() {
     story.line(|line| line.contains("one list"));
     story.signal("INT");
     assert_eq!(story.wait(Duration::from_secs(10)).code(), Some(130));
+}
+
+#[test]
+fn a_story_that_nobody_reads_to_its_end_is_no_success() {
+    let mut command = skopos();
+    command.args(["demo", "--once", "--clusters", "2", "--port", "0"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("error: nobody reads"), "{}", text(&output.stderr));
 }

@@ -35,6 +35,13 @@ pub(crate) fn failure(args: &[&str]) -> String {
     lines[0].to_owned()
 }
 
+/// A pipe that nobody reads any more.
+pub(crate) fn left() -> Stdio {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    writer.into()
+}
+
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

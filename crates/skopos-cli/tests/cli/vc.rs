@@ -7,7 +7,7 @@ use serde_json::Value;
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use tokio::runtime::Runtime;
 
-use super::support::{Running, skopos, text, utf8};
+use super::support::{Running, left, skopos, text, utf8};
 
 /// A host in this process, and its kubeconfig.
 struct Host {
@@ -130,6 +130,16 @@ fn the_kubeconfig_leads_to_the_virtual_cluster() {
     watch.line(|line| line == "namespace/default");
     let forwarded = host.good(&["kubeconfig", "shop", "--server", "https://localhost:9"]);
     assert!(forwarded.contains(r#""server":"https://localhost:9""#), "{forwarded}");
+}
+
+#[test]
+fn who_does_not_read_the_steps_breaks_nothing_off() {
+    let host = Host::shop();
+    let paused = host.command(&["pause", "shop"]).stderr(left()).output().expect("the binary runs");
+    assert!(paused.status.success(), "{}", paused.status);
+    assert!(text(&paused.stdout).ends_with("paused: it is Paused\n"), "{}", text(&paused.stdout));
+    let nobody = host.command(&["pause", "nobody"]).stderr(left()).output().expect("the binary runs");
+    assert_eq!(nobody.status.code(), Some(1), "a failure as any other");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! `skopos watch` against `skopos testserver`.
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::support::{PATIENCE, Running, Server, failure, run, skopos, text};
+use super::support::{PATIENCE, Running, Server, failure, left, run, skopos, text};
 use serde_json::Value;
 
 fn json(line: &str) -> Value {
@@ -120,6 +120,21 @@ fn a_reader_that_leaves_is_no_failure() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn who_does_not_read_the_notices_gets_the_changes_all_the_same() {
+    let server = Server::start(&["--objects", "2", "--churn", "200"]);
+    for verbose in ["", "-v"] {
+        let mut command = skopos();
+        command.args(["watch", "pods", "-A", "-o", "name", "--kubeconfig", server.kubeconfig()]);
+        command.args((!verbose.is_empty()).then_some(verbose));
+        let mut child = command.stdout(Stdio::piped()).stderr(left()).spawn().unwrap();
+        // The notice that it is synced comes long before the last of them.
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(200);
+        assert_eq!(lines.map_while(Result::ok).count(), 200, "{verbose}");
+        assert!(child.wait().unwrap().success(), "{verbose}");
+    }
 }
 
 #[test]
