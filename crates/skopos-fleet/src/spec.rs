@@ -140,6 +140,8 @@ fn fingerprint(config: &kube::Config) -> [u8; 32] {
             &config.tls_server_name,
             &config.headers,
             &config.proxy_url,
+            // Not in what serde writes of the user.
+            config.auth_info.exec.as_ref().map(|exec| &exec.cluster),
         )
     ));
     Sha256::new()

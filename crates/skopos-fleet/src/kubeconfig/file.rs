@@ -71,6 +71,16 @@ pub(super) struct ClusterEntry {
     pub(super) proxy_url: Option<String>,
     pub(super) tls_server_name: Option<String>,
     pub(super) disable_compression: Option<bool>,
+    #[serde(default, deserialize_with = "null_is_none")]
+    pub(super) extensions: Vec<Extension>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Extension {
+    #[serde(default)]
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) extension: serde_json::Value,
 }
 
 #[derive(Default, Deserialize)]

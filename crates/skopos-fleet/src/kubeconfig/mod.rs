@@ -7,6 +7,7 @@
 
 mod error;
 mod file;
+mod plugin;
 mod policy;
 mod server;
 #[cfg(test)]
@@ -69,7 +70,8 @@ impl Kubeconfig {
         self.file.current_context.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// The cluster of a context; `None`: of the current one, or of the only one.
+    /// The cluster of a context; `None`: of the current one, or of the only one. Where a plugin is to be told of the cluster
+    /// (`provideClusterInfo`), the file of its CA is read; no other file is.
     ///
     /// # Errors
     /// If there is no such context, its parts are missing or wrong, or ask for what the policy does not admit.
@@ -87,7 +89,7 @@ impl Kubeconfig {
         config.proxy_url = self.proxy(cluster, &config.cluster_url)?;
         config.disable_compression = cluster.disable_compression.unwrap_or_default();
         if let Some(user) = user {
-            config.auth_info = self.credentials(user)?;
+            config.auth_info = self.credentials(user, cluster)?;
         }
         if let Some(namespace) = context.namespace.as_ref().filter(|name| !name.is_empty()) {
             config.default_namespace.clone_from(namespace);
@@ -97,14 +99,13 @@ impl Kubeconfig {
 
     /// How the server proves who it is.
     fn trust(&self, cluster: &ClusterEntry, config: &mut kube::Config) -> Result<(), KubeconfigError> {
-        const DATA: &str = "certificate-authority-data";
         config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
         match (some(&cluster.certificate_authority_data), some(&cluster.certificate_authority)) {
             (Some(data), _) => {
-                let pem = decode(DATA, data)?;
+                let pem = decode(AUTHORITY_DATA, data)?;
                 let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
                 let certificates = certificates.ok().filter(|found| !found.is_empty());
-                let found = certificates.ok_or(invalid(DATA, "holds no PEM certificate"))?;
+                let found = certificates.ok_or(invalid(AUTHORITY_DATA, "holds no PEM certificate"))?;
                 config.root_cert = Some(found.iter().map(|der| der.to_vec()).collect());
             }
             (None, Some(path)) => config.root_cert_file = Some(self.path(path)),
@@ -130,7 +131,7 @@ impl Kubeconfig {
     }
 
     /// Who we are there.
-    fn credentials(&self, user: &UserEntry) -> Result<AuthInfo, KubeconfigError> {
+    fn credentials(&self, user: &UserEntry, cluster: &ClusterEntry) -> Result<AuthInfo, KubeconfigError> {
         let secret = |secret: &Option<SecretString>| {
             secret.clone().filter(|secret| !secret.expose_secret().is_empty())
         };
@@ -149,7 +150,7 @@ impl Kubeconfig {
             impersonate_uid: user.impersonate_uid.clone(),
             impersonate_groups: user.impersonate_groups.clone(),
             impersonate_user_extra: user.impersonate_user_extra.clone(),
-            exec: user.exec.clone(),
+            exec: user.exec.as_ref().map(|exec| self.plugin(exec, cluster)).transpose()?,
             auth_provider: user.auth_provider.clone(),
             ..AuthInfo::default()
         };
@@ -174,6 +175,8 @@ impl std::fmt::Debug for Kubeconfig {
             .finish_non_exhaustive()
     }
 }
+
+const AUTHORITY_DATA: &str = "certificate-authority-data";
 
 /// What is there and not empty: kubeconfigs are written by tools that leave empty fields.
 fn some(text: &Option<String>) -> Option<&str> {

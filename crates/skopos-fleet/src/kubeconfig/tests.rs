@@ -295,6 +295,54 @@ fn relative_paths_start_from_the_folder_of_the_file() {
 }
 
 #[test]
+fn a_plugin_is_run_from_where_kubectl_runs_it() {
+    for (command, run) in [
+        ("./plugin", "/home/me/.kube/./plugin"),
+        ("bin/plugin", "/home/me/.kube/bin/plugin"),
+        ("/bin/plugin", "/bin/plugin"),
+        ("aws", "aws"),
+    ] {
+        let text = kubeconfig(
+            &["server: https://10.0.0.1"],
+            &[&format!("exec: {{command: {command}, apiVersion: v1}}")],
+        );
+        let parsed = Kubeconfig::parse(text.as_bytes(), &KubeconfigPolicy::trusted()).unwrap();
+        let exec = parsed.in_folder("/home/me/.kube").cluster(None).unwrap().config().auth_info.exec.unwrap();
+        assert_eq!(exec.command.as_deref(), Some(run));
+        assert!(exec.cluster.is_none(), "it does not want to know");
+    }
+}
+
+#[test]
+fn a_plugin_is_told_of_the_cluster_if_it_wants_to_know() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca.crt"), CA).unwrap();
+    let inline = format!("certificate-authority-data: {}", b64(CA));
+    for (authority, told) in [
+        (&*inline, Some(CA.as_bytes().to_vec())),
+        ("certificate-authority: ca.crt", Some(CA.as_bytes().to_vec())),
+        ("certificate-authority: nowhere.crt", None),
+    ] {
+        let spec = |audience: &str| {
+            let extension = format!(
+                "extensions: [{{name: client.authentication.k8s.io/exec, extension: {{for: {audience}}}}}]"
+            );
+            let cluster = ["server: https://10.0.0.1", authority, "tls-server-name: api", &extension];
+            let text =
+                kubeconfig(&cluster, &["exec: {command: aws, apiVersion: v1, provideClusterInfo: true}"]);
+            let parsed = Kubeconfig::parse(text.as_bytes(), &KubeconfigPolicy::trusted()).unwrap();
+            parsed.in_folder(folder.path()).cluster(None).unwrap()
+        };
+        let cluster = spec("me").config().auth_info.exec.unwrap().cluster.unwrap();
+        assert_eq!(cluster.server.as_deref(), Some("https://10.0.0.1"));
+        assert_eq!(cluster.tls_server_name.as_deref(), Some("api"));
+        assert_eq!(cluster.certificate_authority_data, told, "{authority}");
+        assert_eq!(cluster.config, Some(serde_json::json!({"for": "me"})));
+        assert!(spec("me").connects_as(&spec("me")) && !spec("me").connects_as(&spec("you")));
+    }
+}
+
+#[test]
 fn a_changed_secret_makes_another_connection() {
     let spec = |token: &str| with_user(&[&format!("token: {token}")], &KubeconfigPolicy::hostile()).unwrap();
     assert!(spec("a").connects_as(&spec("a")));

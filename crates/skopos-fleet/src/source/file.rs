@@ -71,24 +71,17 @@ impl KubeconfigFile {
             let place = self.path.display().to_string();
             self.listed(Err(SpecError::Unreadable { place, reason }), None)
         };
-        let (mut watched, limit) = (WatchedFile::new(self.path.clone()), self.policy.max_bytes);
+        let mut watched = WatchedFile::new(self.path.clone());
         for _ in 0..LOOKS {
-            let look = tokio::task::spawn_blocking(move || {
-                let look = watched.look(limit);
-                (watched, look)
-            });
-            let Ok((back, look)) = look.await else { break };
+            let Some((back, looked)) = self.look(watched).await else { break };
             watched = back;
-            match look {
-                Look::Content(content) => match self.read(&content) {
-                    Ok(read) => match read.clusters.into_values().next() {
-                        Some(listed) => return listed,
-                        None => return unreadable(read.trouble.unwrap_or_default()),
-                    },
-                    Err(reason) => return unreadable(reason),
+            match looked {
+                Looked::Read(Ok(read)) => match read.clusters.into_values().next() {
+                    Some(listed) => return listed,
+                    None => return unreadable(read.trouble.unwrap_or_default()),
                 },
-                Look::Unreadable(reason) => return unreadable(reason),
-                Look::Same | Look::Settling => tokio::time::sleep(SETTLE).await,
+                Looked::Read(Err(reason)) => return unreadable(reason),
+                Looked::Same | Looked::Settling => tokio::time::sleep(SETTLE).await,
             }
         }
         unreadable("it is being written".to_owned())
@@ -103,6 +96,21 @@ impl KubeconfigFile {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Looks at the file, and reads it if it is another. A file system that hangs must hang nobody else.
+    async fn look(&self, mut watched: WatchedFile) -> Option<(WatchedFile, Looked)> {
+        let reader = self.clone();
+        let looking = tokio::task::spawn_blocking(move || {
+            let looked = match watched.look(reader.policy.max_bytes) {
+                Look::Same => Looked::Same,
+                Look::Settling => Looked::Settling,
+                Look::Unreadable(reason) => Looked::Read(Err(reason)),
+                Look::Content(content) => Looked::Read(reader.read(&content)),
+            };
+            (watched, looked)
+        });
+        looking.await.ok()
     }
 
     /// What the file says; `Err`: it says nothing at all that can be used.
@@ -151,38 +159,36 @@ impl KubeconfigFile {
 
     async fn follow(self, roster: Roster) {
         let mut watched = WatchedFile::new(self.path.clone());
-        let limit = self.policy.max_bytes;
         loop {
-            // A file system that hangs must hang nobody else.
-            let look = tokio::task::spawn_blocking(move || {
-                let look = watched.look(limit);
-                (watched, look)
-            });
-            let Ok((back, look)) = look.await else { return };
+            let Some((back, looked)) = self.look(watched).await else { return };
             watched = back;
             let mut pause = self.every;
-            match look {
-                Look::Same => {}
-                Look::Settling => pause = SETTLE,
-                Look::Unreadable(reason) => roster.trouble(Some(reason.into())),
-                Look::Content(content) => match self.read(&content) {
-                    Ok(read) => {
-                        roster.trouble(read.trouble.map(Into::into));
-                        match &self.own {
-                            None => roster.publish(read.clusters),
-                            Some(id) => {
-                                for listed in read.clusters.into_values() {
-                                    roster.publish_own(id, listed);
-                                }
+            match looked {
+                Looked::Same => {}
+                Looked::Settling => pause = SETTLE,
+                Looked::Read(Err(reason)) => roster.trouble(Some(reason.into())),
+                Looked::Read(Ok(read)) => {
+                    roster.trouble(read.trouble.map(Into::into));
+                    match &self.own {
+                        None => roster.publish(read.clusters),
+                        Some(id) => {
+                            for listed in read.clusters.into_values() {
+                                roster.publish_own(id, listed);
                             }
                         }
                     }
-                    Err(reason) => roster.trouble(Some(reason.into())),
-                },
+                }
             }
             tokio::time::sleep(pause).await;
         }
     }
+}
+
+/// What a look at the file found.
+enum Looked {
+    Same,
+    Settling,
+    Read(Result<Contexts, String>),
 }
 
 /// What a file says.
