@@ -65,6 +65,10 @@ impl<K> Informer<K> {
     /// Waits until the content has reached `revision`, for at most `limit`: then it holds the write that was answered with
     /// it. In a set of namespaces, all of them have.
     ///
+    /// A revision does not say of which history it is. After the server was restored from a backup, content that stands beyond
+    /// it counts as having reached it until its list/watch has noticed, and one that is forbidden cannot notice:
+    /// [`Informer::read`] is not misled by that.
+    ///
     /// # Errors
     /// When the time is over, when the server's history began anew (the revision may never come), or at once when the
     /// factory is shut down.
@@ -191,8 +195,8 @@ impl Shared {
         let probe = timeout_at(patience, self.probes.prober().probe_since(begun)).await.ok()?;
         let read = ConsistentRead { sent_at: probe.sent_at, revision: probe.result.ok()? };
         // The server's newest revision cannot be older than what we had seen before we asked, unless its history went back: then
-        // what we have is of another history.
-        if read.revision < *before.resource_version() {
+        // what we have is of another history. Each part for itself: one may have noticed, and another not.
+        if (0..self.links.len()).any(|part| read.revision < *before.content().rv_of(part)) {
             return None;
         }
         let parts = (0..self.links.len()).map(|part| self.holds(part, &read, patience));

@@ -6,7 +6,7 @@ mod support;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use skopos::checkpoint::{Checkpoint, CheckpointLimits};
-use skopos::{AuditError, Condition, FactoryOptions, Informer, InformerFactory, InformerOptions};
+use skopos::{AuditError, Condition, FactoryOptions, Informer, InformerFactory, InformerOptions, ReadError};
 use skopos_testserver::{Fault, ForbiddenGuard, Match, RequestRecord, TestServer};
 use support::*;
 
@@ -107,4 +107,25 @@ async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirm
     assert!(report.listed == 1 && report.not_compared.len() == 1, "{report}");
     drop(forbidden);
     maps.wait_synced(PLENTY).await.unwrap();
+}
+
+/// The server has told of one namespace that its history went back, and would say so of the other, if that could be asked.
+#[tokio::test(start_paused = true)]
+async fn what_a_restored_backup_has_taken_from_a_forbidden_namespace_is_not_read_as_live() {
+    let world = world().await;
+    let backup = world.put("a", "one", "1");
+    for n in 0..10 {
+        world.create("c", &format!("lost-{n}"), "1");
+    }
+    let maps: Informer<ConfigMap> =
+        world.factory.informer(InformerOptions::namespaces(["a", "c"])).expect("an informer");
+    maps.wait_synced(secs(5)).await.unwrap();
+    world.server.wait_for(|server| server.open_watches() == 2).await.unwrap();
+    world.server.roll_back(backup).unwrap();
+    let _forbidden = world.server.auth().forbid(Match::any().path_prefix(OF_C));
+    world.server.close_watches();
+    eventually("one has noticed", || maps.snapshot().epoch() == 1).await;
+    until_nothing_is_of_this_moment().await;
+    let read = maps.read(secs(1), secs(5)).await;
+    assert!(matches!(read, Err(ReadError::TooOld { .. })), "{read:?}");
 }
