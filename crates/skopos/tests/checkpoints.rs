@@ -37,6 +37,11 @@ fn written(informer: &Informer<ConfigMap>) -> Checkpoint {
     Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap()
 }
 
+/// Within the process.
+fn handed_on(informer: &Informer<ConfigMap>) -> Checkpoint {
+    informer.checkpoint().unwrap()
+}
+
 /// How often all objects were asked for: by lists that are neither probes nor audits, and by watches that begin with a list.
 fn whole_lists(world: &World, maps: &Informer<ConfigMap>) -> usize {
     let requests = world.server.requests();
@@ -171,6 +176,15 @@ async fn a_cluster_that_is_down_can_be_read_and_gets_older() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_was_restored_meanwhile_is_found_before_anything_is_called_live() {
+    finds_a_backup(written).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_is_found_by_a_checkpoint_that_went_through_no_file_too() {
+    finds_a_backup(handed_on).await;
+}
+
+async fn finds_a_backup(taken: fn(&Informer<ConfigMap>) -> Checkpoint) {
     let (world, _, _) = second_run().await;
     let first = InformerFactory::new(transport_to(&world.server), options(0));
     let backup = world.put("a", "one", "3");
@@ -179,7 +193,7 @@ async fn a_backup_that_was_restored_meanwhile_is_found_before_anything_is_called
     world.create("a", "three", "1");
     let maps: Informer<ConfigMap> = first.informer(InformerOptions::all()).unwrap();
     maps.wait_synced(secs(5)).await.unwrap();
-    let checkpoint = written(&maps);
+    let checkpoint = taken(&maps);
     first.shutdown(secs(1)).await;
     // Past the checkpoint again when we are back, with another history.
     world.server.roll_back(backup).unwrap();
@@ -202,6 +216,22 @@ async fn a_backup_that_was_restored_meanwhile_is_found_before_anything_is_called
     assert!(maps.has_synced() && maps.freshness().is_live(), "{}", maps.freshness());
     let read = maps.read(secs(1), secs(5)).await.unwrap();
     assert_eq!(read.snapshot.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_went_through_no_file_is_the_content_alone_and_not_confirmed() {
+    let (world, _, factory) = second_run().await;
+    let first = InformerFactory::new(transport_to(&world.server), options(0));
+    let kept = InformerOptions::all().journal(JournalOptions::default()).index("old", |_| ["old".to_owned()]);
+    let maps: Informer<ConfigMap> = first.informer(kept).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    let checkpoint = handed_on(&maps);
+    first.shutdown(secs(1)).await;
+    world.server.pause().await;
+    let maps: Informer<ConfigMap> = factory.informer(InformerOptions::all().restored(checkpoint)).unwrap();
+    assert_eq!((maps.snapshot().len(), maps.snapshot().is_synced()), (2, true));
+    maps.wait_synced(secs(10)).await.unwrap_err();
+    assert!(maps.store().journal().is_none() && maps.snapshot().index_values("old").is_err());
 }
 
 #[tokio::test(start_paused = true)]

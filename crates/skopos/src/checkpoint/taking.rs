@@ -11,6 +11,7 @@ use super::kept::Checkpoint;
 use crate::informer::{Informer, Running, Shared};
 use crate::options::InformerOptions;
 use crate::resource::ResourceId;
+use crate::store::Content;
 
 impl<K> Informer<K> {
     /// The content as it is now, to be written. Costs next to nothing, and holds nobody up.
@@ -74,7 +75,9 @@ impl Checkpoint {
             proven: age.and_then(|age| now.before(age)),
         });
         let header = Header { identity: shared.identity(), written: now.clone(), parts: parts.collect() };
-        Ok(Self { header: Arc::new(header), content })
+        // Whoever begins with it must not take our word for the server's.
+        let content = Content::clone(&content).for_checkpoint();
+        Ok(Self { header: Arc::new(header), content: Arc::new(content) })
     }
 }
 

@@ -273,11 +273,17 @@ impl Content {
         for (index, part) in parts.iter().enumerate() {
             content.set_listed(index, &part.rv, part.epoch);
         }
-        content.restored = true;
-        content.parts.iter_mut().for_each(|part| part.restored = true);
         objects.iter().for_each(|entry| content.account(None, Some(entry)));
         content.objects = objects;
-        content
+        content.for_checkpoint()
+    }
+
+    /// This, as a checkpoint has it: the server has confirmed nothing, and what the store keeps beside the objects is not there.
+    pub(crate) fn for_checkpoint(mut self) -> Self {
+        (self.restored, self.mark) = (true, None);
+        self.parts.iter_mut().for_each(|part| (part.restored, part.mark) = (true, None));
+        self.indexes.clear();
+        self
     }
 
     /// Nothing yet of these namespaces, each of which is filled by a writer of its own.
