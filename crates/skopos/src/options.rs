@@ -161,7 +161,7 @@ impl InformerOptions {
         self
     }
 
-    /// The resync period of handlers that name none of their own (none): so often each is given every object again.
+    /// The resync period of handlers that name none of their own (none): so often each is given every object again. Zero: never.
     pub fn resync(mut self, every: Duration) -> Self {
         self.resync = Some(every);
         self

@@ -420,6 +420,34 @@ async fn audits_do_not_pile_up_while_a_server_is_away() {
     );
 }
 
+/// In a thread of its own: what never waits can be given up only from outside.
+#[test]
+fn a_resync_period_of_zero_is_never() {
+    let (told, resyncs) = std::sync::mpsc::sync_channel(1);
+    let run = async move {
+        let world = world().await;
+        let every_second =
+            world.factory.informer::<ConfigMap>(InformerOptions::all().resync(secs(1))).unwrap();
+        let never = InformerOptions::namespace("a").resync(Duration::ZERO);
+        let never = world.factory.informer::<ConfigMap>(never).unwrap();
+        let add =
+            |maps: &Informer<ConfigMap>, options| maps.add_handler(sync_handler(|_| ()), options).unwrap();
+        let handlers = [
+            add(&every_second, HandlerOptions::default()),
+            add(&every_second, HandlerOptions::default().resync(Duration::ZERO)),
+            add(&never, HandlerOptions::default()),
+        ];
+        tokio::time::sleep(secs(60)).await;
+        told.send(handlers.map(|handler| handler.stats().resyncs)).unwrap();
+    };
+    std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().start_paused(true).build().unwrap().block_on(run);
+    });
+    let [every_second, handler, informer] = resyncs.recv_timeout(secs(10)).unwrap();
+    assert!((50..=60).contains(&every_second) && (handler, informer) == (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_slept_trusts_no_age() {
     use std::sync::Arc;

@@ -14,7 +14,7 @@ pub struct HandlerOptions {
     /// The wait before the first such retry; it doubles with each one. Default: 100 ms.
     pub retry_backoff: Duration,
     /// How often every object is delivered again as an update without a change. Put off while other events wait.
-    /// Default: never.
+    /// Zero: never, also if the informer has a period. Default: that of the informer, or never.
     pub resync: Option<Duration>,
     /// How long a call that is running when the handler is removed may go on; then its future is dropped where it waits.
     /// Default: 500 ms.

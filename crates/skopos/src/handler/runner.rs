@@ -33,7 +33,7 @@ struct Stopped;
 
 impl<K: 'static, H: EventHandler<K>> Runner<K, H> {
     pub(super) fn new(handler: H, options: HandlerOptions, shared: Arc<Shared>) -> Self {
-        let next_resync = options.resync.map(deadline::after);
+        let next_resync = options.resync.filter(|period| !period.is_zero()).map(deadline::after);
         Self { handler, options, shared, walk: None, next_resync, kind: PhantomData }
     }
 
