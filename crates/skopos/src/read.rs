@@ -135,7 +135,8 @@ impl<K> Informer<K> {
             let sent_at = Instant::now();
             let object = self.shared.one_live(&link.target, key, deadline).await?;
             let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
-            Ok(ReadOne { object, age: sent_at.elapsed(), source: Source::Live })
+            let age = self.shared.ground.common.age_since(sent_at);
+            Ok(ReadOne { object, age, source: Source::Live })
         };
         let result = self.shared.stop.run_until_cancelled(read).await.ok_or(ReadError::from(Closed))?;
         Ok(result.map_err(|live| self.shared.too_old(max_age, begun, live))?)

@@ -4,13 +4,15 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use skopos::{
-    BuildError, Event, Freshness, HandlerOptions, Indexer, Informer, InformerOptions, ObjectKey, Source,
-    StaleReason, Transform, sync_handler,
+    BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Indexer, Informer, InformerOptions,
+    ObjectKey, SleepClock, Source, StaleReason, Transform, sync_handler,
 };
 use skopos_testserver::{Connections, Direction, Fault, Match, TestServer};
 use support::*;
@@ -372,7 +374,7 @@ async fn an_audit_finds_a_lost_event_and_heals_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_periodic_audit_heals_without_being_asked() {
-    let options = skopos::FactoryOptions { audit_interval: Some(secs(600)), ..quiet() };
+    let options = FactoryOptions { audit_interval: Some(secs(600)), ..quiet() };
     let world = world_with(TestServer::builder(), options).await;
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
     maps.wait_synced(secs(5)).await.unwrap();
@@ -391,7 +393,7 @@ async fn a_periodic_audit_heals_without_being_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn audits_do_not_pile_up_while_a_server_is_away() {
-    let options = skopos::FactoryOptions { audit_interval: Some(secs(60)), ..quiet() };
+    let options = FactoryOptions { audit_interval: Some(secs(60)), ..quiet() };
     let world = world_with(TestServer::builder(), options).await;
     let informers: Vec<Informer<ConfigMap>> = (0..60)
         .map(|n| {
@@ -448,17 +450,18 @@ fn a_resync_period_of_zero_is_never() {
     assert!((50..=60).contains(&every_second) && (handler, informer) == (0, 0));
 }
 
+/// A machine that sleeps for so many nanoseconds as it is told.
+fn sleepy() -> (Arc<AtomicI64>, FactoryOptions) {
+    let slept = Arc::new(AtomicI64::new(0));
+    let lead = slept.clone();
+    let sleep_clock = SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into());
+    (slept, FactoryOptions { sleep_clock, ..quiet() })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_slept_trusts_no_age() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicI64, Ordering};
-    let slept = Arc::new(AtomicI64::new(0));
-    let clock = {
-        let slept = slept.clone();
-        skopos::SleepClock::from_fn(move || slept.load(Ordering::SeqCst).into())
-    };
-    let world =
-        world_with(TestServer::builder(), skopos::FactoryOptions { sleep_clock: clock, ..quiet() }).await;
+    let (slept, options) = sleepy();
+    let world = world_with(TestServer::builder(), options).await;
     let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
     maps.wait_synced(secs(5)).await.unwrap();
     tokio::time::sleep(secs(40)).await;
@@ -469,6 +472,26 @@ async fn a_machine_that_slept_trusts_no_age() {
     assert!(freshness.age().unwrap() >= secs(3600));
     tokio::time::sleep(secs(5)).await;
     assert!(maps.freshness().is_within(secs(5)), "looked again at once: {}", maps.freshness());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_while_the_machine_sleeps_is_as_old_as_the_sleep() {
+    let (slept, options) = sleepy();
+    let world = world_with(TestServer::builder(), options).await;
+    world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    until_nothing_is_of_this_moment().await;
+    let _slow = world.server.faults().inject(Fault::DelayHeaders(secs(2))).everywhere();
+    let key = ObjectKey::namespaced("a", "one");
+    let sleep = async {
+        world.server.wait_for(|server| server.requests().iter().any(|r| r.verb == "get")).await.unwrap();
+        slept.store(60_000_000_000, Ordering::SeqCst);
+    };
+    let (read, ()) = tokio::join!(maps.read_one(&key, Duration::ZERO, secs(30)), sleep);
+    let read = read.unwrap();
+    assert!(read.object.is_some() && read.source == Source::Live);
+    assert_eq!(read.age, secs(62));
 }
 
 #[tokio::test(start_paused = true)]

@@ -53,6 +53,13 @@ impl Common {
         let stale_after = Duration::from_secs(90);
         Arc::new(Self { clock: Clock::new(), stale_after, sleep: SleepLog::new(clock) })
     }
+
+    /// How old at most the answer to a consistent read is that was sent at `at`.
+    pub(crate) fn age_since(&self, at: Instant) -> Duration {
+        // The monotonic clock first, as in `Basis::freshness`.
+        let now = Instant::now();
+        Proof::of(self, at).age(now, self.sleep.clock.lead())
+    }
 }
 
 /// At `at` a consistent read was sent whose revision the content holds.
@@ -213,13 +220,17 @@ impl PartBasis {
     /// Records that the content holds all that was committed before `at`.
     pub(crate) fn prove(&mut self, common: &Common, at: Instant) {
         if self.proof.is_none_or(|proof| proof.at < at || proof.before > Duration::ZERO) {
-            self.proof = Some(Proof { at, lead: common.sleep.lead_at(at), before: Duration::ZERO });
+            self.proof = Some(Proof::of(common, at));
         }
         self.restored = None;
     }
 }
 
 impl Proof {
+    fn of(common: &Common, at: Instant) -> Self {
+        Self { at, lead: common.sleep.lead_at(at), before: Duration::ZERO }
+    }
+
     fn age(self, now: Instant, lead: i128) -> Duration {
         now.saturating_duration_since(self.at) + self.slept(lead) + self.before
     }
