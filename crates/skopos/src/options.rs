@@ -105,14 +105,15 @@ impl InformerOptions {
     ///
     /// Each namespace has its own resource version, and is synced, aged and recovered on its own.
     pub fn namespaces<N: Into<String>>(namespaces: impl IntoIterator<Item = N>) -> Self {
-        let mut namespaces: Vec<String> = namespaces.into_iter().map(Into::into).collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        Self::of(Scope::Namespaces(namespaces))
+        Self::of(Scope::Namespaces(namespaces.into_iter().map(Into::into).collect()))
     }
 
-    /// Everything in `scope`.
-    pub fn of(scope: Scope) -> Self {
+    /// Everything in `scope`. Namespaces in any order, or named twice, are the same set.
+    pub fn of(mut scope: Scope) -> Self {
+        if let Scope::Namespaces(namespaces) = &mut scope {
+            namespaces.sort_unstable();
+            namespaces.dedup();
+        }
         Self {
             scope,
             labels: LabelSelector::default(),

@@ -6,7 +6,9 @@ mod support;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use skopos::checkpoint::{Checkpoint, CheckpointLimits};
-use skopos::{AuditError, Condition, FactoryOptions, Informer, InformerFactory, InformerOptions, ReadError};
+use skopos::{
+    AuditError, Condition, FactoryOptions, Informer, InformerFactory, InformerOptions, ReadError, Scope,
+};
 use skopos_testserver::{Fault, ForbiddenGuard, Match, RequestRecord, TestServer};
 use support::*;
 
@@ -31,6 +33,13 @@ async fn half_forbidden(options: FactoryOptions) -> (World, Informer<ConfigMap>,
     })
     .await;
     (world, maps, forbidden)
+}
+
+/// A checkpoint, through a file and back.
+fn written(maps: &Informer<ConfigMap>) -> Checkpoint {
+    let mut file = Vec::new();
+    maps.checkpoint().unwrap().write_to(&mut file).unwrap();
+    Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap()
 }
 
 fn is_probe(request: &RequestRecord, path: &str) -> bool {
@@ -93,9 +102,7 @@ async fn while_one_namespace_is_forbidden_what_is_restored_of_another_is_confirm
     let set = || InformerOptions::namespaces(["a", "c"]);
     let maps: Informer<ConfigMap> = world.factory.informer(set()).expect("an informer");
     maps.wait_synced(secs(5)).await.unwrap();
-    let mut file = Vec::new();
-    maps.checkpoint().unwrap().write_to(&mut file).unwrap();
-    let checkpoint = Checkpoint::read_from(file.as_slice(), &CheckpointLimits::default()).unwrap();
+    let checkpoint = written(&maps);
     assert!(world.factory.shutdown(secs(1)).await.complete);
     world.factory = InformerFactory::new(transport_to(&world.server), quiet());
     let forbidden = world.server.auth().forbid(Match::any().path_prefix(OF_A));
@@ -128,4 +135,19 @@ async fn what_a_restored_backup_has_taken_from_a_forbidden_namespace_is_not_read
     until_nothing_is_of_this_moment().await;
     let read = maps.read(secs(1), secs(5)).await;
     assert!(matches!(read, Err(ReadError::TooOld { .. })), "{read:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_in_any_order_and_named_twice_are_one_set() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let scope = Scope::Namespaces(["b", "a", "a"].map(str::to_owned).to_vec());
+    let maps: Informer<ConfigMap> = world.factory.informer(InformerOptions::of(scope)).expect("an informer");
+    let sorted = Scope::Namespaces(["a", "b"].map(str::to_owned).to_vec());
+    assert_eq!((maps.scope(), maps.states().len()), (&sorted, 2));
+    let _same: Informer<ConfigMap> =
+        world.factory.informer(InformerOptions::namespaces(["a", "b"])).expect("an informer");
+    assert_eq!(world.factory.stats().informers, 1);
+    maps.wait_synced(secs(5)).await.unwrap();
+    assert_eq!(written(&maps).scope(), &sorted);
 }
