@@ -9,8 +9,9 @@ use skopos::checkpoint::{Checkpoint, CheckpointLimits};
 use skopos::{
     AuditError, Condition, FactoryOptions, Informer, InformerFactory, InformerOptions, ReadError, Scope,
 };
-use skopos_testserver::{Fault, ForbiddenGuard, Match, RequestRecord, TestServer};
+use skopos_testserver::{Fault, ForbiddenGuard, Match, Outcome, RequestRecord, TestServer};
 use support::*;
+use tokio::time::timeout;
 
 const OF_A: &str = "/api/v1/namespaces/a/";
 const OF_C: &str = "/api/v1/namespaces/c/";
@@ -150,4 +151,30 @@ async fn namespaces_in_any_order_and_named_twice_are_one_set() {
     assert_eq!(world.factory.stats().informers, 1);
     maps.wait_synced(secs(5)).await.unwrap();
     assert_eq!(written(&maps).scope(), &sorted);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_lists_few_namespaces_at_a_time() {
+    let world = world().await;
+    let set = (0..50).map(|n| format!("n{n}"));
+    let maps: Informer<ConfigMap> =
+        world.factory.informer(InformerOptions::namespaces(set)).expect("an informer");
+    maps.wait_synced(PLENTY).await.unwrap();
+    let _slow = world.server.faults().inject(Fault::DelayHeaders(secs(1))).on(Match::list());
+    let open = || {
+        let requests = world.server.requests();
+        let lists = requests.iter().filter(|r| r.verb == "list" && !is_probe(r, ""));
+        lists.filter(|r| r.outcome == Outcome::Waiting).count()
+    };
+    let audit = maps.audit(secs(60));
+    tokio::pin!(audit);
+    let mut most = 0;
+    let report = loop {
+        match timeout(secs(1) / 10, &mut audit).await {
+            Ok(report) => break report.unwrap(),
+            Err(_) => most = most.max(open()),
+        }
+    };
+    assert!((1..=8).contains(&most), "{most} at a time");
+    assert!(report.is_clean() && report.complete, "{report}");
 }

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use skopos_reflect::{Form, Target};
 use skopos_wire::{RawObject, ResourceVersion};
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use self::compare::Comparison;
 pub use self::compare::{Difference, DifferenceKind};
 pub use self::report::{AuditReport, NotCompared};
 use crate::deadline;
-use crate::error::AuditError;
+use crate::error::{AuditError, LiveError};
 use crate::informer::{Informer, Shared};
 use crate::live::Collect;
 use crate::object::Entry;
@@ -28,7 +28,7 @@ impl<K> Informer<K> {
     /// Compares the content with the server's, within `limit`. If anything differs, it is counted, the content is stale, and
     /// everything is listed again. Two audits of one informer at once become one after the other.
     ///
-    /// Of a set of namespaces, each is compared for itself; the report says which could not be.
+    /// Of a set of namespaces, each is compared for itself, a few at a time; the report says which could not be.
     ///
     /// # Errors
     /// When the comparison could not be made, of no namespace; nothing is known of the content then.
@@ -81,7 +81,8 @@ impl<'a> Turn<'a> {
 
 async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<AuditReport, AuditError> {
     let began = Instant::now();
-    let audits = parts.iter().map(|part| audit_part(shared, *part, deadline));
+    let lists = Semaphore::new(LISTS_AT_ONCE);
+    let audits = parts.iter().map(|part| audit_part(shared, *part, &lists, deadline));
     let (mut compared, mut not_compared) = (Vec::new(), Vec::new());
     for (part, found) in parts.iter().zip(futures::future::join_all(audits).await) {
         match found {
@@ -117,6 +118,9 @@ async fn audit(shared: &Shared, parts: &[usize], deadline: Instant) -> Result<Au
     Ok(report)
 }
 
+/// How many namespaces of a set are listed at a time: hundreds of lists at one moment are more than a server gives to one client.
+const LISTS_AT_ONCE: usize = 8;
+
 /// The parts that an audit of these ones does not compare.
 fn left_out(shared: &Shared, parts: &[usize]) -> impl Iterator<Item = NotCompared> {
     let basis = shared.freshness().basis();
@@ -137,19 +141,26 @@ struct PartReport {
     complete: bool,
 }
 
-async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<PartReport, AuditError> {
+async fn audit_part(
+    shared: &Shared,
+    part: usize,
+    lists: &Semaphore,
+    deadline: Instant,
+) -> Result<PartReport, AuditError> {
     let link = &shared.links[part];
-    let unread = link.set_aside.unread();
-    let before = shared.store.current();
     if !shared.freshness().basis().parts[part].synced {
         let namespace = &link.target.namespace;
         let who = shared.unsynced().into_iter().find(|who| who.namespace == *namespace);
         return Err(AuditError::NotSynced { reason: who.map(|who| who.to_string()).unwrap_or_default() });
     }
+    let listing = one_of_few(lists, deadline).await?;
+    let unread = link.set_aside.unread();
+    let before = shared.store.current();
     let sent_at = Instant::now();
     let target = Target { form: Form::MetadataOnly, ..link.target.clone() };
     let mut list = Listed { comparison: Comparison::new(before.rv_of(part).clone()), before: &before, part };
     let revision = shared.ground.live.list(&target, deadline, &mut list).await?;
+    drop(listing);
     // It is as good as a probe, and if it shows that history went back, the link shall know.
     link.handle.probed(shared.ground.common.clock.at(sent_at), revision.clone());
     if revision < *before.rv_of(part) {
@@ -195,6 +206,13 @@ async fn audit_part(shared: &Shared, part: usize, deadline: Instant) -> Result<P
         examples: if differences > 0 { found.examples } else { Vec::new() },
         complete: reached,
     })
+}
+
+/// Waits until this list may be made.
+async fn one_of_few(lists: &Semaphore, deadline: Instant) -> Result<SemaphorePermit<'_>, LiveError> {
+    let begun = Instant::now();
+    let permit = timeout_at(deadline, lists.acquire()).await.ok().and_then(Result::ok);
+    permit.ok_or_else(|| LiveError::Deadline { waited: begun.elapsed() })
 }
 
 /// How long the store may take to reach the list's revision: a watch with selectors learns of revisions that do not concern
