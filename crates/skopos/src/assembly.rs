@@ -83,6 +83,8 @@ pub(crate) fn assemble(
             }
         }
     });
+    let freshness = store.freshness().clone();
+    let stands = Arc::new(move |part: usize| freshness.basis().parts[part].link.condition.is_watching());
     let audit_in = ground.options.audit_interval.map(|interval| interval.mul_f64(ground.jitter()));
     // What is restored is compared with the server as soon as it can be, also if audits are made on demand only.
     let next_audit = NextAudit { at: audit_in.map(deadline::after), confirms_at: Instant::now() };
@@ -90,7 +92,7 @@ pub(crate) fn assemble(
         ground: ground.clone(),
         resource,
         scope: options.scope,
-        probes: prober.subscribe(links.iter().map(|link| link.target.clone()), listener),
+        probes: prober.subscribe(links.iter().map(|link| link.target.clone()), stands, listener),
         links,
         store,
         labels: options.labels,

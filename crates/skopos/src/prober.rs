@@ -10,6 +10,8 @@
 //! The resource version of any consistent list is that of the whole storage, so namespace, name and version of the probe do
 //! not matter. They are those of a subscriber all the same: nothing else may be readable, or served.
 
+mod turns;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -25,6 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use self::turns::{Candidate, Candidates, Turns, Way};
 use crate::error::LiveError;
 use crate::sync::Mutex;
 
@@ -49,12 +52,18 @@ pub(crate) type Answer = Pin<Box<dyn Future<Output = Result<ResourceVersion, Liv
 /// Who is told of successful probes. Must not block.
 pub(crate) type Listener = Arc<dyn Fn(&Probe) + Send + Sync>;
 
+/// Whether the list/watch of a subscriber's target stands, by the target's place. Must not block.
+pub(crate) type Stands = Arc<dyn Fn(usize) -> bool + Send + Sync>;
+
 /// Many links that recover at once need not each have a probe of their own.
 const JUST_NOW: Duration = Duration::from_secs(1);
 
 /// A probe that failed is tried again after twice the first, and at last after the second: not so often as to be a burden to
 /// a server in trouble.
 const AFTER_FAILURE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// How many targets are asked one after the other while the server refuses them.
+const IN_A_ROW: usize = 3;
 
 /// When to probe.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +102,7 @@ struct Demand {
 
 struct Subscriber {
     targets: Vec<Target>,
+    stands: Stands,
     listener: Listener,
 }
 
@@ -124,11 +134,12 @@ impl Prober {
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         targets: impl IntoIterator<Item = Target>,
+        stands: Stands,
         listener: Listener,
     ) -> Subscription {
         let id = self.core.next_id.fetch_add(1, Ordering::Relaxed);
         let targets = targets.into_iter().collect();
-        self.core.subscribers.lock().insert(id, Subscriber { targets, listener });
+        self.core.subscribers.lock().insert(id, Subscriber { targets, stands, listener });
         Subscription { prober: self.clone(), id }
     }
 
@@ -183,7 +194,7 @@ impl Core {
     async fn probe_forever(&self, random: &mut fastrand::Rng) {
         // A first list has just proven the age; many kinds started at once shall not probe at once.
         let mut next = after(self.times.interval.mul_f64(0.5 + random.f64() / 2.0));
-        let mut scope = 0;
+        let mut turns = Turns::default();
         let mut after_failure = AFTER_FAILURE.0;
         loop {
             if !self.is_wanted() {
@@ -197,7 +208,7 @@ impl Core {
                     }
                 }
             }
-            self.probe(&mut scope).await;
+            self.probe(&mut turns).await;
             let failed = self.last.borrow().as_ref().is_some_and(|outcome| outcome.result.is_err());
             after_failure = if failed { (after_failure * 2).min(AFTER_FAILURE.1) } else { AFTER_FAILURE.0 };
             let interval = if failed { self.times.interval.min(after_failure) } else { self.times.interval };
@@ -210,16 +221,15 @@ impl Core {
         self.last.borrow().as_ref().is_none_or(|last| !wanted.is_satisfied_by(last))
     }
 
-    async fn probe(&self, scope: &mut usize) {
-        let targets = self.targets();
-        if targets.is_empty() {
+    async fn probe(&self, turns: &mut Turns) {
+        let mut candidates = self.candidates();
+        if candidates.is_empty() {
             *self.wanted.lock() = None;
         }
+        turns.forget_the_gone(&candidates);
         let mut outcome = None;
-        // Some subscribers may read only what is theirs, or are of a version that is not served any more, and we do not know
-        // which until the server says no.
-        for _ in 0..targets.len().min(3) {
-            let target = targets[*scope % targets.len()].clone();
+        for _ in 0..IN_A_ROW {
+            let Some((way, target)) = turns.take(&mut candidates) else { break };
             let sent_at = Instant::now();
             self.sent.fetch_add(1, Ordering::Relaxed);
             let waited = self.times.timeout.saturating_add(Duration::from_secs(1));
@@ -228,7 +238,10 @@ impl Core {
             let refused = result.as_ref().is_err_and(LiveError::is_refused_by_target);
             // One target may fail by itself (the conversion of its version, a limit of its namespace), so another is next; but a
             // server in trouble is not asked three times as often.
-            *scope += usize::from(result.is_err());
+            match result.is_ok() {
+                true => turns.answered(way),
+                false => turns.failed(way),
+            }
             outcome = Some(Outcome { sent_at, result });
             if !refused {
                 break;
@@ -247,15 +260,17 @@ impl Core {
         self.last.send_replace(Some(outcome));
     }
 
-    /// One target for each scope, name and version that somebody is subscribed to, the whole cluster first.
-    fn targets(&self) -> Vec<Target> {
-        let subscribers = self.subscribers.lock();
-        let mut targets = BTreeMap::new();
-        for target in subscribers.values().flat_map(|subscriber| &subscriber.targets) {
-            let what = (&target.namespace, target.name(), &target.version);
-            targets.entry(what).or_insert(target);
+    /// One target for each scope, name and version that somebody is subscribed to.
+    fn candidates(&self) -> Candidates {
+        let mut candidates = Candidates::new();
+        for subscriber in self.subscribers.lock().values() {
+            for (place, target) in subscriber.targets.iter().enumerate() {
+                let new = || Candidate { target: target.clone(), stands: false };
+                let candidate = candidates.entry(Way::of(target)).or_insert_with(new);
+                candidate.stands = candidate.stands || (subscriber.stands)(place);
+            }
         }
-        targets.into_values().cloned().collect()
+        candidates
     }
 
     fn tell(&self, probe: &Probe) {
@@ -323,6 +338,13 @@ mod tests {
         tasks: TaskTracker,
     }
 
+    impl Running {
+        /// A list/watch that stands or does not, and that nobody listens for.
+        fn subscribe(&self, target: Target, stands: bool) -> Subscription {
+            self.prober.subscribe([target], Arc::new(move |_| stands), Arc::new(|_| {}))
+        }
+    }
+
     fn start(ask: Ask) -> Running {
         let tasks = TaskTracker::new();
         let random = fastrand::Rng::with_seed(1);
@@ -350,7 +372,7 @@ mod tests {
                     assert_eq!(probe.resource_version, 7.into());
                     told.fetch_add(1, Ordering::Relaxed);
                 });
-                running.prober.subscribe([target(None)], listener)
+                running.prober.subscribe([target(None)], Arc::new(|_| true), listener)
             })
             .collect();
         let mut outcomes = running.prober.core.last.subscribe();
@@ -368,7 +390,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_who_wait_share_a_probe_sent_after_they_asked() {
         let running = start(answering(7, Duration::from_millis(100)));
-        let _subscription = running.prober.subscribe([target(None)], Arc::new(|_| {}));
+        let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
         let waits = (0..50).map(|_| running.prober.probe_since(begun));
         futures::future::join_all(waits).await;
@@ -396,7 +418,7 @@ mod tests {
             let answer = if up { Ok(7.into()) } else { Err(LiveError::Malformed("down".to_owned())) };
             Box::pin(std::future::ready(answer))
         }));
-        let _subscription = running.prober.subscribe([target(None)], Arc::new(|_| {}));
+        let _subscription = running.subscribe(target(None), false);
         assert!(running.prober.probe_since(Instant::now()).await.result.is_err());
         tokio::time::advance(Duration::from_millis(500)).await;
         up.store(true, Ordering::Relaxed);
@@ -423,8 +445,8 @@ mod tests {
             })
         });
         let running = start(ask);
-        let _a = running.prober.subscribe([target(Some("a"))], Arc::new(|_| {}));
-        let _b = running.prober.subscribe([target(Some("b"))], Arc::new(|_| {}));
+        let _a = running.subscribe(target(Some("a")), false);
+        let _b = running.subscribe(target(Some("b")), false);
         assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
         assert_eq!(running.prober.counts(), (2, 0));
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -445,8 +467,8 @@ mod tests {
             });
             let running = start(ask);
             let of = |version| Target::new("example.org", version, "widgets");
-            let _old = running.prober.subscribe([of("v1")], Arc::new(|_| {}));
-            let _older = running.prober.subscribe([of("v0")], Arc::new(|_| {}));
+            let _old = running.subscribe(of("v1"), false);
+            let _older = running.subscribe(of("v0"), false);
             let first = running.prober.probe_since(Instant::now()).await;
             // A server that fails is asked again as late as ever.
             let at_once = matches!(code, 404 | 406);
@@ -471,15 +493,42 @@ mod tests {
         let running = start(ask);
         let of =
             |fields: &str| target(Some("a")).with_fields(&skopos_wire::FieldSelector::parse(fields).unwrap());
-        let _all = running.prober.subscribe([of("")], Arc::new(|_| {}));
-        let _mine = running.prober.subscribe([of("metadata.name=mine")], Arc::new(|_| {}));
+        let _all = running.subscribe(of(""), false);
+        let _mine = running.subscribe(of("metadata.name=mine"), false);
         assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_that_may_not_be_read_hold_up_nobody_who_may() {
+        let ask: Ask = Arc::new(|target| {
+            Box::pin(async move {
+                match target.namespace.as_deref() {
+                    Some("z") => Ok(7.into()),
+                    _ => Err(LiveError::Refused(RefusalError::of(403, None))),
+                }
+            })
+        });
+        let running = start(ask);
+        let subscribe = |namespace: &str| running.subscribe(target(Some(namespace)), namespace == "z");
+        let mut refused: Vec<_> = (0..200).map(|n| subscribe(&format!("a{n}"))).collect();
+        let _z = subscribe("z");
+        for _ in 0..2 {
+            let begun = Instant::now();
+            let mut outcomes = running.prober.core.last.subscribe();
+            let sent = outcomes
+                .wait_for(|last| last.as_ref().is_some_and(|o| o.result.is_ok() && o.sent_at >= begun));
+            drop(sent.await.unwrap());
+            assert!(begun.elapsed() <= Duration::from_secs(60), "{:?}", begun.elapsed());
+            // What is first in line is another now.
+            refused.remove(0);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_probe_that_is_not_answered_fails_in_time() {
         let running = start(Arc::new(|_| Box::pin(std::future::pending())));
-        let _subscription = running.prober.subscribe([target(None)], Arc::new(|_| {}));
+        let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
         let outcome = running.prober.probe_since(begun).await;
         assert!(matches!(outcome.result, Err(LiveError::Deadline { .. })));

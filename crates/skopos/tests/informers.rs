@@ -179,6 +179,24 @@ async fn an_age_is_proven_by_probes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_that_are_forbidden_do_not_make_another_stale() {
+    let world = world().await;
+    let forbidden = Match::any().path_prefix("/api/v1/namespaces/forbidden-");
+    let _forbidden = world.server.auth().forbid(forbidden);
+    let of = |namespace: String| -> Informer<ConfigMap> {
+        world.factory.informer(InformerOptions::namespace(namespace)).unwrap()
+    };
+    let mut all: Vec<_> = (0..200).map(|n| of(format!("forbidden-{n}"))).collect();
+    let maps = of("read".to_owned());
+    maps.wait_synced(secs(5)).await.unwrap();
+    for _ in 0..300 {
+        tokio::time::sleep(secs(1)).await;
+        assert!(maps.freshness().is_live(), "{}", maps.freshness());
+        all.pop();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_may_read_one_name_only_has_its_age_proven_all_the_same() {
     let world = world().await;
     let early = world.create("a", "one", "1");
