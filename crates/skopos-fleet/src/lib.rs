@@ -22,7 +22,7 @@ pub mod vcluster;
 pub use address::AddressPolicy;
 pub use cluster::{
     Admits, CachedKind, Cluster, ClusterOptions, ClusterState, ClusterStats, Condition, Connector, Document,
-    DocumentRequest, Ended, InformerChoice, KindStats, Paused, PausedBy,
+    DocumentRequest, Ended, Fate, InformerChoice, KindStats, Paused, PausedBy,
 };
 pub use error::FleetError;
 pub use fleet::{Changes, Fleet, FleetChange, FleetOptions, FleetStats, Members, SourceProblem};

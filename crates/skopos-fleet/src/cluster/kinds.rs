@@ -43,6 +43,12 @@ pub enum Ended {
     Closed,
 }
 
+/// What becomes of a kind, without a use of it.
+#[derive(Clone, Debug)]
+pub struct Fate {
+    ended: watch::Receiver<Option<Ended>>,
+}
+
 /// A use of a kind; the last one that goes notes when that was.
 struct Held {
     entry: Arc<Entry>,
@@ -123,6 +129,11 @@ impl CachedKind {
         self.held.entry.refusal()
     }
 
+    /// What becomes of it, for those who do not keep it in use.
+    pub fn fate(&self) -> Fate {
+        Fate { ended: self.held.entry.ended.subscribe() }
+    }
+
     /// Waits until it is not kept any more. Let go of it then; what it holds stays readable until you do.
     pub async fn ended(&self) -> Ended {
         let mut ended = self.held.entry.ended.subscribe();
@@ -136,6 +147,18 @@ impl CachedKind {
     /// Why it is not kept any more, if so.
     pub fn end_reason(&self) -> Option<Ended> {
         *self.held.entry.ended.borrow()
+    }
+}
+
+impl Fate {
+    /// Whether it is that of this kind, and not of another copy, or of that of another cluster.
+    pub fn is_of(&self, kind: &CachedKind) -> bool {
+        self.ended.same_channel(&kind.held.entry.ended.subscribe())
+    }
+
+    /// Why it is not kept any more, if so.
+    pub fn end_reason(&self) -> Option<Ended> {
+        *self.ended.borrow()
     }
 }
 

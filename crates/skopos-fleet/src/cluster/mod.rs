@@ -36,9 +36,10 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use self::documents::{Document, DocumentRequest};
-pub use self::kinds::{CachedKind, Ended};
+pub use self::kinds::{CachedKind, Ended, Fate};
 pub use self::machine::{ClusterState, Condition, Paused, PausedBy};
 pub use self::options::{Admits, ClusterOptions, Connector, InformerChoice};
+pub(crate) use self::session::Ways;
 pub use self::stats::{ClusterStats, KindStats};
 pub(crate) use self::unit::{Unit, UnitParts};
 use crate::error::FleetError;
@@ -79,6 +80,7 @@ impl Cluster {
             connector,
             keeper: None,
             replaces: false,
+            ways: Ways::default(),
             news: News::new(),
             stop,
         };
@@ -108,6 +110,12 @@ impl Cluster {
     /// stead: nothing that was known under the name may be taken for its own.
     pub fn replaces(&self) -> bool {
         self.unit.replaces
+    }
+
+    /// A number for the way in which it is reached. Of all clusters that had its name in a fleet, and all ways to them, no two have the
+    /// same: what was asked by way of another number says nothing of this cluster.
+    pub fn way(&self) -> u64 {
+        self.unit.link().number
     }
 
     /// How it is reached; `None` if that cannot be used: [`Cluster::state`] says why.

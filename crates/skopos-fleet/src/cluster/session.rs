@@ -1,6 +1,7 @@
 //! The way to a cluster: a transport and what lives on it, made once, when somebody needs it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -25,8 +26,19 @@ pub(crate) struct Session {
     pub(crate) factory: InformerFactory,
 }
 
+/// Numbers the ways to all clusters of a fleet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ways(Arc<AtomicU64>);
+
+impl Ways {
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
 /// One way to a cluster: what is known of it, and the session once somebody has asked for it.
 pub(crate) struct Link {
+    pub(crate) number: u64,
     pub(crate) spec: Result<ClusterSpec, SpecError>,
     session: Shared<BoxFuture<'static, Result<Session, FleetError>>>,
     /// Cancelled when somebody has asked for the session.
@@ -44,6 +56,7 @@ pub(crate) struct Link {
 impl Link {
     /// Nothing is made yet: that begins with the first call of [`Link::session`].
     pub(crate) fn new(
+        ways: &Ways,
         id: &ClusterId,
         spec: Result<ClusterSpec, SpecError>,
         options: &Arc<ClusterOptions>,
@@ -61,6 +74,7 @@ impl Link {
             admitted: admitted.clone(),
         });
         Arc::new(Self {
+            number: ways.next(),
             spec,
             session: making.boxed().shared(),
             begun: CancellationToken::new(),

@@ -38,6 +38,8 @@ pub(super) enum Step {
 /// Everything that is listed.
 pub(super) struct Ledger {
     sources: Vec<Listing>,
+    /// What counted last for names that nobody lists any more: what they had can still be read.
+    left: BTreeMap<ClusterId, (usize, Listed)>,
 }
 
 struct Listing {
@@ -55,7 +57,7 @@ const OWN: usize = 0;
 impl Default for Ledger {
     fn default() -> Self {
         let own = Listing { read: true, ..Listing::new("this process".to_owned(), true) };
-        Self { sources: vec![own] }
+        Self { sources: vec![own], left: BTreeMap::new() }
     }
 }
 
@@ -112,26 +114,35 @@ impl Ledger {
         };
         let before: Vec<Option<(usize, Listed)>> = concerned.iter().map(|id| before(self, id)).collect();
         self.sources[source].listed = listed;
-        let steps = concerned.into_iter().zip(before).filter_map(|(id, before)| {
-            let now = self.counts(&id).map(|(at, listed)| (at, listed.clone()));
-            let step = match (before, now) {
-                // Also while neither can be used: what can be used later is of another cluster then.
-                (Some((was, before)), Some((is, now)))
-                    if (was != is || before.origin != now.origin) && !before.leads_where(&now) =>
-                {
-                    let reason = format!("{} has another of its name", self.sources[is].name).into();
-                    Step::Replace { listed: now, reason }
-                }
-                (Some((_, before)), Some((_, now))) if before.is_same(&now) => return None,
-                (before, Some((_, now))) => {
-                    Step::Put { listed: now, before: before.map(|(_, before)| before.standing) }
-                }
-                (Some(_), None) => Step::Take { reason: reason.clone() },
-                (None, None) => return None,
-            };
-            Some((id, step))
-        });
-        steps.collect()
+        let changes = concerned.into_iter().zip(before);
+        changes.filter_map(|(id, before)| Some((id.clone(), self.step(id, before, reason)?))).collect()
+    }
+
+    /// What follows for a name, of which this counted before.
+    fn step(&mut self, id: ClusterId, before: Option<(usize, Listed)>, reason: &Arc<str>) -> Option<Step> {
+        let now = self.counts(&id).map(|(at, listed)| (at, listed.clone()));
+        let Some((is, now)) = now else {
+            self.left.insert(id, before?);
+            return Some(Step::Take { reason: reason.clone() });
+        };
+        let left = self.left.remove(&id);
+        // Also while neither can be used: what can be used later is of another cluster then.
+        let is_another = |(was, before): &(usize, Listed)| {
+            (*was != is || before.origin != now.origin) && !before.leads_where(&now)
+        };
+        if before.as_ref().or(left.as_ref()).is_some_and(is_another) {
+            let reason = format!("{} has another of its name", self.sources[is].name).into();
+            return Some(Step::Replace { listed: now, reason });
+        }
+        if before.as_ref().is_some_and(|(_, before)| before.is_same(&now)) {
+            return None;
+        }
+        Some(Step::Put { listed: now, before: before.map(|(_, before)| before.standing) })
+    }
+
+    /// Of a cluster that left nothing is there any more.
+    pub(super) fn forget(&mut self, id: &ClusterId) {
+        self.left.remove(id);
     }
 
     /// What counts for a name, and who says it.

@@ -27,7 +27,7 @@ pub use self::changes::{Changes, FleetChange};
 pub(crate) use self::ledger::SourceNumber;
 pub use self::ledger::SourceProblem;
 use self::ledger::{Ledger, Step};
-use crate::cluster::{Cluster, ClusterOptions, ClusterStats, Connector, Unit, UnitParts};
+use crate::cluster::{Cluster, ClusterOptions, ClusterStats, Connector, Ended, Unit, UnitParts, Ways};
 use crate::error::FleetError;
 use crate::id::ClusterId;
 use crate::keeper::Keeper;
@@ -82,6 +82,8 @@ pub(crate) struct Core {
     /// Who lists what; held for as long as changes of the members take, and never while anything is waited for.
     ledger: Mutex<Ledger>,
     unread: watch::Sender<Unread>,
+    /// Of all its clusters.
+    ways: Ways,
     news: News,
     /// Cancelled: sources end.
     sources_stop: CancellationToken,
@@ -128,6 +130,7 @@ impl Fleet {
             members: ArcSwap::default(),
             ledger: Mutex::default(),
             unread: watch::Sender::new(Unread { count: 0, since: Instant::now() }),
+            ways: Ways::default(),
             news: News::new(),
             sources_stop: all.child_token(),
             keeper_stop: all.child_token(),
@@ -343,12 +346,16 @@ impl Core {
                     joined = true;
                 }
                 (Step::Replace { listed, reason }, present) => {
-                    let replaces = present.inspect(|cluster| self.retire(cluster, reason)).is_some();
+                    // What one has that left can be read still.
+                    let replaces = members.0.contains_key(&id);
+                    if let Some(cluster) = present {
+                        self.retire(&cluster, reason, Ended::Replaced);
+                    }
                     let cluster = self.new_cluster(id.clone(), listed, replaces);
                     members.0.insert(id, cluster);
                     joined = true;
                 }
-                (Step::Take { reason }, Some(cluster)) => self.retire(&cluster, reason),
+                (Step::Take { reason }, Some(cluster)) => self.retire(&cluster, reason, Ended::Removed),
                 (Step::Take { .. }, None) => {}
             }
         }
@@ -368,6 +375,7 @@ impl Core {
             connector: self.options.connector.clone(),
             keeper: self.options.keeper.clone(),
             replaces,
+            ways: self.ways.clone(),
             news: self.news.clone(),
             stop: self.stop.child_token(),
         });
@@ -379,8 +387,8 @@ impl Core {
     }
 
     /// A cluster leaves: its data is kept for a while.
-    fn retire(self: &Arc<Self>, cluster: &Cluster, reason: Arc<str>) {
-        cluster.unit.leave(reason);
+    fn retire(self: &Arc<Self>, cluster: &Cluster, reason: Arc<str>, ended: Ended) {
+        cluster.unit.leave(reason, ended);
         let (core, unit) = (Arc::downgrade(self), cluster.unit.clone());
         let (stop, retain) = (self.stop.clone(), self.options.retain_removed);
         self.tasks.spawn(async move {
@@ -399,13 +407,14 @@ impl Core {
 
     /// Takes a cluster out of the members, unless another of its name is there by now.
     fn forget(&self, unit: &Arc<Unit>) -> bool {
-        let _ledger = self.ledger.lock();
+        let mut ledger = self.ledger.lock();
         let members = self.members.load();
         if !members.get(unit.id.as_str()).is_some_and(|cluster| Arc::ptr_eq(&cluster.unit, unit)) {
             return false;
         }
         let mut members = Members::clone(&members);
         members.0.remove(&unit.id);
+        ledger.forget(&unit.id);
         self.members.store(Arc::new(members));
         self.news.tell();
         true

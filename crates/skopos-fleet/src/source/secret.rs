@@ -33,7 +33,8 @@ pub enum SecretFlavour {
 /// Secrets in a host cluster that hold kubeconfigs.
 ///
 /// Each is a cluster `NAME.NAMESPACE`: whoever may write Secrets in one namespace takes no name of another. Of several with one
-/// name the first that was there counts, while it is there. The cluster's labels are the Secret's. Their kubeconfigs are read as those of strangers, by the policy that is given.
+/// name the first that was there counts, while it is there. The cluster's labels are the Secret's. Their kubeconfigs are read as
+/// those of strangers, by the policy that is given.
 pub struct SecretSource {
     host: Cluster,
     flavour: SecretFlavour,

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use skopos::LabelSelector;
 use skopos_fleet::kubeconfig::KubeconfigError;
 use skopos_fleet::source::{Listed, Roster, Standing};
-use skopos_fleet::{ClusterId, Condition, Fleet, FleetChange, Paused, PausedBy, Source, SpecError};
+use skopos_fleet::{ClusterId, Condition, Ended, Fleet, FleetChange, Paused, PausedBy, Source, SpecError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -242,6 +242,44 @@ async fn nothing_of_a_cluster_is_there_where_its_source_has_the_name_from_elsewh
     let other = fleet.cluster("x").unwrap();
     assert!(other != cluster && other.replaces() && other.kinds().is_empty());
     assert_eq!(cluster.state().reason.as_deref(), Some("list has another of its name"));
+}
+
+/// What it had can be read for a while, and the name is free meanwhile.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_later() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let first = Said::follow(&fleet, "first").await;
+    let second = Said::follow(&fleet, "second").await;
+    first.say([("x", up("a"))]);
+    let before = fleet.cluster("x").unwrap();
+    let kind = before.kind(&config_maps(), secs(5)).await.unwrap();
+    let (way, fate) = (before.way(), kind.fate());
+    first.say([]);
+    assert!(names(&before, &config_maps()) == ["a"] && fate.end_reason() == Some(Ended::Removed));
+    // The same is back, and is gone again.
+    first.say([("x", up("a"))]);
+    let back = fleet.cluster("x").unwrap();
+    assert!(back != before && !back.replaces() && back.way() != way);
+    first.say([]);
+    second.say([("x", up("nowhere"))]);
+    let other = fleet.cluster("x").unwrap();
+    assert!(other != back && other.replaces() && ![way, back.way()].contains(&other.way()));
+    assert!(other.kinds().is_empty());
+    // Who takes the place of one that is there says so to whoever reads it.
+    second.say([("x", up("a"))]);
+    let kind = other.kind(&config_maps(), secs(5)).await.unwrap();
+    assert!(!fate.is_of(&kind) && kind.fate().is_of(&kind));
+    first.say([("x", up("elsewhere"))]);
+    assert_eq!(kind.end_reason(), Some(Ended::Replaced));
+    // Once it is forgotten, it is as if it had never been.
+    first.say([]);
+    second.say([]);
+    tokio::time::sleep(secs(3600)).await;
+    assert!(fleet.get("x").is_none());
+    first.say([("x", up("a"))]);
+    assert!(!fleet.cluster("x").unwrap().replaces());
 }
 
 #[tokio::test(start_paused = true)]

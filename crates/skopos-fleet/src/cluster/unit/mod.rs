@@ -24,7 +24,7 @@ use super::documents::Documents;
 use super::kinds::{Ended, Kinds};
 use super::machine::{ClusterState, Condition, Input, Machine, Paused};
 use super::options::{ClusterOptions, Connector};
-use super::session::Link;
+use super::session::{Link, Ways};
 use crate::error::FleetError;
 use crate::id::ClusterId;
 use crate::keeper::Keeper;
@@ -55,6 +55,7 @@ pub(crate) struct Unit {
     pub(crate) connector: Connector,
     /// Somebody said that the server is there, or that it is not: what the task that tends it has found is outdated.
     pub(crate) told: AtomicBool,
+    ways: Ways,
     link: ArcSwap<Link>,
     machine: Mutex<Machine>,
     state: ArcSwap<ClusterState>,
@@ -72,6 +73,7 @@ pub(crate) struct UnitParts {
     pub(crate) connector: Connector,
     pub(crate) keeper: Option<Arc<dyn Keeper>>,
     pub(crate) replaces: bool,
+    pub(crate) ways: Ways,
     pub(crate) news: News,
     /// Cancelled: all is over.
     pub(crate) stop: CancellationToken,
@@ -85,13 +87,21 @@ impl Unit {
         let state = Arc::new(machine.state().clone());
         let stirred = Arc::new(Notify::new());
         let keeper = parts.keeper.as_ref().filter(|_| !parts.replaces);
-        let link =
-            Link::new(&parts.id, parts.spec, &parts.options, &parts.connector, keeper, stirred.clone());
+        let link = Link::new(
+            &parts.ways,
+            &parts.id,
+            parts.spec,
+            &parts.options,
+            &parts.connector,
+            keeper,
+            stirred.clone(),
+        );
         let recalled = CancellationToken::new();
         if keeper.is_none() {
             recalled.cancel();
         }
         let unit = Arc::new(Self {
+            ways: parts.ways,
             link: ArcSwap::new(link),
             id: parts.id,
             began,
@@ -188,10 +198,10 @@ impl Unit {
     }
 
     /// It left the fleet: nothing is asked of it any more; what there is can be read.
-    pub(crate) fn leave(&self, reason: Arc<str>) {
+    pub(crate) fn leave(&self, reason: Arc<str>, ended: Ended) {
         self.left.cancel();
         self.step(Input::Removed(reason));
-        self.kinds.end(Ended::Removed);
+        self.kinds.end(ended);
     }
 
     /// Ends what runs; what there is can be read. `false` if something was left after the limit.

@@ -69,7 +69,15 @@ impl Unit {
     /// Another link in the place of the one that there is.
     fn renew(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) -> Arc<Link> {
         let keeper = self.keeper.as_ref();
-        let new = Link::new(&self.id, spec, &self.options, &self.connector, keeper, self.stirred.clone());
+        let new = Link::new(
+            &self.ways,
+            &self.id,
+            spec,
+            &self.options,
+            &self.connector,
+            keeper,
+            self.stirred.clone(),
+        );
         if let Some(paused) = &self.state().paused {
             new.park(paused.to_string().into());
         }
