@@ -18,6 +18,10 @@ pub trait Ask: Send + Sync + 'static {
         request: Request<Bytes>,
         within: Duration,
     ) -> BoxFuture<'static, Result<Response<Bytes>, AskError>>;
+
+    /// A number for whom a question reaches now, and by which way; `None` if nobody. What was answered by another says nothing
+    /// of who has the name now.
+    fn way(&self, cluster: &str) -> Option<u64>;
 }
 
 /// Most bytes of an answer: reviews and key sets are far smaller.

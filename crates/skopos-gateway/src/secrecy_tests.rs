@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::json;
+use skopos_fleet::ClusterSpec;
 use skopos_fleet::source::Listed;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -317,6 +318,30 @@ async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
     assert_eq!(told.code, 503, "{told:?}");
     let asked = lab.member("home").requests();
     assert!(asked.iter().all(|request| request.resource.as_deref() != Some("tokenreviews")), "{asked:?}");
+}
+
+/// Decisions are good for ten seconds: those of the cluster that made them.
+#[tokio::test(start_paused = true)]
+async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name() {
+    let lab = Lab::guarded(&["home", "a"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|_| true);
+    let a = lab.services.fleet.cluster("a").unwrap();
+    let paths = ["/clusters/a/api/v1/pods", "/fleet/api/v1/pods?clusters=a"];
+    for path in paths {
+        assert_eq!(lab.get_as("t-jane", path).await.code, 200, "{path}");
+    }
+    let source = QuietSource::default();
+    lab.services.fleet.follow(source.clone());
+    tokio::task::yield_now().await;
+    let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
+    source.lists([(a.id().clone(), Listed::up(elsewhere))].into());
+    lab.member("a").auth().answer_reviews(|_| false);
+    assert!(lab.services.fleet.leave(a.id(), "it is listed elsewhere"));
+    for path in paths {
+        let told = lab.get_as("t-jane", path).await;
+        assert_eq!(told.code, 403, "{path}: {told:?}");
+    }
 }
 
 /// Who authorizes goes by the path, and RBAC says yes to all that a role in the namespace names, whatever lies there.

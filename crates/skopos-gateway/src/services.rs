@@ -116,6 +116,10 @@ impl Ask for FleetAsk {
             Ok(Response::from_parts(parts, body.to_bytes()))
         })
     }
+
+    fn way(&self, cluster: &str) -> Option<u64> {
+        self.find(cluster).ok().map(|cluster| cluster.way())
+    }
 }
 
 fn down(error: &FleetError) -> AskError {

@@ -114,6 +114,10 @@ impl Ask for Script {
             Ok(Response::builder().status(code).body(body).unwrap())
         })
     }
+
+    fn way(&self, _: &str) -> Option<u64> {
+        Some(0)
+    }
 }
 
 /// `extra` of an identity.

@@ -80,6 +80,8 @@ struct Rules {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     cluster: Arc<str>,
+    /// Whom the name led to, and how.
+    way: Option<u64>,
     who: Arc<Identity>,
     what: Attributes,
 }
@@ -123,7 +125,7 @@ impl Authorizer {
         let rules = self.rules.load_full();
         match rules.without_asking(cluster, who, what) {
             Some(decision) => decision,
-            None => rules.decide(Key::new(cluster, who, what)).await,
+            None => rules.decide(rules.key(cluster, who, what)).await,
         }
     }
 
@@ -141,7 +143,7 @@ impl Authorizer {
         if let Some(decision) = rules.without_asking(cluster, who, what) {
             return decision;
         }
-        let key = Key::new(cluster, who, what);
+        let key = rules.key(cluster, who, what);
         if !rules.outages.is_out(cluster) {
             return match timeout_at(until, rules.decide(key)).await {
                 Ok(decision) => decision,
@@ -236,6 +238,10 @@ impl Rules {
         by_policy.then(|| self.by_policy(cluster, who, what).aged(Duration::ZERO))
     }
 
+    fn key(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Key {
+        Key::new(cluster, self.ask.way(cluster), who, what)
+    }
+
     async fn decide(self: &Arc<Self>, key: Key) -> Decision {
         let (asker, asked_for) = (self.clone(), key.clone());
         self.known.get(key, move || async move { asker.by_member(&asked_for).await }.boxed()).await.into()
@@ -260,7 +266,7 @@ impl Rules {
 
     /// Asks the member, and once more where nobody looked for the answer while it came, as a watch whose client does not read: that
     /// its deadline is over then says nothing of the member.
-    async fn reviewed(&self, Key { cluster, who, what }: &Key) -> Result<(bool, String), AskError> {
+    async fn reviewed(&self, Key { cluster, who, what, .. }: &Key) -> Result<(bool, String), AskError> {
         loop {
             let begun = Instant::now();
             let answer = review::review(&*self.ask, cluster, who, what, self.deadline).await;
@@ -271,7 +277,7 @@ impl Rules {
     }
 
     async fn by_member(&self, key: &Key) -> Answer<Verdict> {
-        let Key { cluster, who, what } = key;
+        let Key { cluster, who, what, .. } = key;
         match self.reviewed(key).await {
             Ok((allowed, reason)) => {
                 self.outages.answered(cluster);
@@ -301,8 +307,8 @@ fn unanswered() -> Verdict {
 // === impl Key ===
 
 impl Key {
-    fn new(cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Self {
-        Self { cluster: cluster.into(), who: who.clone(), what: what.clone() }
+    fn new(cluster: &str, way: Option<u64>, who: &Arc<Identity>, what: &Attributes) -> Self {
+        Self { cluster: cluster.into(), way, who: who.clone(), what: what.clone() }
     }
 }
 

@@ -17,10 +17,19 @@ pub fn status_of(error: &FleetError) -> Status {
     }
 }
 
+/// Whoever was asked for the caller's rights is not who would answer.
+pub(super) fn is_another_now() -> Status {
+    come_again("the cluster came to be another one, or to be reached another way, while it was asked")
+}
+
 /// Nobody can say whether there is such a cluster: not all who list clusters have been heard.
 pub(super) fn not_known_yet() -> Status {
     let message =
         "it is not known yet whether there is such a cluster: not all sources of clusters have been read";
+    come_again(message)
+}
+
+fn come_again(message: &str) -> Status {
     Status::service_unavailable(message)
         .with_details(StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() })
 }

@@ -126,6 +126,7 @@ impl Clusters {
         {
             return Err(errors::not_known_yet());
         }
+        let way = fleet.get(name).map(|cluster| cluster.way());
         // Decided before the cluster is looked for: who may not see it does not learn whether there is one.
         let decision = self.services.authorizer.decide(name, &call.identity, what).await;
         *audited = std::mem::take(audited).decided(&decision);
@@ -140,7 +141,10 @@ impl Clusters {
                 return Err(right.forbidden(&call.identity, &decision));
             }
         }
-        let cluster = self.services.fleet.cluster(name).map_err(|error| status_of(&error))?;
+        let cluster = fleet.cluster(name).map_err(|error| status_of(&error))?;
+        if way != Some(cluster.way()) {
+            return Err(errors::is_another_now());
+        }
         let allowed = Allowed { cluster, call };
         match target {
             Target::Path(_) => {

@@ -1,5 +1,6 @@
 //! `/fleet/...`: who asks what of which clusters, and the answer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt as _, stream};
 use http::{HeaderMap, Method, StatusCode, header};
 use skopos::LabelSelector;
-use skopos_fleet::{Cluster, ClusterId};
+use skopos_fleet::{Cluster, ClusterId, Fleet};
 use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOptions};
 use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout};
@@ -54,6 +55,8 @@ pub(super) struct Scope {
     pub(super) unread: usize,
     /// Those that the request sees.
     pub(super) seen: Vec<Cluster>,
+    /// By which way each was asked.
+    ways: BTreeMap<ClusterId, u64>,
     /// Those that an open watch need not ask about: the request sees them, or must not.
     considered: Vec<Cluster>,
     pub(super) denied: Vec<String>,
@@ -150,7 +153,7 @@ impl Merged {
             let why = "this kind is not kept in memory, so there is no merged view of it: ask one cluster";
             return Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why));
         }
-        let scope = self.scope(call, what).await?;
+        let mut scope = self.scope(call, what).await?;
         if let Some(decision) = &scope.decision {
             *audited = std::mem::take(audited).decided(decision);
             if scope.seen.is_empty() && !decision.allowed {
@@ -170,6 +173,7 @@ impl Merged {
         if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
+        scope.drop_others(&self.services.fleet);
         let Scope { wanted, unread, seen, considered, denied, .. } = scope;
         let judge = Arc::new(Judge {
             seen,
@@ -203,6 +207,7 @@ impl Merged {
         let unread = self.services.unread_sources().await;
         let members = self.services.fleet.members();
         let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
+        let ways = named.iter().map(|cluster| (cluster.id().clone(), cluster.way())).collect();
         let until = Instant::now() + self.services.config.cache.member_deadline.0;
         let decisions = stream::iter(named).map(|cluster| async move {
             let authorizer = &self.services.authorizer;
@@ -240,7 +245,23 @@ impl Merged {
         {
             decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
         }
-        Ok(Scope { wanted, unread, seen, considered, denied, decision })
+        Ok(Scope { wanted, unread, seen, ways, considered, denied, decision })
+    }
+}
+
+// === impl Scope ===
+
+impl Scope {
+    /// Whoever has come under a name since it was asked has said nothing.
+    fn drop_others(&mut self, fleet: &Fleet) {
+        let is_same = |cluster: &Cluster| {
+            let now = fleet.get(cluster.id().as_str()).map(|cluster| cluster.way());
+            now.as_ref() == self.ways.get(cluster.id())
+        };
+        let others: Vec<Cluster> = self.seen.extract_if(.., |cluster| !is_same(cluster)).collect();
+        self.considered.retain(|cluster| !others.contains(cluster));
+        self.denied.extend(others.iter().map(|cluster| cluster.id().to_string()));
+        self.denied.sort();
     }
 }
 
