@@ -211,6 +211,11 @@ impl Lab {
         self.services.fleet.join(ClusterId::new(name).unwrap(), spec).unwrap();
     }
 
+    /// Connections that are made under this name from now on lead to another server.
+    pub(crate) fn replace_member(&self, name: &str, server: &TestServer) {
+        self.reached.lock().insert(name.to_owned(), Member::Server(server.clone()));
+    }
+
     /// Adds a member that keeps what reaches it.
     pub(crate) fn add_echo(&self, name: &str) -> Echo {
         let echo = Echo::default();

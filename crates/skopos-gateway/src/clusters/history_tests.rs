@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use skopos_fleet::ClusterSpec;
+use skopos_fleet::source::Listed;
+use skopos_testserver::TestServer;
 use tokio::time::timeout;
 
 use super::memory_tests::{PODS, deafen, lab, names, pod};
-use crate::testing::{Lab, told};
+use crate::testing::{Lab, QuietSource, told};
 
 /// Until then anything that happens to a member is noticed.
 const NOTICED: Duration = Duration::from_secs(90);
@@ -111,4 +114,52 @@ async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
     let again = watched(&lab, from, NOTICED).await;
     assert!(expired(&again), "{again:?}");
     assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["a", "b"]);
+}
+
+/// Another cluster has taken the name, and stands where the one before was long ago.
+#[tokio::test(start_paused = true)]
+async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
+    let lab = lab(&["a"]);
+    for name in ["b", "c", "d"] {
+        lab.member("a").create(pod(name)).unwrap();
+    }
+    let first = lab.get(&format!("{PODS}?limit=2"), &[]).await.json();
+    let from = revision(&first);
+    let open = watched(&lab, from, 10 * NOTICED);
+    let replaced = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let source = QuietSource::default();
+        lab.services.fleet.follow(source.clone());
+        tokio::task::yield_now().await;
+        let another = TestServer::builder().start_in_memory().unwrap();
+        another
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
+            .unwrap();
+        another.create(pod("x")).unwrap();
+        assert!(another.resource_version() < from);
+        lab.replace_member("a", &another);
+        let cluster = lab.services.fleet.cluster("a").unwrap();
+        let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
+        source.lists([(cluster.id().clone(), Listed::up(elsewhere))].into());
+        assert!(lab.services.fleet.leave(cluster.id(), "it is listed elsewhere"));
+        another
+    };
+    let (told, another) = timeout(NOTICED, async { tokio::join!(open, replaced) }).await.expect("it is told");
+    assert!(expired(&told), "{told:?}");
+    assert_eq!(names(&lab.get(PODS, &[]).await.json()), ["x"]);
+    assert!(expired(&watched(&lab, from, NOTICED).await));
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    for query in [format!("limit=2&continue={token}"), format!("resourceVersion={from}")] {
+        let told = lab.get(&format!("{PODS}?{query}"), &[]).await;
+        assert_eq!((told.code, &told.json()["reason"]), (410, &json!("Expired")), "{query}: {told:?}");
+    }
+    // What it says itself leads on.
+    let now = revision(&lab.get(PODS, &[]).await.json());
+    let watch = watched(&lab, now, Duration::from_secs(10));
+    let created = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        another.create(pod("y")).unwrap();
+    };
+    let (told, ()) = tokio::join!(watch, created);
+    assert_eq!(told[0]["object"]["metadata"]["name"], "y", "{told:?}");
 }

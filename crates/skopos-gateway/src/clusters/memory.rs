@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method, header};
 use parking_lot::Mutex;
 use skopos::{Freshness, ObjectKey, RawObject, ResourceVersion, Snapshot};
-use skopos_fleet::{CachedKind, Cluster, Condition, FleetError};
+use skopos_fleet::{CachedKind, Cluster, Condition, Ended, FleetError};
 use skopos_serve::{
     Blocks, Compacted, Contents, ReadError, Request, ResourceType, ServeOptions, Source, Wanted, Window,
 };
@@ -166,7 +166,7 @@ impl Clusters {
                 () = sleep(WATCH_LIFETIME) => {}
                 () = draining.cancelled() => {}
                 _ = authorizer.revoked(cluster.as_str(), &identity, &what) => {}
-                _ = kind.ended() => {}
+                ended = kind.ended() => return (ended == Ended::Replaced).then(|| Status::expired(REPLACED)),
             }
             None
         };
@@ -174,6 +174,8 @@ impl Clusters {
         Ok(answer.map(|body| ending(body, end, held)))
     }
 }
+
+const REPLACED: &str = "another cluster has taken the place of the one that was watched: list anew";
 
 fn serve_options() -> ServeOptions {
     let mut options = ServeOptions::default();
@@ -313,6 +315,9 @@ impl Source for Memory {
                     // Of the member: memory may be behind it for long.
                     own = bytes;
                     self.say(snapshot, false)
+                } else if let Err(oldest) = self.view.window.start(revision) {
+                    // Of a history that is no more: it is not to come.
+                    return Err(Compacted { requested: revision, oldest }.into());
                 } else {
                     let reached = informer.wait_for(&number(revision)?, patience).await;
                     let ahead = || ReadError::Ahead {

@@ -26,6 +26,7 @@ mod stream_tls_tests;
 mod tests;
 mod turns;
 mod view;
+mod views;
 #[cfg(test)]
 mod watch_cache_tests;
 
@@ -47,11 +48,11 @@ use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
 use crate::upgrade;
 
-use self::view::Views;
+use self::views::Views;
 
 pub(crate) use self::documents::answer as document_answer;
 pub use self::errors::status_of;
-pub use self::view::Served;
+pub use self::views::Served;
 
 /// The route of single clusters.
 #[derive(Clone)]

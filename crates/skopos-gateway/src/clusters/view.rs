@@ -6,79 +6,25 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
-use skopos::{Object, RawObject, Read, ResourceId, Snapshot};
-use skopos_fleet::{CachedKind, ClusterId};
-use skopos_serve::{
-    Allowance, BlockCache, BlockStats, Blocks, Event, Item, Window, WindowOptions, WindowStats,
-};
+use skopos::{Object, RawObject, Read, Snapshot};
+use skopos_fleet::{CachedKind, Ended, Fate};
+use skopos_serve::{Allowance, Blocks, Event, Item, Window};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::turns::Turns;
 use crate::paged::Paged;
 
-/// All views; those that nobody uses any more are let go.
-#[derive(Clone)]
-pub(crate) struct Views {
-    shared: Arc<Shared>,
-}
-
-/// What was made for lists and watches of single clusters so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Served {
-    /// Frames of watches: each is made once in each form, however many watch.
-    pub frames_encoded: u64,
-    /// Watches that ended because their clients did not read.
-    pub evictions: u64,
-    /// Compressed objects.
-    pub blocks: BlockStats,
-    /// Bytes of objects that the events kept for watches hold, at most: the stores hold some of them, too.
-    pub event_bytes: usize,
-    /// Bytes of frames.
-    pub frame_bytes: usize,
-    /// Bytes of objects that states kept for further pages hold, and the newest do not; about.
-    pub paged_bytes: usize,
-}
-
-struct Shared {
-    views: Mutex<All>,
-    /// Of views that are let go.
-    past: Mutex<Served>,
-    compressed: BlockCache,
-    beside: Beside,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-type All = HashMap<ClusterId, OfCluster>;
-
-/// The views of one cluster, and what they share.
-struct OfCluster {
-    views: HashMap<ResourceId, Arc<View>>,
-    window: WindowOptions,
-    paged: Allowance,
-}
-
-/// What the views of one cluster may hold together, however many they are.
-#[derive(Clone, Copy, Debug)]
-struct Beside {
-    /// Of events, and as much once more of states kept for further pages.
-    events: usize,
-    frames: usize,
-}
-
 /// One kind of one cluster.
 pub(crate) struct View {
+    /// Of the copy that it is a view of.
+    fate: Fate,
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.
     pub(super) blocks: Blocks,
@@ -94,7 +40,7 @@ type Kept = (Snapshot<RawObject>, usize);
 
 /// Why a pump has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stopped {
+pub(super) enum Stopped {
     /// It is time to look whether anybody needs it.
     InTime,
     /// There will be nothing more to take over.
@@ -111,174 +57,54 @@ pub(crate) struct Row {
 /// How many changes are taken over at once.
 const BATCH: usize = 1_000;
 
-/// A view that nobody has held for so long is let go.
-const IDLE: Duration = Duration::from_secs(300);
-
-/// How often it is looked whether there is something to let go.
-const LOOK: Duration = Duration::from_secs(60);
-
-/// Who has a view that nobody uses: the map, and its task.
-const OWN: usize = 2;
-
-/// What the events of a cluster may hold, and what its states kept for further pages may, of what its stores may.
-const EVENTS: usize = 4;
-
-/// What the frames of its events may: they go to all who watch within moments, and can be made again.
-const FRAMES: usize = 16;
-
-/// But not less of any, or watches would end for a few hundred changes at once.
-const LEAST: usize = 8 << 20;
-
 /// Most states that are remembered for further pages.
 const MOST_PAGED: usize = 64;
-
-// === impl Views ===
-
-impl Views {
-    /// Keeps so many bytes of compressed objects, for all clusters together, beside stores of which each cluster's may have
-    /// so many.
-    pub(crate) fn new(compressed: usize, per_cluster: usize) -> Self {
-        let part = |part: usize| (per_cluster / part).max(LEAST);
-        let beside = Beside { events: part(EVENTS), frames: part(FRAMES) };
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let compressed = BlockCache::new(compressed);
-        let shared =
-            Shared { views: Mutex::default(), past: Mutex::default(), compressed, beside, tasks, stop };
-        Self { shared: Arc::new(shared) }
-    }
-
-    pub(crate) fn served(&self) -> Served {
-        let views = self.shared.views.lock();
-        let mut served = *self.shared.past.lock();
-        for view in views.values().flat_map(|of| of.views.values()) {
-            served.add(&view.window.stats());
-            served.hold(&view.window.stats(), view.paged.lock().bytes());
-        }
-        drop(views);
-        Served { blocks: self.shared.compressed.stats(), ..served }
-    }
-
-    /// The view of a kind; `None` if the kind has no content, keeps no journal, or has versions that are no numbers.
-    pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
-        let mut clusters = self.shared.views.lock();
-        let known = clusters.get(cluster);
-        if let Some(view) = known.and_then(|of| of.views.get(kind.resource())) {
-            *view.used.lock() = Instant::now();
-            return Some(view.clone());
-        }
-        let journal = kind.informer().store().journal()?;
-        let (snapshot, cursor) = journal.begin();
-        if !snapshot.is_synced() || self.shared.stop.is_cancelled() {
-            return None;
-        }
-        let start = snapshot.resource_version().as_u64()?;
-        let key = (cluster.clone(), kind.resource().clone());
-        let of = clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(self.shared.beside));
-        let view = Arc::new(View {
-            window: Arc::new(Window::new(of.window.clone(), start)),
-            blocks: self.shared.compressed.blocks(),
-            paged: Mutex::new(Paged::new(MOST_PAGED, &of.paged)),
-            live: Turns::new(),
-            used: Mutex::new(Instant::now()),
-        });
-        of.views.insert(key.1.clone(), view.clone());
-        drop(clusters);
-        let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
-        self.shared.tasks.spawn(async move {
-            stop.run_until_cancelled(views.tend(&key, &tended, journal, cursor)).await;
-            views.forget(&key, &tended);
-        });
-        Some(view)
-    }
-
-    /// Ends all of them, and waits until nothing is left, at most for `limit`.
-    pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
-        self.shared.stop.cancel();
-        self.shared.tasks.close();
-        tokio::time::timeout(limit, self.shared.tasks.wait()).await.is_ok()
-    }
-
-    /// Until nobody needs the view any more, or it can tell nothing more.
-    async fn tend(
-        &self,
-        key: &(ClusterId, ResourceId),
-        view: &Arc<View>,
-        journal: Journal<RawObject>,
-        mut cursor: Cursor<RawObject>,
-    ) {
-        while view.pump(&journal, &mut cursor, Instant::now() + LOOK).await == Stopped::InTime {
-            view.tidy();
-            if self.forget_if_idle(key, view) {
-                return;
-            }
-        }
-    }
-
-    /// Lets a view go that nobody has, and nobody had for a while. Requests take it under the same lock: none has it
-    /// afterwards, to wait for what it would be told.
-    fn forget_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
-        let mut views = self.shared.views.lock();
-        if Arc::strong_count(view) > OWN {
-            *view.used.lock() = Instant::now();
-        }
-        let idle = view.used.lock().elapsed() >= IDLE && view.paged.lock().len() == 0;
-        if idle {
-            self.take_out(&mut views, key, view);
-        }
-        idle
-    }
-
-    /// Whoever has the view still is told that it is over.
-    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
-        self.take_out(&mut self.shared.views.lock(), key, view);
-        view.window.end();
-    }
-
-    fn take_out(&self, clusters: &mut All, (cluster, kind): &(ClusterId, ResourceId), view: &Arc<View>) {
-        let Some(of) = clusters.get_mut(cluster) else { return };
-        if of.views.get(kind).is_some_and(|known| Arc::ptr_eq(known, view)) {
-            of.views.remove(kind);
-            self.shared.past.lock().add(&view.window.stats());
-        }
-        if of.views.is_empty() {
-            clusters.remove(cluster);
-        }
-    }
-}
-
-// === impl Served ===
-
-impl Served {
-    /// What was made by way of a window.
-    pub(crate) fn add(&mut self, stats: &WindowStats) {
-        self.frames_encoded += stats.encoded;
-        self.evictions += stats.evicted;
-    }
-
-    /// What it holds, and what states do that are kept for further pages.
-    pub(crate) fn hold(&mut self, stats: &WindowStats, paged: usize) {
-        self.event_bytes += stats.bytes;
-        self.frame_bytes += stats.frame_bytes;
-        self.paged_bytes += paged;
-    }
-}
-
-// === impl OfCluster ===
-
-impl OfCluster {
-    fn new(beside: Beside) -> Self {
-        let mut window = WindowOptions::default();
-        window.allowance = Allowance::new(beside.events);
-        window.frame_allowance = Allowance::new(beside.frames);
-        Self { views: HashMap::new(), window, paged: Allowance::new(beside.events) }
-    }
-}
 
 // === impl View ===
 
 impl View {
+    /// Of the copy with this fate; states kept for further pages share an allowance with others.
+    pub(super) fn new(fate: Fate, window: Window<Row>, blocks: Blocks, paged: &Allowance) -> Self {
+        Self {
+            fate,
+            window: Arc::new(window),
+            blocks,
+            paged: Mutex::new(Paged::new(MOST_PAGED, paged)),
+            live: Turns::new(),
+            used: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Somebody needs it.
+    pub(super) fn touch(&self) {
+        *self.used.lock() = Instant::now();
+    }
+
+    /// For how long nobody has needed it; not at all as long as there are states for pages to come.
+    pub(super) fn idle(&self) -> Duration {
+        match self.paged.lock().len() {
+            0 => self.used.lock().elapsed(),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// How many bytes are held of states that are kept for further pages, and not by the newest.
+    pub(super) fn paged_bytes(&self) -> usize {
+        self.paged.lock().bytes()
+    }
+
+    /// Whether it is of this copy, and not of another that is or was kept under the same name.
+    pub(super) fn is_of(&self, kind: &CachedKind) -> bool {
+        self.fate.is_of(kind)
+    }
+
+    /// Whether what follows under the name may be of another cluster.
+    pub(super) fn is_of_the_past(&self) -> bool {
+        matches!(self.fate.end_reason(), Some(Ended::Removed | Ended::Replaced))
+    }
+
     /// Takes over changes, until `look` at the earliest or until there will be no more.
-    async fn pump(
+    pub(super) async fn pump(
         &self,
         journal: &Journal<RawObject>,
         cursor: &mut Cursor<RawObject>,
@@ -330,7 +156,7 @@ impl View {
     }
 
     /// Lets go of what nobody is to see any more.
-    fn tidy(&self) {
+    pub(super) fn tidy(&self) {
         self.window.tidy();
         let gone = self.paged.lock().tidy();
         drop(gone);
@@ -412,7 +238,7 @@ mod tests {
     use serde_json::json;
     use skopos::journal::JournalOptions;
     use skopos::{FactoryOptions, InformerFactory, InformerOptions, ResourceVersion};
-    use skopos_serve::Registry;
+    use skopos_serve::{BlockCache, Registry, WindowOptions};
 
     use super::*;
     use crate::fleet::resource_id;
@@ -441,13 +267,10 @@ mod tests {
         let last = (0..20).fold(snapshot.resource_version().clone(), |_, n| create(format!("x{n}")));
         informer.wait_for(&last, LIMIT).await.unwrap();
 
-        let view = View {
-            window: Arc::new(Window::new(WindowOptions::default(), old)),
-            blocks: BlockCache::new(0).blocks(),
-            paged: Mutex::new(Paged::new(MOST_PAGED, &Allowance::unbounded())),
-            live: Turns::new(),
-            used: Mutex::new(Instant::now()),
-        };
+        let maps = Registry::builtin().lookup("configmaps").unwrap();
+        let kind = lab.services.fleet.cluster("a").unwrap().kind(&resource_id(&maps), LIMIT).await.unwrap();
+        let window = Window::new(WindowOptions::default(), old);
+        let view = View::new(kind.fate(), window, BlockCache::new(0).blocks(), &Allowance::unbounded());
         assert!(view.window.start(old).is_ok());
         let caught_up = async {
             // One that is told after the pump has found its place again.
@@ -463,38 +286,5 @@ mod tests {
         let last = last.as_u64().unwrap();
         assert!(view.window.oldest_start() >= last);
         assert_eq!(view.window.start(old), Err(view.window.oldest_start()), "19 changes are told by nobody");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_has_a_view_is_told_by_it_however_long_it_took() {
-        let lab = Lab::trusting(&["a"]);
-        let cluster = lab.services.fleet.cluster("a").unwrap();
-        let maps = Registry::builtin().lookup("configmaps").unwrap();
-        let kind = cluster.kind(&resource_id(&maps), LIMIT).await.unwrap();
-        let views = Views::new(0, 0);
-        // A request that has taken it and does not watch yet.
-        let view = views.of(cluster.id(), &kind).unwrap();
-        tokio::time::sleep(2 * IDLE).await;
-        let watch = view.window.subscribe();
-        let created = lab.member("a").create(json!({"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"namespace": "default", "name": "x"}}));
-        let created: u64 = created.unwrap()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-        tokio::time::sleep(LIMIT).await;
-        assert!(view.window.reached() >= created && !watch.is_closed());
-        assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
-        // States for pages that nobody asks for go, however long the view is watched.
-        view.remember(created, &kind.informer().snapshot(), 0);
-        tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
-        assert_eq!(view.paged.lock().len(), 1);
-        tokio::time::sleep(2 * LOOK).await;
-        assert_eq!(view.paged.lock().len(), 0);
-        // From when it was given back on, it is as good as new.
-        let (window, last) = (view.window.clone(), Arc::downgrade(&view));
-        drop((watch, view));
-        tokio::time::sleep(IDLE / 2).await;
-        assert!(last.upgrade().is_some());
-        tokio::time::sleep(2 * IDLE).await;
-        assert!(last.upgrade().is_none() && window.subscribe().is_closed());
-        assert!(views.shutdown(LIMIT).await);
     }
 }

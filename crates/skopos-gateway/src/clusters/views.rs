@@ -1,0 +1,316 @@
+//! The views of all kinds of all clusters: made when a request needs them, let go when none does, and what they hold together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos::journal::{Cursor, Journal};
+use skopos::{RawObject, ResourceId};
+use skopos_fleet::{CachedKind, ClusterId};
+use skopos_serve::{Allowance, BlockCache, BlockStats, Window, WindowOptions, WindowStats};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::view::{Row, Stopped, View};
+
+/// All views; those that nobody uses any more are let go.
+#[derive(Clone)]
+pub(crate) struct Views {
+    shared: Arc<Shared>,
+}
+
+/// What was made for lists and watches of single clusters so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Served {
+    /// Frames of watches: each is made once in each form, however many watch.
+    pub frames_encoded: u64,
+    /// Watches that ended because their clients did not read.
+    pub evictions: u64,
+    /// Compressed objects.
+    pub blocks: BlockStats,
+    /// Bytes of objects that the events kept for watches hold, at most: the stores hold some of them, too.
+    pub event_bytes: usize,
+    /// Bytes of frames.
+    pub frame_bytes: usize,
+    /// Bytes of objects that states kept for further pages hold, and the newest do not; about.
+    pub paged_bytes: usize,
+}
+
+struct Shared {
+    views: Mutex<All>,
+    /// Of views that are let go.
+    past: Mutex<Served>,
+    compressed: BlockCache,
+    beside: Beside,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+type All = HashMap<ClusterId, OfCluster>;
+
+/// The views of one cluster, and what they share.
+struct OfCluster {
+    views: HashMap<ResourceId, Arc<View>>,
+    /// How far the history of a kind came that was another cluster's of this name, and when it ended.
+    ended: HashMap<ResourceId, (u64, Instant)>,
+    window: WindowOptions,
+    paged: Allowance,
+}
+
+/// What the views of one cluster may hold together, however many they are.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    /// Of events, and as much once more of states kept for further pages.
+    events: usize,
+    frames: usize,
+}
+
+/// A view that nobody has held for so long is let go.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// For so long it is known how far the history of another cluster came. Who comes later with a version of it has not watched for
+/// longer than any watch lasts.
+const PAST: Duration = Duration::from_secs(3600);
+
+/// How often it is looked whether there is something to let go.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Who has a view that nobody uses: the map, and its task.
+const OWN: usize = 2;
+
+/// What the events of a cluster may hold, and what its states kept for further pages may, of what its stores may.
+const EVENTS: usize = 4;
+
+/// What the frames of its events may: they go to all who watch within moments, and can be made again.
+const FRAMES: usize = 16;
+
+/// But not less of any, or watches would end for a few hundred changes at once.
+const LEAST: usize = 8 << 20;
+
+// === impl Views ===
+
+impl Views {
+    /// Keeps so many bytes of compressed objects, for all clusters together, beside stores of which each cluster's may have
+    /// so many.
+    pub(crate) fn new(compressed: usize, per_cluster: usize) -> Self {
+        let part = |part: usize| (per_cluster / part).max(LEAST);
+        let beside = Beside { events: part(EVENTS), frames: part(FRAMES) };
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let compressed = BlockCache::new(compressed);
+        let shared =
+            Shared { views: Mutex::default(), past: Mutex::default(), compressed, beside, tasks, stop };
+        Self { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn served(&self) -> Served {
+        let views = self.shared.views.lock();
+        let mut served = *self.shared.past.lock();
+        for view in views.values().flat_map(|of| of.views.values()) {
+            served.add(&view.window.stats());
+            served.hold(&view.window.stats(), view.paged_bytes());
+        }
+        drop(views);
+        Served { blocks: self.shared.compressed.stats(), ..served }
+    }
+
+    /// The view of a kind; `None` if the kind has no content, keeps no journal, or has versions that are no numbers.
+    pub(crate) fn of(&self, cluster: &ClusterId, kind: &CachedKind) -> Option<Arc<View>> {
+        let mut clusters = self.shared.views.lock();
+        let known = clusters.get(cluster).and_then(|of| of.views.get(kind.resource()).cloned());
+        match known {
+            Some(view) if view.is_of(kind) => {
+                view.touch();
+                return Some(view);
+            }
+            Some(before) => {
+                self.take_out(&mut clusters, &(cluster.clone(), kind.resource().clone()), &before);
+                before.window.end();
+            }
+            None => {}
+        }
+        let journal = kind.informer().store().journal()?;
+        let (snapshot, cursor) = journal.begin();
+        if !snapshot.is_synced() || self.shared.stop.is_cancelled() {
+            return None;
+        }
+        let start = snapshot.resource_version().as_u64()?;
+        let key = (cluster.clone(), kind.resource().clone());
+        let of = clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(self.shared.beside));
+        let window = of.window(kind.resource(), start);
+        let view = Arc::new(View::new(kind.fate(), window, self.shared.compressed.blocks(), &of.paged));
+        of.views.insert(key.1.clone(), view.clone());
+        drop(clusters);
+        let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
+        self.shared.tasks.spawn(async move {
+            stop.run_until_cancelled(views.tend(&key, &tended, journal, cursor)).await;
+            views.forget(&key, &tended);
+        });
+        Some(view)
+    }
+
+    /// Ends all of them, and waits until nothing is left, at most for `limit`.
+    pub(crate) async fn shutdown(&self, limit: Duration) -> bool {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        tokio::time::timeout(limit, self.shared.tasks.wait()).await.is_ok()
+    }
+
+    /// Until nobody needs the view any more, or it can tell nothing more.
+    async fn tend(
+        &self,
+        key: &(ClusterId, ResourceId),
+        view: &Arc<View>,
+        journal: Journal<RawObject>,
+        mut cursor: Cursor<RawObject>,
+    ) {
+        while view.pump(&journal, &mut cursor, Instant::now() + LOOK).await == Stopped::InTime {
+            view.tidy();
+            if self.forget_if_idle(key, view) {
+                return;
+            }
+        }
+    }
+
+    /// Lets a view go that nobody has, and nobody had for a while. Requests take it under the same lock: none has it
+    /// afterwards, to wait for what it would be told.
+    fn forget_if_idle(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) -> bool {
+        let mut views = self.shared.views.lock();
+        if Arc::strong_count(view) > OWN {
+            view.touch();
+        }
+        let idle = view.idle() >= IDLE;
+        if idle {
+            self.take_out(&mut views, key, view);
+        }
+        idle
+    }
+
+    /// Whoever has the view still is told that it is over.
+    fn forget(&self, key: &(ClusterId, ResourceId), view: &Arc<View>) {
+        self.take_out(&mut self.shared.views.lock(), key, view);
+        view.window.end();
+    }
+
+    fn take_out(&self, clusters: &mut All, (cluster, kind): &(ClusterId, ResourceId), view: &Arc<View>) {
+        let Some(of) = clusters.get_mut(cluster) else { return };
+        if of.views.get(kind).is_some_and(|known| Arc::ptr_eq(known, view)) {
+            of.views.remove(kind);
+            self.shared.past.lock().add(&view.window.stats());
+            if view.is_of_the_past() {
+                let reached = view.window.reached();
+                of.ended.insert(kind.clone(), (reached, Instant::now()));
+                // Whoever watches it lists anew.
+                view.window.begin_anew(reached);
+            }
+        }
+        of.ended.retain(|_, (_, when)| when.elapsed() < PAST);
+        if of.views.is_empty() && of.ended.is_empty() {
+            clusters.remove(cluster);
+        }
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    /// What was made by way of a window.
+    pub(crate) fn add(&mut self, stats: &WindowStats) {
+        self.frames_encoded += stats.encoded;
+        self.evictions += stats.evicted;
+    }
+
+    /// What it holds, and what states do that are kept for further pages.
+    pub(crate) fn hold(&mut self, stats: &WindowStats, paged: usize) {
+        self.event_bytes += stats.bytes;
+        self.frame_bytes += stats.frame_bytes;
+        self.paged_bytes += paged;
+    }
+}
+
+// === impl OfCluster ===
+
+impl OfCluster {
+    fn new(beside: Beside) -> Self {
+        let mut window = WindowOptions::default();
+        window.allowance = Allowance::new(beside.events);
+        window.frame_allowance = Allowance::new(beside.frames);
+        Self { views: HashMap::new(), ended: HashMap::new(), window, paged: Allowance::new(beside.events) }
+    }
+
+    /// A window that begins there. No watch may begin where only the history of another cluster has come to.
+    fn window(&self, kind: &ResourceId, start: u64) -> Window<Row> {
+        let past = self.ended.get(kind).map_or(start, |(reached, _)| start.max(*reached));
+        let window = Window::new(self.window.clone(), past);
+        if past > start {
+            window.begin_anew(start);
+        }
+        window
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skopos_serve::{Registry, ResourceType};
+
+    use super::*;
+    use crate::fleet::resource_id;
+    use crate::testing::Lab;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn maps() -> Arc<ResourceType> {
+        Registry::builtin().lookup("configmaps").unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_view_is_of_one_copy_and_of_no_other_under_its_name() {
+        let lab = Lab::trusting(&["a", "b"]);
+        let views = Views::new(0, 0);
+        let name = ClusterId::new("a").unwrap();
+        let view_of = async |cluster: &str| {
+            let cluster = lab.services.fleet.cluster(cluster).unwrap();
+            views.of(&name, &cluster.kind(&resource_id(&maps()), LIMIT).await.unwrap()).unwrap()
+        };
+        let before = view_of("a").await;
+        let watch = before.window.subscribe();
+        assert!(Arc::ptr_eq(&before, &view_of("a").await) && !watch.is_closed());
+        let now = view_of("b").await;
+        assert!(!Arc::ptr_eq(&before, &now) && watch.is_closed() && !now.window.subscribe().is_closed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_view_is_told_by_it_however_long_it_took() {
+        let lab = Lab::trusting(&["a"]);
+        let cluster = lab.services.fleet.cluster("a").unwrap();
+        let kind = cluster.kind(&resource_id(&maps()), LIMIT).await.unwrap();
+        let views = Views::new(0, 0);
+        // A request that has taken it and does not watch yet.
+        let view = views.of(cluster.id(), &kind).unwrap();
+        tokio::time::sleep(2 * IDLE).await;
+        let watch = view.window.subscribe();
+        let created = lab.member("a").create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "default", "name": "x"}}));
+        let created: u64 = created.unwrap()["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        tokio::time::sleep(LIMIT).await;
+        assert!(view.window.reached() >= created && !watch.is_closed());
+        assert!(Arc::ptr_eq(&view, &views.of(cluster.id(), &kind).unwrap()));
+        // States for pages that nobody asks for go, however long the view is watched.
+        view.remember(created, &kind.informer().snapshot(), 1);
+        tokio::time::sleep(IDLE - Duration::from_secs(1)).await;
+        assert_eq!(view.paged_bytes(), 1);
+        tokio::time::sleep(2 * LOOK).await;
+        assert_eq!(view.paged_bytes(), 0);
+        // From when it was given back on, it is as good as new.
+        let (window, last) = (view.window.clone(), Arc::downgrade(&view));
+        drop((watch, view));
+        tokio::time::sleep(IDLE / 2).await;
+        assert!(last.upgrade().is_some());
+        tokio::time::sleep(2 * IDLE).await;
+        assert!(last.upgrade().is_none() && window.subscribe().is_closed());
+        assert!(views.shutdown(LIMIT).await);
+    }
+}
