@@ -20,7 +20,7 @@ pub(super) fn selectable(resource: &ResourceType) -> &'static [&'static str] {
         ("", "namespaces") => &["name", "status.phase"],
         ("", "secrets") => &["type"],
         ("", "services") => &["spec.clusterIP", "spec.type"],
-        ("", "events") | ("events.k8s.io", "events") => &[
+        ("", "events") => &[
             "involvedObject.kind",
             "involvedObject.namespace",
             "involvedObject.name",
@@ -30,6 +30,19 @@ pub(super) fn selectable(resource: &ResourceType) -> &'static [&'static str] {
             "involvedObject.fieldPath",
             "reason",
             "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("events.k8s.io", "events") => &[
+            "regarding.kind",
+            "regarding.namespace",
+            "regarding.name",
+            "regarding.uid",
+            "regarding.apiVersion",
+            "regarding.resourceVersion",
+            "regarding.fieldPath",
+            "reason",
+            "reportingController",
             "source",
             "type",
         ],
@@ -48,15 +61,19 @@ pub(super) fn not_supported(resource: &ResourceType, field: &str) -> String {
     format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
 }
 
-/// Where the value lies in the JSON.
-pub(super) fn json_path(field: &str) -> &str {
-    match field {
-        "name" => "metadata.name",
-        // Both are made of `source.component`.
-        "source" => "source.component",
-        "status.successful" => "status.succeeded",
-        other => other,
-    }
+/// Where the value lies in the JSON: the first of these that is not empty.
+pub(super) fn json_paths(field: &str) -> impl Iterator<Item = &str> {
+    let (first, others): (&str, &'static [&'static str]) = match field {
+        "name" => ("metadata.name", &[]),
+        // Who reports an event where no component is named (ToSelectableFields of kube-apiserver's events); each group has names of
+        // its own.
+        "source" => {
+            ("source.component", &["deprecatedSource.component", "reportingComponent", "reportingController"])
+        }
+        "status.successful" => ("status.succeeded", &[]),
+        other => (other, &[]),
+    };
+    std::iter::once(first).chain(others.iter().copied())
 }
 
 /// What an absent field counts as: zero values of Go.

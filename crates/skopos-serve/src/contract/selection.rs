@@ -87,9 +87,75 @@ impl<I: Item> FieldSource for Fields<'_, I> {
             "metadata.name" | "name" => Some(self.0.name().into()),
             "metadata.namespace" => self.0.namespace().map(Cow::from),
             _ => {
-                let found = self.0.field(fields::json_path(path));
+                let mut texts = fields::json_paths(path).filter_map(|path| self.0.field(path));
+                let found = texts.find(|text| !text.is_empty());
                 Some(found.unwrap_or(Cow::Borrowed(fields::absent(path))))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use skopos_wire::{Limits, RawObject};
+
+    use super::*;
+    use crate::resources::Registry;
+    use crate::testing::Object;
+
+    /// Whether the events of a group can be selected by this, and the event is.
+    fn selects(group: &str, selector: &str, event: &Value) -> Result<bool, Status> {
+        let mut event = event.clone();
+        event["metadata"] = json!({"name": "e", "namespace": "a", "uid": "u", "resourceVersion": "1"});
+        let events = Registry::builtin().resolve(group, "v1", "events").unwrap();
+        let query = Query::parse(&format!("fieldSelector={selector}"));
+        let object = Object(RawObject::from_value(&event, &Limits::default()).unwrap());
+        Ok(Selection::of(&query, &events, None, None)?.selects(&object))
+    }
+
+    #[test]
+    fn the_events_of_each_group_are_selected_by_the_names_of_that_group() {
+        let old = json!({"involvedObject": {"name": "p", "uid": "1"},
+            "reason": "Started", "type": "Normal", "reportingComponent": "kubelet"});
+        let new = json!({"regarding": {"name": "p", "uid": "1"},
+            "reason": "Started", "type": "Normal", "reportingController": "kubelet"});
+        let of_all = ["metadata.name%3De", "metadata.namespace%3Da", "reason%3DStarted", "type%3DNormal"];
+        for (group, event) in [("", &old), ("events.k8s.io", &new)] {
+            for selector in of_all {
+                assert_eq!(selects(group, selector, event), Ok(true), "{group} {selector}");
+            }
+        }
+        for field in ["name%3Dp", "uid%3D1", "kind%3D", "namespace%3D", "apiVersion%3D", "fieldPath%3D"] {
+            let [old_name, new_name] =
+                ["involvedObject", "regarding"].map(|object| format!("{object}.{field}"));
+            assert_eq!(selects("", &old_name, &old), Ok(true), "{field}");
+            assert_eq!(selects("events.k8s.io", &new_name, &new), Ok(true), "{field}");
+            assert_eq!(selects("", &new_name, &old).unwrap_err().code, 400, "{field}");
+            assert_eq!(selects("events.k8s.io", &old_name, &new).unwrap_err().code, 400, "{field}");
+        }
+        assert_eq!(selects("", "reportingComponent%3Dkubelet", &old), Ok(true));
+        assert_eq!(selects("events.k8s.io", "reportingController%3Dkubelet", &new), Ok(true));
+        let refused = selects("events.k8s.io", "reportingComponent%3Dkubelet", &new).unwrap_err();
+        assert_eq!(refused.message, "field label not supported: reportingComponent");
+    }
+
+    #[test]
+    fn the_source_of_an_event_is_who_reports_it_where_no_component_is_named() {
+        let sources = [
+            ("", json!({"source": {"component": "kubelet"}, "reportingComponent": "another"})),
+            ("", json!({"source": {}, "reportingComponent": "kubelet"})),
+            ("", json!({"source": {"component": ""}, "reportingComponent": "kubelet"})),
+            (
+                "events.k8s.io",
+                json!({"deprecatedSource": {"component": "kubelet"}, "reportingController": "another"}),
+            ),
+            ("events.k8s.io", json!({"reportingController": "kubelet"})),
+        ];
+        for (group, event) in sources {
+            assert_eq!(selects(group, "source%3Dkubelet", &event), Ok(true), "{event}");
+            assert_eq!(selects(group, "source%3Danother", &event), Ok(false), "{event}");
+        }
+        assert_eq!(selects("", "source%3D", &json!({})), Ok(true));
     }
 }
