@@ -355,6 +355,29 @@ async fn unknown_fields_are_kept_warned_of_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_takes_no_form_that_there_is_has_written_nothing() {
+    let server = server().await;
+    server.create(config_map("a")).unwrap();
+    let before = server.resource_version();
+    let path = format!("{MAPS}/a");
+    let protobuf = ("accept", "application/vnd.kubernetes.protobuf");
+    let mut changed = config_map("a");
+    changed["data"] = json!({"x": "1"});
+    let apply = format!("{MAPS}/b?fieldManager=me");
+    for (method, path, kind, body) in [
+        (Method::POST, MAPS, "application/json", config_map("b")),
+        (Method::PUT, &path, "application/json", changed.clone()),
+        (Method::PATCH, &path, "application/merge-patch+json", changed),
+        (Method::PATCH, &apply, "application/apply-patch+yaml", config_map("b")),
+        (Method::DELETE, &path, "application/json", json!({})),
+    ] {
+        let answer = send(&server, method.clone(), path, &[("content-type", kind), protobuf], &body).await;
+        answer.failed(406, "NotAcceptable", "only the following media types are accepted: application/json");
+        assert_eq!(server.resource_version(), before, "{method} {kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn definitions_bring_resources_and_take_them_away() {
     let server = server().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["size"], "properties": {

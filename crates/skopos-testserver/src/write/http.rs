@@ -107,6 +107,7 @@ impl Request<'_> {
     }
 
     fn create(&self) -> Result<Response, Status> {
+        let form = self.form()?;
         let mut object = self.json()?;
         if self.place.resource.kind == "Binding" && self.place.resource.group.is_empty() {
             let pods =
@@ -118,28 +119,32 @@ impl Request<'_> {
         }
         let warnings = self.check_fields(&mut object)?;
         let written = self.writer.create(&self.place, object, &self.options)?;
-        Ok(warned(self.written(StatusCode::CREATED, &written)?, &warnings))
+        Ok(warned(self.written(&form, StatusCode::CREATED, &written), &warnings))
     }
 
     fn update(&self, part: Part) -> Result<Response, Status> {
+        let form = self.form()?;
         let mut object = self.json()?;
         let warnings = self.check_fields(&mut object)?;
         let written = self.writer.update(&self.place, part, object, &self.options)?;
-        Ok(warned(self.written(StatusCode::OK, &written)?, &warnings))
+        Ok(warned(self.written(&form, StatusCode::OK, &written), &warnings))
     }
 
     fn patch(&self, part: Part) -> Result<Response, Status> {
-        match self.patch_kind()? {
+        let kind = self.patch_kind()?;
+        let form = self.form()?;
+        match kind {
             PatchKind::Apply => {
                 let config = body::yaml(&self.body)?;
                 let (written, created) = self.writer.apply(&self.place, part, config, &self.options)?;
-                self.written(if created { StatusCode::CREATED } else { StatusCode::OK }, &written)
+                let code = if created { StatusCode::CREATED } else { StatusCode::OK };
+                Ok(self.written(&form, code, &written))
             }
             kind => {
                 let malformed = |_| Status::bad_request("invalid JSON patch");
                 let change: Value = serde_json::from_slice(&self.body).map_err(malformed)?;
                 let written = self.writer.patch(&self.place, part, kind, &change, &self.options)?;
-                self.written(StatusCode::OK, &written)
+                Ok(self.written(&form, StatusCode::OK, &written))
             }
         }
     }
@@ -162,13 +167,14 @@ impl Request<'_> {
     }
 
     fn delete(&self) -> Result<Response, Status> {
+        let form = self.form()?;
         let body = if self.body.is_empty() { None } else { Some(body::object(self.headers, &self.body)?) };
         let options = DeleteOptions::of_request(&self.info.query, body.as_ref())?;
         match self.writer.delete(&self.place, &options)? {
             Deletion::Gone(object) | Deletion::Dry(object)
                 if RETURNED.contains(&self.place.resource.kind.as_str()) && !self.place.resource.custom =>
             {
-                self.written(StatusCode::OK, &Written::Stored(object))
+                Ok(self.written(&form, StatusCode::OK, &Written::Stored(object)))
             }
             Deletion::Gone(object) | Deletion::Dry(object) => {
                 let details = StatusDetails {
@@ -180,7 +186,7 @@ impl Request<'_> {
                 };
                 Ok(done(StatusCode::OK, details))
             }
-            Deletion::Pending(object) => self.written(StatusCode::OK, &Written::Stored(object)),
+            Deletion::Pending(object) => Ok(self.written(&form, StatusCode::OK, &Written::Stored(object))),
         }
     }
 
@@ -256,16 +262,20 @@ impl Request<'_> {
         }
     }
 
+    /// The form of the answer. As in the API server it is settled first: whoever is told 406 has written nothing.
+    fn form(&self) -> Result<Form, Status> {
+        Form::negotiate(self.headers, &self.info.query, &self.target.resource, Purpose::One)
+    }
+
     /// The object in the form that the client wants.
-    fn written(&self, code: StatusCode, written: &Written) -> Result<Response, Status> {
-        let form = Form::negotiate(self.headers, &self.info.query, &self.target.resource, Purpose::One)?;
-        Ok(match written {
+    fn written(&self, form: &Form, code: StatusCode, written: &Written) -> Response {
+        match written {
             Written::Stored(object) => {
                 let now = self.state.clock.now();
                 respond::json_bytes(code, form.object(object, object.revision(), now))
             }
             Written::Dry(object) => respond::json(code, object),
-        })
+        }
     }
 }
 
