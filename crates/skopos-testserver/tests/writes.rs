@@ -407,6 +407,53 @@ async fn definitions_bring_resources_and_take_them_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_update_of_a_custom_resource_or_a_lease_says_which_state_it_replaces() {
+    let server = server().await;
+    server.create(widgets(&json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}))).unwrap();
+    let widget = |size: i64| json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": size}});
+    let lease = |seconds: i64| json!({"metadata": {"name": "l"}, "spec": {"leaseDurationSeconds": seconds}});
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let both = [
+        (widgets, "w", widget(1), widget(2), "widgets.example.com \"w\""),
+        (leases, "l", lease(1), lease(2), "leases.coordination.k8s.io \"l\""),
+    ];
+    for (path, name, first, mut second, text) in both {
+        let stored = created(&post(&server, path, &first).await);
+        let one = format!("{path}/{name}");
+        let text = format!(
+            "{text} is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+        );
+        for version in [json!(null), json!("0"), json!("")] {
+            second["metadata"]["resourceVersion"] = version;
+            put(&server, &one, &second).await.failed(422, "Invalid", &text);
+        }
+        assert_eq!(rv(&get(&server, &one).await.ok()), rv(&stored));
+        second["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+        let stored = put(&server, &one, &second).await.ok();
+        put(&server, &one, &second).await.failed(
+            409,
+            "Conflict",
+            &format!(
+                "Operation cannot be fulfilled on {}: the object has been modified; please apply your changes to the \
+                 latest version and try again",
+                text.split(" is invalid").next().unwrap()
+            ),
+        );
+        let merge = json!({"metadata": {"labels": {"a": "1"}}});
+        patch(&server, &one, "application/merge-patch+json", &merge).await.ok();
+        let apply = format!("{one}?fieldManager=me&force=true");
+        let applied = patch(&server, &apply, "application/apply-patch+yaml", &first).await.ok();
+        assert!(rv(&applied) > rv(&stored), "a patch is of the newest state");
+    }
+    let status = json!({"metadata": {"name": "w"}, "status": {"size": 1}});
+    assert_eq!(put(&server, &format!("{widgets}/w/status"), &status).await.code, 422);
+    let scale = json!({"metadata": {"resourceVersion": ""}, "spec": {"replicas": 4}});
+    assert_eq!(put(&server, &format!("{widgets}/w/scale"), &scale).await.ok()["spec"]["replicas"], 4);
+    server.update(widget(5)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_can_be_created_in_a_namespace_that_goes() {
     let server = server().await;
     let mut held = config_map("held");

@@ -132,7 +132,9 @@ impl Writer<'_> {
             let mut new =
                 apply::apply(Some(&live), &bare(&config), &mut managers, &manager, options.force, shape)
                     .map_err(|e| patch_status(&e))?;
-            new["metadata"]["resourceVersion"] = version.clone().into();
+            if !version.is_empty() {
+                new["metadata"]["resourceVersion"] = version.as_str().into();
+            }
             Ok((new, Some(managers)))
         })?;
         Ok((written, false))
@@ -168,7 +170,7 @@ impl Writer<'_> {
             let mut old = current.to_value();
             old["apiVersion"] = resource.api_version().into();
             let (wanted, managers) = edit(&old)?;
-            check_preconditions(place, &old, &wanted)?;
+            check_preconditions(place, options, &old, &wanted)?;
             let mut new = self.settled(place, part, options, &old, &wanted);
             validate::object(resource, &new, Some(&old))?;
 
@@ -307,7 +309,12 @@ fn check_uid(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
     Err(Status::invalid(group, kind, &place.name, &[error.clone(), error]))
 }
 
-fn check_preconditions(place: &Place, old: &Value, wanted: &Value) -> Result<(), Status> {
+fn check_preconditions(
+    place: &Place,
+    options: &WriteOptions,
+    old: &Value,
+    wanted: &Value,
+) -> Result<(), Status> {
     let text =
         |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let (wanted_uid, uid) = (text(wanted, "uid"), text(old, "uid"));
@@ -320,19 +327,39 @@ fn check_preconditions(place: &Place, old: &Value, wanted: &Value) -> Result<(),
         );
         return Err(Status::conflict(place.group_resource(), &place.name, problem));
     }
-    let version = text(wanted, "resourceVersion");
+    let (resource, version) = (&place.resource, text(wanted, "resourceVersion"));
     if matches!(version.as_str(), "" | "0") {
-        return Ok(());
+        let conditional = resource.custom || CONDITIONAL.contains(&resource.kind.as_str());
+        if options.trusted || !conditional {
+            return Ok(());
+        }
+        // It is said of the resource, not of its kind.
+        let problem = "must be specified for an update";
+        let error = FieldError::invalid_literal("metadata.resourceVersion", 0, problem);
+        return Err(Status::invalid(&resource.group, &resource.plural, &place.name, &[error]));
     }
     if version.parse::<u64>().is_err() {
         let error = FieldError::invalid("metadata.resourceVersion", &version, "must be an integer");
-        return Err(Status::invalid(&place.resource.group, &place.resource.kind, &place.name, &[error]));
+        return Err(Status::invalid(&resource.group, &resource.kind, &place.name, &[error]));
     }
     if version == text(old, "resourceVersion") {
         return Ok(());
     }
     Err(Status::modified(place.group_resource(), &place.name))
 }
+
+/// The kinds that are not custom and of which an update must say which state it replaces: `AllowUnconditionalUpdate` of
+/// kube-apiserver is false for them, and for all that are custom.
+const CONDITIONAL: [&str; 8] = [
+    "CSIDriver",
+    "CSINode",
+    "CustomResourceDefinition",
+    "Lease",
+    "MutatingWebhookConfiguration",
+    "PodDisruptionBudget",
+    "ValidatingWebhookConfiguration",
+    "VolumeAttachment",
+];
 
 /// Leaves of an applied object only what the part is about.
 fn only_part(has_status: bool, part: Part, mut config: Value) -> Value {

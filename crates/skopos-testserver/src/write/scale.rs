@@ -40,7 +40,9 @@ impl Writer<'_> {
             let mut new = old.clone();
             let pointer = paths.spec_replicas.replace('.', "/");
             set(&mut new, &pointer, json!(replicas));
-            new["metadata"]["resourceVersion"] = version.clone();
+            if version.as_str().is_some_and(|version| !version.is_empty()) {
+                new["metadata"]["resourceVersion"] = version.clone();
+            }
             if !uid.is_null() {
                 new["metadata"]["uid"] = uid.clone();
             }
