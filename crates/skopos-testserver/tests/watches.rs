@@ -347,6 +347,52 @@ async fn w15_a_server_that_stops_ends_its_watches_cleanly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_that_goes_takes_its_objects_along_and_what_comes_back_is_another() {
+    let server = with_maps(&[]).await;
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let widget = |name: &str| {
+        server
+            .create(json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}}))
+            .unwrap()
+    };
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    server.create(definition.clone()).unwrap();
+    widget("a");
+    let then = rv(&widget("b"));
+    let mut streams = Vec::new();
+    for query in ["".to_owned(), format!("&resourceVersion={then}"), "&allowWatchBookmarks=1".to_owned()] {
+        streams.push(watch(&server, &format!("{widgets}?watch=1{query}")).await);
+    }
+    for initial in [0, 2] {
+        assert_eq!(
+            (streams[initial].short().await, streams[initial].short().await),
+            ("ADDED a".into(), "ADDED b".into())
+        );
+    }
+    assert_eq!(streams[2].short().await, "BOOKMARK");
+    server.delete("customresourcedefinitions", None, "widgets.example.com").unwrap();
+    for stream in &mut streams {
+        assert_eq!((stream.short().await, stream.short().await), ("DELETED a".into(), "DELETED b".into()));
+        assert_eq!(stream.short().await, "END");
+    }
+    assert_eq!(get(&server, &format!("{widgets}?watch=1")).await.code, 404);
+
+    server.create(definition).unwrap();
+    let mut stream = watch(&server, &format!("{widgets}?watch=1&resourceVersion={then}")).await;
+    let error = stream.next().await.unwrap();
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    let now = rv(&get(&server, widgets).await.ok());
+    let mut stream = watch(&server, &format!("{widgets}?watch=1&resourceVersion={now}")).await;
+    widget("a");
+    assert_eq!(stream.short().await, "ADDED a");
+    assert!(stream.quiet(SECOND).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn w17_one_object_is_watched_by_name() {
     let server = with_maps(&["a", "b"]).await;
     for path in [

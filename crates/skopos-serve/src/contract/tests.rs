@@ -347,6 +347,21 @@ async fn no_watch_lasts_longer_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_nothing_will_come_a_watch_ends_behind_what_there_is() {
+    let client = Client::new();
+    let begun = tokio::time::Instant::now();
+    let early = client.watch("resourceVersion=0").await;
+    client.source.put("a", "x", &[], "");
+    client.source.delete("a", "x");
+    client.source.window().finish();
+    let (added, deleted) = (("ADDED".to_owned(), "x".to_owned()), ("DELETED".to_owned(), "x".to_owned()));
+    assert_eq!(early.story().await, [added, deleted.clone()]);
+    assert_eq!(client.watch("resourceVersion=1").await.story().await, [deleted]);
+    assert_eq!(client.watch("resourceVersion=2").await.story().await, []);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_may_not_be_seen_is_in_no_list_count_token_or_event() {
     let all = Client::new();
     for name in ["a", "b", "c", "d"] {

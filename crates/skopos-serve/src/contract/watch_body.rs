@@ -145,6 +145,7 @@ impl<S: Source> WatchBody<S> {
                         // W10: too far behind for the window.
                         None => self.phase = Phase::End,
                         Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
+                        Some(_) if self.has_read_the_last() => self.phase = Phase::End,
                         Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
                         Some(_) => {
                             self.arm();
@@ -156,6 +157,10 @@ impl<S: Source> WatchBody<S> {
                 }
             }
         }
+    }
+
+    fn has_read_the_last(&self) -> bool {
+        self.subscription.is_finished() && self.subscription.window().behind(&self.cursor) == 0
     }
 
     /// A client that was told of a history that is no more must not go on from where it stands.

@@ -20,6 +20,8 @@ use crate::source::Item;
 pub(super) struct Hub {
     places: RwLock<Places>,
     evicted: AtomicU64,
+    /// Nothing will come behind what there is.
+    finished: AtomicBool,
     started: Instant,
 }
 
@@ -63,7 +65,8 @@ pub(crate) const SLOT_BYTES: usize = size_of::<Slot>() + 4 * size_of::<usize>();
 
 impl Hub {
     pub(super) fn new(started: Instant) -> Self {
-        Self { places: RwLock::default(), evicted: AtomicU64::new(0), started }
+        let (evicted, finished) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { places: RwLock::default(), evicted, finished, started }
     }
 
     /// There are `count` events now: wakes all, and ends those that do not read.
@@ -95,6 +98,13 @@ impl Hub {
     pub(super) fn end(&self) {
         self.places.write().ended = true;
         self.close_all();
+    }
+
+    pub(super) fn finish(&self) {
+        self.finished.store(true, Ordering::Release);
+        for slot in self.places.read().slots.iter().flatten() {
+            slot.waker.wake();
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -157,6 +167,12 @@ impl<I: Item> Subscription<I> {
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.slot.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing will come behind what there is: the watch must end once it has read that.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.window.hub().finished.load(Ordering::Acquire)
     }
 
     /// Whether a watch that is closed ends because what it was told is of a history that is no more.

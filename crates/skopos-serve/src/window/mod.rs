@@ -204,6 +204,11 @@ impl<I: Item> Window<I> {
         self.hub.end();
     }
 
+    /// Nothing will come behind what there is: watches end in order once they have read that, also those that begin later.
+    pub fn finish(&self) {
+        self.hub.finish();
+    }
+
     /// The oldest revision at which a watch may start.
     #[must_use]
     pub fn oldest_start(&self) -> u64 {

@@ -361,10 +361,15 @@ impl Storage {
         self.shared.inner.read().tables.get(resource).map_or(0, Table::len)
     }
 
-    /// Drops a resource with all its objects and events, as when its CustomResourceDefinition goes.
+    /// Drops a resource with all its objects, as when its CustomResourceDefinition goes. Watches are told what there is to tell, and
+    /// end. A resource of that name that comes later is another: nobody can go on there from before this.
     pub(crate) fn drop_resource(&self, resource: &ResourceKey) {
-        self.shared.inner.write().tables.remove(resource);
-        self.window(resource).restart(0);
+        let mut inner = self.shared.inner.write();
+        inner.tables.remove(resource);
+        let next = Arc::new(Window::new(self.shared.limits.window.clone(), inner.revision));
+        if let Some(window) = self.shared.windows.write().insert(resource.clone(), next) {
+            window.finish();
+        }
     }
 }
 
