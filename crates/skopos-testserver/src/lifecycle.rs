@@ -10,6 +10,8 @@ use crate::place::Place;
 
 /// How long the containers of a pod take to end where something runs them.
 const ENDING: Duration = Duration::from_secs(1);
+/// The most that is waited for, whatever is asked for: clocks end somewhere.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// What is to go in time.
 #[derive(Debug)]
@@ -52,7 +54,7 @@ impl Lifecycle {
 
     /// What could not go yet is due again after `delay`.
     pub(crate) fn postpone(&self, expected: Expected, delay: Duration) {
-        self.expected.lock().push(Expected { at: Instant::now() + delay, ..expected });
+        self.expected.lock().push(Expected { at: Instant::now() + delay.min(LONGEST), ..expected });
     }
 
     pub(crate) fn take_due(&self) -> Vec<Expected> {

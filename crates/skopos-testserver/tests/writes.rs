@@ -378,6 +378,72 @@ async fn whoever_takes_no_form_that_there_is_has_written_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whatever_types_and_numbers_a_request_has_it_gets_an_answer() {
+    const MOST: i64 = i64::MAX;
+    let server = server().await;
+    let mut running = pod("p");
+    running["spec"]["nodeName"] = json!("n");
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
+    service["spec"] = json!({"ports": [{"port": 80}]});
+    let mut counted = config_map("counted");
+    counted["metadata"]["generation"] = json!(MOST);
+    let widget = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}});
+    for object in [config_map("a"), counted, running, service, deployment(1), widgets(&json!({})), widget] {
+        server.create(object).unwrap();
+    }
+    server.create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})).unwrap();
+    let (maps, namespace) = (format!("{MAPS}/a?fieldManager=me"), "/api/v1/namespaces/shop");
+    let (scale, widget) =
+        (format!("{DEPLOYMENTS}/web/scale"), "/apis/example.com/v1/namespaces/default/widgets/w");
+    let (json, apply) = ("application/json", "application/apply-patch+yaml");
+    let (json_patch, merge) = ("application/json-patch+json", "application/merge-patch+json");
+    let text = r#"[{"op": "replace", "path": "", "value": "x"}]"#;
+    let mut wrong = Vec::new();
+    for (method, path, kind, body, code) in [
+        ("PATCH", &*maps, apply, "- a", 400),
+        ("PATCH", &maps, apply, "a", 400),
+        ("PATCH", &maps, json_patch, text, 422),
+        ("PATCH", &maps, merge, r#"{"metadata": {"managedFields": ["x"]}}"#, 422),
+        ("POST", "/api/v1/namespaces", json, r#"{"metadata": {"name": "n", "labels": "x"}}"#, 400),
+        (
+            "POST",
+            "/api/v1/namespaces/default/secrets",
+            json,
+            r#"{"metadata": {"name": "s"}, "data": "x", "stringData": {"a": "b"}}"#,
+            400,
+        ),
+        ("PUT", "/api/v1/namespaces/default/services/s", json, r#"{"spec": "x"}"#, 400),
+        ("PATCH", "/api/v1/namespaces/default/services/s", merge, r#"{"spec": "x"}"#, 422),
+        ("PUT", "/api/v1/namespaces/shop/status", json, r#"{"status": "x"}"#, 400),
+        ("DELETE", namespace, json, "{}", 200),
+        ("PATCH", &scale, json_patch, text, 422),
+        ("PATCH", &scale, merge, r#"{"metadata": "x"}"#, 422),
+        ("PUT", &scale, json, r#"{"metadata": "x", "spec": "y"}"#, 400),
+        ("PATCH", widget, json_patch, text, 422),
+        ("PATCH", widget, merge, r#"{"metadata": {"labels": "x"}}"#, 422),
+        ("PATCH", widget, merge, r#"{"spec": "x", "status": []}"#, 200),
+        ("PUT", &format!("{MAPS}/counted"), json, r#"{"data": {"x": "1"}}"#, 200),
+        ("DELETE", &format!("{PODS}/p?gracePeriodSeconds={MOST}"), json, "", 200),
+        ("GET", &format!("{MAPS}?limit={MOST}&resourceVersion={MOST}"), json, "", 504),
+    ] {
+        let (method, asked) = (method.parse().unwrap(), Bytes::from_static(body.as_bytes()));
+        let answer = request(&server, method, path, &[("content-type", kind)], asked).await;
+        let given = answer.map_or(0, |answer| answer.code);
+        if given != code {
+            wrong.push(format!("{given} instead of {code}: {path} {kind} {body}"));
+        }
+        assert_eq!(get(&server, MAPS).await.code, 200, "behind {path} {body}");
+    }
+    assert_eq!(wrong, [""; 0]);
+    let mut stream = support::watch(&server, &format!("{MAPS}?watch=1&timeoutSeconds={MOST}")).await;
+    assert_eq!(stream.short().await, "ADDED a");
+    tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
+    assert!(server.get("pods", Some("default"), "p").is_ok(), "it has time");
+    server.create(config_map("b")).unwrap();
+    assert_eq!((stream.short().await, stream.short().await), ("ADDED counted".into(), "ADDED b".into()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn definitions_bring_resources_and_take_them_away() {
     let server = server().await;
     let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["size"], "properties": {

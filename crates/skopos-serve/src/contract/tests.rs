@@ -347,6 +347,15 @@ async fn no_watch_lasts_longer_than_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_may_ask_for_more_time_than_there_is() {
+    let client = Client::new();
+    let mut stream = client.watch(&format!("resourceVersion=0&timeoutSeconds={}", i64::MAX)).await;
+    tokio::time::sleep(Duration::from_secs(86_400)).await;
+    client.source.put("a", "x", &[], "");
+    assert_eq!(stream.event().await.unwrap()["type"], "ADDED");
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_nothing_will_come_a_watch_ends_behind_what_there_is() {
     let client = Client::new();
     let begun = tokio::time::Instant::now();

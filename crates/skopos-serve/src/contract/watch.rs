@@ -137,5 +137,8 @@ async fn now<S: Source>(
 /// W8: what is asked for, or between once and twice the minimum.
 fn lifetime<S: Source>(source: &S, options: &ServeOptions, wanted: Option<Duration>) -> Duration {
     let lifetime = wanted.unwrap_or_else(|| options.min_watch_timeout.mul_f64(1.0 + source.jitter()));
-    options.max_watch_timeout.map_or(lifetime, |most| lifetime.min(most))
+    lifetime.min(options.max_watch_timeout.unwrap_or(LONGEST))
 }
+
+/// No watch lasts longer, where nothing else is said: clocks end somewhere.
+const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);

@@ -6,6 +6,7 @@ mod catalog;
 mod document;
 mod protobuf;
 mod strict;
+mod types;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,6 +22,7 @@ use skopos_wire::Status;
 use self::document::Dialect;
 pub(crate) use self::protobuf::{PROTOBUF, to_json};
 pub(crate) use self::strict::{drop_unknown_fields, unknown_fields};
+pub(crate) use self::types::{check_scale_types, check_types};
 use crate::state::ServerState;
 
 /// Answers requests for OpenAPI documents; `None` for other paths.

@@ -7,7 +7,8 @@ use skopos_serve::ResourceType;
 use skopos_serve::resources::split_api_version;
 use skopos_wire::Status;
 
-use crate::openapi::PROTOBUF;
+use super::metadata::metadata_mut;
+use crate::openapi::{PROTOBUF, check_types};
 use crate::place::Place;
 
 /// What the server can read.
@@ -49,19 +50,17 @@ pub(super) fn yaml(body: &[u8]) -> Result<Value, Status> {
     }
 }
 
-/// Checks that an object is of the kind and at the place that the request names, and fills in what it leaves out.
+/// Checks that an object is of the kind and at the place that the request names, and has the types of that kind; fills in what it
+/// leaves out.
 ///
 /// # Errors
 /// 400 where they differ.
 pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
-    check_kind(object, &place.resource)?;
-    let metadata = &mut object["metadata"];
-    if metadata.is_null() {
-        *metadata = Value::Object(serde_json::Map::new());
-    }
-    let Some(metadata) = metadata.as_object_mut() else {
-        return Err(Status::bad_request("metadata is not an object"));
-    };
+    let resource = &place.resource;
+    check_types(resource, object)
+        .map_err(|problem| unreadable(&resource.kind, &resource.version, &problem))?;
+    check_kind(object, resource)?;
+    let metadata = metadata_mut(object);
     let given = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     match &place.namespace {
         Some(namespace) if given.is_empty() || given == namespace => {
@@ -89,6 +88,11 @@ pub(super) fn settle(object: &mut Value, place: &Place) -> Result<(), Status> {
         "the name of the object ({given}) does not match the name on the URL ({})",
         place.name
     )))
+}
+
+/// 400 for an object that Go cannot read.
+pub(super) fn unreadable(kind: &str, version: &str, problem: &str) -> Status {
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {problem}"))
 }
 
 /// What is not said is what is expected; for the rest there are Go's own words.

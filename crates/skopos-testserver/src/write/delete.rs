@@ -120,7 +120,7 @@ impl Writer<'_> {
             meta.insert("finalizers".into(), finalizers.into());
         }
         if let (false, Some(generation)) = (marked_before, meta.get("generation").and_then(Value::as_i64)) {
-            meta.insert("generation".into(), json!(generation + 1));
+            meta.insert("generation".into(), json!(generation.saturating_add(1)));
         }
         if is("namespaces") {
             marked["status"]["phase"] = "Terminating".into();

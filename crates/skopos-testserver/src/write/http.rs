@@ -7,7 +7,7 @@ use skopos_serve::respond::{self, Response};
 use skopos_serve::{Form, Purpose, RequestInfo, RequestTarget, RequestVerb, Selection};
 use skopos_wire::{Status, StatusDetails, StatusReason};
 
-use super::modify::refuse;
+use super::modify::{patch_status, refuse, unreadable_patch};
 use super::options::UnknownFields;
 use super::{DeleteOptions, Deletion, Part, WriteOptions, Writer, Written, body};
 use crate::openapi;
@@ -235,8 +235,9 @@ impl Request<'_> {
         let mut scale = self.writer.scale(&self.place)?;
         let change = if kind == PatchKind::Apply { body::yaml(&self.body)? } else { body::json(&self.body)? };
         let names_version = change["metadata"].get("resourceVersion").is_some();
-        scale = patch::patch(kind, &scale, &change, Shape::builtin())
-            .map_err(|error| super::modify::patch_status(&error))?;
+        scale =
+            patch::patch(kind, &scale, &change, Shape::builtin()).map_err(|error| patch_status(&error))?;
+        openapi::check_scale_types(&scale).map_err(|problem| unreadable_patch(&scale, &problem))?;
         if !names_version {
             // A patch is of the newest state.
             scale["metadata"]["resourceVersion"] = Value::Null;
@@ -245,6 +246,7 @@ impl Request<'_> {
     }
 
     fn scale(&self, scale: Value) -> Result<Response, Status> {
+        openapi::check_scale_types(&scale).map_err(|problem| body::unreadable("Scale", "v1", &problem))?;
         Ok(respond::json(StatusCode::OK, &self.writer.set_scale(&self.place, &scale, &self.options)?))
     }
 

@@ -75,7 +75,7 @@ pub(super) fn bump_generation(old: &Value, new: &mut Value) {
         wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
     };
     if wanted(old) != wanted(new) {
-        metadata_mut(new).insert("generation".into(), json!(generation + 1));
+        metadata_mut(new).insert("generation".into(), json!(generation.saturating_add(1)));
     }
 }
 

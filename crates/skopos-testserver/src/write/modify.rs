@@ -68,6 +68,8 @@ impl Writer<'_> {
         let shape = Shape::root(&place.resource);
         self.modify_object(place, part, options, |old| {
             let mut new = patch::patch(kind, old, change, shape).map_err(|e| patch_status(&e))?;
+            openapi::check_types(&place.resource, &new)
+                .map_err(|problem| unreadable_patch(&new, &problem))?;
             if !options.trusted {
                 let before = openapi::unknown_fields(&place.resource, old);
                 let mut unknown = openapi::drop_unknown_fields(&place.resource, &mut new);
@@ -270,11 +272,8 @@ pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
         return Ok(());
     }
     let unknown: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
-    let (kind, version) = (&place.resource.kind, &place.resource.version);
-    Err(Status::bad_request(format!(
-        "{kind} in version {version:?} cannot be handled as a {kind}: strict decoding error: {}",
-        unknown.join(", ")
-    )))
+    let problem = format!("strict decoding error: {}", unknown.join(", "));
+    Err(body::unreadable(&place.resource.kind, &place.resource.version, &problem))
 }
 
 /// The status for a patch that does not apply.
@@ -296,6 +295,11 @@ pub(super) fn patch_status(error: &PatchError) -> Status {
             Status::apply_conflict(error.to_string(), conflicts.iter().map(cause).collect())
         }
     }
+}
+
+/// The status for a patch that makes what Go cannot read.
+pub(super) fn unreadable_patch(patched: &Value, problem: &str) -> Status {
+    Status::invalid("", "", "", &[FieldError::invalid("patch", &patched.to_string(), problem)])
 }
 
 /// Both the checks of all objects and those of the kind look at the uid.

@@ -1,0 +1,198 @@
+//! Values that are an object, a list or neither where their field is another of these: Go does not read them.
+
+use serde_json::{Map, Value};
+use skopos_serve::ResourceType;
+
+use super::catalog::{FieldType, builtin_name, catalog, definition_name};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Checks that an object of a resource is an object, and so is what is one of its fields. Of kinds that are not built in, all
+/// but metadata is for their schema to say.
+///
+/// # Errors
+/// What the API server says of the first that is not, in the words of Go's JSON decoder.
+pub(crate) fn check_types(resource: &ResourceType, object: &Value) -> Result<(), String> {
+    if !resource.custom {
+        return root(&definition_name(resource), object);
+    }
+    let Value::Object(map) = object else { return Err(no_object(object, "map[string]interface {}")) };
+    let metadata = map.get("metadata").unwrap_or(&Value::Null);
+    let checked = value(&FieldType::Definition(OBJECT_META.to_owned()), metadata);
+    checked.map_err(|misfit| misfit.of(&resource.kind, "metadata").to_string())
+}
+
+/// The same of the Scale of an object.
+pub(crate) fn check_scale_types(scale: &Value) -> Result<(), String> {
+    root(&builtin_name("autoscaling", "v1", "Scale"), scale)
+}
+
+fn root(definition: &str, object: &Value) -> Result<(), String> {
+    match object {
+        Value::Object(map) => fields(definition, map).map_err(|misfit| misfit.to_string()),
+        _ => Err(no_object(object, &versioned(definition))),
+    }
+}
+
+fn no_object(value: &Value, wanted: &str) -> String {
+    format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(value))
+}
+
+fn fields(definition: &str, map: &Map<String, Value>) -> Result<(), Misfit> {
+    let Some(known) = catalog().get(definition) else { return Ok(()) };
+    map.iter().try_for_each(|(name, inner)| match known.field(name) {
+        Some(field) => value(&field.r#type, inner).map_err(|misfit| misfit.of(short(definition), name)),
+        None => Ok(()),
+    })
+}
+
+fn value(r#type: &FieldType, value_: &Value) -> Result<(), Misfit> {
+    match (r#type, value_) {
+        (_, Value::Null) | (FieldType::Simple("any"), _) => Ok(()),
+        (FieldType::Definition(name), Value::Object(map)) => fields(name, map),
+        (FieldType::List(item), Value::Array(items)) => items.iter().try_for_each(|inner| value(item, inner)),
+        (FieldType::Map(item), Value::Object(map)) => map.values().try_for_each(|inner| value(item, inner)),
+        (FieldType::Simple(_), value) if !value.is_object() && !value.is_array() => Ok(()),
+        _ => Err(Misfit {
+            found: json_type(value_),
+            owner: String::new(),
+            path: String::new(),
+            wanted: go_type(r#type),
+        }),
+    }
+}
+
+/// A value that does not fit its field.
+struct Misfit {
+    found: &'static str,
+    /// The definition that has the field.
+    owner: String,
+    /// Where the field is, without the places in lists and the keys of maps.
+    path: String,
+    wanted: String,
+}
+
+impl Misfit {
+    /// The same as seen from the definition around it.
+    fn of(mut self, definition: &str, field: &str) -> Self {
+        if self.path.is_empty() {
+            (self.owner, self.path) = (definition.to_owned(), field.to_owned());
+        } else {
+            self.path = format!("{field}.{}", self.path);
+        }
+        self
+    }
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { found, owner, path, wanted } = self;
+        write!(f, "json: cannot unmarshal {found} into Go struct field {owner}.{path} of type {wanted}")
+    }
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn go_type(r#type: &FieldType) -> String {
+    match r#type {
+        FieldType::Simple("bytes") => "[]uint8".to_owned(),
+        FieldType::Simple(name) => (*name).to_owned(),
+        FieldType::Definition(name) => versioned(name),
+        FieldType::List(item) => format!("[]{}", go_type(item)),
+        FieldType::Map(item) => format!("map[string]{}", go_type(item)),
+    }
+}
+
+/// `Pod` of `io.k8s.api.core.v1.Pod`.
+fn short(definition: &str) -> &str {
+    definition.rsplit('.').next().unwrap_or(definition)
+}
+
+/// `v1.Pod` of `io.k8s.api.core.v1.Pod`.
+fn versioned(definition: &str) -> String {
+    let mut parts = definition.rsplit('.');
+    let (name, version) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    format!("{version}.{name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skopos_serve::Registry;
+
+    use super::*;
+
+    #[test]
+    fn what_has_another_type_than_its_field_is_named() {
+        let check = |plural: &str, object: Value| {
+            check_types(&Registry::builtin().lookup(plural).unwrap(), &object).err().unwrap_or_default()
+        };
+        let cannot = |what: &str| format!("json: cannot unmarshal {what}");
+        assert_eq!(check("pods", json!([])), cannot("array into Go value of type v1.Pod"));
+        for (plural, object, what) in [
+            (
+                "namespaces",
+                json!({"metadata": {"labels": "x"}}),
+                "string into Go struct field ObjectMeta.metadata.labels of type map[string]string",
+            ),
+            (
+                "secrets",
+                json!({"data": "x"}),
+                "string into Go struct field Secret.data of type map[string][]uint8",
+            ),
+            (
+                "services",
+                json!({"spec": 1}),
+                "number into Go struct field Service.spec of type v1.ServiceSpec",
+            ),
+            (
+                "pods",
+                json!({"spec": {"containers": [{"name": "c"}, {"ports": {}}]}}),
+                "object into Go struct field Container.spec.containers.ports of type []v1.ContainerPort",
+            ),
+            (
+                "pods",
+                json!({"metadata": {"name": ["x"]}}),
+                "array into Go struct field ObjectMeta.metadata.name of type string",
+            ),
+        ] {
+            assert_eq!(check(plural, object), cannot(what));
+        }
+        for fine in [
+            json!({}),
+            json!({"metadata": null, "spec": {"containers": [null], "no-field": []}}),
+            json!({"metadata": {"labels": {"a": null}, "managedFields": [{"fieldsV1": {"f:a": {}}}]}}),
+        ] {
+            assert_eq!(check("pods", fine), "");
+        }
+    }
+
+    #[test]
+    fn of_a_custom_kind_only_metadata_has_a_type() {
+        let mut widgets = ResourceType::new("demo.example", "v1", "widgets", "Widget");
+        widgets.custom = true;
+        let check = |object: Value| check_types(&widgets, &object).err().unwrap_or_default();
+        assert_eq!(check(json!({"spec": "x", "status": []})), "");
+        assert_eq!(
+            check(json!({"metadata": {"finalizers": "x"}})),
+            "json: cannot unmarshal string into Go struct field ObjectMeta.metadata.finalizers of type []string"
+        );
+        assert_eq!(
+            check(json!("x")),
+            "json: cannot unmarshal string into Go value of type map[string]interface {}"
+        );
+        assert_eq!(
+            check(json!({"metadata": "x"})),
+            "json: cannot unmarshal string into Go struct field Widget.metadata of type v1.ObjectMeta"
+        );
+    }
+}
