@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
-//! broken it. What the client cannot know is excused, and nothing else: see `excuses`.
+//! broken it. What the client cannot know is excused, and nothing else: see `excuses`, and `watched` for raw watches.
 
 mod causes;
 mod ends;

@@ -9,8 +9,8 @@
 //!                      └── Skipped ───┘
 //! ```
 //!
-//! What it cannot know is excused: a stream that lies, and history that went back and came beyond its RV again before anybody
-//! could notice, until the next that is skipped.
+//! What it cannot know is excused until the next that is skipped: a stream that lies, and history that went back and came beyond
+//! its RV again before anybody could notice. Where a probe must have shown it, it has to be noticed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -40,14 +40,14 @@ pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
                 }
             }
             Fact::WatcherEnded { watcher, by_itself } => {
-                if let Some(course) = courses.remove(watcher) {
+                if let Some(mut course) = courses.remove(watcher) {
                     course.ended(verdict, at, *by_itself);
                 }
             }
             Fact::WatchEnded { cluster, target, stood } if *stood < AT_ONCE => {
                 refused.insert((*cluster, *target), at);
             }
-            Fact::Settled => courses.values().for_each(|course| course.settled(verdict, at)),
+            Fact::Settled => courses.values_mut().for_each(|course| course.settled(verdict, at)),
             _ => {}
         }
     }
@@ -77,6 +77,10 @@ struct Course<'a> {
     rv: Option<u64>,
     /// When something was skipped last.
     skipped: At,
+    /// When anything was told last.
+    told: At,
+    /// The last line of which it is known whether it was noticed.
+    judged: usize,
     /// Since when its link was called well, or not.
     well: Vec<(At, bool)>,
 }
@@ -86,8 +90,9 @@ impl<'a> Course<'a> {
         let watcher = &case.history.cast.watchers[id.index()];
         let client = watcher.client;
         let cluster = case.history.cast.clients[client.index()].cluster;
-        let well = Vec::new();
-        Self { case, id, watcher, client, cluster, began, line: 0, next: 0, rv: None, skipped: began, well }
+        let (skipped, told, well) = (began, began, Vec::new());
+        let (line, next, judged, rv) = (0, 0, 0, None);
+        Self { case, id, watcher, client, cluster, began, line, next, rv, skipped, told, judged, well }
     }
 
     fn heard(
@@ -97,6 +102,8 @@ impl<'a> Course<'a> {
         heard: Heard,
         refused: &HashMap<(ClusterId, TargetId), At>,
     ) {
+        self.notices(verdict, at);
+        self.told = at;
         match heard {
             Heard::Bookmark { rv } => match self.rv {
                 Some(_) => self.bookmark(verdict, at, rv),
@@ -260,7 +267,39 @@ impl<'a> Course<'a> {
                 || self.text(&format!("skips from RV {since} to {to}, and nothing was refused")),
             );
         }
+        if self.has_gone_back(at) {
+            verdict.count(Invariant::I19, true);
+        }
         self.stand_at(at, to);
+    }
+
+    /// I19: that history went back is noticed as soon as a probe must have shown it.
+    fn notices(&mut self, verdict: &mut Verdict, at: At) {
+        let lines = self.story().iter().enumerate().skip(self.line.max(self.judged) + 1);
+        for (line, chapter) in lines {
+            let until = chapter.began.max(self.told).plus(NOTICED);
+            if until >= at {
+                break;
+            }
+            self.judged = line;
+            let Some(rv) = self.rv.filter(|rv| *rv > chapter.cut && self.is_seen(chapter, *rv, until)) else {
+                continue;
+            };
+            verdict.count(Invariant::I19, true);
+            let what = format!("stands at RV {rv}, though history went back at {}", chapter.began);
+            verdict.violate(Invariant::I19, until, self.of(), self.text(&what));
+        }
+    }
+
+    /// Whether a probe must have shown by then that history went back: it has not come as far as this RV again, nothing else was
+    /// wrong, and nothing of what was noticed waits for the user.
+    fn is_seen(&self, chapter: &Chapter, rv: u64, until: At) -> bool {
+        let lately = At(chapter.began.0.saturating_sub(At::after_start(BACKOFF).0));
+        let mut wrong = self.case.weather.felt(self.cluster, lately, until);
+        self.is_quick()
+            && self.case.truth.newest(self.cluster, until) < rv
+            && wrong.all(|span| span.is_rollback() || span.is_of_the_users())
+            && !self.case.lives.is_leaving(self.client, until)
     }
 
     /// Nothing is unreadable where nothing was damaged.
@@ -340,7 +379,8 @@ impl<'a> Course<'a> {
     }
 
     /// I23: nothing is left to be told, when nothing has happened for long.
-    fn settled(&self, verdict: &mut Verdict, at: At) {
+    fn settled(&mut self, verdict: &mut Verdict, at: At) {
+        self.notices(verdict, at);
         let (line, chapter) = self.newest(at);
         let of = self.of();
         if self.is_excused(at) {
@@ -360,7 +400,8 @@ impl<'a> Course<'a> {
     }
 
     /// I16: it ends when its transport is shut down, and otherwise not.
-    fn ended(&self, verdict: &mut Verdict, at: At, by_itself: bool) {
+    fn ended(&mut self, verdict: &mut Verdict, at: At, by_itself: bool) {
+        self.notices(verdict, at);
         let shut = self.case.lives.shut(self.client);
         verdict.exercise(Invariant::I16);
         let right = match by_itself {
@@ -378,10 +419,13 @@ impl<'a> Course<'a> {
     fn is_excused(&self, at: At) -> bool {
         let lied =
             self.case.weather.on(self.cluster).any(|span| span.lies && self.is_since_skipped(span, at));
-        let gone_back = self.story()[self.line + 1..]
-            .iter()
-            .any(|chapter| chapter.began <= at && self.rv.is_some_and(|rv| rv > chapter.cut));
-        lied || gone_back
+        lied || self.has_gone_back(at)
+    }
+
+    /// Whether it stands on what is no more.
+    fn has_gone_back(&self, at: At) -> bool {
+        let mut later = self.story()[self.line + 1..].iter().filter(|chapter| chapter.began <= at);
+        later.any(|chapter| self.rv.is_some_and(|rv| rv > chapter.cut))
     }
 
     fn is_since_skipped(&self, span: &FaultSpan, at: At) -> bool {

@@ -1,5 +1,7 @@
 //! Raw watches: I1, I4, I5, I6, I11, I12, I16, I19, I23.
 
+use std::time::Duration;
+
 use super::tale::{CLIENT, CLUSTER};
 use super::{Invariant, Tale, broken, kept, secs};
 use crate::history::{CallKind, Fact, Heard, Kind, Seen, WatcherId};
@@ -222,6 +224,59 @@ fn i19_a_history_that_is_no_more() {
     };
     broken(&stands(false), Invariant::I19);
     kept(&stands(true), Invariant::I23);
+}
+
+/// A raw watch that stands on what is lost when history goes back, and is told of what has come beyond its RV so long after.
+fn overtaken(after: Duration, otherwise: impl FnOnce(&mut Tale, WatcherId)) -> Tale {
+    let (mut tale, watcher) = begun();
+    let b = tale.put("x/b");
+    tale.gives(watcher, added(b));
+    tale.go(secs(1));
+    tale.fault(32, Some(secs(60)), secs(60), false);
+    tale.roll_back(b.rv - 1, &["x/b"]);
+    otherwise(&mut tale, watcher);
+    tale.go(after);
+    tale.put("x/c");
+    let d = tale.put("x/d");
+    tale.gives(watcher, added(d));
+    tale.settle();
+    tale
+}
+
+#[test]
+fn i19_a_history_that_comes_beyond_only_when_it_must_have_been_noticed() {
+    let soon = overtaken(secs(20), |_, _| {});
+    assert_eq!(soon.judge().violations, [], "nobody could notice");
+    broken(&overtaken(secs(120), |_, _| {}), Invariant::I19);
+    let troubled = overtaken(secs(120), |tale, _| tale.fault(1, Some(secs(15)), secs(30), false));
+    assert_eq!(troubled.judge().violations, [], "no probe may have come through");
+    let noticed = |after: u64| {
+        overtaken(secs(120 - after), |tale, watcher| {
+            tale.go(secs(after));
+            let cut = tale.rv();
+            tale.gives(watcher, Heard::Skipped { since: cut + 1, to: cut });
+        })
+    };
+    let told =
+        |tale: Tale| tale.judge().violations.iter().any(|violation| violation.invariant == Invariant::I19);
+    assert!(!told(noticed(40)));
+    assert!(told(noticed(100)), "it was noticed late");
+}
+
+#[test]
+fn i19_who_leaves_has_noticed_before() {
+    let left = |after: u64| {
+        let (mut tale, watcher) = begun();
+        let b = tale.put("x/b");
+        tale.gives(watcher, added(b));
+        tale.fault(32, Some(secs(60)), secs(60), false);
+        tale.roll_back(b.rv - 1, &["x/b"]);
+        tale.go(secs(after));
+        tale.record(Fact::WatcherEnded { watcher, by_itself: false });
+        tale
+    };
+    assert_eq!(left(20).judge().violations, []);
+    broken(&left(120), Invariant::I19);
 }
 
 #[test]
