@@ -9,8 +9,8 @@
 //!                      └── Skipped ───┘
 //! ```
 //!
-//! What it cannot know is excused until the next that is skipped: a stream that lies, and history that went back and came beyond
-//! its RV again before anybody could notice. Where a probe must have shown it, it has to be noticed.
+//! What it cannot know is excused until the next that is skipped: a stream that lies, until it tells of what came after, and history
+//! that went back and came beyond its RV again before anybody could notice. Where a probe must have shown it, it has to be noticed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -77,6 +77,8 @@ struct Course<'a> {
     rv: Option<u64>,
     /// When something was skipped last.
     skipped: At,
+    /// Nothing that was changed before this is still to come: when something was skipped last, or when the last told was changed.
+    sure: At,
     /// When anything was told last.
     told: At,
     /// The last line of which it is known whether it was noticed.
@@ -90,9 +92,9 @@ impl<'a> Course<'a> {
         let watcher = &case.history.cast.watchers[id.index()];
         let client = watcher.client;
         let cluster = case.history.cast.clients[client.index()].cluster;
-        let (skipped, told, well) = (began, began, Vec::new());
+        let (skipped, sure, told, well) = (began, began, began, Vec::new());
         let (line, next, judged, rv) = (0, 0, 0, None);
-        Self { case, id, watcher, client, cluster, began, line, next, rv, skipped, told, judged, well }
+        Self { case, id, watcher, client, cluster, began, line, next, rv, skipped, sure, told, judged, well }
     }
 
     fn heard(
@@ -141,7 +143,7 @@ impl<'a> Course<'a> {
         let is_of_it = chapter.cut < rv && rv <= self.case.truth.newest(self.cluster, at);
         let line = if is_of_it { newest } else { newest.saturating_sub(1) };
         (self.line, self.next, self.rv) = (line, self.story()[line].until(rv), Some(rv));
-        self.skipped = at;
+        (self.skipped, self.sure) = (at, at);
     }
 
     /// A change: the next of the story.
@@ -158,6 +160,7 @@ impl<'a> Course<'a> {
         let excused = self.is_excused(at);
         if let Some((line, event)) = self.next_if(at, &is_this) {
             self.line = line;
+            self.sure = self.sure.max(event.at);
             self.next += 1;
             if !excused {
                 verdict.count(Invariant::I4, true);
@@ -174,6 +177,7 @@ impl<'a> Course<'a> {
             }
             if let Some((line, place)) = found {
                 (self.line, self.next) = (line, place + 1);
+                self.sure = self.sure.max(self.story()[line].events[place].at);
             }
         }
         self.rv = Some(rv);
@@ -417,8 +421,7 @@ impl<'a> Course<'a> {
 
     /// Whether it may have missed something that it cannot know of.
     fn is_excused(&self, at: At) -> bool {
-        let lied =
-            self.case.weather.on(self.cluster).any(|span| span.lies && self.is_since_skipped(span, at));
+        let lied = self.case.weather.on(self.cluster).any(|span| span.lies && self.may_lack_of(span, at));
         lied || self.has_gone_back(at)
     }
 
@@ -428,8 +431,8 @@ impl<'a> Course<'a> {
         later.any(|chapter| self.rv.is_some_and(|rv| rv > chapter.cut))
     }
 
-    fn is_since_skipped(&self, span: &FaultSpan, at: At) -> bool {
-        span.began <= at && span.healed.is_none_or(|healed| healed.plus(SOON) >= self.skipped)
+    fn may_lack_of(&self, lie: &FaultSpan, at: At) -> bool {
+        lie.began <= at && lie.healed.is_none_or(|healed| healed.plus(SOON) >= self.sure)
     }
 
     /// Whether it is told what comes when it comes.

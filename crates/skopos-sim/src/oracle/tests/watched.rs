@@ -302,3 +302,28 @@ fn a_stream_that_lies_is_excused_until_something_is_skipped() {
     tale.gives(watcher, added(e));
     broken(&tale, Invariant::I4);
 }
+
+#[test]
+fn a_stream_that_lied_is_excused_until_it_tells_of_what_came_after() {
+    let told = |late: bool, rest: bool| {
+        let (mut tale, watcher) = begun();
+        tale.fault(47, None, secs(10), true);
+        tale.put("x/b");
+        if late {
+            tale.go(secs(60));
+        }
+        let c = tale.put("x/c");
+        tale.gives(watcher, added(c));
+        tale.go(secs(60));
+        let d = tale.put("x/d");
+        if rest {
+            tale.gives(watcher, added(d));
+        }
+        let e = tale.put("x/e");
+        tale.gives(watcher, added(e));
+        tale
+    };
+    assert_eq!(told(true, true).judge().violations, [], "what was lost may show late");
+    broken(&told(true, false), Invariant::I4);
+    assert_eq!(told(false, false).judge().violations, [], "nothing of later was told before");
+}
