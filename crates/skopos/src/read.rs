@@ -97,7 +97,9 @@ impl<K> Informer<K> {
             if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
                 return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
             }
-            let snapshot = self.shared.list_live(deadline).await?;
+            let list = || self.shared.list_live(deadline);
+            let age = |snapshot: &Snapshot| snapshot.freshness().age().unwrap_or_default();
+            let snapshot = awake(max_age, deadline, list, age).await?;
             Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
         };
         let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
@@ -132,14 +134,33 @@ impl<K> Informer<K> {
                     source: Source::Cache,
                 });
             }
-            let sent_at = Instant::now();
-            let object = self.shared.one_live(&link.target, key, deadline).await?;
+            let get = async || {
+                let sent_at = Instant::now();
+                let object = self.shared.one_live(&link.target, key, deadline).await?;
+                Ok::<_, LiveError>((object, self.shared.ground.common.age_since(sent_at)))
+            };
+            let (object, age) = awake(max_age, deadline, get, |(_, age)| *age).await?;
             let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
-            let age = self.shared.ground.common.age_since(sent_at);
             Ok(ReadOne { object, age, source: Source::Live })
         };
         let result = self.shared.stop.run_until_cancelled(read).await.ok_or(ReadError::from(Closed))?;
         Ok(result.map_err(|live| self.shared.too_old(max_age, begun, live))?)
+    }
+}
+
+/// What `ask` gives; asked for again if the machine slept while it was on its way, and it is older than `max_age` for that.
+async fn awake<T, E>(
+    max_age: Duration,
+    deadline: Instant,
+    ask: impl AsyncFn() -> Result<T, E>,
+    age: impl Fn(&T) -> Duration,
+) -> Result<T, E> {
+    loop {
+        let sent_at = Instant::now();
+        let answer = ask().await?;
+        if age(&answer) <= max_age.max(sent_at.elapsed()) || Instant::now() >= deadline {
+            return Ok(answer);
+        }
     }
 }
 

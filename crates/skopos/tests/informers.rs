@@ -12,7 +12,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use skopos::{
     BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Indexer, Informer, InformerOptions,
-    ObjectKey, SleepClock, Source, StaleReason, Transform, sync_handler,
+    ObjectKey, ReadError, ReadOneError, SleepClock, Source, StaleReason, Transform, sync_handler,
 };
 use skopos_testserver::{Connections, Direction, Fault, Match, TestServer};
 use support::*;
@@ -493,7 +493,7 @@ async fn a_machine_that_slept_trusts_no_age() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_read_while_the_machine_sleeps_is_as_old_as_the_sleep() {
+async fn what_was_on_its_way_while_the_machine_slept_is_asked_for_again() {
     let (slept, options) = sleepy();
     let world = world_with(TestServer::builder(), options).await;
     world.create("a", "one", "1");
@@ -502,14 +502,26 @@ async fn what_is_read_while_the_machine_sleeps_is_as_old_as_the_sleep() {
     until_nothing_is_of_this_moment().await;
     let _slow = world.server.faults().inject(Fault::DelayHeaders(secs(2))).everywhere();
     let key = ObjectKey::namespaced("a", "one");
-    let sleep = async {
-        world.server.wait_for(|server| server.requests().iter().any(|r| r.verb == "get")).await.unwrap();
-        slept.store(60_000_000_000, Ordering::SeqCst);
+    // As old as asked for: nothing of before the sleep is, nor what took two seconds.
+    let sleep = async |verb: &str, until: i64| {
+        world.server.clear_requests();
+        world.server.wait_for(|server| server.requests().iter().any(|r| r.verb == verb)).await.unwrap();
+        slept.store(until, Ordering::SeqCst);
     };
-    let (read, ()) = tokio::join!(maps.read_one(&key, Duration::ZERO, secs(30)), sleep);
+    let one = maps.read_one(&key, Duration::ZERO, secs(30));
+    let (read, ()) = tokio::join!(one, sleep("get", 60_000_000_000));
     let read = read.unwrap();
     assert!(read.object.is_some() && read.source == Source::Live);
-    assert_eq!(read.age, secs(62));
+    assert_eq!(read.age, secs(2));
+    let all = maps.read(Duration::ZERO, secs(30));
+    let (read, ()) = tokio::join!(all, sleep("list", 120_000_000_000));
+    let read = read.unwrap();
+    assert!(read.snapshot.len() == 1 && read.source == Source::Live);
+    assert_eq!(read.snapshot.freshness().age(), Some(secs(2)));
+    // Where there is no time for it, the error says so.
+    let late = maps.read_one(&key, Duration::ZERO, secs(3));
+    let (late, ()) = tokio::join!(late, sleep("get", 180_000_000_000));
+    assert!(matches!(late, Err(ReadOneError::Read(ReadError::TooOld { .. }))), "{late:?}");
 }
 
 #[tokio::test(start_paused = true)]
