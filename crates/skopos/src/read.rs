@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
-use crate::freshness::{Basis, Freshness, PartBasis};
+use crate::freshness::{Basis, Freshness, PartBasis, Proof};
 use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
 use crate::store::{Closed, Content, Index, Snapshot};
@@ -93,13 +93,18 @@ impl<K> Informer<K> {
         if self.shared.is_closed() {
             return Err(Closed.into());
         }
+        let common = &self.shared.ground.common;
         let read = async {
             if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
                 return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
             }
-            let list = || self.shared.list_live(deadline);
-            let age = |snapshot: &Snapshot| snapshot.freshness().age().unwrap_or_default();
-            let snapshot = awake(max_age, deadline, list, age).await?;
+            let snapshot = loop {
+                let sent = Proof::of_now(common);
+                let snapshot = self.shared.list_live(sent, deadline).await?;
+                if !is_worth_another(sent.age_now(common), max_age, sent, deadline) {
+                    break snapshot;
+                }
+            };
             Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
         };
         let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
@@ -125,6 +130,7 @@ impl<K> Informer<K> {
         if self.shared.is_closed() {
             return Err(ReadError::from(Closed).into());
         }
+        let common = &self.shared.ground.common;
         let read = async {
             if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
                 let age = snapshot.freshness().age().unwrap_or(max_age);
@@ -134,12 +140,14 @@ impl<K> Informer<K> {
                     source: Source::Cache,
                 });
             }
-            let get = async || {
-                let sent_at = Instant::now();
+            let (object, age) = loop {
+                let sent = Proof::of_now(common);
                 let object = self.shared.one_live(&link.target, key, deadline).await?;
-                Ok::<_, LiveError>((object, self.shared.ground.common.age_since(sent_at)))
+                let age = sent.age_now(common);
+                if !is_worth_another(age, max_age, sent, deadline) {
+                    break (object, age);
+                }
             };
-            let (object, age) = awake(max_age, deadline, get, |(_, age)| *age).await?;
             let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
             Ok(ReadOne { object, age, source: Source::Live })
         };
@@ -148,20 +156,10 @@ impl<K> Informer<K> {
     }
 }
 
-/// What `ask` gives; asked for again if the machine slept while it was on its way, and it is older than `max_age` for that.
-async fn awake<T, E>(
-    max_age: Duration,
-    deadline: Instant,
-    ask: impl AsyncFn() -> Result<T, E>,
-    age: impl Fn(&T) -> Duration,
-) -> Result<T, E> {
-    loop {
-        let sent_at = Instant::now();
-        let answer = ask().await?;
-        if age(&answer) <= max_age.max(sent_at.elapsed()) || Instant::now() >= deadline {
-            return Ok(answer);
-        }
-    }
+/// Whether an answer is older than `max_age` because the machine slept while it was on its way, and
+/// there is time to ask again.
+fn is_worth_another(age: Duration, max_age: Duration, sent: Proof, deadline: Instant) -> bool {
+    age > max_age.max(sent.elapsed()) && Instant::now() < deadline
 }
 
 impl Shared {
@@ -227,15 +225,15 @@ impl Shared {
             return None;
         }
         // Loaded after the revision was reached: it holds all that was committed before the probe was sent.
-        let basis = Basis::of_one_read(self.ground.common.clone(), read.sent_at);
+        let sent = Proof::of(&self.ground.common, read.sent_at);
+        let basis = Basis::of_one_read(self.ground.common.clone(), sent);
         let after = Snapshot::of(self.store.current(), Arc::new(basis));
         let same_history = after.epoch() == before.epoch();
         (whole() && same_history && after.freshness().is_within(max_age)).then_some(after)
     }
 
     /// What the server has now, by a list with the same selectors.
-    async fn list_live(&self, deadline: Instant) -> Result<Snapshot, LiveError> {
-        let sent_at = Instant::now();
+    async fn list_live(&self, sent: Proof, deadline: Instant) -> Result<Snapshot, LiveError> {
         let mut content = Content::unsynced();
         content.indexes = self.store.peek().indexes.iter().map(Index::emptied).collect();
         let mut lists = Vec::with_capacity(self.links.len());
@@ -256,7 +254,7 @@ impl Shared {
         content.rv = lowest.unwrap_or(ResourceVersion::ZERO);
         content.epoch = self.store.peek().epoch;
         content.synced = true;
-        let basis = Basis::of_one_read(self.ground.common.clone(), sent_at);
+        let basis = Basis::of_one_read(self.ground.common.clone(), sent);
         Ok(Snapshot::of(Arc::new(content), Arc::new(basis)))
     }
 

@@ -139,11 +139,15 @@ impl<'a> Course<'a> {
     /// Right after an RV: on the newest line, or on the one before where they are the same up to there, or the newest has not come so
     /// far: that was on its way when history went back.
     fn stand_at(&mut self, at: At, rv: u64) {
-        let (newest, chapter) = self.newest(at);
-        let is_of_it = chapter.cut < rv && rv <= self.case.truth.newest(self.cluster, at);
-        let line = if is_of_it { newest } else { newest.saturating_sub(1) };
+        let line = self.newest_with(at, rv).unwrap_or_else(|| self.newest(at).0.saturating_sub(1));
         (self.line, self.next, self.rv) = (line, self.story()[line].until(rv), Some(rv));
         (self.skipped, self.sure) = (at, at);
+    }
+
+    /// The newest line, if it has come to this RV by itself.
+    fn newest_with(&self, at: At, rv: u64) -> Option<usize> {
+        let (newest, chapter) = self.newest(at);
+        (chapter.cut < rv && rv <= self.case.truth.newest(self.cluster, at)).then_some(newest)
     }
 
     /// A change: the next of the story.
@@ -231,7 +235,10 @@ impl<'a> Course<'a> {
             let next = chapter.events.get(self.next);
             next.is_none_or(|next| next.object.rv > rv || next.object.rv == rv && next.shares)
         };
-        let line = self.lines(at).find(|(_, chapter)| told(chapter)).map(|(line, _)| line);
+        let lines: Vec<usize> =
+            self.lines(at).filter(|(_, chapter)| told(chapter)).map(|(line, _)| line).collect();
+        let newest = self.newest_with(at, rv).filter(|newest| lines.contains(newest));
+        let line = newest.or(lines.first().copied());
         if !self.is_excused(at) {
             let before = self.rv.unwrap_or(0);
             verdict.exercise(Invariant::I6);

@@ -53,18 +53,11 @@ impl Common {
         let stale_after = Duration::from_secs(90);
         Arc::new(Self { clock: Clock::new(), stale_after, sleep: SleepLog::new(clock) })
     }
-
-    /// How old at most the answer to a consistent read is that was sent at `at`.
-    pub(crate) fn age_since(&self, at: Instant) -> Duration {
-        // The monotonic clock first, as in `Basis::freshness`.
-        let now = Instant::now();
-        Proof::of(self, at).age(now, self.sleep.clock.lead())
-    }
 }
 
 /// At `at` a consistent read was sent whose revision the content holds.
 #[derive(Clone, Copy, Debug)]
-struct Proof {
+pub(crate) struct Proof {
     at: Instant,
     /// The wall clock's lead at `at`, or less.
     lead: i128,
@@ -85,11 +78,11 @@ impl Basis {
         Self { common, started: Instant::now(), stopped: false, parts: vec![part; parts] }
     }
 
-    /// Content that was read from the server once, by a consistent read sent at `sent_at`.
-    pub(crate) fn of_one_read(common: Arc<Common>, sent_at: Instant) -> Self {
+    /// Content that was read from the server once, by a consistent read that was sent then.
+    pub(crate) fn of_one_read(common: Arc<Common>, sent: Proof) -> Self {
         let mut part = PartBasis::new(true, link(&common, Condition::Watching));
-        part.prove(&common, sent_at);
-        Self { common, started: sent_at, stopped: false, parts: vec![part] }
+        part.proof = Some(sent);
+        Self { common, started: sent.at, stopped: false, parts: vec![part] }
     }
 
     /// The freshness of the whole at this moment: that of its worst part.
@@ -227,8 +220,28 @@ impl PartBasis {
 }
 
 impl Proof {
-    fn of(common: &Common, at: Instant) -> Self {
+    /// By a read that was sent at that moment, lately.
+    pub(crate) fn of(common: &Common, at: Instant) -> Self {
         Self { at, lead: common.sleep.lead_at(at), before: Duration::ZERO }
+    }
+
+    /// By a read that is sent now. A sleep of before is none of it, though nobody has noticed it yet.
+    pub(crate) fn of_now(common: &Common) -> Self {
+        // The lead first: a sleep between the two then makes ages larger, not smaller.
+        let lead = common.sleep.clock.lead();
+        Self { at: Instant::now(), lead, before: Duration::ZERO }
+    }
+
+    /// How old at most the answer is at this moment.
+    pub(crate) fn age_now(self, common: &Common) -> Duration {
+        // The monotonic clock first, as in `Basis::freshness`.
+        let now = Instant::now();
+        self.age(now, common.sleep.clock.lead())
+    }
+
+    /// How long it took by the monotonic clock.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.at.elapsed()
     }
 
     fn age(self, now: Instant, lead: i128) -> Duration {

@@ -24,7 +24,7 @@ use skopos_reflect::LinkState;
 use skopos_wire::ObjectKey;
 use tokio::time::Instant;
 
-pub(crate) use basis::{Basis, Common, FreshnessCell, PartBasis, SLEEP_WORTH_TELLING};
+pub(crate) use basis::{Basis, Common, FreshnessCell, PartBasis, Proof, SLEEP_WORTH_TELLING};
 
 /// What a store, a snapshot or a read knows about its own age.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::freshness::{Common, FreshnessCell};
+use crate::freshness::{Common, FreshnessCell, Proof};
 use crate::sleep::SleepClock;
 use crate::store::{StoreCore, StoreWriter};
 use crate::testing::{Unobserved, commit, list, object, snapshot, store};
@@ -57,7 +57,7 @@ async fn a_snapshot_is_as_old_as_what_is_proven_of_it() {
     list(&mut writer, [], commit(5, 0, false));
     assert_eq!(snapshot(&core).age(), None, "nothing is proven");
     let common = Common::alone(SleepClock::from_fn(|| 0));
-    let basis = Basis::of_one_read(common, tokio::time::Instant::now());
+    let basis = Basis::of_one_read(common.clone(), Proof::of_now(&common));
     let held: Snapshot = Snapshot::of(core.current(), Arc::new(basis));
     tokio::time::advance(Duration::from_secs(7)).await;
     assert_eq!(held.age(), Some(Duration::from_secs(7)));
