@@ -164,12 +164,6 @@ impl<I: Item> Window<I> {
         ring.reached = ring.reached.max(revision);
     }
 
-    /// Forgets all events and ends all watches in order (W6). From now on, watches may start at revision `start`.
-    pub fn restart(&self, start: u64) {
-        self.ring.write().restart(start);
-        self.close_watches();
-    }
-
     /// History is broken, as by a restored etcd: forgets all events, and ends all watches as expired, so that their clients list
     /// anew. From now on, watches may start at revision `start`, which may lie before what was reached, but at none that only the
     /// broken history has come to.

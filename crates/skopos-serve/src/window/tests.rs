@@ -227,8 +227,8 @@ async fn broken_history_ends_watches_and_begins_anew() {
     let window = window(WindowOptions::default());
     window.extend([1, 2].map(event));
     let watcher = window.subscribe();
-    window.restart(100);
-    assert!(watcher.is_closed());
+    window.begin_anew(100);
+    assert!(watcher.is_closed() && watcher.is_expired());
     assert_eq!((window.start(2), window.reached(), window.stats().events), (Err(100), 100, 0));
     assert!(window.start(100).is_ok());
     window.advance(90);
@@ -332,7 +332,7 @@ async fn windows_of_one_allowance_hold_no_more_together_however_many_they_are() 
         let all: usize = windows.iter().map(held).sum();
         assert_eq!(all, options.allowance.used());
         assert!(count == 1 || all > 90_000, "{count} windows hold only {all}");
-        windows[0].restart(revision);
+        windows[0].begin_anew(revision);
         assert_eq!(windows.iter().map(held).sum::<usize>(), options.allowance.used());
         // Where none is kept, whoever has read all can go on.
         for window in &windows {
