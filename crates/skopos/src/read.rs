@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deadline;
 use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
-use crate::freshness::{Basis, Freshness, PartBasis, Proof};
+use crate::freshness::{Basis, Common, Freshness, PartBasis, Proof};
 use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
 use crate::store::{Closed, Content, Index, Snapshot};
@@ -101,7 +101,7 @@ impl<K> Informer<K> {
             let snapshot = loop {
                 let sent = Proof::of_now(common);
                 let snapshot = self.shared.list_live(sent, deadline).await?;
-                if !is_worth_another(sent.age_now(common), max_age, sent, deadline) {
+                if !is_outslept(sent, common, max_age, deadline) {
                     break snapshot;
                 }
             };
@@ -143,9 +143,8 @@ impl<K> Informer<K> {
             let (object, age) = loop {
                 let sent = Proof::of_now(common);
                 let object = self.shared.one_live(&link.target, key, deadline).await?;
-                let age = sent.age_now(common);
-                if !is_worth_another(age, max_age, sent, deadline) {
-                    break (object, age);
+                if !is_outslept(sent, common, max_age, deadline) {
+                    break (object, sent.age_now(common));
                 }
             };
             let object = object.map(|object| Object::new(self.shared.transform.refine(object)));
@@ -156,10 +155,10 @@ impl<K> Informer<K> {
     }
 }
 
-/// Whether an answer is older than `max_age` because the machine slept while it was on its way, and
-/// there is time to ask again.
-fn is_worth_another(age: Duration, max_age: Duration, sent: Proof, deadline: Instant) -> bool {
-    age > max_age.max(sent.elapsed()) && Instant::now() < deadline
+/// Whether the answer to what was sent then is older than `max_age` because the machine slept while it was on its way, and there is
+/// time to ask again.
+fn is_outslept(sent: Proof, common: &Common, max_age: Duration, deadline: Instant) -> bool {
+    sent.is_before_a_sleep(common) && sent.age_now(common) > max_age && Instant::now() < deadline
 }
 
 impl Shared {

@@ -64,7 +64,8 @@ pub(crate) struct SleepLog {
 
 impl SleepLog {
     const ENTRIES: usize = 64;
-    const STEADY: i128 = 10_000_000;
+    /// Two clocks that are read one after the other differ by less.
+    pub(crate) const STEADY: i128 = 10_000_000;
 
     pub(crate) fn new(clock: SleepClock) -> Self {
         let first = (Instant::now(), clock.lead());

@@ -239,9 +239,9 @@ impl Proof {
         self.age(now, common.sleep.clock.lead())
     }
 
-    /// How long it took by the monotonic clock.
-    pub(crate) fn elapsed(self) -> Duration {
-        self.at.elapsed()
+    /// Whether the machine has slept since.
+    pub(crate) fn is_before_a_sleep(self, common: &Common) -> bool {
+        common.sleep.clock.lead() - self.lead > SleepLog::STEADY
     }
 
     fn age(self, now: Instant, lead: i128) -> Duration {
