@@ -525,6 +525,22 @@ async fn what_was_on_its_way_while_the_machine_slept_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn two_clocks_that_are_read_one_after_the_other_are_no_sleep() {
+    let lead = AtomicI64::new(0);
+    let sleep_clock = SleepClock::from_fn(move || lead.fetch_add(1_000, Ordering::SeqCst).into());
+    let world = world_with(TestServer::builder(), FactoryOptions { sleep_clock, ..quiet() }).await;
+    world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    until_nothing_is_of_this_moment().await;
+    world.server.clear_requests();
+    let read = maps.read_one(&ObjectKey::namespaced("a", "one"), Duration::ZERO, secs(5)).await.unwrap();
+    assert!(read.object.is_some() && read.source == Source::Live);
+    let asked = world.server.requests().iter().filter(|request| request.verb == "get").count();
+    assert_eq!(asked, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_a_server_streams_no_lists_is_remembered_for_an_hour() {
     let world = world().await;
     world.create("a", "one", "1");
