@@ -374,24 +374,18 @@ impl Read<'_> {
         Ok(answer)
     }
 
-    /// Who may list a cluster and not watch it would list anew without end.
+    /// Who may list a cluster and clearly not watch it would list anew without end.
     async fn require_what_was_listed(&self) -> Result<(), Status> {
-        let (authorizer, who) = (&self.merged.services.authorizer, &self.call.identity);
         let what = &self.target.attributes;
         let list = Attributes { verb: "list".into(), ..what.clone() };
-        let until = Instant::now() + self.merged.services.config.cache.member_deadline.0;
-        for cluster in &self.judge.denied {
-            if authorizer.decide_by(cluster, who, &list, until).await.allowed
-                && !authorizer.decide_by(cluster, who, what, until).await.is_undecided()
-            {
-                let resource = GroupResource::new(&what.group, &what.resource);
-                let why = format!(
-                    "they may be listed in cluster {cluster} and not be watched there: name others by ?clusters="
-                );
-                return Err(Status::forbidden(resource, &what.name, why));
-            }
-        }
-        Ok(())
+        let listed = self.merged.scope(self.call, &list).await?.seen;
+        let is_listed_only =
+            |cluster: &&Cluster| self.considered.contains(cluster) && !self.judge.seen.contains(cluster);
+        let Some(cluster) = listed.iter().find(is_listed_only) else { return Ok(()) };
+        let id = cluster.id();
+        let why =
+            format!("they may be listed in cluster {id} and not be watched there: name others by ?clusters=");
+        Err(Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why))
     }
 
     /// From which mark a watch goes on, if it goes on from one.
