@@ -239,7 +239,7 @@ impl Rules {
     }
 
     fn key(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Key {
-        Key::new(cluster, self.ask.way(cluster), who, what)
+        Key { cluster: cluster.into(), way: self.ask.way(cluster), who: who.clone(), what: what.clone() }
     }
 
     async fn decide(self: &Arc<Self>, key: Key) -> Decision {
@@ -302,14 +302,6 @@ impl Rules {
 /// What went wrong may tell of others: the log has it.
 fn unanswered() -> Verdict {
     Verdict::denied("the cluster cannot be asked whether it is allowed", DecisionSource::MemberDown)
-}
-
-// === impl Key ===
-
-impl Key {
-    fn new(cluster: &str, way: Option<u64>, who: &Arc<Identity>, what: &Attributes) -> Self {
-        Self { cluster: cluster.into(), way, who: who.clone(), what: what.clone() }
-    }
 }
 
 // === impl Verdict ===

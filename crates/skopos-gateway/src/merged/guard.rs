@@ -242,7 +242,7 @@ impl Guard {
         }
         match (decision.allowed, shown, held) {
             (true, true, _) => Next::Nothing,
-            (true, false, Some(held)) => self.regained(id, &held),
+            (true, false, Some(held)) => self.regain(id, &held),
             (allowed, false, None) => self.consider(id, allowed),
             (false, ..) => Next::End("what you may read has changed: list anew"),
         }
@@ -256,13 +256,9 @@ impl Guard {
     }
 
     /// It may be shown again, or another that has its name.
-    fn regained(&mut self, id: ClusterId, held: &Held) -> Next {
+    fn regain(&mut self, id: ClusterId, held: &Held) -> Next {
         let now = self.fleet.get(id.as_str()).filter(|cluster| !self.considered.contains(cluster));
         self.considered.extend(now);
-        self.regain(id, held)
-    }
-
-    fn regain(&self, id: ClusterId, held: &Held) -> Next {
         let (sight, sights) = (&self.sight, &self.sights);
         self.history.with_changes(&id, |changed| {
             if changed > held.since || held.passed_over.load(Ordering::Relaxed) {
