@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use skopos_fleet::ClusterSpec;
 use skopos_fleet::source::Listed;
+use skopos_testserver::Fault;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -341,6 +342,36 @@ async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name(
     for path in paths {
         let told = lab.get_as("t-jane", path).await;
         assert_eq!(told.code, 403, "{path}: {told:?}");
+    }
+}
+
+/// The answer comes by the way that was there when it was asked for.
+#[tokio::test(start_paused = true)]
+async fn what_was_allowed_by_another_way_opens_nothing() {
+    let lab = Lab::guarded(&["home", "a"], |_| {});
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|_| true);
+    let a = lab.services.fleet.cluster("a").unwrap();
+    // What is kept of it stays on the old way until it is there by the new one.
+    assert_eq!(lab.get_as("t-jane", "/fleet/api/v1/pods").await.code, 200);
+    let slow = Fault::DelayHeaders(Duration::from_secs(2));
+    let _slow = lab.member("a").faults().inject(slow).everywhere();
+    for (path, code) in [("/clusters/a/api/v1/pods", 503), ("/fleet/api/v1/pods", 200)] {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let told = async { lab.get_as("t-jane", path).await };
+        let redirected = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let url = format!("http://elsewhere-{code}").parse().unwrap();
+            lab.services
+                .fleet
+                .join(a.id().clone(), ClusterSpec::from_config(kube::Config::new(url)))
+                .unwrap();
+        };
+        let (told, ()) = tokio::join!(told, redirected);
+        assert_eq!(told.code, code, "{path}: {told:?}");
+        if code == 200 {
+            assert_eq!(told.json()["metadata"]["annotations"]["skopos.dev/denied"], "a", "{told:?}");
+        }
     }
 }
 

@@ -173,6 +173,7 @@ impl Merged {
         if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
+        // Meanwhile, too.
         scope.drop_others(&self.services.fleet);
         let Scope { wanted, unread, seen, considered, denied, .. } = scope;
         let judge = Arc::new(Judge {
@@ -245,7 +246,9 @@ impl Merged {
         {
             decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
         }
-        Ok(Scope { wanted, unread, seen, ways, considered, denied, decision })
+        let mut scope = Scope { wanted, unread, seen, ways, considered, denied, decision };
+        scope.drop_others(&self.services.fleet);
+        Ok(scope)
     }
 }
 
