@@ -6,6 +6,9 @@ use skopos_wire::Status;
 
 use crate::request::Query;
 
+/// The longest that anything waits for or lasts, whatever a client asks for: 30 years, for clocks end somewhere.
+pub const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
+
 /// The time for a request that is no watch: the parameter `timeout` in Go's notation (`1m30s`), at most `allowed`.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use skopos_serve::deadline::LONGEST;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -10,8 +11,6 @@ use crate::place::Place;
 
 /// How long the containers of a pod take to end where something runs them.
 const ENDING: Duration = Duration::from_secs(1);
-/// The most that is waited for, whatever is asked for: clocks end somewhere.
-const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// What is to go in time.
 #[derive(Debug)]

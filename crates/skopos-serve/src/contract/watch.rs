@@ -13,6 +13,7 @@ use super::list::{ATTEMPTS, BATCH, after};
 use super::options::{Version, WatchOptions};
 use super::watch_body::{WatchBody, Watched};
 use super::{Form, Request, Selection, ServeOptions};
+use crate::deadline::LONGEST;
 use crate::respond::{self, Response};
 use crate::source::{Compacted, Contents, ReadError, Source, Wanted};
 use crate::window::Cursor;
@@ -139,6 +140,3 @@ fn lifetime<S: Source>(source: &S, options: &ServeOptions, wanted: Option<Durati
     let lifetime = wanted.unwrap_or_else(|| options.min_watch_timeout.mul_f64(1.0 + source.jitter()));
     lifetime.min(options.max_watch_timeout.unwrap_or(LONGEST))
 }
-
-/// No watch lasts longer, where nothing else is said: clocks end somewhere.
-const LONGEST: Duration = Duration::from_secs(30 * 365 * 86_400);
