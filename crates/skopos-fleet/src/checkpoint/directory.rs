@@ -15,8 +15,8 @@ use super::store::{Content, FileName, Store, StoredFile, blocking};
 #[derive(Clone)]
 pub struct Directory {
     root: PathBuf,
-    /// Held as long as this is in use.
-    _lock: Arc<File>,
+    /// Held as long as this is in use, and as long as something is being changed.
+    lock: Arc<File>,
 }
 
 /// The file by which processes see that the directory is in use.
@@ -36,7 +36,7 @@ impl Directory {
         make_private(&root)?;
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { root, _lock: Arc::new(lock) }),
+            Ok(()) => Ok(Self { root, lock: Arc::new(lock) }),
             Err(TryLockError::WouldBlock) => {
                 let problem = format!("{} is in use by another process", root.display());
                 Err(io::Error::new(io::ErrorKind::ResourceBusy, problem))
@@ -47,6 +47,19 @@ impl Directory {
 
     fn path(&self, file: &FileName) -> PathBuf {
         self.root.join(file.folder()).join(file.file())
+    }
+
+    /// Changes something. Once begun that goes on, whoever waits for it, and nobody else may use the directory before.
+    fn change<T: Send + 'static>(
+        &self,
+        change: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<T>> {
+        let lock = self.lock.clone();
+        Box::pin(blocking(move || {
+            let changed = change();
+            drop(lock);
+            changed
+        }))
     }
 }
 
@@ -61,15 +74,15 @@ impl Store for Directory {
 
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
         let path = self.path(file);
-        Box::pin(blocking(move || {
+        self.change(move || {
             path.parent().map_or(Ok(()), make_private)?;
             replace_file(&path, |file| content.write_to(file))
-        }))
+        })
     }
 
     fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
         let path = self.path(file);
-        Box::pin(blocking(move || {
+        self.change(move || {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -77,12 +90,12 @@ impl Store for Directory {
             // The last one takes the folder with it.
             let _ = path.parent().map(fs::remove_dir);
             Ok(())
-        }))
+        })
     }
 
     fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
         let (from, to) = (self.path(from), self.path(to));
-        Box::pin(blocking(move || fs::rename(from, to)))
+        self.change(move || fs::rename(from, to))
     }
 
     fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {

@@ -17,6 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::changes::Changes;
 use super::documents;
 use super::folder::Folder;
 use super::index::Index;
@@ -32,6 +33,7 @@ use crate::keeper::{Keeper, KeptStats, Remembered};
 /// Keeps the clusters of a fleet in a [`Store`]. To be given to [`FleetOptions::keeper`](crate::FleetOptions).
 pub struct CheckpointKeeper {
     store: Arc<dyn Store>,
+    changes: Changes,
     options: KeeperOptions,
     folders: Mutex<BTreeMap<ClusterId, Arc<Folder>>>,
     sizes: Mutex<BTreeMap<FileName, u64>>,
@@ -72,8 +74,10 @@ const SETTLED: Duration = Duration::from_secs(60);
 impl CheckpointKeeper {
     /// Keeps in this store.
     pub fn new(store: impl Store, options: KeeperOptions) -> Self {
+        let store: Arc<dyn Store> = Arc::new(store);
         Self {
-            store: Arc::new(store),
+            changes: Changes::new(store.clone()),
+            store,
             options,
             folders: Mutex::default(),
             sizes: Mutex::default(),
@@ -291,7 +295,7 @@ impl CheckpointKeeper {
         let news = folder.refused(format!("{file} was refused: {reason}"));
         match reason {
             RefusalReason::Damaged(_) => {
-                if let Err(error) = self.store.rename(file, &file.with(REFUSED)).await {
+                if let Err(error) = self.changes.rename(file, &file.with(REFUSED)).await {
                     tracing::warn!(%file, %error, "it cannot be moved aside");
                 }
             }
@@ -311,14 +315,14 @@ impl CheckpointKeeper {
     }
 
     async fn write(&self, file: &FileName, content: Content) -> io::Result<u64> {
-        let bytes = self.store.write(file, content).await?;
+        let bytes = self.changes.write(file, content).await?;
         self.sizes.lock().insert(file.clone(), bytes);
         Ok(bytes)
     }
 
     async fn remove(&self, file: &FileName) {
         self.sizes.lock().remove(file);
-        if let Err(error) = self.store.remove(file).await {
+        if let Err(error) = self.changes.remove(file).await {
             tracing::warn!(%file, %error, "a file that is not needed any more cannot be removed");
         }
     }
@@ -490,7 +494,11 @@ impl Keeper for CheckpointKeeper {
                     () = over => return tracing::warn!("checkpoints cannot be written: older ones are left"),
                 }
             }
-            if timeout(self.options.end, self.save_now(&fleet)).await.is_err() {
+            let saving = async {
+                self.save_now(&fleet).await;
+                self.changes.finish().await;
+            };
+            if timeout(self.options.end, saving).await.is_err() {
                 tracing::warn!("not all checkpoints could be written in time: older ones are left");
             }
         })

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `keeper`, `options` | what is kept of which cluster, and when: [`CheckpointKeeper`], [`KeeperOptions`] |
 //! | `folder` | the files of one cluster |
+//! | `changes` | files are changed in the order in which that was begun |
 //! | `index`, `documents`, `envelope` | the two small files; each vouches for itself |
 //! | `names` | names of files for whatever a cluster is called |
 //! | `store`, `directory`, `object` | where the files are: [`Store`], [`Directory`], and (feature `object-store`) `Bucket` |
@@ -35,6 +36,7 @@
 //! Each file names the identity of its cluster (the uid of its namespace kube-system). See [`Keeper`](crate::Keeper) for how a
 //! server is asked for it before anything is gone on with.
 
+mod changes;
 mod directory;
 mod documents;
 mod envelope;

@@ -10,7 +10,7 @@ use skopos::checkpoint::Checkpoint;
 use tokio::task::spawn_blocking;
 
 /// Keeps files of a few bytes to a few hundred megabytes. A file is replaced as a whole: whoever reads it, also after a crash at
-/// whatever moment, finds all of the old or all of the new.
+/// whatever moment, finds all of the old or all of the new. What a future has begun may go on when it is dropped.
 pub trait Store: Send + Sync + 'static {
     /// The file; an error of the kind [`NotFound`](io::ErrorKind::NotFound) if there is none. What is read of it is read in a
     /// thread that may block.

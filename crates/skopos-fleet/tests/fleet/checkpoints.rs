@@ -23,6 +23,7 @@ use skopos_fleet::{
 };
 use skopos_testserver::{Fault, Match, TestServer};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::support::*;
 
@@ -454,19 +455,63 @@ impl Store for Stuck {
     }
 }
 
+/// A directory of which an index is removed slowly, and also when nobody waits for that any more.
+struct Slow {
+    directory: Directory,
+    removals: TaskTracker,
+}
+
+impl Store for Slow {
+    fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
+        self.directory.read(file)
+    }
+
+    fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
+        self.directory.write(file, content)
+    }
+
+    fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        let (directory, file) = (self.directory.clone(), file.clone());
+        Box::pin(async move {
+            let removing = self.removals.spawn(async move {
+                let long = if file.file() == "index" { secs(3) } else { Duration::ZERO };
+                tokio::time::sleep(long).await;
+                directory.remove(&file).await
+            });
+            removing.await.expect("no panic")
+        })
+    }
+
+    fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
+        self.directory.rename(from, to)
+    }
+
+    fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
+        self.directory.list()
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
-    world.server("a");
-    let store = Stuck { directory: Directory::open(directory.path()).unwrap(), on: Act::Remove };
+    let server = world.server("a");
+    let removals = TaskTracker::new();
+    let store = Slow { directory: Directory::open(directory.path()).unwrap(), removals: removals.clone() };
     let kept = Kept::over(&world, store, KeeperOptions::default());
     let cluster = join(&kept.fleet, "a");
     cluster.kind(&config_maps(), PLENTY).await.unwrap();
     known(&cluster).await;
     drop(cluster);
     kept.end().await;
-    assert!(file(directory.path(), "a").exists());
+    removals.close();
+    removals.wait().await;
+    server.pause().await;
+    let kept = Kept::start(&world, directory.path());
+    let kind = join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
+    assert!(kind.has_content());
+    drop(kind);
+    kept.end().await;
 }
 
 #[tokio::test(start_paused = true)]
