@@ -205,15 +205,16 @@ async fn a_watch_does_not_hang_where_memory_cannot_be_filled() {
 #[tokio::test(start_paused = true)]
 async fn nobody_is_turned_away_while_memory_is_filled() {
     let lab = lab(&["a", "b"]);
-    let slow = Fault::DelayHeaders(Duration::from_secs(8));
-    let _slow = lab.member("a").faults().inject(slow).on(Match::list().resource("pods"));
+    let slow = SECOND * 12;
+    let _slow = lab.member("a").faults().inject(Fault::DelayHeaders(slow)).on(Match::any().resource("pods"));
     let first = lab.services.config.cache.first_use_deadline.0;
     let began = Instant::now();
     let all = join_all((0..20).map(|_| lab.get(PODS, &[])));
     for told in all.await {
         assert_eq!((told.code, names(&told.json())), (200, vec!["a", "b"]), "{told:?}");
     }
-    assert!(began.elapsed() <= first + Duration::from_secs(8), "{:?}", began.elapsed());
+    let waited = began.elapsed();
+    assert!((first..=first + slow + SECOND).contains(&waited), "{waited:?}");
 }
 
 // === 83: versions that are still to come ===
