@@ -1,10 +1,14 @@
 use std::io::Read as _;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::{HeaderMap, HeaderValue, header};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -532,4 +536,53 @@ fn is_own(own: &str, text: &str) -> bool {
             && !text.contains(&format!("{other}/"))
             && !text.contains(&format!("text-of-{other}"))
     })
+}
+
+/// At whatever moment another thread ends all watches, a stream has seen it or is woken.
+#[test]
+fn the_end_of_all_watches_reaches_a_stream_that_is_just_looking() {
+    const ROUNDS: usize = 50_000;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let client = Client::new();
+    let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let reached = |counter: &AtomicUsize, round| {
+        // Two threads that run at the same time, where there are two cores for them.
+        for turn in 0_u32.. {
+            match counter.load(Ordering::Acquire) < round {
+                true if turn % 1000 == 999 => std::thread::yield_now(),
+                true => std::hint::spin_loop(),
+                false => break,
+            }
+        }
+    };
+    let mut missed = 0;
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for round in 1..=ROUNDS {
+                reached(&begun, round);
+                client.source.window().close_watches();
+                ended.store(round, Ordering::Release);
+            }
+        });
+        for round in 1..=ROUNDS {
+            let mut stream = runtime.block_on(client.watch(""));
+            let woken = Arc::new(Woken::default());
+            begun.store(round, Ordering::Release);
+            let _inside = runtime.enter();
+            let polled =
+                Pin::new(&mut stream.body).poll_frame(&mut Context::from_waker(&woken.clone().into()));
+            reached(&ended, round);
+            missed += usize::from(polled.is_pending() && !woken.0.load(Ordering::Acquire));
+        }
+    });
+    assert_eq!(missed, 0, "of {ROUNDS}");
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
 }

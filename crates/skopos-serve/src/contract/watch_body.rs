@@ -122,6 +122,8 @@ impl<S: Source> WatchBody<S> {
     /// The next piece to send; `Ready(None)` is the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            // Before anything is looked at, so that what changes meanwhile wakes.
+            self.subscription.register(cx.waker());
             if self.subscription.is_closed() || Instant::now() >= self.deadline {
                 self.phase = self.last_phase();
             }
@@ -138,23 +140,19 @@ impl<S: Source> WatchBody<S> {
                         return Poll::Ready(Some(chunk));
                     }
                 }
-                Phase::Live => {
-                    // First, so that an event in between wakes.
-                    self.subscription.register(cx.waker());
-                    match self.live_chunk() {
-                        // W10: too far behind for the window.
-                        None => self.phase = Phase::End,
-                        Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
-                        Some(_) if self.has_read_the_last() => self.phase = Phase::End,
-                        Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
-                        Some(_) => {
-                            self.arm();
-                            if self.timer.as_mut().poll(cx).is_pending() {
-                                return Poll::Pending;
-                            }
+                Phase::Live => match self.live_chunk() {
+                    // W10: too far behind for the window.
+                    None => self.phase = Phase::End,
+                    Some(chunk) if !chunk.is_empty() => return Poll::Ready(Some(chunk)),
+                    Some(_) if self.has_read_the_last() => self.phase = Phase::End,
+                    Some(_) if self.is_bookmark_due() => return Poll::Ready(Some(self.bookmark(false))),
+                    Some(_) => {
+                        self.arm();
+                        if self.timer.as_mut().poll(cx).is_pending() {
+                            return Poll::Pending;
                         }
                     }
-                }
+                },
             }
         }
     }
