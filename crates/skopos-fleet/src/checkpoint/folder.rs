@@ -110,6 +110,11 @@ impl Folder {
         self.state.lock().told = Some(identity.map(Into::into));
     }
 
+    /// What the server has said does not count any more.
+    pub(super) fn untell(&self) {
+        self.state.lock().told = None;
+    }
+
     pub(super) fn told(&self) -> Option<Option<Arc<str>>> {
         self.state.lock().told.clone()
     }

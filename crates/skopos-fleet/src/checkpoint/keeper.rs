@@ -292,7 +292,9 @@ impl CheckpointKeeper {
 
     /// Deals with a file that is not used. One that is tried again and again with the same outcome is told of once.
     async fn refuse(&self, folder: &Folder, file: &FileName, reason: RefusalReason) {
-        let news = folder.refused(format!("{file} was refused: {reason}"));
+        if folder.refused(format!("{file} was refused: {reason}")) {
+            self.tell_of(folder, file, &reason);
+        }
         match reason {
             RefusalReason::Damaged(_) => {
                 if let Err(error) = self.changes.rename(file, &file.with(REFUSED)).await {
@@ -302,16 +304,16 @@ impl CheckpointKeeper {
             RefusalReason::Foreign(_) => self.remove(file).await,
             RefusalReason::Unreadable(_) | RefusalReason::Ageless => {}
         }
-        if !news {
-            return;
-        }
+    }
+
+    fn tell_of(&self, folder: &Folder, file: &FileName, reason: &RefusalReason) {
         tracing::warn!(cluster = %folder.cluster, %file, %reason, "a checkpoint is refused");
         self.refused.fetch_add(1, Ordering::Relaxed);
         let mut refusals = self.refusals.lock();
         if refusals.len() == MOST_REFUSALS {
             refusals.pop_front();
         }
-        refusals.push_back(Refusal { file: file.clone(), reason, at: SystemTime::now() });
+        refusals.push_back(Refusal { file: file.clone(), reason: reason.clone(), at: SystemTime::now() });
     }
 
     async fn write(&self, file: &FileName, content: Content) -> io::Result<u64> {
@@ -371,19 +373,21 @@ impl CheckpointKeeper {
         *self.sizes.lock() = sizes;
     }
 
-    /// Nothing of the folder is of this identity. Of one whose index could not be read nobody knows that.
+    /// Nothing of the folder is of this identity. Of one whose index could not be read nobody knows that. The index goes first:
+    /// whatever comes in between, nothing of the others is read without it.
     async fn forget(&self, folder: &Folder, identity: Option<&str>) {
         if !folder.is_open() {
             return;
         }
         let kinds = folder.begin_anew(identity);
-        // Last: without it the others are nobody's.
-        let files = kinds.iter().filter_map(|resource| names::kind(&folder.name, resource));
-        let files: Vec<FileName> =
-            files.chain([names::documents(&folder.name), names::index(&folder.name)]).collect();
+        let of_kinds = kinds.iter().filter_map(|resource| names::kind(&folder.name, resource));
+        let files: Vec<FileName> = [names::index(&folder.name), names::documents(&folder.name)]
+            .into_iter()
+            .chain(of_kinds)
+            .collect();
         for file in files {
-            self.remove(&file.with(REFUSED)).await;
             self.remove(&file).await;
+            self.remove(&file.with(REFUSED)).await;
         }
     }
 }
@@ -466,9 +470,13 @@ impl Keeper for CheckpointKeeper {
     fn forgotten<'a>(&'a self, cluster: &'a ClusterId) -> BoxFuture<'a, ()> {
         Box::pin(async move {
             let folder = self.folder(cluster).await;
+            folder.untell();
             let _writing = folder.writing.lock().await;
             self.forget(&folder, None).await;
-            self.folders.lock().remove(cluster);
+            // Else it has come back meanwhile, and whoever waits to write goes on with this.
+            if folder.told().is_none() {
+                self.folders.lock().remove(cluster);
+            }
         })
     }
 

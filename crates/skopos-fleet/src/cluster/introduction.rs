@@ -62,8 +62,11 @@ pub(super) async fn introduce(unit: Arc<Unit>, link: Arc<Link>, keeper: Arc<dyn 
         (Some(presumed), told) => {
             tracing::warn!(cluster = %unit.id, was = %presumed, is = told.as_deref().unwrap_or("not told"),
                 "it is another cluster than before: what was kept of it is let go of");
-            tell(&unit, &*keeper, told.as_deref()).await;
-            unit.begin_anew(&link);
+            // First: another way may come while the keeper takes its time, and ends this.
+            if link.disown() {
+                tell(&unit, &*keeper, told.as_deref()).await;
+                unit.begin_anew(&link);
+            }
         }
     }
 }
@@ -79,6 +82,8 @@ async fn tell(unit: &Unit, keeper: &dyn Keeper, told: Option<&str>) {
 async fn find_out(unit: &Unit, link: &Link, transport: &Transport, kept: bool) -> Option<String> {
     let mut refusals = 0;
     loop {
+        // Also by what wakes while it is asked.
+        let woken = link.woken();
         let pause = match ask(transport).await {
             Ok(uid) => return Some(uid),
             // Nothing else will be answered either.
@@ -97,7 +102,7 @@ async fn find_out(unit: &Unit, link: &Link, transport: &Transport, kept: bool) -
             }
         };
         // Sooner when there is reason to think that it is there.
-        let _ = timeout(pause, link.woken()).await;
+        let _ = timeout(pause, woken).await;
     }
 }
 

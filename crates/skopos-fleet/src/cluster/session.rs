@@ -1,7 +1,7 @@
 //! The way to a cluster: a transport and what lives on it, made once, when somebody needs it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -9,6 +9,7 @@ use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use skopos::{InformerFactory, Transport};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +50,8 @@ pub(crate) struct Link {
     /// Cancelled when the server may be listed and watched: it is not another cluster than the one whose content is there.
     pub(crate) admitted: CancellationToken,
     woken: Notify,
+    /// It was found to lead to another cluster than the one whose content is there.
+    strange: AtomicBool,
     /// Cancelled: there is another way now.
     pub(crate) superseded: CancellationToken,
 }
@@ -82,6 +85,7 @@ impl Link {
             parked: Mutex::default(),
             admitted,
             woken: Notify::new(),
+            strange: AtomicBool::new(false),
             superseded: CancellationToken::new(),
         })
     }
@@ -147,9 +151,22 @@ impl Link {
         self.woken.notify_waiters();
     }
 
-    /// Waits for the next [`Link::wake`].
-    pub(crate) async fn woken(&self) {
-        self.woken.notified().await;
+    /// The next [`Link::wake`] after this call.
+    pub(crate) fn woken(&self) -> Notified<'_> {
+        self.woken.notified()
+    }
+
+    /// It leads to another cluster than the one whose content is there. `false`: there is another way already, which will be asked
+    /// itself.
+    pub(crate) fn disown(&self) -> bool {
+        self.strange.store(true, Ordering::SeqCst);
+        !self.superseded.is_cancelled()
+    }
+
+    /// There is another way now. Returns whether this one led to another cluster than the one whose content is there.
+    pub(crate) fn supersede(&self) -> bool {
+        self.superseded.cancel();
+        self.strange.load(Ordering::SeqCst)
     }
 
     /// Ends it, if there is anything to end; `false` if something was left after `limit`.

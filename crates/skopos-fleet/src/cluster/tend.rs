@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use skopos::ResourceId;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::Breaker;
 use super::documents::DocumentRequest;
-use super::kinds::Ended;
+use super::kinds::{Ended, Starting};
 use super::machine::{Condition, Input, Observation};
 use super::observe::Eyes;
 use super::session::Link;
@@ -67,15 +68,20 @@ async fn remember(unit: &Arc<Unit>) {
         return;
     };
     unit.documents.remember(remembered.documents, &unit.options);
-    let mut starts = Vec::new();
-    for resource in remembered.kinds {
-        match unit.start_kind(&resource, unit.options.kinds.contains(&resource)) {
-            Ok(starting) => starts.push(starting),
-            Err(error) => tracing::warn!(%error, "a kind of an earlier run is not started"),
+    loop {
+        let link = unit.link();
+        let starts = remembered.kinds.iter().filter_map(|resource| recall(unit, resource));
+        // Each is bounded by itself. What has not started when another way comes is started there.
+        let starting = futures::future::join_all(starts);
+        if link.superseded.run_until_cancelled(starting).await.is_some() {
+            return;
         }
     }
-    // Each is bounded by itself.
-    futures::future::join_all(starts).await;
+}
+
+fn recall(unit: &Arc<Unit>, resource: &ResourceId) -> Option<Starting> {
+    let starting = unit.start_kind(resource, unit.options.kinds.contains(resource));
+    starting.inspect_err(|error| tracing::warn!(%error, "a kind of an earlier run is not started")).ok()
 }
 
 struct Tender<'a> {

@@ -398,7 +398,9 @@ impl Core {
             let Some(core) = core.upgrade() else { return };
             let still = core.forget(&unit);
             unit.shutdown(unit.options.shutdown_limit).await;
-            if let Some(keeper) = core.options.keeper.clone().filter(|_| still) {
+            // It may have come back while it ended.
+            let gone = still && !core.members.load().contains_key(unit.id.as_str());
+            if let Some(keeper) = core.options.keeper.clone().filter(|_| gone) {
                 let forgetting = tokio::time::timeout(KEEPER_END, keeper.forgotten(&unit.id));
                 stop.run_until_cancelled(forgetting).await;
             }

@@ -18,8 +18,8 @@ use skopos_fleet::checkpoint::{
 };
 use skopos_fleet::source::{Listed, Roster};
 use skopos_fleet::{
-    Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused,
-    PausedBy, Source,
+    CachedKind, Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions,
+    Paused, PausedBy, Source,
 };
 use skopos_testserver::{Fault, Match, TestServer};
 use tokio_util::sync::CancellationToken;
@@ -415,71 +415,57 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     kept.end().await;
 }
 
-/// A directory in which one thing cannot be done: whoever tries waits for ever.
-struct Stuck {
+/// A directory in which some things take their time, and go on when nobody waits for them any more.
+struct Slow {
     directory: Directory,
-    on: Act,
+    under_way: TaskTracker,
+    takes: fn(Act, &FileName) -> Duration,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Act {
+    Read,
     Write,
     Remove,
 }
 
-impl Store for Stuck {
-    fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
-        self.directory.read(file)
+const FOR_EVER: Duration = Duration::from_secs(86_400);
+
+impl Slow {
+    fn open(directory: &Path, takes: fn(Act, &FileName) -> Duration) -> Self {
+        let directory = Directory::open(directory).expect("nobody else uses it");
+        Self { directory, under_way: TaskTracker::new(), takes }
     }
 
-    fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
-        match self.on {
-            Act::Write => std::future::pending().boxed(),
-            Act::Remove => self.directory.write(file, content),
-        }
+    fn after<T: Send + 'static>(
+        &self,
+        act: Act,
+        file: &FileName,
+        then: impl Future<Output = io::Result<T>> + Send + 'static,
+    ) -> BoxFuture<'static, io::Result<T>> {
+        let takes = (self.takes)(act, file);
+        let acting = self.under_way.spawn(async move {
+            tokio::time::sleep(takes).await;
+            then.await
+        });
+        Box::pin(async move { acting.await.expect("no panic") })
     }
-
-    fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        match self.on {
-            Act::Write => self.directory.remove(file),
-            Act::Remove => std::future::pending().boxed(),
-        }
-    }
-
-    fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        self.directory.rename(from, to)
-    }
-
-    fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
-        self.directory.list()
-    }
-}
-
-/// A directory of which an index is removed slowly, and also when nobody waits for that any more.
-struct Slow {
-    directory: Directory,
-    removals: TaskTracker,
 }
 
 impl Store for Slow {
     fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
-        self.directory.read(file)
+        let (directory, name) = (self.directory.clone(), file.clone());
+        self.after(Act::Read, file, async move { directory.read(&name).await })
     }
 
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
-        self.directory.write(file, content)
+        let (directory, name) = (self.directory.clone(), file.clone());
+        self.after(Act::Write, file, async move { directory.write(&name, content).await })
     }
 
     fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        let (directory, file) = (self.directory.clone(), file.clone());
-        Box::pin(async move {
-            let removing = self.removals.spawn(async move {
-                let long = if file.file() == "index" { secs(3) } else { Duration::ZERO };
-                tokio::time::sleep(long).await;
-                directory.remove(&file).await
-            });
-            removing.await.expect("no panic")
-        })
+        let (directory, name) = (self.directory.clone(), file.clone());
+        self.after(Act::Remove, file, async move { directory.remove(&name).await })
     }
 
     fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
@@ -496,8 +482,11 @@ async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same()
     let directory = tempfile::tempdir().unwrap();
     let world = World::default();
     let server = world.server("a");
-    let removals = TaskTracker::new();
-    let store = Slow { directory: Directory::open(directory.path()).unwrap(), removals: removals.clone() };
+    let store = Slow::open(directory.path(), |act, file| match (act, file.file()) {
+        (Act::Remove, "index") => secs(3),
+        _ => Duration::ZERO,
+    });
+    let removals = store.under_way.clone();
     let kept = Kept::over(&world, store, KeeperOptions::default());
     let cluster = join(&kept.fleet, "a");
     cluster.kind(&config_maps(), PLENTY).await.unwrap();
@@ -516,7 +505,15 @@ async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same()
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
-    for on in [Act::Remove, Act::Write] {
+    let never_removes: fn(Act, &FileName) -> Duration = |act, _| match act {
+        Act::Remove => FOR_EVER,
+        _ => Duration::ZERO,
+    };
+    let never_writes: fn(Act, &FileName) -> Duration = |act, _| match act {
+        Act::Write => FOR_EVER,
+        _ => Duration::ZERO,
+    };
+    for takes in [never_removes, never_writes] {
         let directory = tempfile::tempdir().unwrap();
         let world = World::default();
         world.server("a");
@@ -524,7 +521,7 @@ async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
         let other = world.server("a");
         other.create(config_map("other")).unwrap();
         other.pause().await;
-        let store = Stuck { directory: Directory::open(directory.path()).unwrap(), on };
+        let store = Slow::open(directory.path(), takes);
         let kept = Kept::over(&world, store, KeeperOptions::default());
         let cluster = join(&kept.fleet, "a");
         let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
@@ -538,6 +535,100 @@ async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
         drop((cluster, before, now));
         kept.end().await;
     }
+}
+
+/// The server was asked and is another; before the keeper has let go of what was there, a source says that it is reached another way.
+#[tokio::test(start_paused = true)]
+async fn another_cluster_is_no_reconnection_also_if_another_way_comes_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    keep_once(&world, directory.path()).await;
+    let other = world.server("b");
+    world.put("a", &other);
+    other.pause().await;
+    let store = Slow::open(directory.path(), |act, _| match act {
+        Act::Remove => secs(10),
+        _ => Duration::ZERO,
+    });
+    let kept = Kept::over(&world, store, KeeperOptions::default());
+    let cluster = join(&kept.fleet, "a");
+    let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    cluster.document(&version(), PLENTY).await.unwrap();
+    other.resume().await.unwrap();
+    eventually("it is asked who it is", || requests(&other, "get", "namespaces") > 0).await;
+    tokio::time::sleep(secs(1)).await;
+    kept.fleet.join(id("a"), spec("b")).unwrap();
+    let ended = tokio::time::timeout(secs(30), before.ended()).await;
+    assert_eq!(ended, Ok(Ended::Replaced));
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["b"]);
+    drop((cluster, before));
+    kept.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_being_recalled_when_another_way_comes_is_recalled_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let server = world.server("a");
+    keep_once(&world, directory.path()).await;
+    server.pause().await;
+    world.put("b", &server);
+    let store = Slow::open(directory.path(), |act, file| match (act, file.file().ends_with(".skopos")) {
+        (Act::Read, true) => secs(5),
+        _ => Duration::ZERO,
+    });
+    let kept = Kept::over(&world, store, KeeperOptions::default());
+    let cluster = join(&kept.fleet, "a");
+    tokio::time::sleep(secs(2)).await;
+    kept.fleet.join(id("a"), spec("b")).unwrap();
+    let kind = cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    assert_eq!(names(&cluster, &config_maps()), ["a"]);
+    drop(kind);
+    // It was saved several times by then.
+    tokio::time::sleep(secs(100)).await;
+    assert!(file(directory.path(), "a").exists());
+    server.resume().await.unwrap();
+    confirmed(&cluster).await;
+    drop(cluster);
+    kept.end().await;
+}
+
+/// While something else of the cluster is still being read.
+#[tokio::test(start_paused = true)]
+async fn what_was_recalled_and_has_moved_on_does_not_go_back_when_another_way_comes() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    let server = world.server("a");
+    let secrets = resource("secrets", "Secret");
+    let first = Kept::start(&world, directory.path());
+    let cluster = join(&first.fleet, "a");
+    for kind in [&config_maps(), &secrets] {
+        cluster.kind(kind, PLENTY).await.unwrap();
+    }
+    known(&cluster).await;
+    drop(cluster);
+    first.end().await;
+    let store = Slow::open(directory.path(), |act, file| match (act, file.file().contains("secrets")) {
+        (Act::Read, true) => secs(15),
+        _ => Duration::ZERO,
+    });
+    let kept = Kept::over(&world, store, KeeperOptions::default());
+    let cluster = join(&kept.fleet, "a");
+    server.create(config_map("newer")).unwrap();
+    let is_there = || {
+        let of = |kind: CachedKind| kind.informer().snapshot().len();
+        cluster.cached(&config_maps()).map_or(0, of)
+    };
+    eventually("the watch goes on", || is_there() == 2).await;
+    kept.fleet.join(id("a"), spec("nowhere")).unwrap();
+    for _ in 0..100 {
+        tokio::time::sleep(secs(1)).await;
+        assert_eq!(is_there(), 2);
+    }
+    drop(cluster);
+    kept.end().await;
 }
 
 /// A directory of which a file cannot be read the first time.

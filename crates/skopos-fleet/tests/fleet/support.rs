@@ -78,6 +78,11 @@ impl World {
         server
     }
 
+    /// The server is reached by this name, too.
+    pub fn put(&self, name: &str, server: &TestServer) {
+        self.servers.lock().insert(name.to_owned(), server.clone());
+    }
+
     /// Connections to this name are never answered.
     pub fn hole(&self, name: &str) {
         self.holes.lock().push(name.to_owned());

@@ -12,6 +12,7 @@ use super::Unit;
 use crate::cluster::kinds::{CachedKind, Ended, Entry, Starting};
 use crate::cluster::session::Link;
 use crate::error::FleetError;
+use crate::keeper::Keeper;
 
 /// How long a keeper may take for one answer. After a restart there are many to give.
 pub(crate) const KEEPER_PATIENCE: Duration = Duration::from_secs(20);
@@ -93,7 +94,7 @@ impl Unit {
         if let Some((code, reason)) = self.kinds.refusal(resource).filter(|_| !pinned) {
             return Err(self.refused(resource, code, reason));
         }
-        let begin = || self.starting(self.link(), resource.clone(), pinned);
+        let begin = || self.starting(self.link(), resource.clone(), pinned, self.recalling());
         let start = self.kinds.start(resource, &self.options, begin);
         let start = start.map_err(|reason| {
             let resource = Box::new(resource.clone());
@@ -112,11 +113,21 @@ impl Unit {
         Ok(start.starting)
     }
 
+    /// Whose content kinds may begin with. `None`: later there was something newer in memory, and readers are not to see what was
+    /// before that.
+    pub(super) fn recalling(&self) -> Option<Arc<dyn Keeper>> {
+        self.keeper.clone().filter(|_| !self.recalled.is_cancelled())
+    }
+
     /// Starts a kind over a link. Holds nothing of the unit, which holds it.
-    pub(super) fn starting(&self, link: Arc<Link>, resource: ResourceId, pinned: bool) -> Starting {
+    pub(super) fn starting(
+        &self,
+        link: Arc<Link>,
+        resource: ResourceId,
+        pinned: bool,
+        keeper: Option<Arc<dyn Keeper>>,
+    ) -> Starting {
         let (id, options) = (self.id.clone(), self.options.clone());
-        // Later there was something newer in memory, and readers are not to see what was before that.
-        let keeper = self.keeper.clone().filter(|_| !self.recalled.is_cancelled());
         let starting = async move {
             let session = link.session().await?;
             let mut chosen = options.informer.options(&id, &resource);

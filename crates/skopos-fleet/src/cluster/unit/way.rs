@@ -40,10 +40,13 @@ impl Unit {
         if self.left.is_cancelled() {
             return;
         }
+        let strange = old.supersede();
         let new = self.renew(spec);
+        if strange {
+            return self.let_go(old);
+        }
         self.kinds.forget_starting();
         let kinds = self.kinds.all();
-        old.superseded.cancel();
         self.step(Input::Redirected("its address or credentials changed"));
         self.stirred.notify_one();
         let (unit, old) = (self.clone(), old.clone());
@@ -56,6 +59,11 @@ impl Unit {
             return;
         }
         self.renew(old.spec.clone());
+        self.let_go(old);
+    }
+
+    /// All that there is is of another cluster than the one that is reached now.
+    fn let_go(self: &Arc<Self>, old: &Arc<Link>) {
         self.kinds.discard(Ended::Replaced);
         self.documents.clear();
         self.step(Input::Redirected("another cluster is in its place"));
@@ -111,7 +119,9 @@ impl Unit {
 
     /// Waits for content however long that takes: until another way takes this one's place, or the unit ends.
     async fn move_kind(&self, old: Arc<Entry>, new: &Arc<Link>) {
-        let starting = self.starting(new.clone(), old.informer.resource().clone(), old.pinned);
+        // Readers are not to see what was before that which they have.
+        let keeper = self.recalling().filter(|_| !old.has_content());
+        let starting = self.starting(new.clone(), old.informer.resource().clone(), old.pinned, keeper);
         let Ok(entry) = starting.clone().await else { return };
         entry.content().await;
         self.kinds.replace(&old, starting);
