@@ -1,24 +1,34 @@
-//! One line for each request: who, what, of which cluster, who decided, and how old the answer was. Never what it said.
+//! One line for each request: who, what, of which cluster, who decided, and how old the answer was. Never what it said. Also of
+//! one whose caller went away before the answer: what it asked for may have been done.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::time::Instant;
 
 use crate::auth::{AuthError, Identity};
+use crate::gateway::Observer;
 use crate::listen::Peer;
 use crate::route::Audited;
 
-/// What is known of a request so far.
+/// What is known of a request so far. Dropped without [`Trail::end`], it says that nobody waited for the answer.
 pub(crate) struct Trail {
+    began: Instant,
     from: IpAddr,
     method: http::Method,
+    path: String,
     user: Option<Arc<Identity>>,
     refused: Option<AuthError>,
     /// The first segment of the path, if a route is for it; metrics must not have a series for each wrong one.
-    pub(crate) route: &'static str,
+    route: &'static str,
+    observer: Option<Arc<dyn Observer>>,
+    ended: bool,
 }
+
+/// The code of a request whose caller went away, as proxies call it.
+const ABANDONED: u16 = 499;
 
 /// Routes as metrics name them.
 const ROUTES: [&str; 9] =
@@ -27,13 +37,17 @@ const ROUTES: [&str; 9] =
 // === impl Trail ===
 
 impl Trail {
-    pub(crate) fn of(peer: &Peer, parts: &http::request::Parts) -> Self {
+    pub(crate) fn of(peer: &Peer, parts: &http::request::Parts, observer: Option<Arc<dyn Observer>>) -> Self {
         Self {
+            began: Instant::now(),
             from: peer.address.ip(),
             method: parts.method.clone(),
+            path: parts.uri.path().to_owned(),
             user: None,
             refused: None,
             route: "none",
+            observer,
+            ended: false,
         }
     }
 
@@ -49,7 +63,21 @@ impl Trail {
         self.route = ROUTES.into_iter().find(|route| *route == segment).unwrap_or("other");
     }
 
-    pub(crate) fn write(&self, code: StatusCode, took: Duration, audited: Option<&Audited>) {
+    /// The answer begins.
+    pub(crate) fn end(mut self, code: StatusCode, audited: Option<&Audited>) {
+        self.ended = true;
+        self.tell(code, audited);
+    }
+
+    fn tell(&self, code: StatusCode, audited: Option<&Audited>) {
+        let took = self.began.elapsed();
+        self.write(code, took, audited);
+        if let Some(observer) = &self.observer {
+            observer.answered(self.route, &self.method, code, took);
+        }
+    }
+
+    fn write(&self, code: StatusCode, took: Duration, audited: Option<&Audited>) {
         let user = self.user.as_deref().map_or("", |who| who.user.as_str());
         let nothing = Audited::default();
         let said = audited.unwrap_or(&nothing);
@@ -75,5 +103,15 @@ impl Trail {
             took = took.as_secs_f64(),
             "request"
         );
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let audited = Audited { what: self.path.as_str().into(), ..Audited::default() };
+        self.tell(StatusCode::from_u16(ABANDONED).unwrap_or(StatusCode::REQUEST_TIMEOUT), Some(&audited));
     }
 }

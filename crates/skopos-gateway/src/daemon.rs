@@ -151,6 +151,7 @@ impl Daemon {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
             files: config.clusters.kubeconfigs.clone(),
             fleet: fleet.clone(),
+            reading: Arc::default(),
         };
         let services = Services::new(fleet.clone(), config);
         let changes = follower.as_ref().map(ConfigFollower::subscribe);

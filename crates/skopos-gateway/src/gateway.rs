@@ -8,7 +8,6 @@ use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, header};
 use hyper::body::Incoming;
 use skopos_wire::{GroupResource, Status, StatusReason};
-use tokio::time::Instant;
 
 use crate::auth::Authenticator;
 use crate::body::LimitedBody;
@@ -37,7 +36,8 @@ pub struct GatewayBuilder {
 
 /// Sees every answer, for metrics.
 pub trait Observer: Send + Sync + 'static {
-    /// An answer has begun: the route's name (`none` for what no route is for), method, code, and how long it took.
+    /// An answer has begun: the route's name (`none` for what no route is for), method, code, and how long it took. 499: its caller
+    /// went away before.
     fn answered(&self, route: &'static str, method: &Method, code: StatusCode, took: Duration);
 }
 
@@ -66,11 +66,9 @@ impl Gateway {
 
     /// Answers one request of a peer.
     pub async fn answer(&self, peer: Arc<Peer>, request: http::Request<LimitedBody>) -> Response {
-        let began = Instant::now();
         let (parts, body) = request.into_parts();
-        let method = parts.method.clone();
         let asked_to_switch = headers::wants_upgrade(&parts.headers);
-        let mut trail = audit::Trail::of(&peer, &parts);
+        let mut trail = audit::Trail::of(&peer, &parts, self.shared.observer.clone());
         let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
         let headers = answer.headers_mut();
@@ -82,11 +80,7 @@ impl Gateway {
             answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
         }
         let audited: Option<Audited> = answer.extensions_mut().remove();
-        let took = began.elapsed();
-        trail.write(answer.status(), took, audited.as_ref());
-        if let Some(observer) = &self.shared.observer {
-            observer.answered(trail.route, &method, answer.status(), took);
-        }
+        trail.end(answer.status(), audited.as_ref());
         answer
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use skopos_fleet::ClusterSpec;
 use skopos_fleet::source::Listed;
-use skopos_testserver::Fault;
+use skopos_testserver::{Fault, Match};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -168,6 +168,30 @@ async fn the_audit_log_says_who_what_where_and_who_decided() {
         for part in parts {
             assert!(line.contains(part), "{part} is not in {line}");
         }
+    }
+}
+
+/// What it asked for is done, whether anybody waits for the answer or not.
+#[tokio::test(start_paused = true)]
+async fn the_audit_log_has_a_line_of_a_request_whose_caller_goes_away() {
+    let lab = Lab::guarded(&["a"], |config| config.outbound.impersonate = true);
+    lab.admit("t-jane", "jane");
+    lab.member("a").auth().answer_reviews(|_| true);
+    let slow = Fault::DelayHeaders(Duration::from_secs(8));
+    let _slow = lab.member("a").faults().inject(slow).on(Match::any().resource("pods"));
+    let log = Log::default();
+    let guard = log.start();
+    let path = "/clusters/a/api/v1/namespaces/shop/pods/web";
+    let known = [("authorization", "Bearer t-jane")];
+    let asking = lab.send(Method::DELETE, path, &known, "");
+    assert!(tokio::time::timeout(Duration::from_secs(2), asking).await.is_err());
+    drop(guard);
+    let text = log.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("skopos::audit")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    let what = format!("what={path:?}");
+    for part in ["user=\"jane\"", "method=DELETE", "route=\"clusters\"", &what, "code=499"] {
+        assert!(lines[0].contains(part), "{part} is not in {}", lines[0]);
     }
 }
 

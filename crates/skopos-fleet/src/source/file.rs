@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::watched::{Look, SETTLE, WatchedFile};
+use super::watched::{HANGS, LATE, Look, SETTLE, WatchedFile, patiently};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
@@ -65,12 +66,18 @@ impl KubeconfigFile {
         self.contexts([context])
     }
 
-    /// What it says now of the only context.
+    /// What it says now of the only context, in less than [`LATE`].
     pub(crate) async fn now(&self) -> Listed {
-        let unreadable = |reason: String| {
-            let place = self.path.display().to_string();
-            self.listed(Err(SpecError::Unreadable { place, reason }), None)
-        };
+        let listed = timeout(LATE, self.looked()).await;
+        listed.unwrap_or_else(|_| self.unreadable(HANGS.to_owned()))
+    }
+
+    fn unreadable(&self, reason: String) -> Listed {
+        let place = self.path.display().to_string();
+        self.listed(Err(SpecError::Unreadable { place, reason }), None)
+    }
+
+    async fn looked(&self) -> Listed {
         let mut watched = WatchedFile::new(self.path.clone());
         for _ in 0..LOOKS {
             let Some((back, looked)) = self.look(watched).await else { break };
@@ -78,13 +85,13 @@ impl KubeconfigFile {
             match looked {
                 Looked::Read(Ok(read)) => match read.clusters.into_values().next() {
                     Some(listed) => return listed,
-                    None => return unreadable(read.trouble.unwrap_or_default()),
+                    None => return self.unreadable(read.trouble.unwrap_or_default()),
                 },
-                Looked::Read(Err(reason)) => return unreadable(reason),
+                Looked::Read(Err(reason)) => return self.unreadable(reason),
                 Looked::Same | Looked::Settling => tokio::time::sleep(SETTLE).await,
             }
         }
-        unreadable("it is being written".to_owned())
+        self.unreadable("it is being written".to_owned())
     }
 
     /// Looks at the file so often.
@@ -159,16 +166,18 @@ impl KubeconfigFile {
 
     async fn follow(self, roster: Roster) {
         let mut watched = WatchedFile::new(self.path.clone());
+        let mut trouble: Option<Arc<str>> = None;
         loop {
-            let Some((back, looked)) = self.look(watched).await else { return };
+            let looking = patiently(self.look(watched), || roster.trouble(Some(HANGS.into())));
+            let Some((back, looked)) = looking.await else { return };
             watched = back;
             let mut pause = self.every;
             match looked {
                 Looked::Same => {}
                 Looked::Settling => pause = SETTLE,
-                Looked::Read(Err(reason)) => roster.trouble(Some(reason.into())),
+                Looked::Read(Err(reason)) => trouble = Some(reason.into()),
                 Looked::Read(Ok(read)) => {
-                    roster.trouble(read.trouble.map(Into::into));
+                    trouble = read.trouble.map(Into::into);
                     match &self.own {
                         None => roster.publish(read.clusters),
                         Some(id) => {
@@ -179,6 +188,7 @@ impl KubeconfigFile {
                     }
                 }
             }
+            roster.trouble(trouble.clone());
             tokio::time::sleep(pause).await;
         }
     }

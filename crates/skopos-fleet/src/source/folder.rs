@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::file::EVERY;
-use super::watched::{Look, SETTLE, WatchedFile};
+use super::watched::{HANGS, Look, SETTLE, WatchedFile, patiently};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
@@ -68,7 +68,8 @@ impl KubeconfigFolder {
                 let looked = folder.look(&looking);
                 (folder, looked)
             });
-            let Ok((back, looked)) = look.await else { return };
+            let looking = patiently(look, || roster.trouble(Some(HANGS.into())));
+            let Ok((back, looked)) = looking.await else { return };
             folder = back;
             let mut pause = options.every;
             match looked {

@@ -3,12 +3,32 @@
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 /// How long a file has to stay as it is before it is taken for complete.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
+
+/// When it is told that a look at files does not come to its end.
+pub(super) const LATE: Duration = Duration::from_secs(10);
+
+/// What is said of files that a file system does not give.
+pub(super) const HANGS: &str = "it cannot be read in time: its file system does not answer";
+
+/// Waits for a look at files however long it takes, and says if that is long.
+pub(super) async fn patiently<T>(looking: impl Future<Output = T>, late: impl FnOnce()) -> T {
+    let mut looking = pin!(looking);
+    match timeout(LATE, &mut looking).await {
+        Ok(looked) => looked,
+        Err(_) => {
+            late();
+            looking.await
+        }
+    }
+}
 
 /// A file that is looked at from time to time, at intervals of [`SETTLE`] or longer.
 #[derive(Debug)]
@@ -110,5 +130,15 @@ mod tests {
         assert!(matches!(watched.look(9), Look::Unreadable(_)));
         std::fs::create_dir(&path).unwrap();
         assert!(matches!(watched.look(9), Look::Unreadable(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_takes_long_is_told_of_and_waited_for() {
+        for (takes, told) in [(LATE / 2, false), (LATE * 3, true)] {
+            let mut late = false;
+            let began = tokio::time::Instant::now();
+            patiently(tokio::time::sleep(takes), || late = true).await;
+            assert_eq!((late, began.elapsed()), (told, takes));
+        }
     }
 }

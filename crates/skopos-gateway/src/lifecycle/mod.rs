@@ -203,7 +203,7 @@ impl Lifecycle {
         if let Some(name) = call.query.single("host")? {
             return Ok(name.to_owned());
         }
-        let mut names = self.hosts.names().await;
+        let mut names = self.hosts.names().await.map_err(|none| no_host("", none))?;
         match names.pop() {
             Some(only) if names.is_empty() => Ok(only),
             Some(_) => Err(Status::bad_request("there are several hosts: say which with ?host=NAME")),
@@ -213,10 +213,7 @@ impl Lifecycle {
 
     /// Only for callers who may do something there: whether there is such a host is not for others.
     async fn host(&self, name: &str) -> Result<Host, Status> {
-        self.hosts.find(name, PATIENCE).await.map_err(|none| match none {
-            NoHost::Unknown => missing_host(name),
-            NoHost::Down => Status::service_unavailable(HOST_DOWN),
-        })
+        self.hosts.find(name, PATIENCE).await.map_err(|none| no_host(name, none))
     }
 
     /// Whether the caller has all these rights on the host.
@@ -266,6 +263,13 @@ const GROUP: &str = "skopos.dev";
 const RESOURCE: GroupResource<'static> = GroupResource { group: GROUP, resource: "virtualclusters" };
 
 const HOST_DOWN: &str = "the host cannot be asked";
+
+fn no_host(name: &str, why: NoHost) -> Status {
+    match why {
+        NoHost::Unknown => missing_host(name),
+        NoHost::Down => Status::service_unavailable(HOST_DOWN),
+    }
+}
 
 fn missing_host(name: &str) -> Status {
     Status::not_found(GroupResource::new(GROUP, "hosts"), name)

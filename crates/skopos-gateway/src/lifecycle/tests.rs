@@ -39,8 +39,8 @@ fn host(server: &TestServer) -> Host {
 }
 
 impl Hosts for BTreeMap<String, Host> {
-    fn names(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(async { self.keys().cloned().collect() })
+    fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>> {
+        Box::pin(async { Ok(self.keys().cloned().collect()) })
     }
 
     fn find<'a>(&'a self, name: &'a str, _: Duration) -> BoxFuture<'a, Result<Host, NoHost>> {

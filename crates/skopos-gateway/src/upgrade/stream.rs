@@ -21,8 +21,16 @@ pub(crate) struct Stream {
     limits: StreamLimits,
     /// Ends when it may no longer go on, with the reason.
     end: BoxFuture<'static, &'static str>,
-    about: About,
+    trail: Trail,
     _place: Place,
+}
+
+/// What is told of a stream, however it ends.
+struct Trail {
+    about: About,
+    begun: Instant,
+    flow: Flow,
+    why: &'static str,
 }
 
 /// Whose stream, and where to: for the audit log.
@@ -44,7 +52,8 @@ impl Stream {
         about: About,
         place: Place,
     ) -> Self {
-        Self { client: wish.into_client(), member, limits, end, about, _place: place }
+        let trail = Trail { about, begun: Instant::now(), flow: Flow::new(), why: "never begun" };
+        Self { client: wish.into_client(), member, limits, end, trail, _place: place }
     }
 
     /// For the connection that switches.
@@ -53,31 +62,36 @@ impl Stream {
     }
 
     async fn run(self) {
-        let Self { client, member, limits, end, about, _place } = self;
-        let (begun, flow) = (Instant::now(), Flow::new());
+        let Self { client, member, limits, end, mut trail, _place } = self;
+        trail.why = "its connection was cut off";
         let withdrawn = member.withdrawn();
         let pumping = async {
             let Ok(client) = client.await else { return "never begun" };
-            match pump(TokioIo::new(client), member, limits.idle.0, &flow).await {
+            match pump(TokioIo::new(client), member, limits.idle.0, &trail.flow).await {
                 Ran::Dry => "done",
                 Ran::Idle => "idle",
             }
         };
-        let why = tokio::select! {
+        trail.why = tokio::select! {
             biased;
             why = end => why,
             () = withdrawn => "the cluster is paused, gone, or reached another way",
             () = sleep(limits.lifetime.0) => "its life is over",
             why = pumping => why,
         };
-        let (to_member, to_client) = flow.bytes();
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        let (to_member, to_client) = self.flow.bytes();
         tracing::info!(
             target: "skopos::audit",
-            user = &*about.user,
-            cluster = &*about.cluster,
-            what = &*about.what,
-            why,
-            took = begun.elapsed().as_secs_f64(),
+            user = &*self.about.user,
+            cluster = &*self.about.cluster,
+            what = &*self.about.what,
+            why = self.why,
+            took = self.begun.elapsed().as_secs_f64(),
             to_member,
             to_client,
             "stream ended"
