@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
-    errand::Errand,
+    errand::{Errand, Finish, GOOD_FOR},
     error::{ConfigError, Death},
 };
 
@@ -26,7 +26,7 @@ pub(crate) struct Credentials {
     current: Mutex<Current>,
     /// Asking the source for the credentials of one request, and of all others that come meanwhile. kube runs a plugin in
     /// there when a token is about to expire, and keeps what it prints only if somebody waits for it to the end.
-    asking: Errand<Result<Option<HeaderValue>, Death>>,
+    asking: Errand<Asked>,
 }
 
 /// Takes a request and gives it back completed, as the "body" of a response, because the layers insist on one.
@@ -78,7 +78,7 @@ impl Credentials {
             Some(source) => source,
             None => self.renew(false).await?,
         };
-        match self.asking.run(|| ask(source).boxed()).await {
+        match self.ask(source).await {
             Ok(Some(credentials)) => _ = request.headers_mut().insert(header::AUTHORIZATION, credentials),
             Ok(None) => {}
             Err(death) => {
@@ -88,6 +88,17 @@ impl Credentials {
             }
         }
         through(self.constant.clone(), request).await
+    }
+
+    /// What the source adds to a request. Somebody else may have begun to ask long ago, and nobody waited since: what it said then may
+    /// have expired. Asked once more it says at once what it has, and looks whether that is still good.
+    async fn ask(&self, source: Layers) -> Result<Option<HeaderValue>, Death> {
+        let again = source.clone();
+        let (began, said) = self.asking.run(|finish| ask(source, finish)).await;
+        match began.elapsed() < GOOD_FOR {
+            true => said,
+            false => self.asking.run(|finish| ask(again, finish)).await.1,
+        }
     }
 
     /// The server answered 401: has the credentials anew, unless that was done a moment ago.
@@ -165,12 +176,20 @@ fn give_back(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, In
     future::ready(Ok(Response::new(request)))
 }
 
-/// What the source adds to a request.
-async fn ask(source: Layers) -> Result<Option<HeaderValue>, Death> {
-    // A panic in there must not be that of everybody who joins.
-    let asked = AssertUnwindSafe(through(source, Request::new(Body::empty()))).catch_unwind().await;
-    let request = asked.unwrap_or_else(|_| Err(Death::Auth(PANICKED.into())))?;
-    Ok(request.headers().get(header::AUTHORIZATION).cloned())
+/// When a source was asked, and what it adds to a request.
+type Asked = (Instant, Result<Option<HeaderValue>, Death>);
+
+/// What it runs for that goes on in a thread of kube's, and is had by whoever waits next.
+fn ask(source: Layers, finish: Finish) -> BoxFuture<'static, Asked> {
+    let began = Instant::now();
+    async move {
+        let _finish = finish;
+        // A panic in there must not be that of everybody who joins.
+        let asked = AssertUnwindSafe(through(source, Request::new(Body::empty()))).catch_unwind().await;
+        let request = asked.unwrap_or_else(|_| Err(Death::Auth(PANICKED.into())));
+        (began, request.map(|request| request.headers().get(header::AUTHORIZATION).cloned()))
+    }
+    .boxed()
 }
 
 async fn through(layers: Layers, request: Request<Body>) -> Result<Request<Body>, Death> {
@@ -229,6 +248,11 @@ fn told(error: &AuthError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use super::*;
 
     #[test]
@@ -236,5 +260,31 @@ mod tests {
         let panicked = "failed to spawn blocking auth task: task 7 panicked with message \"canary\"";
         assert_eq!(told(&AuthError::AuthExec(panicked.into())), PANICKED);
         assert!(told(&AuthError::AuthExec("no such provider".into())).contains("no such provider"));
+    }
+
+    /// Its caller went away before; since then it may have expired.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_that_nobody_waited_for_is_not_sent_later() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let source = tower::service_fn(move |mut request: Request<Body>| {
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                let token = HeaderValue::from(number);
+                request.headers_mut().insert(header::AUTHORIZATION, token);
+                Ok::<_, BoxError>(Response::new(request))
+            }
+        });
+        let config = kube::Config::new("https://server.test".parse().unwrap());
+        let credentials = Credentials::from_config(&config, Duration::from_secs(5)).unwrap();
+        credentials.current.lock().source = Some(BoxCloneSyncService::new(source));
+        let complete = || credentials.complete(Request::new(Body::empty()));
+        for (later, token) in [(1, "0"), (GOOD_FOR.as_secs() + 1, "2")] {
+            let cut = tokio::time::timeout(Duration::from_secs(1), complete()).await;
+            assert!(cut.is_err());
+            tokio::time::sleep(Duration::from_secs(later)).await;
+            let completed = complete().await.unwrap();
+            assert_eq!(completed.headers()[header::AUTHORIZATION], token);
+        }
     }
 }

@@ -1,31 +1,65 @@
 //! Something slow that cannot be stopped, done once for everybody who wants it.
 
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
 use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Runs at most once at a time: whoever comes while it runs joins it. It goes on when nobody waits any more, and what it
-/// brings then is for the next who asks, so that what takes longer than anybody waits is had all the same.
-pub(crate) struct Errand<T: Clone>(Mutex<Option<Shared<BoxFuture<'static, T>>>>);
+/// brings then is for the next who asks, so that what takes longer than anybody waits is had all the same. For [`GOOD_FOR`] only:
+/// later it is of the past.
+pub(crate) struct Errand<T: Clone>(Mutex<Option<Run<T>>>);
+
+struct Run<T: Clone> {
+    result: Shared<BoxFuture<'static, T>>,
+    finished: Arc<OnceLock<Instant>>,
+}
+
+/// Dropped by the work when it has been done.
+pub(crate) struct Finish(Arc<OnceLock<Instant>>);
+
+/// How long the result of an errand is good for somebody who has not waited for it.
+pub(crate) const GOOD_FOR: Duration = Duration::from_secs(10);
 
 impl<T: Clone> Errand<T> {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// The result of the run under way, else of a new one. `begin` has to do the work in a thread or task: here nothing
-    /// polls it while nobody waits.
-    pub(crate) async fn run(&self, begin: impl FnOnce() -> BoxFuture<'static, T>) -> T {
-        let run = {
+    /// The result of the run under way, else of a new one. `begin` has to do the work in a thread or task, which drops what it is
+    /// given when the work is done: here nothing polls it while nobody waits.
+    pub(crate) async fn run(&self, begin: impl FnOnce(Finish) -> BoxFuture<'static, T>) -> T {
+        let result = {
             let mut slot = self.0.lock();
             match &*slot {
-                Some(running) if running.peek().is_none() => running.clone(),
-                _ => slot.insert(begin().shared()).clone(),
+                Some(run) if run.is_worth_joining() => run.result.clone(),
+                _ => slot.insert(Run::begin(begin)).result.clone(),
             }
         };
-        run.await
+        result.await
+    }
+}
+
+impl<T: Clone> Run<T> {
+    fn begin(begin: impl FnOnce(Finish) -> BoxFuture<'static, T>) -> Self {
+        let finished = Arc::<OnceLock<Instant>>::default();
+        Self { result: begin(Finish(finished.clone())).shared(), finished }
+    }
+
+    /// It runs, or what it has brought was not had yet and is fresh.
+    fn is_worth_joining(&self) -> bool {
+        self.result.peek().is_none() && self.finished.get().is_none_or(|at| at.elapsed() < GOOD_FOR)
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        let _ = self.0.set(Instant::now());
     }
 }
 
@@ -41,9 +75,12 @@ mod tests {
     async fn what_nobody_waited_for_is_there_for_the_next() {
         let (errand, runs, tasks) = (Errand::new(), Cell::new(0), TaskTracker::new());
         let ask = || {
-            errand.run(|| {
+            errand.run(|finish| {
                 runs.set(runs.get() + 1);
-                let slow = tasks.spawn(tokio::time::sleep(Duration::from_secs(12)));
+                let slow = tasks.spawn(async move {
+                    let _finish = finish;
+                    tokio::time::sleep(Duration::from_secs(12)).await;
+                });
                 slow.map(|done| done.is_ok()).boxed()
             })
         };
@@ -54,5 +91,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!((ask().now_or_never(), runs.get()), (Some(true), 1));
         assert_eq!((ask().now_or_never(), runs.get()), (None, 2), "not kept once it was had");
+        tokio::time::sleep(Duration::from_secs(12) + GOOD_FOR).await;
+        assert_eq!((ask().now_or_never(), runs.get()), (None, 3), "of the past by now");
     }
 }

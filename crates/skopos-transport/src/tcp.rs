@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use crate::{
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, Stage},
-    errand::Errand,
+    errand::{Errand, Finish},
     error::{ConfigError, Death},
     guard::AddressGuard,
     options::TransportOptions,
@@ -100,7 +100,7 @@ impl TcpDialer {
             // What needs no resolver shall not wait for a thread: others' lookups and plugins may have them all.
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
-        let found = self.lookup.run(|| lookup(self.host.clone(), self.port)).await;
+        let found = self.lookup.run(|finish| lookup(self.host.clone(), self.port, finish)).await;
         found.map_err(|reason| self.not_reached(Death::Dns { host: self.host.clone(), reason }))
     }
 
@@ -269,10 +269,13 @@ fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<Sock
 }
 
 /// `getaddrinfo` in a thread of its own. Answers are not kept, neither good nor bad: dials are a second apart.
-fn lookup(host: Arc<str>, port: u16) -> BoxFuture<'static, Found> {
+fn lookup(host: Arc<str>, port: u16, finish: Finish) -> BoxFuture<'static, Found> {
     async move {
         let name = host.clone();
-        let resolve = move || (&*name, port).to_socket_addrs().map(Vec::from_iter);
+        let resolve = move || {
+            let _finish = finish;
+            (&*name, port).to_socket_addrs().map(Vec::from_iter)
+        };
         match tokio::task::spawn_blocking(resolve).await {
             Ok(Ok(addresses)) if addresses.is_empty() => Err("no addresses".into()),
             Ok(Ok(addresses)) => Ok(addresses),
@@ -483,7 +486,7 @@ mod tests {
             Ok(addresses)
         };
         // A lookup that is under way when the dial comes to it.
-        assert!(dialer.0.lookup.run(|| found.boxed()).now_or_never().is_none());
+        assert!(dialer.0.lookup.run(|_| found.boxed()).now_or_never().is_none());
         let attempt = DialAttempt::new("https://server.test/".parse().unwrap(), 1, SECOND);
         tokio::time::timeout(10 * SECOND, dialer.dial(attempt)).await.expect("in time").unwrap()
     }

@@ -1,6 +1,11 @@
 //! TLS settings that follow rotated files.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::client::ConfigExt;
@@ -18,7 +23,7 @@ use crate::{
     certificate,
     credentials::without_secrets,
     dialer::Io,
-    errand::Errand,
+    errand::{Errand, Finish},
     error::{ConfigError, Death, TlsFault},
     options::TransportOptions,
     proxy::without_brackets,
@@ -122,7 +127,7 @@ impl TlsSource {
             }
             current.rejected_at = Some(Instant::now());
         }
-        let _ = self.building.run(|| self.build()).await;
+        let _ = self.building.run(|finish| self.build(finish)).await;
     }
 
     /// For a dial that begins now.
@@ -134,7 +139,7 @@ impl TlsSource {
         if let Some(settings) = self.fresh() {
             return Ok(settings);
         }
-        let building = self.building.run(|| self.build());
+        let building = self.building.run(|finish| self.build(finish));
         let old = self.current.lock().built.clone();
         match old {
             None => building.await,
@@ -143,20 +148,18 @@ impl TlsSource {
         }
     }
 
-    /// In a thread of its own, because kube reads files and runs plugins without yielding.
-    fn build(&self) -> BoxFuture<'static, Built> {
+    /// In a thread of its own, because kube reads files and runs plugins without yielding. What comes is taken into use whether
+    /// anybody waits for it or not.
+    fn build(&self, finish: Finish) -> BoxFuture<'static, Built> {
         let (config, alpn, current) = (self.config.clone(), self.alpn.clone(), self.current.clone());
         let before = self.current.lock().built.as_ref().map(|(settings, _)| settings.certificate.is_some());
         let began = Instant::now();
-        let build = tokio::task::spawn_blocking(move || build(&config, &alpn, before));
-        async move {
-            let built = build.await;
-            // Not with what the panic said: that may be what was being read.
-            let built =
-                built.unwrap_or_else(|_| Err(ConfigError::ClientCertificate("reading it panicked".into())));
-            current.lock().settle(built, began)
-        }
-        .boxed()
+        let building = tokio::task::spawn_blocking(move || {
+            let _finish = finish;
+            let built = catch_unwind(AssertUnwindSafe(|| build(&config, &alpn, before)));
+            current.lock().settle(built.unwrap_or_else(|_| Err(panicked())), began)
+        });
+        async move { building.await.unwrap_or_else(|_| Err(told(&panicked()))) }.boxed()
     }
 
     fn fresh(&self) -> Option<Settings> {
@@ -193,9 +196,18 @@ impl Current {
                 *age = Some(began);
                 Ok(settings.clone())
             }
-            (Err(error), None) => Err(TlsFault::ClientCertificate(error.to_string().into()).into()),
+            (Err(error), None) => Err(told(&error)),
         }
     }
+}
+
+/// Not with what the panic said: that may be what was being read.
+fn panicked() -> ConfigError {
+    ConfigError::ClientCertificate("reading it panicked".into())
+}
+
+fn told(error: &ConfigError) -> Death {
+    TlsFault::ClientCertificate(error.to_string().into()).into()
 }
 
 impl Settings {
@@ -290,5 +302,36 @@ fn blame(error: kube::Error) -> ConfigError {
         kube::Error::RustlsTls(Rustls::InvalidServerName(_)) => ConfigError::ServerName(error.to_string()),
         kube::Error::Auth(_) => ConfigError::Auth(without_secrets(&error)),
         _ => ConfigError::ClientCertificate(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// As after a 401 whose caller does not wait until the files have been read.
+    #[tokio::test]
+    async fn a_certificate_is_taken_into_use_also_if_nobody_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = with_certificate(folder.path());
+        let source = TlsSource::from_config(&config, "server.test", &TransportOptions::default()).unwrap();
+        let superseded = source.ready().await.unwrap().superseded();
+        with_certificate(folder.path());
+        assert!(source.rejected().now_or_never().is_none());
+        let in_use = tokio::time::timeout(Duration::from_secs(20), superseded.cancelled()).await;
+        assert!(in_use.is_ok(), "it is not in use");
+    }
+
+    fn with_certificate(folder: &Path) -> kube::Config {
+        let identity = rcgen::generate_simple_self_signed(["client".to_owned()]).unwrap();
+        let (certificate, key) = (folder.join("certificate"), folder.join("key"));
+        std::fs::write(&certificate, identity.cert.pem()).unwrap();
+        std::fs::write(&key, identity.signing_key.serialize_pem()).unwrap();
+        let mut config = kube::Config::new("https://server.test".parse().unwrap());
+        config.auth_info.client_certificate = Some(certificate.display().to_string());
+        config.auth_info.client_key = Some(key.display().to_string());
+        config
     }
 }

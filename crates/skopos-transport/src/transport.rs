@@ -183,6 +183,10 @@ impl Transport {
 
     /// Ends all connections, requests and bodies now, with [`Death::Closed`], and waits until no task and no socket is left,
     /// but at most for `limit`. Returns whether all is gone. Later requests fail with [`Death::Closed`] too.
+    ///
+    /// What runs in a thread of the runtime for blocking work, such as a plugin that waits for a login or the system's resolver, cannot be
+    /// stopped and is not waited for: a runtime that is dropped waits for it without a bound, so end it with
+    /// [`shutdown_background`](tokio::runtime::Runtime::shutdown_background) or `shutdown_timeout`.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.owner.hub.close();
         tokio::time::timeout(limit, self.owner.hub.tasks.wait()).await.is_ok()

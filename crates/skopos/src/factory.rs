@@ -218,6 +218,10 @@ impl InformerFactory {
     /// every later call. What stores hold stays readable, and says that it is not kept any more.
     ///
     /// Not to be called from inside a handler: it would wait for itself, until the limit.
+    ///
+    /// What runs in a thread of the runtime for blocking work, such as a plugin that waits for a login or the system's resolver, cannot be
+    /// stopped and is not waited for: a runtime that is dropped waits for it without a bound, so end it with
+    /// [`shutdown_background`](tokio::runtime::Runtime::shutdown_background) or `shutdown_timeout`.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let begun = Instant::now();
         let deadline = deadline::from(begun, limit);
