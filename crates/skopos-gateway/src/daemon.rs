@@ -195,8 +195,10 @@ impl Daemon {
     }
 
     /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 32
-    /// seconds after the configured time for draining nothing is left.
+    /// seconds after the configured time for draining nothing is left. Dropped before, it cuts all connections and does not wait.
     pub async fn run(self, stop: CancellationToken) -> Drained {
+        let stop = stop.child_token();
+        let _dropped = stop.clone().drop_guard();
         let Self { listener, fleet, current, gateway, wishes, follower } = self;
         current.state.listening(listener.stats());
         current.state.serving(current.clusters.clone(), current.merged.clone());

@@ -116,6 +116,22 @@ fn seconds(seconds: u64) -> Span {
     Span(Duration::from_secs(seconds))
 }
 
+/// As by whoever serves for so long, and no longer.
+#[tokio::test]
+async fn a_listener_that_is_dropped_leaves_no_connection() {
+    let mut served = Served::strict(Limits::default());
+    let mut watch = served.connect().await;
+    let asked = "GET /clusters/a/api/v1/namespaces?watch=1&sendInitialEvents=true\
+        &resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    watch.write_all(asked.as_bytes()).await.unwrap();
+    let mut begun = [0; 12];
+    timeout(PATIENCE, watch.read_exact(&mut begun)).await.unwrap().unwrap();
+    assert_eq!(&begun, b"HTTP/1.1 200");
+    served.tasks.abort_all();
+    closed(&mut watch).await;
+    assert!(served.lab.services.fleet.shutdown(PATIENCE).await);
+}
+
 #[tokio::test]
 async fn what_is_wrong_is_told_as_the_api_server_tells_it() {
     let served = Served::strict(Limits::default());

@@ -165,12 +165,13 @@ impl Listener {
     }
 
     /// Serves until told to stop; then answers get their time to end, and whatever is left is cut. When this returns there
-    /// is no connection and no task of it any more.
+    /// is no connection and no task of it any more. Dropped before, it cuts all of them and does not wait.
     pub async fn run(self, handler: impl Handler, stop: CancellationToken) -> Drained {
         let limits = self.guard.limits().clone();
         let tasks = TaskTracker::new();
         let draining = CancellationToken::new();
         let cut = CancellationToken::new();
+        let _dropped = cut.clone().drop_guard();
         let front = Arc::new(Front {
             handler,
             guard: self.guard.clone(),
