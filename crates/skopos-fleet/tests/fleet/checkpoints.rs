@@ -18,23 +18,22 @@ use skopos_fleet::checkpoint::{
 };
 use skopos_fleet::source::{Listed, Roster};
 use skopos_fleet::{
-    CachedKind, Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions,
-    Paused, PausedBy, Source,
+    Cluster, ClusterId, ClusterOptions, Condition, DocumentRequest, Ended, Fleet, FleetOptions, Paused,
+    PausedBy, Source,
 };
 use skopos_testserver::{Fault, Match, TestServer};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::support::*;
 
 /// A fleet over a directory, which is free again when it has ended.
-struct Kept {
-    fleet: Fleet,
+pub(crate) struct Kept {
+    pub(crate) fleet: Fleet,
     keeper: Arc<CheckpointKeeper>,
 }
 
 impl Kept {
-    fn start(world: &World, directory: &Path) -> Self {
+    pub(crate) fn start(world: &World, directory: &Path) -> Self {
         Self::start_with(world, directory, KeeperOptions::default())
     }
 
@@ -42,7 +41,7 @@ impl Kept {
         Self::over(world, Directory::open(directory).expect("nobody else uses it"), options)
     }
 
-    fn over(world: &World, store: impl Store, options: KeeperOptions) -> Self {
+    pub(crate) fn over(world: &World, store: impl Store, options: KeeperOptions) -> Self {
         let keeper = Arc::new(CheckpointKeeper::new(store, options));
         let cluster = ClusterOptions { prefetch_documents: true, ..self::options() };
         let fleet =
@@ -50,7 +49,7 @@ impl Kept {
         Self { fleet, keeper }
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         assert!(self.fleet.shutdown(PLENTY).await);
     }
 }
@@ -70,7 +69,7 @@ impl Source for Once {
 }
 
 /// A fleet keeps the cluster `a`, and ends.
-async fn keep_once(world: &World, directory: &Path) {
+pub(crate) async fn keep_once(world: &World, directory: &Path) {
     let kept = Kept::start(world, directory);
     let cluster = join(&kept.fleet, "a");
     cluster.kind(&config_maps(), PLENTY).await.expect("the kind is kept");
@@ -80,13 +79,13 @@ async fn keep_once(world: &World, directory: &Path) {
 }
 
 /// Waits until the server has said which cluster it is: before, nothing of it can be kept.
-async fn known(cluster: &Cluster) {
+pub(crate) async fn known(cluster: &Cluster) {
     let named = |checkpoint: Checkpoint| checkpoint.cluster().is_some();
     let all_named = || cluster.checkpoints().into_iter().all(|(_, checkpoint)| checkpoint.is_ok_and(named));
     eventually("it has said who it is", all_named).await;
 }
 
-fn version() -> DocumentRequest {
+pub(crate) fn version() -> DocumentRequest {
     DocumentRequest::new("/version", "application/json").expect("a document")
 }
 
@@ -100,11 +99,11 @@ fn lists(server: &TestServer) -> usize {
     requests.iter().filter(of).filter(whole).count()
 }
 
-fn file(directory: &Path, cluster: &str) -> PathBuf {
+pub(crate) fn file(directory: &Path, cluster: &str) -> PathBuf {
     directory.join(cluster).join("core.v1.configmaps.skopos")
 }
 
-async fn confirmed(cluster: &Cluster) {
+pub(crate) async fn confirmed(cluster: &Cluster) {
     eventually("the server has confirmed it", || {
         cluster.cached(&config_maps()).is_some_and(|kind| kind.informer().has_synced())
     })
@@ -412,222 +411,6 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     assert!(file(directory.path(), "a").exists());
     tokio::time::sleep(secs(2 * 3600)).await;
     assert!(!directory.path().join("a").exists());
-    kept.end().await;
-}
-
-/// A directory in which some things take their time, and go on when nobody waits for them any more.
-struct Slow {
-    directory: Directory,
-    under_way: TaskTracker,
-    takes: fn(Act, &FileName) -> Duration,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Act {
-    Read,
-    Write,
-    Remove,
-}
-
-const FOR_EVER: Duration = Duration::from_secs(86_400);
-
-impl Slow {
-    fn open(directory: &Path, takes: fn(Act, &FileName) -> Duration) -> Self {
-        let directory = Directory::open(directory).expect("nobody else uses it");
-        Self { directory, under_way: TaskTracker::new(), takes }
-    }
-
-    fn after<T: Send + 'static>(
-        &self,
-        act: Act,
-        file: &FileName,
-        then: impl Future<Output = io::Result<T>> + Send + 'static,
-    ) -> BoxFuture<'static, io::Result<T>> {
-        let takes = (self.takes)(act, file);
-        let acting = self.under_way.spawn(async move {
-            tokio::time::sleep(takes).await;
-            then.await
-        });
-        Box::pin(async move { acting.await.expect("no panic") })
-    }
-}
-
-impl Store for Slow {
-    fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
-        let (directory, name) = (self.directory.clone(), file.clone());
-        self.after(Act::Read, file, async move { directory.read(&name).await })
-    }
-
-    fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
-        let (directory, name) = (self.directory.clone(), file.clone());
-        self.after(Act::Write, file, async move { directory.write(&name, content).await })
-    }
-
-    fn remove<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        let (directory, name) = (self.directory.clone(), file.clone());
-        self.after(Act::Remove, file, async move { directory.remove(&name).await })
-    }
-
-    fn rename<'a>(&'a self, from: &'a FileName, to: &'a FileName) -> BoxFuture<'a, io::Result<()>> {
-        self.directory.rename(from, to)
-    }
-
-    fn list(&self) -> BoxFuture<'_, io::Result<Vec<StoredFile>>> {
-        self.directory.list()
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_ends_while_old_files_are_removed_keeps_what_there_is_all_the_same() {
-    let directory = tempfile::tempdir().unwrap();
-    let world = World::default();
-    let server = world.server("a");
-    let store = Slow::open(directory.path(), |act, file| match (act, file.file()) {
-        (Act::Remove, "index") => secs(3),
-        _ => Duration::ZERO,
-    });
-    let removals = store.under_way.clone();
-    let kept = Kept::over(&world, store, KeeperOptions::default());
-    let cluster = join(&kept.fleet, "a");
-    cluster.kind(&config_maps(), PLENTY).await.unwrap();
-    known(&cluster).await;
-    drop(cluster);
-    kept.end().await;
-    removals.close();
-    removals.wait().await;
-    server.pause().await;
-    let kept = Kept::start(&world, directory.path());
-    let kind = join(&kept.fleet, "a").kind(&config_maps(), PLENTY).await.unwrap();
-    assert!(kind.has_content());
-    drop(kind);
-    kept.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_cluster_made_anew_is_there_whatever_the_disk_does() {
-    let never_removes: fn(Act, &FileName) -> Duration = |act, _| match act {
-        Act::Remove => FOR_EVER,
-        _ => Duration::ZERO,
-    };
-    let never_writes: fn(Act, &FileName) -> Duration = |act, _| match act {
-        Act::Write => FOR_EVER,
-        _ => Duration::ZERO,
-    };
-    for takes in [never_removes, never_writes] {
-        let directory = tempfile::tempdir().unwrap();
-        let world = World::default();
-        world.server("a");
-        keep_once(&world, directory.path()).await;
-        let other = world.server("a");
-        other.create(config_map("other")).unwrap();
-        other.pause().await;
-        let store = Slow::open(directory.path(), takes);
-        let kept = Kept::over(&world, store, KeeperOptions::default());
-        let cluster = join(&kept.fleet, "a");
-        let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
-        // Something is to be written by then.
-        tokio::time::sleep(secs(35)).await;
-        other.resume().await.unwrap();
-        let ended = tokio::time::timeout(secs(30), before.ended()).await;
-        assert_eq!(ended, Ok(Ended::Replaced));
-        let now = cluster.kind(&config_maps(), PLENTY).await.unwrap();
-        assert_eq!(names(&cluster, &config_maps()), ["a", "other"]);
-        drop((cluster, before, now));
-        kept.end().await;
-    }
-}
-
-/// The server was asked and is another; before the keeper has let go of what was there, a source says that it is reached another way.
-#[tokio::test(start_paused = true)]
-async fn another_cluster_is_no_reconnection_also_if_another_way_comes_meanwhile() {
-    let directory = tempfile::tempdir().unwrap();
-    let world = World::default();
-    world.server("a");
-    keep_once(&world, directory.path()).await;
-    let other = world.server("b");
-    world.put("a", &other);
-    other.pause().await;
-    let store = Slow::open(directory.path(), |act, _| match act {
-        Act::Remove => secs(10),
-        _ => Duration::ZERO,
-    });
-    let kept = Kept::over(&world, store, KeeperOptions::default());
-    let cluster = join(&kept.fleet, "a");
-    let before = cluster.kind(&config_maps(), PLENTY).await.unwrap();
-    cluster.document(&version(), PLENTY).await.unwrap();
-    other.resume().await.unwrap();
-    eventually("it is asked who it is", || requests(&other, "get", "namespaces") > 0).await;
-    tokio::time::sleep(secs(1)).await;
-    kept.fleet.join(id("a"), spec("b")).unwrap();
-    let ended = tokio::time::timeout(secs(30), before.ended()).await;
-    assert_eq!(ended, Ok(Ended::Replaced));
-    cluster.kind(&config_maps(), PLENTY).await.unwrap();
-    assert_eq!(names(&cluster, &config_maps()), ["b"]);
-    drop((cluster, before));
-    kept.end().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_being_recalled_when_another_way_comes_is_recalled_there() {
-    let directory = tempfile::tempdir().unwrap();
-    let world = World::default();
-    let server = world.server("a");
-    keep_once(&world, directory.path()).await;
-    server.pause().await;
-    world.put("b", &server);
-    let store = Slow::open(directory.path(), |act, file| match (act, file.file().ends_with(".skopos")) {
-        (Act::Read, true) => secs(5),
-        _ => Duration::ZERO,
-    });
-    let kept = Kept::over(&world, store, KeeperOptions::default());
-    let cluster = join(&kept.fleet, "a");
-    tokio::time::sleep(secs(2)).await;
-    kept.fleet.join(id("a"), spec("b")).unwrap();
-    let kind = cluster.kind(&config_maps(), PLENTY).await.unwrap();
-    assert_eq!(names(&cluster, &config_maps()), ["a"]);
-    drop(kind);
-    // It was saved several times by then.
-    tokio::time::sleep(secs(100)).await;
-    assert!(file(directory.path(), "a").exists());
-    server.resume().await.unwrap();
-    confirmed(&cluster).await;
-    drop(cluster);
-    kept.end().await;
-}
-
-/// While something else of the cluster is still being read.
-#[tokio::test(start_paused = true)]
-async fn what_was_recalled_and_has_moved_on_does_not_go_back_when_another_way_comes() {
-    let directory = tempfile::tempdir().unwrap();
-    let world = World::default();
-    let server = world.server("a");
-    let secrets = resource("secrets", "Secret");
-    let first = Kept::start(&world, directory.path());
-    let cluster = join(&first.fleet, "a");
-    for kind in [&config_maps(), &secrets] {
-        cluster.kind(kind, PLENTY).await.unwrap();
-    }
-    known(&cluster).await;
-    drop(cluster);
-    first.end().await;
-    let store = Slow::open(directory.path(), |act, file| match (act, file.file().contains("secrets")) {
-        (Act::Read, true) => secs(15),
-        _ => Duration::ZERO,
-    });
-    let kept = Kept::over(&world, store, KeeperOptions::default());
-    let cluster = join(&kept.fleet, "a");
-    server.create(config_map("newer")).unwrap();
-    let is_there = || {
-        let of = |kind: CachedKind| kind.informer().snapshot().len();
-        cluster.cached(&config_maps()).map_or(0, of)
-    };
-    eventually("the watch goes on", || is_there() == 2).await;
-    kept.fleet.join(id("a"), spec("nowhere")).unwrap();
-    for _ in 0..100 {
-        tokio::time::sleep(secs(1)).await;
-        assert_eq!(is_there(), 2);
-    }
-    drop(cluster);
     kept.end().await;
 }
 

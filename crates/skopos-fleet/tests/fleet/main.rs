@@ -6,6 +6,7 @@ mod isolation;
 mod kinds;
 mod life;
 mod registry;
+mod slow_disks;
 mod sources;
 mod support;
 mod vclusters;
