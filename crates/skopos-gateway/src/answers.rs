@@ -43,8 +43,8 @@ pub(crate) struct Aged<V> {
 struct Inner<K, V> {
     known: HashMap<K, Known<V>>,
     asking: HashMap<K, Asking<V>>,
-    /// The keys of `known`, oldest first.
-    order: VecDeque<K>,
+    /// The keys of `known` and when each was asked for, oldest first; and what has been asked for again or forgotten since.
+    order: VecDeque<(K, Instant)>,
 }
 
 struct Known<V> {
@@ -123,19 +123,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Answers<K, V> {
             inner.known.remove(&key);
             return;
         }
-        let known = Known { value: answer.value.clone(), asked, until };
-        if inner.known.insert(key.clone(), known).is_none() {
-            inner.order.push_back(key);
-        }
-        while inner.known.len() > self.most {
-            let Some(oldest) = inner.order.pop_front() else { break };
-            inner.known.remove(&oldest);
-        }
-        // Keys that were forgotten on the way.
-        if inner.order.len() > 2 * self.most {
-            let Inner { known, order, .. } = &mut *inner;
-            order.retain(|key| known.contains_key(key));
-        }
+        inner.order.push_back((key.clone(), asked));
+        inner.known.insert(key, Known { value: answer.value.clone(), asked, until });
+        inner.forget(self.most, now);
     }
 }
 
@@ -143,6 +133,23 @@ impl<K: Hash + Eq, V: Clone> Inner<K, V> {
     fn kept(&self, key: &K, now: Instant) -> Option<Aged<V>> {
         let known = self.known.get(key).filter(|known| now < known.until)?;
         Some(Aged { value: known.value.clone(), age: now - known.asked })
+    }
+
+    /// Forgets what does not hold any more, and what is more than may be kept: the oldest first.
+    fn forget(&mut self, most: usize, now: Instant) {
+        let Self { known, order, .. } = self;
+        while let Some((key, asked)) = order.front() {
+            if let Some(oldest) = known.get(key).filter(|oldest| oldest.asked == *asked) {
+                if now < oldest.until && known.len() <= most {
+                    break;
+                }
+                known.remove(key);
+            }
+            order.pop_front();
+        }
+        if order.len() > 2 * most {
+            order.retain(|(key, asked)| known.get(key).is_some_and(|known| known.asked == *asked));
+        }
     }
 }
 
@@ -265,5 +272,18 @@ mod tests {
         }
         let inner = asked.answers.inner.lock();
         assert!(inner.order.len() <= 4 && inner.known.len() <= 2 && inner.asking.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_hold_any_more_is_forgotten_with_the_next_that_comes() {
+        let asked = Asked::new(10);
+        for key in ["a", "b", "c", "a"] {
+            asked.ask(key, 10).await;
+        }
+        assert_eq!(asked.answers.inner.lock().known.len(), 3);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        asked.ask("d", 10).await;
+        let inner = asked.answers.inner.lock();
+        assert_eq!((inner.known.len(), inner.order.len()), (1, 1));
     }
 }

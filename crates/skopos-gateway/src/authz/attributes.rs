@@ -49,6 +49,12 @@ impl Attributes {
         Self { verb: method.as_str().to_ascii_lowercase(), path: path.into(), ..Self::default() }
     }
 
+    /// The bytes of all that it names.
+    pub(super) fn bytes(&self) -> usize {
+        let Self { verb, group, version, resource, subresource, namespace, name, path } = self;
+        [verb, group, version, resource, subresource, namespace, name, path].map(String::len).iter().sum()
+    }
+
     /// Within one namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Self {

@@ -96,6 +96,9 @@ struct Verdict {
 /// Decisions that are kept.
 const MOST_KNOWN: usize = 100_000;
 
+/// The longest question whose answer is kept, in bytes: callers choose names and paths, and all answers together have to have a bound.
+const LONGEST_KNOWN: usize = 1024;
+
 /// What comes so much later than its deadline was not looked at meanwhile.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -244,7 +247,14 @@ impl Rules {
 
     async fn decide(self: &Arc<Self>, key: Key) -> Decision {
         let (asker, asked_for) = (self.clone(), key.clone());
-        self.known.get(key, move || async move { asker.by_member(&asked_for).await }.boxed()).await.into()
+        let by_member = async move {
+            let answer = asker.by_member(&asked_for).await;
+            match asked_for.bytes() <= LONGEST_KNOWN {
+                true => answer,
+                false => Answer { holds: Holds::SinceAsked(Duration::ZERO), ..answer },
+            }
+        };
+        self.known.get(key, move || by_member.boxed()).await.into()
     }
 
     /// What holds while the member is down.
@@ -296,6 +306,14 @@ impl Rules {
                 Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
             }
         }
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    fn bytes(&self) -> usize {
+        self.cluster.len() + self.what.bytes()
     }
 }
 

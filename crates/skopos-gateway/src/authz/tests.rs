@@ -126,6 +126,20 @@ async fn a_decision_is_kept_for_ten_seconds_for_and_against() {
     }
 }
 
+/// Callers choose the names: memory is not filled with them.
+#[tokio::test(start_paused = true)]
+async fn a_decision_on_what_no_object_is_called_is_not_kept() {
+    for (length, asked) in [(253, 1), (LONGEST_KNOWN, 2)] {
+        let script = allowing();
+        let authorizer = authorizer(&script);
+        let what = Attributes { name: "x".repeat(length), ..pods() };
+        for _ in 0..2 {
+            assert!(authorizer.decide("a", &jane(), &what).await.allowed);
+        }
+        assert_eq!(script.asked().len(), asked, "{length}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_at_once_ask_once() {
     let script = allowing();

@@ -12,7 +12,7 @@ use super::mark::Mark;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Question([u8; 32]);
 
-/// Remembers for each question which clusters were seen, and since when those are that came into sight or out of it.
+/// Remembers for each question which clusters were seen, and since when those are.
 ///
 /// Only the latest questions are remembered, and none over a restart. Who is forgotten is believed to have seen what he
 /// sees now: at worst a client lacks old objects of a cluster that it got the right to while it was away, until it lists.
@@ -24,7 +24,8 @@ pub(crate) struct Sights {
 #[derive(Debug)]
 struct Known {
     sight: BTreeSet<ClusterId>,
-    changed: BTreeMap<ClusterId, Mark>,
+    /// When a cluster last came into sight or went out of it.
+    changed: Option<Mark>,
     /// Out of sight for open watches, and since when for the first of them.
     held: BTreeMap<ClusterId, Mark>,
     asked: Mark,
@@ -32,6 +33,10 @@ struct Known {
 
 /// How many questions are remembered.
 const MOST: usize = 4096;
+
+/// How many clusters are remembered that are out of sight for open watches. Where there are more, of which most will have left for good,
+/// whoever asks next has another sight.
+const MOST_HELD: usize = 1024;
 
 // === impl Question ===
 
@@ -65,18 +70,20 @@ impl Sights {
                 let oldest = all.iter().min_by_key(|(_, known)| known.asked).map(|(question, _)| *question);
                 oldest.and_then(|question| all.remove(&question));
             }
-            let known =
-                Known { sight: sight.clone(), changed: BTreeMap::new(), held: BTreeMap::new(), asked: now };
+            let known = Known { sight: sight.clone(), changed: None, held: BTreeMap::new(), asked: now };
             all.insert(question, known);
             return;
         };
+        let mut changed = !known.sight.is_subset(sight);
         for cluster in sight.difference(&known.sight) {
-            if known.held.remove(cluster).is_some() || !is_new(cluster) {
-                known.changed.insert(cluster.clone(), now);
-            }
+            changed |= known.held.remove(cluster).is_some() || !is_new(cluster);
         }
-        for cluster in known.sight.difference(sight) {
-            known.changed.insert(cluster.clone(), now);
+        if known.held.len() > MOST_HELD {
+            known.held.clear();
+            changed = true;
+        }
+        if changed {
+            known.changed = known.changed.max(Some(now));
         }
         known.sight.clone_from(sight);
         known.asked = now;
@@ -110,7 +117,7 @@ impl Sights {
     /// Whether what the question sees is what it saw at `mark`, but for what changed since.
     pub(crate) fn is_as_at(&self, question: Question, mark: Mark) -> bool {
         let all = self.known.lock();
-        all.get(&question).is_none_or(|known| known.changed.values().all(|when| *when <= mark))
+        all.get(&question).is_none_or(|known| known.changed.is_none_or(|when| when <= mark))
     }
 }
 
@@ -177,5 +184,20 @@ mod tests {
             sights.note(Question::of(&[&n.to_be_bytes()]), &set(&[]), Mark::new(n), |_| false);
         }
         assert_eq!(sights.known.lock().len(), MOST);
+    }
+
+    #[test]
+    fn clusters_that_come_and_go_for_ever_leave_nothing_behind() {
+        let sights = Sights::default();
+        let question = Question::of(&[b"jane"]);
+        for n in 0..10 * MOST_HELD as u64 {
+            let cluster = set(&[&format!("c{n}")]);
+            sights.note(question, &cluster, Mark::new(n), |_| true);
+            sights.hold(question, cluster.first().unwrap(), Mark::new(n));
+            let before = Mark::new(n.saturating_sub(1));
+            let goes_on = sights.is_as_at(question, before);
+            assert!(goes_on || n % (MOST_HELD as u64 + 1) == 0, "{n}");
+        }
+        assert!(sights.known.lock()[&question].held.len() <= MOST_HELD + 1);
     }
 }
