@@ -181,7 +181,8 @@ impl Document {
     /// How long ago the server last said that this is it, at most.
     pub fn age(&self) -> Duration {
         let (at, age) = self.known;
-        age.saturating_add(at.elapsed())
+        // One clock stands still while the machine sleeps, the other may be set back.
+        age.saturating_add(at.elapsed()).max(self.fetched_at.elapsed().unwrap_or_default())
     }
 
     fn bytes(&self) -> usize {
@@ -210,9 +211,9 @@ impl Documents {
         filled.map(|(request, document)| (request.clone(), document.clone())).collect()
     }
 
-    /// Lets go of all.
+    /// Lets go of all, and of what is being fetched.
     pub(crate) fn clear(&self) {
-        self.slots.lock().values_mut().for_each(|slot| slot.document = None);
+        self.slots.lock().clear();
     }
 
     /// How many there are, and their bytes.
@@ -245,15 +246,17 @@ impl Documents {
         Fetch { old, fetching, begun: true }
     }
 
-    /// A fetch is over; keeps what is worth it.
+    /// A fetch is over; keeps what is worth it, unless it was let go of meanwhile.
     pub(crate) fn fetched(
         &self,
         request: &DocumentRequest,
+        fetching: &Fetching,
         result: Option<&Document>,
         options: &ClusterOptions,
     ) {
         let mut slots = self.slots.lock();
-        if let Some(slot) = slots.get_mut(request) {
+        let awaits = |slot: &Slot| slot.fetching.as_ref().is_some_and(|awaited| awaited.ptr_eq(fetching));
+        if let Some(slot) = slots.get_mut(request).filter(|slot| awaits(slot)) {
             slot.fetching = None;
             if let Some(document) = result.filter(|document| document.status == StatusCode::OK) {
                 slot.document = Some(document.clone());
@@ -295,6 +298,8 @@ fn shrink(slots: &mut BTreeMap<DocumentRequest, Slot>, options: &ClusterOptions)
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn request(path: &str) -> DocumentRequest {
@@ -380,5 +385,26 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         put("/openapi/v3", 95);
         assert_eq!(documents.counts(), (1, 95), "bytes count, too");
+    }
+
+    #[test]
+    fn a_machine_that_sleeps_makes_no_document_younger() {
+        let document = Document { fetched_at: SystemTime::now() - Duration::from_secs(3600), ..document(1) };
+        assert!(document.age() >= Duration::from_secs(3600), "{:?}", document.age());
+    }
+
+    #[test]
+    fn what_was_asked_of_one_cluster_is_not_kept_of_the_next() {
+        let (documents, options) = (Documents::default(), ClusterOptions::default());
+        let never = || std::future::pending().boxed().shared();
+        let first = documents.fetch(&request("/api"), |_| never());
+        documents.clear();
+        let second = documents.fetch(&request("/api"), |_| never());
+        assert!(second.begun, "nobody joins what is asked of the old one");
+        documents.fetched(&request("/api"), &first.fetching, Some(&document(1)), &options);
+        assert!(documents.get(&request("/api")).is_none());
+        assert!(!documents.fetch(&request("/api"), |_| never()).begun, "the new one is still asked");
+        documents.fetched(&request("/api"), &second.fetching, Some(&document(1)), &options);
+        assert!(documents.get(&request("/api")).is_some());
     }
 }

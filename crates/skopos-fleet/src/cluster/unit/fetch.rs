@@ -58,9 +58,9 @@ impl Unit {
         if fetch.begun {
             let (unit, fetching, request) = (self.clone(), fetch.fetching.clone(), request.clone());
             self.tasks.spawn(async move {
-                let fetched = unit.stop.run_until_cancelled(fetching).await;
+                let fetched = unit.stop.run_until_cancelled(fetching.clone()).await;
                 let document = fetched.as_ref().and_then(|result| result.as_ref().ok());
-                unit.documents.fetched(&request, document, &unit.options);
+                unit.documents.fetched(&request, &fetching, document, &unit.options);
             });
         }
         fetch

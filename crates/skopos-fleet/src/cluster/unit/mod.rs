@@ -57,6 +57,8 @@ pub(crate) struct Unit {
     pub(crate) told: AtomicBool,
     ways: Ways,
     link: ArcSwap<Link>,
+    /// Held by whoever puts another link in the place of one, parks it or wakes it.
+    turn: Mutex<()>,
     machine: Mutex<Machine>,
     state: ArcSwap<ClusterState>,
     news: News,
@@ -103,6 +105,7 @@ impl Unit {
         let unit = Arc::new(Self {
             ways: parts.ways,
             link: ArcSwap::new(link),
+            turn: Mutex::new(()),
             id: parts.id,
             began,
             options: parts.options,
@@ -167,10 +170,14 @@ impl Unit {
 // Pause, resume, removal.
 impl Unit {
     pub(crate) fn pause(&self, paused: Paused) {
-        let why = paused.to_string().into();
         if self.step(Input::Paused(paused)) {
             self.told.store(true, Ordering::Relaxed);
-            self.link().park(why);
+            let turn = self.turn.lock();
+            // Unless it was resumed by now.
+            if let Some(paused) = &self.state().paused {
+                self.link().park(paused.to_string().into());
+            }
+            drop(turn);
             self.stirred.notify_one();
         }
     }
@@ -183,6 +190,7 @@ impl Unit {
     }
 
     pub(crate) fn wake(&self) {
+        let _turn = self.turn.lock();
         if !matches!(self.state().condition, Condition::Paused | Condition::Removed) {
             self.told.store(true, Ordering::Relaxed);
             self.link().wake();

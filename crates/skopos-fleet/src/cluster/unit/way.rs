@@ -18,6 +18,7 @@ const OVERLAP: Duration = Duration::from_secs(30);
 impl Unit {
     /// Reached this way from now on. A configuration that cannot be used does not take the place of one that could be.
     pub(crate) fn redirect(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) {
+        let _turn = self.turn.lock();
         let old = self.link();
         let same = match (&old.spec, &spec) {
             (Ok(old), Ok(new)) => new.connects_as(old),
@@ -32,10 +33,12 @@ impl Unit {
 
     /// Tries again to make what could not be made: files may be there now.
     pub(crate) fn renew_link(self: &Arc<Self>) {
+        let _turn = self.turn.lock();
         let old = self.link();
         self.take_way(&old, old.spec.clone());
     }
 
+    /// By whoever has the turn.
     fn take_way(self: &Arc<Self>, old: &Arc<Link>, spec: Result<ClusterSpec, SpecError>) {
         if self.left.is_cancelled() {
             return;
@@ -55,6 +58,7 @@ impl Unit {
 
     /// Where the link leads is another cluster than the one that all content is of: everything begins anew.
     pub(crate) fn begin_anew(self: &Arc<Self>, old: &Arc<Link>) {
+        let _turn = self.turn.lock();
         if self.left.is_cancelled() || !Arc::ptr_eq(old, &self.link()) {
             return;
         }
@@ -74,7 +78,7 @@ impl Unit {
         });
     }
 
-    /// Another link in the place of the one that there is.
+    /// Another link in the place of the one that there is, by whoever has the turn.
     fn renew(self: &Arc<Self>, spec: Result<ClusterSpec, SpecError>) -> Arc<Link> {
         let keeper = self.keeper.as_ref();
         let new = Link::new(
