@@ -68,12 +68,9 @@ impl Registry {
 
     /// All informers that there are. Does not keep them running.
     pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
-        self.entries
-            .lock()
-            .informers
-            .values()
-            .filter_map(|running| Some(running.upgrade()?.shared()))
-            .collect()
+        // The last handle of one may be dropped meanwhile, and ends it: not under the lock.
+        let running: Vec<_> = self.entries.lock().informers.values().filter_map(Weak::upgrade).collect();
+        running.iter().map(|running| running.shared()).collect()
     }
 
     /// Ends all informers, also those that others have replaced.

@@ -355,8 +355,8 @@ impl Kinds {
     }
 
     /// While more is kept than may be, lets the kind go that was not used for the longest time: of those that nobody holds
-    /// if possible. Returns what went, with its size.
-    pub(crate) fn keep_within(&self, budget: u64) -> Vec<(ResourceId, u64)> {
+    /// if possible. What went that way is remembered for `memory`. Returns what went, with its size.
+    pub(crate) fn keep_within(&self, budget: u64, memory: Duration) -> Vec<(ResourceId, u64)> {
         let mut gone = Vec::new();
         let mut slots = self.slots.lock();
         loop {
@@ -372,6 +372,7 @@ impl Kinds {
             let Some((entry, size)) = coldest else { return gone };
             let resource = entry.informer.resource().clone();
             slots.running.remove(&resource);
+            slots.too_large.retain(|_, (_, at)| at.elapsed() < memory);
             slots.too_large.insert(resource.clone(), (*size, Instant::now()));
             entry.end(Ended::Evicted);
             self.evictions.fetch_add(1, Ordering::Relaxed);

@@ -175,11 +175,9 @@ impl Link {
         if !self.is_begun() {
             return true;
         }
-        let deadline = Instant::now() + limit;
-        match tokio::time::timeout_at(deadline, self.session.clone()).await {
-            Ok(Ok(session)) => {
-                session.factory.shutdown(deadline.saturating_duration_since(Instant::now())).await.complete
-            }
+        let began = Instant::now();
+        match tokio::time::timeout(limit, self.session.clone()).await {
+            Ok(Ok(session)) => session.factory.shutdown(limit.saturating_sub(began.elapsed())).await.complete,
             Ok(Err(_)) => true,
             Err(_) => false,
         }

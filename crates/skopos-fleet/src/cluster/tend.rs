@@ -141,7 +141,7 @@ impl<'a> Tender<'a> {
         }
         unit.kinds.stop_unwanted(&unit.options.admits);
         if let Some(budget) = unit.options.memory_budget {
-            for (resource, bytes) in unit.kinds.keep_within(budget) {
+            for (resource, bytes) in unit.kinds.keep_within(budget, unit.options.budget_memory) {
                 tracing::warn!(cluster = %unit.id, %resource, bytes, budget,
                     "a kind was let go: the cluster's memory budget is used up");
             }

@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use skopos::LabelSelector;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -243,8 +243,8 @@ impl Fleet {
     /// for so long.
     pub async fn unread_sources(&self, patience: Duration) -> usize {
         let mut unread = self.core.unread.subscribe();
-        let until = unread.borrow().since + patience;
-        let _ = timeout_at(until, unread.wait_for(|unread| unread.count == 0)).await;
+        let left = patience.saturating_sub(unread.borrow().since.elapsed());
+        let _ = timeout(left, unread.wait_for(|unread| unread.count == 0)).await;
         unread.borrow().count
     }
 
@@ -281,22 +281,22 @@ impl Fleet {
     /// Ends everything: sources, then all clusters at once, then what the keeper has left to do (at most 10 s). Returns
     /// whether nothing was left after `limit`. What was in memory stays readable for whoever holds it.
     pub async fn shutdown(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
+        let began = Instant::now();
+        let left = || limit.saturating_sub(began.elapsed());
         let core = &self.core;
         core.sources_stop.cancel();
         core.sources.close();
-        let mut complete = timeout_at(deadline, core.sources.wait()).await.is_ok();
+        let mut complete = timeout(left(), core.sources.wait()).await.is_ok();
         core.stop.cancel();
         core.tasks.close();
         let members = self.members();
-        let left = deadline.saturating_duration_since(Instant::now());
-        let ends = members.values().map(|cluster| cluster.unit.shutdown(left));
+        let ends = members.values().map(|cluster| cluster.unit.shutdown(left()));
         complete &= futures::future::join_all(ends).await.into_iter().all(|complete| complete);
-        complete &= timeout_at(deadline, core.tasks.wait()).await.is_ok();
+        complete &= timeout(left(), core.tasks.wait()).await.is_ok();
         // Now nothing changes any more: what it keeps is the last that anybody was told.
         core.keeper_stop.cancel();
         core.keepers.close();
-        complete &= timeout_at(deadline.min(Instant::now() + KEEPER_END), core.keepers.wait()).await.is_ok();
+        complete &= timeout(left().min(KEEPER_END), core.keepers.wait()).await.is_ok();
         core.news.tell();
         complete
     }

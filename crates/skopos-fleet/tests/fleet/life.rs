@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use skopos_fleet::{
-    CachedKind, ClusterOptions, Condition, Ended, FleetChange, FleetOptions, Paused, PausedBy,
+    CachedKind, ClusterOptions, Condition, DocumentRequest, Ended, FleetChange, FleetOptions, Paused,
+    PausedBy,
 };
 use tokio::time::Instant;
 
@@ -200,4 +201,20 @@ async fn dropping_the_fleet_ends_it() {
     drop(fleet);
     eventually("no connection is left", || server.connections() == 0).await;
     assert_eq!(cluster.kind(&resource("pods", "Pod"), secs(5)).await.unwrap_err().word(), "closed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_ever_may_say_so() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    cluster.kind(&config_maps(), Duration::MAX).await.unwrap();
+    let version = DocumentRequest::new("/version", "application/json").unwrap();
+    cluster.document(&version, Duration::MAX).await.unwrap();
+    cluster.client("default", Duration::MAX).await.unwrap();
+    let request = http::Request::get("/version").body(kube::client::Body::empty()).unwrap();
+    cluster.request(request, Duration::MAX).await.unwrap();
+    assert_eq!(fleet.unread_sources(Duration::MAX).await, 0);
+    assert!(fleet.shutdown(Duration::MAX).await);
 }

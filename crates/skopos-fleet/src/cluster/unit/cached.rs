@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kube::core::ApiResource;
 use skopos::ResourceId;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::Unit;
 use crate::cluster::kinds::{CachedKind, Ended, Entry, Starting};
@@ -38,7 +38,7 @@ impl Unit {
                 None => self.await_kind(resource).await,
             }
         });
-        match timeout_at(begun + limit, waiting).await {
+        match timeout(limit, waiting).await {
             Ok(Some(result)) => result,
             Ok(None) => Err(FleetError::Closed),
             Err(_) => Err(self.too_late(begun, Some(resource))),

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use skopos::TransportError;
 use skopos::transport::{RequestClass, RequestOptions};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::Unit;
 use crate::cluster::documents::{Document, DocumentRequest, Fetch, Fetching};
@@ -32,13 +32,14 @@ impl Unit {
             return Ok(document);
         }
         // What is kept of an earlier run is better than nothing.
-        let _ = timeout_at(begun + limit, self.recalled.cancelled()).await;
+        let left = || limit.saturating_sub(begun.elapsed());
+        let _ = timeout(left(), self.recalled.cancelled()).await;
         let refusal = self.is_over().map_or_else(|| self.check_answers(false), Err);
         if let Err(refusal) = refusal {
             return self.documents.get(request).ok_or(refusal);
         }
         let fetch = self.fetch_ahead(request);
-        let fetched = match timeout_at(begun + limit, self.stop.run_until_cancelled(fetch.fetching)).await {
+        let fetched = match timeout(left(), self.stop.run_until_cancelled(fetch.fetching)).await {
             Ok(Some(result)) => result,
             Ok(None) => Err(FleetError::Closed),
             Err(_) => Err(self.too_late(begun, None)),

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use kube::client::Body;
 use skopos::transport::{Death, TransportBody, Upgrade};
 use skopos::{Transport, TransportError};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::Unit;
 use crate::cluster::session::Session;
@@ -47,7 +47,7 @@ impl Unit {
         self.check_answers(false)?;
         let session = self.session_within(limit).await?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let result = match timeout_at(begun + limit, ask(session.transport)).await {
+        let result = match timeout(limit.saturating_sub(begun.elapsed()), ask(session.transport)).await {
             Ok(result) => result.map_err(|error| self.failed(error, begun)),
             Err(_) => Err(self.too_late(begun, None)),
         };
