@@ -6,7 +6,7 @@ use skopos_reflect::{Form, InitialList, MachineOptions, Resume, Target};
 use tokio::time::Instant;
 
 use crate::deadline;
-use crate::freshness::{Basis, FreshnessCell};
+use crate::freshness::{Basis, FreshnessCell, Proof};
 use crate::ground::Ground;
 use crate::informer::{NextAudit, Shared};
 use crate::link::{self, Link, LinkParts};
@@ -27,9 +27,11 @@ pub(crate) fn store_for(ground: &Ground, options: &InformerOptions) -> Arc<Store
     };
     let mut basis = Basis::new(ground.common.clone(), content.parts.len().max(1));
     if let Some(checkpoint) = restored {
+        // First: what passes before the other clock is read counts twice, and not never.
+        let here = Proof::of_now(&ground.common);
         let now = ground.options.wall_clock.now();
         for (index, part) in basis.parts.iter_mut().enumerate() {
-            part.restore(&ground.common, checkpoint.age_of(index, &now), checkpoint.written_at());
+            part.restore(here, checkpoint.age_of(index, &now), checkpoint.written_at());
         }
     }
     let store = StoreCore::new(content, FreshnessCell::new(basis));

@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
@@ -14,7 +15,7 @@ use skopos::checkpoint::{Checkpoint, CheckpointLimits, NoCheckpoint, WallClock, 
 use skopos::journal::{ChangeKind, JournalOptions};
 use skopos::{
     BuildError, Event, FactoryOptions, Freshness, HandlerOptions, Informer, InformerFactory, InformerOptions,
-    StaleReason, sync_handler,
+    SleepClock, StaleReason, sync_handler,
 };
 use skopos_testserver::{Fault, Match, RequestRecord};
 use support::*;
@@ -99,6 +100,25 @@ async fn a_restart_goes_on_where_the_last_run_ended() {
         told.changes.iter().map(|change| (change.kind, change.gap)).collect();
     assert_eq!(kinds, [(ChangeKind::Deleted, false), (ChangeKind::Added, false)]);
     assert_eq!(maps.stats().relists, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_sleeps_while_content_is_restored_makes_it_no_younger() {
+    let (world, checkpoint, _) = second_run().await;
+    let slept = Arc::new(AtomicI64::new(0));
+    let lead = slept.clone();
+    let sleep_clock = SleepClock::from_fn(move || lead.load(Ordering::SeqCst).into());
+    // The machine sleeps right behind the look at the clock.
+    let wall_clock = WallClock::from_fn(move || {
+        slept.fetch_add(60_000_000_000, Ordering::SeqCst);
+        clock(3600).now()
+    });
+    let options = FactoryOptions { sleep_clock, wall_clock, ..options(3600) };
+    let factory = InformerFactory::new(transport_to(&world.server), options);
+    let maps: Informer<ConfigMap> = factory.informer(InformerOptions::all().restored(checkpoint)).unwrap();
+    let age = maps.freshness().age().unwrap();
+    assert!(age >= secs(3660), "{age:?}");
+    assert!(factory.shutdown(secs(1)).await.complete);
 }
 
 /// Indexes of a whole checkpoint may take seconds, and whoever makes them may ask whatever else there is.

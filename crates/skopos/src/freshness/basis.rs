@@ -166,13 +166,11 @@ impl PartBasis {
         Self { synced, link, audit: None, proof: None, restored: None }
     }
 
-    /// Content that was so old when it was restored a moment ago, at most; `None` if that cannot be told.
-    pub(crate) fn restore(&mut self, common: &Common, age: Option<Duration>, written_at: SystemTime) {
-        // Both clocks are read after the age was: what passes in between is not lost, for the lead comes first.
-        let lead = common.sleep.clock.lead();
+    /// Content that was so old `here`, or a moment later, at most; `None` if that cannot be told.
+    pub(crate) fn restore(&mut self, here: Proof, age: Option<Duration>, written_at: SystemTime) {
         self.synced = true;
         self.restored = Some(written_at);
-        self.proof = age.map(|before| Proof { at: Instant::now(), lead, before });
+        self.proof = age.map(|before| Proof { before, ..here });
     }
 
     /// Whether a first complete list was applied, or what a checkpoint said was confirmed.
