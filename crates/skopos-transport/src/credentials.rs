@@ -9,6 +9,7 @@ use futures::{
 use http::{HeaderValue, Request, Response, header};
 use kube::client::{AuthError, Body, ConfigExt};
 use parking_lot::Mutex;
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 
@@ -164,6 +165,11 @@ fn renewal(config: kube::Config) -> Renewal {
 }
 
 fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
+    let token = config.auth_info.token.as_ref();
+    if token.is_some_and(|token| HeaderValue::from_str(token.expose_secret()).is_err()) {
+        // Here kube panics.
+        return Err(ConfigError::Auth("the token has characters that no header may have".into()));
+    }
     let auth = config.auth_layer().map_err(|error| ConfigError::Auth(without_secrets(&error)))?;
     let layers = ServiceBuilder::new()
         .option_layer(auth)
@@ -260,6 +266,14 @@ mod tests {
         let panicked = "failed to spawn blocking auth task: task 7 panicked with message \"canary\"";
         assert_eq!(told(&AuthError::AuthExec(panicked.into())), PANICKED);
         assert!(told(&AuthError::AuthExec("no such provider".into())).contains("no such provider"));
+    }
+
+    #[test]
+    fn a_token_that_no_header_may_have_is_a_mistake_of_the_configuration() {
+        let mut config = kube::Config::new("https://server.test".parse().unwrap());
+        config.auth_info.token = Some("a\u{7f}canary".to_owned().into());
+        let refused = Credentials::from_config(&config, Duration::ZERO).err().unwrap().to_string();
+        assert!(refused.contains("characters that no header may have") && !refused.contains("canary"));
     }
 
     /// Its caller went away before; since then it may have expired.
