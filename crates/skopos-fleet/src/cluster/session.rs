@@ -163,7 +163,7 @@ impl Link {
         !self.superseded.is_cancelled()
     }
 
-    /// There is another way now. Returns whether this one led to another cluster than the one whose content is there.
+    /// Another way has taken its place. Returns whether this one led to another cluster than the one whose content is there.
     pub(crate) fn supersede(&self) -> bool {
         self.superseded.cancel();
         self.strange.load(Ordering::SeqCst)

@@ -43,9 +43,8 @@ impl Unit {
         if self.left.is_cancelled() {
             return;
         }
-        let strange = old.supersede();
         let new = self.renew(spec);
-        if strange {
+        if old.supersede() {
             return self.let_go(old);
         }
         self.kinds.forget_starting();
