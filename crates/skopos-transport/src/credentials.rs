@@ -94,11 +94,10 @@ impl Credentials {
     /// What the source adds to a request. Somebody else may have begun to ask long ago, and nobody waited since: what it said then may
     /// have expired. Asked once more it says at once what it has, and looks whether that is still good.
     async fn ask(&self, source: Layers) -> Result<Option<HeaderValue>, Death> {
-        let again = source.clone();
-        let (began, said) = self.asking.run(|finish| ask(source, finish)).await;
+        let (began, said) = self.asking.run(|finish| ask(source.clone(), finish)).await;
         match began.elapsed() < GOOD_FOR {
             true => said,
-            false => self.asking.run(|finish| ask(again, finish)).await.1,
+            false => self.asking.run(|finish| ask(source, finish)).await.1,
         }
     }
 
