@@ -10,7 +10,7 @@ use skopos_fleet::vcluster::{Helm, Host, HostOptions};
 use skopos_fleet::{ClusterId, Fleet};
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::config::KubeconfigSource;
 
@@ -50,7 +50,7 @@ impl Hosts for FleetHosts {
     fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>> {
         Box::pin(async {
             match self.named.is_empty() {
-                true => Ok(self.contexts().await?.into_keys().collect()),
+                true => Ok(self.contexts(READING).await?.into_keys().collect()),
                 false => Ok(self.named.keys().cloned().collect()),
             }
         })
@@ -58,12 +58,14 @@ impl Hosts for FleetHosts {
 
     fn find<'a>(&'a self, name: &'a str, within: Duration) -> BoxFuture<'a, Result<Host, NoHost>> {
         Box::pin(async move {
+            let began = Instant::now();
             let helm = match self.named.get(name) {
                 Some(helm) => helm.clone(),
-                None => self.contexts().await?.remove(name).ok_or(NoHost::Unknown)?,
+                None => self.contexts(within.min(READING)).await?.remove(name).ok_or(NoHost::Unknown)?,
             };
             let cluster = self.fleet.get(name).ok_or(NoHost::Unknown)?;
-            let client = cluster.client("default", within).await.map_err(|_| NoHost::Down)?;
+            let left = within.saturating_sub(began.elapsed());
+            let client = cluster.client("default", left).await.map_err(|_| NoHost::Down)?;
             Ok(Host::new(client, HostOptions { helm, ..HostOptions::default() }))
         })
     }
@@ -73,7 +75,7 @@ impl Hosts for FleetHosts {
 
 impl FleetHosts {
     /// The clusters of the kubeconfig files as they are now. Of two of one name the first counts, as in the fleet.
-    async fn contexts(&self) -> Result<BTreeMap<String, Helm>, NoHost> {
+    async fn contexts(&self, within: Duration) -> Result<BTreeMap<String, Helm>, NoHost> {
         let reading = async {
             let turn = self.reading.clone().lock_owned().await;
             let files = self.files.clone();
@@ -81,9 +83,9 @@ impl FleetHosts {
                 let _turn = turn;
                 contexts(&files)
             });
-            reading.await.unwrap_or_default()
+            reading.await.map_err(|_| NoHost::Down)
         };
-        timeout(READING, reading).await.map_err(|_| NoHost::Down)
+        timeout(within, reading).await.unwrap_or(Err(NoHost::Down))
     }
 }
 
@@ -122,8 +124,9 @@ mod tests {
         let _reads = reading.lock_owned().await;
         let began = tokio::time::Instant::now();
         assert_eq!(hosts.names().await, Err(NoHost::Down));
-        assert_eq!(hosts.find("a", READING).await.err(), Some(NoHost::Down));
-        assert_eq!(began.elapsed(), READING * 2);
+        let within = READING / 5;
+        assert_eq!(hosts.find("a", within).await.err(), Some(NoHost::Down));
+        assert_eq!(began.elapsed(), READING + within);
         assert!(fleet.shutdown(READING).await);
     }
 }
