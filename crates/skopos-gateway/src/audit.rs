@@ -9,7 +9,6 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::auth::{AuthError, Identity};
-use crate::gateway::Observer;
 use crate::listen::Peer;
 use crate::route::Audited;
 
@@ -25,6 +24,13 @@ pub(crate) struct Trail {
     route: &'static str,
     observer: Option<Arc<dyn Observer>>,
     ended: bool,
+}
+
+/// Sees every answer, for metrics.
+pub trait Observer: Send + Sync + 'static {
+    /// An answer has begun: the route's name (`none` for what no route is for), method, code, and how long it took. 499: its caller
+    /// went away before.
+    fn answered(&self, route: &'static str, method: &http::Method, code: StatusCode, took: Duration);
 }
 
 /// The code of a request whose caller went away, as proxies call it.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, header};
 use hyper::body::Incoming;
 use skopos_wire::{GroupResource, Status, StatusReason};
 
+pub use crate::audit::Observer;
 use crate::auth::Authenticator;
 use crate::body::LimitedBody;
 use crate::listen::{Handler, Peer};
@@ -32,13 +32,6 @@ pub struct GatewayBuilder {
     routes: BTreeMap<String, Arc<dyn Route>>,
     open: BTreeMap<String, Arc<dyn Route>>,
     observer: Option<Arc<dyn Observer>>,
-}
-
-/// Sees every answer, for metrics.
-pub trait Observer: Send + Sync + 'static {
-    /// An answer has begun: the route's name (`none` for what no route is for), method, code, and how long it took. 499: its caller
-    /// went away before.
-    fn answered(&self, route: &'static str, method: &Method, code: StatusCode, took: Duration);
 }
 
 struct Shared {

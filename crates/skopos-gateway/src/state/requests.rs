@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::gateway::Observer;
+use crate::audit::Observer;
 
 /// Counts of answers. Their series are bounded: routes, methods and classes of codes are few.
 #[derive(Clone, Debug)]
