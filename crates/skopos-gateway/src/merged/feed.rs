@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skopos::Store;
-use skopos::journal::{ChangeKind, Cursor, JournalError};
+use skopos::journal::{Change, ChangeKind, Cursor, JournalError};
 use skopos_fleet::{CachedKind, Cluster, ClusterId, Ended, Fleet, FleetChange, FleetError};
-use skopos_wire::RawObject;
+use skopos_wire::{RawObject, ResourceVersion};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::follows::{Follows, Turn};
-use super::history::History;
+use super::history::{History, Since};
 use super::kinds::Shape;
 use super::merger::{Position, Told};
+use super::missed::Missed;
 use super::union;
 use crate::catalog::Catalogs;
 
@@ -192,7 +193,18 @@ impl Feed {
                 let position = Position { identity, epoch: snapshot.epoch(), version };
                 let objects: Vec<RawObject> = snapshot.iter().map(|object| object.raw().clone()).collect();
                 drop(snapshot);
-                turn = Some(self.take(id, &store, position, objects));
+                let left = self.history.left(id).filter(|left| left.leads_to(&position));
+                let missed =
+                    left.and_then(|left| Some((Missed::since(&left, &journal, objects.clone())?, left.to)));
+                turn = Some(match missed {
+                    None => self.take(id, &store, position, objects, Since::default()),
+                    Some((missed, version)) => {
+                        cursor = missed.cursor;
+                        let at = |version| Position { version, ..position.clone() };
+                        let since = since(at, missed.changes, Some(missed.reached));
+                        self.take(id, &store, at(version), missed.objects, since)
+                    }
+                });
                 self.absences.clear(id);
                 opening.settled(id);
             }
@@ -223,11 +235,12 @@ impl Feed {
         store: &Store<RawObject>,
         position: Position,
         objects: Vec<RawObject>,
+        since: Since,
     ) -> Turn {
         let follow = || self.follows.begin(id, store.clone());
         let first = self.history.view().roster.get(id).is_none_or(|member| member.position.is_none());
         let followed = first.then(follow);
-        self.history.take(id, position, objects);
+        self.history.take(id, position, objects, since);
         followed.unwrap_or_else(follow)
     }
 
@@ -258,21 +271,29 @@ impl Feed {
         let (identity, epoch) = (kind.informer().cluster(), batch.epoch);
         let at = |version| Position { identity: identity.clone(), epoch, version };
         let more = batch.reached.is_none();
-        let changes = batch.changes.into_iter().filter_map(|change| {
-            let position = at(change.resource_version.clone());
-            let told = match (change.kind, change.new) {
-                (ChangeKind::Deleted, _) => {
-                    let last = change.last.map(|last| last.raw().clone());
-                    Told::Deleted(change.old?.key().clone(), last)
-                }
-                (_, new) => Told::Put(new?.raw().clone()),
-            };
-            Some((position, told))
-        });
-        let reached = batch.reached.map(at);
-        self.history.change(id, changes, reached);
+        self.history.change(id, since(at, batch.changes, batch.reached));
         Ok(more)
     }
+}
+
+/// What is told of changes; `at` is the position of a version.
+fn since(
+    at: impl Fn(ResourceVersion) -> Position,
+    changes: Vec<Change<RawObject>>,
+    reached: Option<ResourceVersion>,
+) -> Since {
+    let tell = |change: Change<RawObject>| {
+        let position = at(change.resource_version.clone());
+        let told = match (change.kind, change.new) {
+            (ChangeKind::Deleted, _) => {
+                let last = change.last.map(|last| last.raw().clone());
+                Told::Deleted(change.old?.key().clone(), last)
+            }
+            (_, new) => Told::Put(new?.raw().clone()),
+        };
+        Some((position, told))
+    };
+    Since { changes: changes.into_iter().filter_map(tell).collect(), reached: reached.map(at) }
 }
 
 /// A member that is followed.

@@ -14,7 +14,7 @@ use super::follows::Ages;
 use super::item::MergedItem;
 use super::mark::Mark;
 use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
-use super::restart::Standing;
+use super::restart::{Stand, Standing};
 use crate::paged::Paged;
 
 /// The merged history of one kind.
@@ -34,6 +34,13 @@ pub(crate) struct History {
 struct Core {
     merger: Merger,
     paged: Paged<Mark, Shown>,
+}
+
+/// Changes of a member, in their order, and how far they lead if that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Since {
+    pub(crate) changes: Vec<(Position, Told)>,
+    pub(crate) reached: Option<Position>,
 }
 
 /// The content at a mark, and how old it was then.
@@ -93,17 +100,25 @@ impl History {
         while !*opened.borrow_and_update() && !complete() && opened.changed().await.is_ok() {}
     }
 
-    /// A member's whole content, sorted by key.
+    /// Where an earlier process left the member; see [`Merger::left`].
+    pub(crate) fn left(&self, cluster: &ClusterId) -> Option<Stand> {
+        self.core.lock().merger.left(cluster).cloned()
+    }
+
+    /// A member's whole content, sorted by key, and what has changed since: nobody sees the one without the other.
     pub(crate) fn take(
         &self,
         cluster: &ClusterId,
         position: Position,
         objects: impl IntoIterator<Item = RawObject>,
+        since: Since,
     ) {
         let objects: Vec<RawObject> = objects.into_iter().collect();
         let gone = {
             let mut core = self.core.lock();
-            let events = core.merger.take(cluster, position, objects, self.now());
+            let now = self.now();
+            let mut events = core.merger.take(cluster, position, objects, now);
+            events.extend(since.tell(&mut core.merger, cluster, now));
             self.publish(&mut core, events)
         };
         drop(gone);
@@ -112,23 +127,11 @@ impl History {
         self.window.wake();
     }
 
-    /// Changes of a member, in their order, and how far they lead if that is known.
-    pub(crate) fn change(
-        &self,
-        cluster: &ClusterId,
-        changes: impl IntoIterator<Item = (Position, Told)>,
-        reached: Option<Position>,
-    ) {
+    /// Changes of a member.
+    pub(crate) fn change(&self, cluster: &ClusterId, since: Since) {
         let gone = {
             let mut core = self.core.lock();
-            let now = self.now();
-            let mut events = Vec::new();
-            for (position, told) in changes {
-                events.extend(core.merger.change(cluster, position, told, now));
-            }
-            if let Some(position) = reached {
-                core.merger.reached(cluster, position);
-            }
+            let events = since.tell(&mut core.merger, cluster, self.now());
             self.publish(&mut core, events)
         };
         drop(gone);
@@ -231,5 +234,20 @@ impl History {
             }
         }));
         gone
+    }
+}
+
+// === impl Since ===
+
+impl Since {
+    fn tell(self, merger: &mut Merger, cluster: &ClusterId, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (position, told) in self.changes {
+            events.extend(merger.change(cluster, position, told, now));
+        }
+        if let Some(position) = self.reached {
+            merger.reached(cluster, position);
+        }
+        events
     }
 }

@@ -136,6 +136,13 @@ impl Merger {
         }
     }
 
+    /// Where an earlier process left a member that has not come back yet, as long as nobody could have seen what it brings.
+    pub(crate) fn left(&self, cluster: &ClusterId) -> Option<&Stand> {
+        let known = self.roster.get(cluster).is_some_and(|member| member.position.is_some());
+        let past = self.past.as_ref().filter(|_| !known && !self.open)?;
+        past.standing.members.get(cluster)
+    }
+
     /// The mark before the first event.
     pub(crate) fn start(&self) -> Mark {
         self.start

@@ -9,6 +9,7 @@
 //! | module | its one idea |
 //! |---|---|
 //! | `merger`, `contents`, `mark` | what the members tell, made one history; no I/O, no clock |
+//! | `missed` | what a member has gone through since an earlier process left it |
 //! | `restart`, `shelf` | what the next process needs so that watches go on; where that is kept |
 //! | `feed` | one task per member, from its journal into the history |
 //! | `history` | the history, shared between feed and readers |
@@ -75,6 +76,7 @@ mod item;
 mod kinds;
 mod mark;
 mod merger;
+mod missed;
 #[cfg(test)]
 mod noninterference_tests;
 mod openapi;

@@ -55,6 +55,12 @@ pub(crate) enum RestartError {
 // === impl Stand ===
 
 impl Stand {
+    /// Whether the member's content went on from what it was then to `position`, in unbroken history of the same cluster.
+    pub(crate) fn leads_to(&self, position: &Position) -> bool {
+        let is_same_cluster = self.identity.is_some() && self.identity == position.identity;
+        is_same_cluster && self.epoch == position.epoch && self.to < position.version
+    }
+
     /// Whether the member's content at `position` is what it was then.
     pub(crate) fn is_content_at(&self, position: &Position) -> bool {
         let is_same_cluster = self.identity.is_some() && self.identity == position.identity;

@@ -803,6 +803,44 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     assert!(bed.get(PODS).await.version() > seen);
 }
 
+/// Members are recalled and go on at once, and the merged kind begins when somebody asks.
+#[tokio::test(start_paused = true)]
+async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let mut bed = Bed::with(&["north", "south"], options.clone(), |config| {
+        config.authorization.loopback = LoopbackTrust::Trusted;
+    });
+    for name in ["a", "b"] {
+        bed.pod("north", "shop", name);
+    }
+    let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
+    assert!(bed.merged.shutdown(LONG).await);
+    // Before anybody asks again.
+    bed.pod("north", "shop", "c");
+    bed.servers["north"].delete("pods", Some("shop"), "a").unwrap();
+    bed.servers["north"].delete("pods", Some("shop"), "c").unwrap();
+    bed.pod("north", "shop", "d");
+    let version = bed.servers["north"].resource_version();
+    let pods = skopos::ResourceId {
+        group: String::new(),
+        version: "v1".into(),
+        plural: "pods".into(),
+        kind: "Pod".into(),
+    };
+    let north = bed.services.fleet.get("north").unwrap();
+    let kind = north.kind(&pods, LONG).await.unwrap();
+    kind.informer().wait_for(&version.into(), LONG).await.unwrap();
+    bed.merged = Merged::new(bed.services.clone(), options);
+    let mut watch = bed.watch(&format!("resourceVersion={seen}")).await;
+    for (what, name) in [("ADDED", "c"), ("DELETED", "a"), ("DELETED", "c"), ("ADDED", "d")] {
+        says(&watch.event().await, what, &format!("north/shop/{name}"));
+    }
+    watch.silent().await;
+    assert_eq!(bed.get(PODS).await.items(), ["north/shop/b", "north/shop/d"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
     let folder = tempfile::tempdir().unwrap();
