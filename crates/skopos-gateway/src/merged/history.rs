@@ -100,6 +100,11 @@ impl History {
         while !*opened.borrow_and_update() && !complete() && opened.changed().await.is_ok() {}
     }
 
+    /// What is to be kept before anybody sees this; see [`Merger::claim`].
+    pub(crate) fn claim(&self) -> Option<Standing> {
+        self.core.lock().merger.claim()
+    }
+
     /// Where an earlier process left the member; see [`Merger::left`].
     pub(crate) fn left(&self, cluster: &ClusterId) -> Option<Stand> {
         self.core.lock().merger.left(cluster).cloned()

@@ -144,13 +144,16 @@ impl Kinds {
             Some(file) => file.read().await,
             None => None,
         };
+        let history =
+            Arc::new(History::new(past, self.options.window.clone(), &self.options.paged, Timestamp::now));
+        if let (Some(file), Some(claim)) = (&file, history.claim()) {
+            file.claim(&claim).await;
+        }
         let mut running = self.running.lock();
         // Somebody else may have been faster.
         if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
-        let history =
-            Arc::new(History::new(past, self.options.window.clone(), &self.options.paged, Timestamp::now));
         let (absences, follows) = (Absences::default(), Follows::default());
         let stop = self.stop.child_token();
         let kind = Arc::new(Kind {

@@ -136,6 +136,13 @@ impl Merger {
         }
     }
 
+    /// What an earlier process left, with the marks that this one gives out until it leaves something itself: to be kept before any of
+    /// them is, or a process that comes after one that was killed early would give them out again.
+    pub(crate) fn claim(&self) -> Option<Standing> {
+        let past = self.past.as_ref()?.standing.clone();
+        Some(Standing { ceiling: self.start.after(HEADROOM), ..past })
+    }
+
     /// Where an earlier process left a member that has not come back yet, as long as nobody could have seen what it brings.
     pub(crate) fn left(&self, cluster: &ClusterId) -> Option<&Stand> {
         let known = self.roster.get(cluster).is_some_and(|member| member.position.is_some());

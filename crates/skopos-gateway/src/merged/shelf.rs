@@ -169,6 +169,14 @@ impl RestartFile {
         }
     }
 
+    /// Writes what has to be there before the first reader is answered, who waits for it.
+    pub(crate) async fn claim(&self, claim: &Standing) {
+        let written = timeout(WRITING, self.write(claim)).await;
+        if let Err(error) = written.unwrap_or(Err(io::ErrorKind::TimedOut.into())) {
+            tracing::warn!(kind = self.kind, %error, "cannot write a restart file");
+        }
+    }
+
     /// Writes it whenever there is something new, and at the end.
     pub(crate) async fn keep(&self, history: &History, stop: &CancellationToken) {
         let every = match &self.place {

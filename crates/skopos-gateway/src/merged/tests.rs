@@ -841,6 +841,37 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     assert_eq!(bed.get(PODS).await.items(), ["north/shop/b", "north/shop/d"]);
 }
 
+/// It has given out marks, and written nothing about them.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_is_killed_early_leaves_no_mark_to_be_given_out_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        KindsOptions { restarts: Restarts::Folder(folder.path().to_owned()), ..KindsOptions::default() };
+    let mut bed = Bed::with(&["north"], options.clone(), |config| {
+        config.authorization.loopback = LoopbackTrust::Trusted;
+    });
+    bed.pod("north", "shop", "a");
+    bed.until(PODS, |list| list.items().len() == 1).await;
+    assert!(bed.merged.shutdown(LONG).await);
+    bed.merged = Merged::new(bed.services.clone(), options.clone());
+    let first = bed.until(PODS, |list| list.items().len() == 1).await.version();
+    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let left = std::fs::read(&file).unwrap();
+    bed.pod("north", "shop", "b");
+    let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
+    assert!(bed.merged.shutdown(LONG).await);
+    std::fs::write(&file, left).unwrap();
+    for name in ["c", "d", "e"] {
+        bed.pod("north", "shop", name);
+    }
+    bed.merged = Merged::new(bed.services.clone(), options);
+    bed.until(PODS, |list| list.items().len() == 5).await;
+    for mark in [first, seen] {
+        let mut watch = bed.watch(&format!("resourceVersion={mark}")).await;
+        assert_eq!(watch.next().await.unwrap()["object"]["code"], 410, "{mark}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_goes_on_where_another_cluster_has_taken_the_name() {
     let folder = tempfile::tempdir().unwrap();
