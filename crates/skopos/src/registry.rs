@@ -25,10 +25,17 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Entries {
-    informers: BTreeMap<SharingKey, Weak<Running>>,
+    informers: BTreeMap<SharingKey, Entry>,
     /// Those that panicked, where others have taken their place. Whoever has one may still wait for it.
-    replaced: Vec<Weak<Running>>,
+    replaced: Vec<Entry>,
     probers: BTreeMap<(String, String), Weak<Prober>>,
+}
+
+/// An informer. Who only looks at it takes no hold of what keeps it running, not even for a moment: the last user's drop
+/// is what ends it.
+struct Entry {
+    running: Weak<Running>,
+    shared: Weak<Shared>,
 }
 
 impl Registry {
@@ -61,23 +68,21 @@ impl Registry {
         let resync = options.resync;
         let prober = entries.prober(ground, &resource);
         let running = Arc::new(Running::new(assemble(ground, &prober, store, resource, form, options)));
-        let replaced = entries.informers.insert(key, Arc::downgrade(&running));
-        entries.replaced.extend(replaced.filter(|broken| broken.strong_count() > 0));
+        let replaced = entries.informers.insert(key, Entry::of(&running));
+        entries.replaced.extend(replaced.filter(Entry::is_held));
         Ok(Informer::new(running, resync))
     }
 
     /// All informers that there are. Does not keep them running.
     pub(crate) fn informers(&self) -> Vec<Arc<Shared>> {
-        // The last handle of one may be dropped meanwhile, and ends it: not under the lock.
-        let running: Vec<_> = self.entries.lock().informers.values().filter_map(Weak::upgrade).collect();
-        running.iter().map(|running| running.shared()).collect()
+        self.entries.lock().informers.values().filter_map(Entry::shared).collect()
     }
 
     /// Ends all informers, also those that others have replaced.
     pub(crate) fn close(&self) {
         let all: Vec<_> = {
             let entries = self.entries.lock();
-            entries.informers.values().chain(&entries.replaced).filter_map(Weak::upgrade).collect()
+            entries.informers.values().chain(&entries.replaced).filter_map(Entry::shared).collect()
         };
         all.iter().for_each(|informer| informer.close());
     }
@@ -88,8 +93,8 @@ impl Registry {
 
     pub(crate) fn forget_the_gone(&self) {
         let mut entries = self.entries.lock();
-        entries.informers.retain(|_, informer| informer.strong_count() > 0);
-        entries.replaced.retain(|informer| informer.strong_count() > 0);
+        entries.informers.retain(|_, informer| informer.is_held());
+        entries.replaced.retain(Entry::is_held);
         entries.probers.retain(|_, prober| prober.strong_count() > 0);
     }
 }
@@ -109,8 +114,8 @@ impl Entries {
         if ground.stop.is_cancelled() {
             return Err(Closed);
         }
-        let running = self.informers.get(key).and_then(Weak::upgrade);
-        Ok(running.filter(|running| !running.links.iter().any(Link::is_broken)))
+        let entry = self.informers.get(key).filter(|entry| !entry.is_broken());
+        Ok(entry.and_then(|entry| entry.running.upgrade()))
     }
 
     /// The prober of a kind: versions of a group share one storage, and so one prober.
@@ -129,6 +134,24 @@ impl Entries {
         let prober = Prober::start(times, ask, &ground.tasks, &ground.stop, ground.random());
         self.probers.insert(key, Arc::downgrade(&prober));
         prober
+    }
+}
+
+impl Entry {
+    fn of(running: &Arc<Running>) -> Self {
+        Self { running: Arc::downgrade(running), shared: Arc::downgrade(&running.shared()) }
+    }
+
+    fn is_held(&self) -> bool {
+        self.running.strong_count() > 0
+    }
+
+    fn is_broken(&self) -> bool {
+        self.shared().is_some_and(|informer| informer.links.iter().any(Link::is_broken))
+    }
+
+    fn shared(&self) -> Option<Arc<Shared>> {
+        if self.is_held() { self.shared.upgrade() } else { None }
     }
 }
 
