@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
@@ -33,8 +34,8 @@ impl SleepClock {
     }
 
     /// The lead now, in nanoseconds; only differences mean something.
-    pub(crate) fn lead(&self) -> i128 {
-        (self.0)()
+    fn lead(&self) -> i64 {
+        i64::try_from((self.0)()).unwrap_or(i64::MAX)
     }
 }
 
@@ -57,25 +58,50 @@ impl fmt::Debug for SleepClock {
 /// What the lead was in the last minutes, so that a proof can be dated although the machine slept since.
 #[derive(Debug)]
 pub(crate) struct SleepLog {
-    pub(crate) clock: SleepClock,
+    clock: SleepClock,
+    /// What the clock said last, give or take [`STEADY`](Self::STEADY).
+    seen: AtomicI64,
+    /// By how much the wall clock was set back, all in all.
+    set_back: AtomicI64,
     /// Oldest first. One entry for as long as the lead does not change.
-    leads: Mutex<VecDeque<(Instant, i128)>>,
+    leads: Mutex<VecDeque<(Instant, i64)>>,
 }
 
 impl SleepLog {
     const ENTRIES: usize = 64;
     /// Two clocks that are read one after the other differ by less.
-    pub(crate) const STEADY: i128 = 10_000_000;
+    pub(crate) const STEADY: i64 = 10_000_000;
 
     pub(crate) fn new(clock: SleepClock) -> Self {
-        let first = (Instant::now(), clock.lead());
-        Self { clock, leads: Mutex::new(VecDeque::from([first])) }
+        let lead = clock.lead();
+        let leads = VecDeque::from([(Instant::now(), lead)]);
+        Self { clock, seen: lead.into(), set_back: 0.into(), leads: Mutex::new(leads) }
+    }
+
+    /// The lead now, as if the wall clock had never been set back: that would hide as long a sleep afterwards.
+    ///
+    /// Two who notice it at once may both count it, which overstates ages until the next proof; nobody misses it.
+    pub(crate) fn lead(&self) -> i64 {
+        loop {
+            let lead = self.clock.lead();
+            let seen = self.seen.load(SeqCst);
+            let back = seen.saturating_sub(lead);
+            // Before it is seen, so that whoever sees it has it counted.
+            if back > Self::STEADY {
+                self.set_back.fetch_add(back, SeqCst);
+            }
+            // While the clocks are steady, readers write nothing.
+            let is_steady = back.abs() <= Self::STEADY;
+            if is_steady || self.seen.compare_exchange(seen, lead, SeqCst, SeqCst).is_ok() {
+                return lead.saturating_add(self.set_back.load(SeqCst));
+            }
+        }
     }
 
     /// To be called every second. Gives by how much the lead has grown since the last call.
     pub(crate) fn tick(&self) -> Duration {
         // The lead first: a sleep between the two then makes ages larger, not smaller.
-        let lead = self.clock.lead();
+        let lead = self.lead();
         let now = Instant::now();
         let mut leads = self.leads.lock();
         let grown = leads.back().map_or(0, |(_, last)| lead - last);
@@ -85,33 +111,45 @@ impl SleepLog {
         while leads.len() > Self::ENTRIES {
             leads.pop_front();
         }
-        Duration::from_nanos(u64::try_from(grown.max(0)).unwrap_or(u64::MAX))
+        Duration::from_nanos(grown.max(0).unsigned_abs())
     }
 
     /// The lead at `at`, or less.
-    pub(crate) fn lead_at(&self, at: Instant) -> i128 {
+    pub(crate) fn lead_at(&self, at: Instant) -> i64 {
         let leads = self.leads.lock();
         let known = leads.iter().rev().find(|(since, _)| *since <= at).or(leads.front());
-        known.map_or_else(|| self.clock.lead(), |(_, lead)| *lead)
+        known.map_or_else(|| self.lead(), |(_, lead)| *lead)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicI64, Ordering};
+
+    /// A log, and the lead that its clock tells.
+    fn log() -> (SleepLog, Arc<AtomicI64>) {
+        let lead = Arc::new(AtomicI64::new(0));
+        let told = lead.clone();
+        (SleepLog::new(SleepClock::from_fn(move || told.load(SeqCst).into())), lead)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_was_set_back_hides_no_sleep() {
+        let (log, wall) = log();
+        let before = log.lead();
+        wall.store(-60_000_000_000, SeqCst);
+        assert_eq!((log.tick(), log.lead() - before), (Duration::ZERO, 0), "nobody slept");
+        wall.store(0, SeqCst);
+        assert_eq!(log.lead() - before, 60_000_000_000, "as long as it was set back");
+        assert_eq!(log.tick(), Duration::from_secs(60));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn the_lead_of_a_moment_is_never_overstated() {
-        let slept = Arc::new(AtomicI64::new(0));
-        let clock = {
-            let slept = slept.clone();
-            SleepClock::from_fn(move || slept.load(Ordering::SeqCst).into())
-        };
-        let log = SleepLog::new(clock);
+        let (log, slept) = log();
         let before = Instant::now();
         tokio::time::advance(Duration::from_millis(500)).await;
-        slept.store(60_000_000_000, Ordering::SeqCst);
+        slept.store(60_000_000_000, SeqCst);
         let unnoticed = Instant::now();
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(log.tick(), Duration::from_secs(60));

@@ -60,7 +60,7 @@ impl Common {
 pub(crate) struct Proof {
     at: Instant,
     /// The wall clock's lead at `at`, or less.
-    lead: i128,
+    lead: i64,
     /// How old the content was then: it had been restored.
     before: Duration,
 }
@@ -89,7 +89,7 @@ impl Basis {
     pub(crate) fn freshness(&self) -> Freshness {
         // The monotonic clock first: being held up in between then only makes the age larger.
         let now = Instant::now();
-        let lead = self.common.sleep.clock.lead();
+        let lead = self.common.sleep.lead();
         let parts = self.parts.iter().map(|part| self.freshness_at(part, now, lead));
         parts.reduce(Freshness::worst).unwrap_or(Freshness::Stopped { age: None })
     }
@@ -97,11 +97,11 @@ impl Basis {
     /// How old each part is at most, where that is known.
     pub(crate) fn ages(&self) -> Vec<Option<Duration>> {
         let now = Instant::now();
-        let lead = self.common.sleep.clock.lead();
+        let lead = self.common.sleep.lead();
         self.parts.iter().map(|part| Some(part.proof?.age(now, lead))).collect()
     }
 
-    fn freshness_at(&self, part: &PartBasis, now: Instant, lead: i128) -> Freshness {
+    fn freshness_at(&self, part: &PartBasis, now: Instant, lead: i64) -> Freshness {
         let slept = part.proof.map(|proof| proof.slept(lead)).unwrap_or_default();
         let age = part.proof.map(|proof| proof.age(now, lead));
         if self.stopped {
@@ -226,7 +226,7 @@ impl Proof {
     /// By a read that is sent now. A sleep of before is none of it, though nobody has noticed it yet.
     pub(crate) fn of_now(common: &Common) -> Self {
         // The lead first: a sleep between the two then makes ages larger, not smaller.
-        let lead = common.sleep.clock.lead();
+        let lead = common.sleep.lead();
         Self { at: Instant::now(), lead, before: Duration::ZERO }
     }
 
@@ -234,21 +234,21 @@ impl Proof {
     pub(crate) fn age_now(self, common: &Common) -> Duration {
         // The monotonic clock first, as in `Basis::freshness`.
         let now = Instant::now();
-        self.age(now, common.sleep.clock.lead())
+        self.age(now, common.sleep.lead())
     }
 
     /// Whether the machine has slept since.
     pub(crate) fn is_before_a_sleep(self, common: &Common) -> bool {
-        common.sleep.clock.lead() - self.lead > SleepLog::STEADY
+        common.sleep.lead() - self.lead > SleepLog::STEADY
     }
 
-    fn age(self, now: Instant, lead: i128) -> Duration {
+    fn age(self, now: Instant, lead: i64) -> Duration {
         now.saturating_duration_since(self.at) + self.slept(lead) + self.before
     }
 
-    fn slept(self, lead: i128) -> Duration {
+    fn slept(self, lead: i64) -> Duration {
         let grown = lead.saturating_sub(self.lead).max(0);
-        Duration::from_nanos(u64::try_from(grown).unwrap_or(u64::MAX))
+        Duration::from_nanos(grown.unsigned_abs())
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! is never below the true age. No PING, open socket or bookmark proves that. The writer of a store publishes a [`Basis`]
 //! (what is proven, and what is wrong with the link); a reader computes the [`Freshness`] from it when it asks, which
-//! costs an atomic load and three clock reads.
+//! costs a few atomic loads and three clock reads.
 //!
 //! A monotonic clock stands still while a machine sleeps, so the proof also remembers by how much the wall clock was
 //! ahead of the monotonic one; what that lead has grown since is added to the age.
