@@ -67,6 +67,18 @@ pub enum FleetError {
         /// What it said.
         reason: Arc<str>,
     },
+    /// The server answers, and has failed to list the kind several times in a row. It is tried on.
+    #[error("cluster {cluster} fails to list {resource}, {attempts} times so far: {reason}")]
+    Failing {
+        /// The cluster.
+        cluster: ClusterId,
+        /// The kind.
+        resource: Box<ResourceId>,
+        /// How often it has failed.
+        attempts: u32,
+        /// What it said last.
+        reason: Arc<str>,
+    },
     /// The kind does not fit into what the cluster may use.
     #[error("cluster {cluster} keeps no copy of {resource}: {reason}")]
     Budget {
@@ -116,6 +128,7 @@ impl FleetError {
             | Self::Removed { cluster, .. }
             | Self::Deadline { cluster, .. }
             | Self::Refused { cluster, .. }
+            | Self::Failing { cluster, .. }
             | Self::Budget { cluster, .. }
             | Self::Config { cluster, .. }
             | Self::Transport { cluster, .. }
@@ -132,6 +145,7 @@ impl FleetError {
             Self::Removed { .. } => "removed",
             Self::Deadline { .. } => "deadline",
             Self::Refused { .. } => "refused",
+            Self::Failing { .. } => "failing",
             Self::Budget { .. } => "budget",
             Self::Config { .. } => "config",
             Self::Transport { .. } => "transport",

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
-use skopos::{Condition, Informer, RawObject, ResourceId};
+use skopos::{Condition, Informer, LinkState, RawObject, ResourceId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -77,6 +77,9 @@ pub(crate) struct Kinds {
 /// How long it is believed that the server refuses a kind.
 const REFUSAL_MEMORY: Duration = Duration::from_secs(10);
 
+/// After so many failures in a row nobody waits for the next attempt: what comes and goes is over by then.
+const FAILURES: u32 = 3;
+
 /// How many refusals are remembered.
 const MOST_REFUSALS: usize = 256;
 
@@ -127,6 +130,11 @@ impl CachedKind {
     /// What the server says when it will not let us have the kind: code and reason.
     pub fn refusal(&self) -> Option<(u16, Arc<str>)> {
         self.held.entry.refusal()
+    }
+
+    /// How often the server has failed to list it by now, and why, where waiting on is in vain.
+    pub(crate) fn failure(&self) -> Option<(u32, Arc<str>)> {
+        self.held.entry.failure()
     }
 
     /// What becomes of it, for those who do not keep it in use.
@@ -207,8 +215,14 @@ impl Entry {
             Condition::Rejected => 400,
             _ => return None,
         };
-        let reason = state.reason.unwrap_or_else(|| state.condition.to_string().into());
-        Some((code, Arc::from(&*reason)))
+        Some((code, reason_of(state)))
+    }
+
+    /// How often the server has failed to list it, and what it said last, where more patience does not help.
+    pub(crate) fn failure(&self) -> Option<(u32, Arc<str>)> {
+        let state = self.informer.state();
+        let fails = state.condition == Condition::ServerError && state.attempts >= FAILURES;
+        fails.then(|| (state.attempts, reason_of(state)))
     }
 
     /// What is wrong with its list/watch although the server answers.
@@ -245,6 +259,12 @@ impl Entry {
     fn bytes(&self) -> u64 {
         self.informer.snapshot().json_bytes()
     }
+}
+
+/// What the server said last.
+fn reason_of(state: LinkState) -> Arc<str> {
+    let reason = state.reason.unwrap_or_else(|| state.condition.to_string().into());
+    Arc::from(&*reason)
 }
 
 impl Kinds {

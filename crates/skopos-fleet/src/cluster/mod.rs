@@ -157,7 +157,8 @@ impl Cluster {
     ///
     /// # Errors
     /// At once when the cluster is paused, unreachable or gone, when its configuration cannot be used, when the server
-    /// refuses the kind or it does not fit into the memory budget; and when `limit` has passed.
+    /// refuses the kind or it does not fit into the memory budget; when the server answers and has failed to list the kind
+    /// three times in a row, as long as that goes on; and when `limit` has passed.
     pub async fn kind(&self, resource: &ResourceId, limit: Duration) -> Result<CachedKind, FleetError> {
         self.unit.kind(resource, limit).await
     }

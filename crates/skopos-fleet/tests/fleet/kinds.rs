@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use skopos_fleet::{ClusterOptions, Condition, Ended};
+use skopos_testserver::{Fault, Match};
 
 use crate::support::*;
 
@@ -123,6 +124,38 @@ async fn what_the_server_refuses_is_not_asked_again_at_once() {
     tokio::time::sleep(secs(11)).await;
     assert_eq!(cluster.kind(&unknown, secs(30)).await.unwrap_err().word(), "refused");
     assert!(!server.requests().is_empty());
+}
+
+/// As an aggregated API whose server is down.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_server_keeps_failing_to_list_is_not_waited_for() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    let fails = server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("configmaps"));
+    let begun = tokio::time::Instant::now();
+    let error = cluster.kind(&config_maps(), secs(60)).await.unwrap_err();
+    assert!(matches!(error, skopos_fleet::FleetError::Failing { attempts: 3, .. }), "{error}");
+    assert!((secs(1)..secs(10)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    let begun = tokio::time::Instant::now();
+    assert_eq!(cluster.kind(&config_maps(), secs(60)).await.unwrap_err().word(), "failing");
+    assert_eq!(begun.elapsed(), secs(0), "it is known by now");
+    drop(fails);
+    eventually("it is tried on", || cluster.cached(&config_maps()).is_some_and(|kind| kind.has_content()))
+        .await;
+    assert!(cluster.kind(&config_maps(), secs(60)).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_passes_is_waited_out() {
+    let world = World::default();
+    let server = world.server("a");
+    let fleet = world.fleet();
+    let cluster = join(&fleet, "a");
+    let _fails =
+        server.faults().inject(Fault::status(503, 0)).on(Match::any().resource("configmaps")).times(2);
+    assert!(cluster.kind(&config_maps(), secs(60)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -217,6 +217,21 @@ async fn nobody_is_turned_away_while_memory_is_filled() {
     assert!((first..=first + slow + SECOND).contains(&waited), "{waited:?}");
 }
 
+/// As an aggregated API whose server is down: whoever asks is told what the member says, as soon as there.
+#[tokio::test(start_paused = true)]
+async fn what_a_member_keeps_failing_to_list_it_is_asked_for_at_once() {
+    let lab = lab(&["a"]);
+    assert_eq!(lab.get("/clusters/a/api/v1/nodes", &[]).await.code, 200);
+    let _fails = lab.member("a").faults().inject(Fault::status(503, 0)).on(Match::any().resource("pods"));
+    let first = lab.services.config.cache.first_use_deadline.0;
+    for most in [first - SECOND, Duration::ZERO] {
+        let began = Instant::now();
+        let told = lab.get(PODS, &[]).await;
+        assert_eq!((told.code, told.header("skopos-source")), (503, "member"), "{told:?}");
+        assert!(began.elapsed() <= most, "{:?}", began.elapsed());
+    }
+}
+
 // === 83: versions that are still to come ===
 
 #[tokio::test(start_paused = true)]

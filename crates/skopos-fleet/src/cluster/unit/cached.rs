@@ -66,6 +66,9 @@ impl Unit {
                 self.kinds.refused(resource, code, reason.clone());
                 return Err(self.refused(resource, code, reason));
             }
+            if let Some((attempts, reason)) = kind.failure() {
+                return Err(self.failing(resource, attempts, reason));
+            }
             self.check_answers(true)?;
             tokio::time::sleep(LOOK).await;
         }
@@ -147,6 +150,11 @@ impl Unit {
 
     fn refused(&self, resource: &ResourceId, code: u16, reason: Arc<str>) -> FleetError {
         FleetError::Refused { cluster: self.id.clone(), resource: Box::new(resource.clone()), code, reason }
+    }
+
+    fn failing(&self, resource: &ResourceId, attempts: u32, reason: Arc<str>) -> FleetError {
+        let (cluster, resource) = (self.id.clone(), Box::new(resource.clone()));
+        FleetError::Failing { cluster, resource, attempts, reason }
     }
 
     fn ended(&self, resource: &ResourceId, ended: Ended) -> FleetError {
