@@ -9,12 +9,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::fault::{Active, Harmed, Inflict};
-use crate::history::{Fact, History, Recorder};
+use crate::history::{Fact, History, Pace, Recorder};
 use crate::plan::{Burst, ClientPlan, FaultPlan, Plan, Strikes};
 use crate::users::{Client, Scene, Shelf};
 
 /// Runs a plan in virtual time, in this thread. Equal plans give equal histories.
 pub fn run(plan: &Plan) -> History {
+    run_at(plan, Pace::Full)
+}
+
+/// The same, by a machine that stops for a moment now and then: whatever looks at its clocks takes another course.
+pub(crate) fn run_haltingly(plan: &Plan) -> History {
+    run_at(plan, Pace::Halting)
+}
+
+fn run_at(plan: &Plan, pace: Pace) -> History {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_time().start_paused(true);
     // Otherwise tokio draws the order in which it wakes those who wait for the same `watch` channel from the system's
@@ -22,11 +31,11 @@ pub fn run(plan: &Plan) -> History {
     #[cfg(tokio_unstable)]
     runtime.rng_seed(tokio::runtime::RngSeed::from_bytes(&plan.seed.to_le_bytes()));
     let runtime = runtime.build().unwrap_or_else(|error| panic!("no runtime: {error}"));
-    runtime.block_on(play(plan))
+    runtime.block_on(play(plan, pace))
 }
 
-async fn play(plan: &Plan) -> History {
-    let recorder = Recorder::new(plan.seed, plan.look_interval);
+async fn play(plan: &Plan, pace: Pace) -> History {
+    let recorder = Recorder::new(plan.seed, plan.look_interval, pace);
     let scene = Scene {
         recorder: recorder.clone(),
         lead: Arc::default(),

@@ -115,6 +115,7 @@ fn http2_builder(
         .keep_alive_timeout(pings.timeout())
         .timer(pings)
         .keep_alive_while_idle(true)
+        .reset_stream_duration(options.reset_memory)
         .initial_max_send_streams(UNKNOWN_LIMIT)
         .max_frame_size(FRAME)
         .initial_stream_window_size(stream_window)

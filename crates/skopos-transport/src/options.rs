@@ -51,6 +51,10 @@ pub struct TransportOptions {
     /// exec plugin has not given after half of `connect_timeout` is for a later dial; until then the old ones do. Default
     /// 5 min.
     pub tls_refresh_interval: Duration,
+    /// How long an HTTP/2 stream that was given up is remembered, so that what the server had sent for it by then is passed
+    /// over. By the machine's clock, also where time is virtual: a simulation that has to be the same at any speed sets more
+    /// than it takes. Default 1 s.
+    pub reset_memory: Duration,
     /// The wall clock, compared with the monotonic one each second to notice a suspend.
     pub wall_clock: WallClock,
     /// Seeds every random choice, for repeatable tests. Default: random.
@@ -77,6 +81,7 @@ impl Default for TransportOptions {
             min_progress_bytes: 1024,
             credential_refresh_interval: Duration::from_secs(5),
             tls_refresh_interval: Duration::from_secs(300),
+            reset_memory: Duration::from_secs(1),
             wall_clock: WallClock::System,
             seed: None,
         }

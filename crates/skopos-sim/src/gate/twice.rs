@@ -1,4 +1,5 @@
-//! The same seeds in another process: one seed gives one history, whatever the process hashes with.
+//! The same seeds in another process: one seed gives one history, whatever the process hashes with and however long
+//! it takes: the other one stops for a moment now and then.
 
 use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};

@@ -32,6 +32,7 @@ pub use self::cast::{
 };
 pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Heard, Kind, Outcome, Verb};
 pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};
+pub(crate) use self::recorder::Pace;
 pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};
 

@@ -23,7 +23,17 @@ use super::{Entry, History, STAMP_LABEL};
 #[derive(Clone, Debug)]
 pub struct Recorder {
     origin: Instant,
+    pace: Pace,
     pages: Arc<Mutex<Pages>>,
+}
+
+/// How fast the machine is that a run is on. Nothing may depend on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pace {
+    /// As fast as it can.
+    Full,
+    /// It stops for a moment of real time after each so many facts.
+    Halting,
 }
 
 #[derive(Debug, Default)]
@@ -38,10 +48,22 @@ struct Pages {
     faults: u16,
 }
 
+impl Pace {
+    #[allow(clippy::disallowed_methods, reason = "real time is what it is about")]
+    fn after(self, facts: usize) {
+        const FACTS: usize = 150;
+        const HALT: Duration = Duration::from_millis(10);
+        match self {
+            Self::Halting if facts.is_multiple_of(FACTS) => std::thread::sleep(HALT),
+            Self::Full | Self::Halting => {}
+        }
+    }
+}
+
 impl Recorder {
     /// A recorder of a run that begins now. `look_interval` is how often each store will be looked at.
-    pub fn new(seed: u64, look_interval: Duration) -> Self {
-        let pages = Self { origin: Instant::now(), pages: Arc::default() };
+    pub(crate) fn new(seed: u64, look_interval: Duration, pace: Pace) -> Self {
+        let pages = Self { origin: Instant::now(), pace, pages: Arc::default() };
         pages.edit(|pages| {
             pages.history.cast = Cast { seed, look_interval, ..Cast::default() };
         });
@@ -65,7 +87,11 @@ impl Recorder {
 
     /// Something happened some time ago.
     pub fn record_at(&self, at: At, fact: Fact) {
-        self.edit(|pages| pages.history.entries.push(Entry { at, fact }));
+        let facts = self.edit(|pages| {
+            pages.history.entries.push(Entry { at, fact });
+            pages.history.entries.len()
+        });
+        self.pace.after(facts);
     }
 
     /// The history, in order. The recorder begins anew.

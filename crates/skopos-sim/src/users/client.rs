@@ -183,6 +183,8 @@ fn transport(scene: &Scene, cluster: &Cluster, number: usize, seed: u64) -> Resu
     let options = TransportOptions {
         seed: Some(seed),
         wall_clock: WallClock::Custom(Arc::new(wall)),
+        // Longer than any run takes.
+        reset_memory: Duration::from_secs(24 * 3600),
         ..TransportOptions::default()
     };
     let config = kube::Config::new(http::Uri::from_static("http://cluster.test"));
