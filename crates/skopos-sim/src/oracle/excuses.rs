@@ -38,6 +38,13 @@ struct Excuse {
     until: At,
 }
 
+impl Excuse {
+    /// The last moment is part of it: a store that is seen to be right may have been seen before in the same moment.
+    fn covers(&self, at: At) -> bool {
+        self.from <= at && at <= self.until
+    }
+}
+
 /// How long an audit may take, beside its interval: its own time limit, the wait for the store, and the relist.
 const AUDIT: Duration = Duration::from_secs(150);
 
@@ -92,7 +99,7 @@ impl Excuses {
 
     /// Whether a store may be wrong at a moment.
     pub(super) fn may_be_wrong(&self, informer: InformerId, at: At) -> bool {
-        self.by_informer[informer.index()].iter().any(|excuse| excuse.from <= at && at < excuse.until)
+        self.by_informer[informer.index()].iter().any(|excuse| excuse.covers(at))
     }
 
     /// Whether a store may have been wrong at any time up to a moment, and what it told then be on its way still.
@@ -103,7 +110,7 @@ impl Excuses {
 
     /// Whether something that was sent damaged may be missing.
     pub(super) fn may_lack_something(&self, informer: InformerId, at: At) -> bool {
-        self.damaged[informer.index()].iter().any(|excuse| excuse.from <= at && at < excuse.until)
+        self.damaged[informer.index()].iter().any(|excuse| excuse.covers(at))
     }
 }
 

@@ -55,6 +55,28 @@ fn i3_what_was_damaged_may_be_missing_if_the_store_says_so() {
 }
 
 #[test]
+fn i3_what_was_damaged_may_be_missing_until_the_store_has_it() {
+    let seen = |after: Duration| {
+        let mut tale = Tale::new();
+        tale.put("x/a");
+        let fault = tale.fault_begins(super::tale::CLUSTER, 15, Some(secs(1)), secs(5), false);
+        let look = tale.look(PODS, stale());
+        tale.put("x/b");
+        let lacking = View { rv: tale.rv(), ..look.views[0] };
+        let lacking = Look { views: [lacking].into(), ..look };
+        tale.record(Fact::FaultHealed { fault });
+        tale.go(secs(1));
+        tale.saw(lacking.clone());
+        tale.see(live(0));
+        tale.go(after);
+        tale.saw(lacking);
+        tale
+    };
+    assert_eq!(seen(Duration::ZERO).judge().violations, [], "nobody can tell before from after");
+    broken(&seen(secs(1)), Invariant::I3);
+}
+
+#[test]
 fn i3_one_object_of_a_snapshot() {
     let got = |right: bool| {
         let mut tale = Tale::new();
