@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use skopos::Digest;
 use skopos_wire::{ObjectKey, RawObject};
 
 use super::mark::Mark;
@@ -20,7 +21,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     chunks: Arc<Vec<Arc<Vec<Entry>>>>,
-    len: usize,
+    digest: Digest,
 }
 
 /// The most objects of a chunk.
@@ -32,6 +33,14 @@ impl Entry {
     pub(crate) fn key(&self) -> &ObjectKey {
         self.object.key()
     }
+
+    fn add_to(&self, digest: &mut Digest) {
+        digest.add(self.key(), self.object.uid(), self.object.resource_version());
+    }
+
+    fn remove_from(&self, digest: &mut Digest) {
+        digest.remove(self.key(), self.object.uid(), self.object.resource_version());
+    }
 }
 
 // === impl Contents ===
@@ -40,14 +49,20 @@ impl Contents {
     /// Of entries that are sorted by key and have no key twice.
     pub(crate) fn from_sorted(entries: Vec<Entry>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| a.key() < b.key()));
-        let len = entries.len();
+        let mut digest = Digest::EMPTY;
+        entries.iter().for_each(|entry| entry.add_to(&mut digest));
         // Half full, so that what follows does not split each chunk at once.
         let chunks = entries.chunks(CHUNK / 2).map(|chunk| Arc::new(chunk.to_vec())).collect();
-        Self { chunks: Arc::new(chunks), len }
+        Self { chunks: Arc::new(chunks), digest }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Of all objects, kept up to date with each change.
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
     }
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Entry> {
@@ -60,21 +75,24 @@ impl Contents {
         let last = self.chunks.len().saturating_sub(1);
         let index = self.chunk_of(entry.key()).min(last);
         let chunks = Arc::make_mut(&mut self.chunks);
+        entry.add_to(&mut self.digest);
         let Some(chunk) = chunks.get_mut(index) else {
             chunks.push(Arc::new(vec![entry]));
-            self.len += 1;
             return None;
         };
         let chunk = Arc::make_mut(chunk);
         match chunk.binary_search_by(|own| own.key().cmp(entry.key())) {
-            Ok(at) => return Some(std::mem::replace(&mut chunk[at], entry)),
+            Ok(at) => {
+                let replaced = std::mem::replace(&mut chunk[at], entry);
+                replaced.remove_from(&mut self.digest);
+                return Some(replaced);
+            }
             Err(at) => chunk.insert(at, entry),
         }
         if chunk.len() > CHUNK {
             let upper = chunk.split_off(CHUNK / 2);
             chunks.insert(index + 1, Arc::new(upper));
         }
-        self.len += 1;
         None
     }
 
@@ -89,7 +107,7 @@ impl Contents {
         if chunk.is_empty() {
             chunks.remove(index);
         }
-        self.len -= 1;
+        removed.remove_from(&mut self.digest);
         Some(removed)
     }
 
@@ -148,7 +166,11 @@ mod tests {
                     _ => {}
                 }
                 assert_eq!(contents.get(entry.key()), model.get(entry.key()), "round {round}");
-                assert_eq!(contents.len(), model.len());
+                assert_eq!(contents.is_empty(), model.is_empty());
+                assert_eq!(
+                    contents.digest(),
+                    Contents::from_sorted(model.values().cloned().collect()).digest()
+                );
             }
             held.push((contents, model));
             for (contents, model) in held {

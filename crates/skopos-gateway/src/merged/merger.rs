@@ -219,7 +219,7 @@ impl Merger {
     /// The member's objects vanish, although nobody said that they were deleted. Returns whether there were any.
     pub(crate) fn vanish(&mut self, cluster: &ClusterId, now: Timestamp) -> bool {
         let Some(member) = Arc::make_mut(&mut self.roster).remove(cluster) else { return false };
-        let had_any = member.contents.len() > 0;
+        let had_any = !member.contents.is_empty();
         // Who has seen that there was nothing left misses nothing.
         let mark = if had_any { self.marks.next(now) } else { member.changed };
         let last = self.marks.last();
@@ -269,6 +269,7 @@ impl Merger {
                 epoch: position.epoch,
                 from: member.changed_at.clone(),
                 to: position.version,
+                content: member.contents.digest().to_string(),
             })
         };
         let members = self.roster.iter().filter_map(|(id, member)| Some((id.clone(), stand(member)?)));
@@ -288,20 +289,22 @@ impl Merger {
         objects: impl IntoIterator<Item = RawObject>,
         now: Timestamp,
     ) {
+        let objects: Vec<RawObject> = objects.into_iter().collect();
+        let since = |changed, changed_at| {
+            let entries = objects.iter().cloned().map(|object| Entry { object, mark: changed });
+            let contents = Contents::from_sorted(entries.collect());
+            Member { position: Some(position.clone()), contents, changed, changed_at }
+        };
         let left = self.past.as_ref().and_then(|past| past.standing.members.get(cluster));
         // The very content that the earlier process had: it keeps the mark that it had.
-        let good = left.filter(|stand| stand.is_content_at(&position));
-        let (mark, changed_at) = match good {
-            Some(stand) => (stand.changed, stand.from.clone()),
-            None => (self.marks.next(now), position.version.clone()),
-        };
-        let good = good.is_some();
+        let as_left = left.filter(|stand| stand.is_at(&position)).and_then(|stand| {
+            Some(since(stand.changed, stand.from.clone())).filter(|member| stand.has(&member.contents))
+        });
         if let Some(past) = &mut self.past {
-            past.taken_up.insert(cluster.clone(), good);
+            past.taken_up.insert(cluster.clone(), as_left.is_some());
         }
-        let entries = objects.into_iter().map(|object| Entry { object, mark }).collect();
-        let contents = Contents::from_sorted(entries);
-        *self.member(cluster) = Member { position: Some(position), contents, changed: mark, changed_at };
+        let member = as_left.unwrap_or_else(|| since(self.marks.next(now), position.version.clone()));
+        *self.member(cluster) = member;
     }
 
     /// Makes what was told an event, or two where another object has taken the name.

@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use skopos_fleet::ClusterId;
 use skopos_wire::ResourceVersion;
 
+use super::contents::Contents;
 use super::mark::Mark;
 use super::merger::Position;
 
@@ -28,7 +29,8 @@ pub(crate) struct Standing {
 
 /// Where one member stood: its content was the same from the mark `changed` on, and at all of its versions between `from`
 /// and `to`. Versions mean nothing in another cluster, so it is of the one with this identity alone; where that was not
-/// known, nobody can go on from it.
+/// known, nobody can go on from it. Nor does a version tell its content where several changes share it (etcd deletes all
+/// keys of an expired lease at once): of these the member may have told a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
     pub(crate) changed: Mark,
@@ -36,6 +38,8 @@ pub(crate) struct Stand {
     pub(crate) epoch: u64,
     pub(crate) from: ResourceVersion,
     pub(crate) to: ResourceVersion,
+    /// The digest of the content, as text.
+    pub(crate) content: String,
 }
 
 /// Why a restart file is not used. Watchers from before get 410, and nothing else is lost.
@@ -61,12 +65,17 @@ impl Stand {
         is_same_cluster && self.epoch == position.epoch && self.to < position.version
     }
 
-    /// Whether the member's content at `position` is what it was then.
-    pub(crate) fn is_content_at(&self, position: &Position) -> bool {
+    /// Whether the member's content at `position` is what it was then, unless other changes share its version.
+    pub(crate) fn is_at(&self, position: &Position) -> bool {
         let is_same_cluster = self.identity.is_some() && self.identity == position.identity;
         is_same_cluster
             && self.epoch == position.epoch
             && (&self.from..=&self.to).contains(&&position.version)
+    }
+
+    /// Whether it had these objects.
+    pub(crate) fn has(&self, contents: &Contents) -> bool {
+        self.content == contents.digest().to_string()
     }
 }
 
@@ -82,6 +91,7 @@ impl Standing {
             epoch: stand.epoch,
             from: stand.from.to_string(),
             to: stand.to.to_string(),
+            content: stand.content.clone(),
         });
         let wire = Wire {
             kind: kind.to_owned(),
@@ -110,7 +120,8 @@ impl Standing {
             let id = ClusterId::new(&stand.cluster).ok()?;
             let (from, to) = (stand.from.parse().ok()?, stand.to.parse().ok()?);
             let (changed, identity) = (Mark::new(stand.changed), stand.identity.map(Into::into));
-            Some((id, Stand { changed, identity, epoch: stand.epoch, from, to }))
+            let WireStand { epoch, content, .. } = stand;
+            Some((id, Stand { changed, identity, epoch, from, to, content }))
         };
         let members = wire.members.into_iter().map(member).collect::<Option<_>>();
         let gone = |(id, mark): (String, u64)| Some((ClusterId::new(id).ok()?, Mark::new(mark)));
@@ -124,7 +135,7 @@ impl Standing {
     }
 }
 
-const HEAD: &[u8] = b"skopos merged 2\n";
+const HEAD: &[u8] = b"skopos merged 3\n";
 
 /// Of SHA-256.
 const CHECKSUM: usize = 32;
@@ -146,6 +157,7 @@ struct WireStand {
     epoch: u64,
     from: String,
     to: String,
+    content: String,
 }
 
 #[cfg(test)]
@@ -159,6 +171,7 @@ mod tests {
             epoch: 2,
             from: 40.into(),
             to: "18446744073709551616".parse().unwrap(),
+            content: Contents::default().digest().to_string(),
         };
         Standing {
             mark: Mark::new(9),
@@ -198,11 +211,11 @@ mod tests {
             version: version.into(),
         };
         let at = |epoch, version| of(Some("uid 1"), epoch, version);
-        assert!(stand.is_content_at(&at(2, 40)) && stand.is_content_at(&at(2, 41)));
-        assert!(!stand.is_content_at(&at(2, 39)) && !stand.is_content_at(&at(1, 40)));
-        assert!(!stand.is_content_at(&of(Some("uid 2"), 2, 40)), "another cluster of its name");
-        assert!(!stand.is_content_at(&of(None, 2, 40)), "nobody knows which");
+        assert!(stand.is_at(&at(2, 40)) && stand.is_at(&at(2, 41)));
+        assert!(!stand.is_at(&at(2, 39)) && !stand.is_at(&at(1, 40)));
+        assert!(!stand.is_at(&of(Some("uid 2"), 2, 40)), "another cluster of its name");
+        assert!(!stand.is_at(&of(None, 2, 40)), "nobody knows which");
         let unknown = Stand { identity: None, ..stand };
-        assert!(!unknown.is_content_at(&of(None, 2, 40)), "nor knew it then");
+        assert!(!unknown.is_at(&of(None, 2, 40)), "nor knew it then");
     }
 }

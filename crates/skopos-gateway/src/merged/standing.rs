@@ -65,7 +65,7 @@ impl Judge {
             }
             // Its server does not have the kind any more, and all objects were told to be deleted before that.
             let refused = cluster.cached(&self.resource).and_then(|cached| cached.refusal());
-            let empty = roster.get(id).is_some_and(|member| member.contents.len() == 0);
+            let empty = roster.get(id).is_some_and(|member| member.contents.is_empty());
             if empty && refused.is_some_and(|(code, _)| code == 404) {
                 continue;
             }

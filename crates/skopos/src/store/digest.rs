@@ -7,7 +7,7 @@ use skopos_wire::{ObjectKey, ResourceVersion};
 ///
 /// A store keeps its own up to date with every change. An audit computes another from a fresh list of metadata; if the
 /// two differ at the same RV, the store has lost something. Two different sets have the same digest with a probability of
-/// about 2⁻⁶⁴. Not stable across versions of this crate: compare, do not store.
+/// about 2⁻⁶⁴. Not stable across versions of this crate: of one that was stored, only that it is equal says anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     objects: u64,

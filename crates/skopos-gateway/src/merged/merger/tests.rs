@@ -13,8 +13,9 @@ type State = BTreeMap<(ClusterId, ObjectKey), (String, u64)>;
 /// A member as it really is.
 struct Truth {
     id: ClusterId,
-    /// All that ever happened: the version is the place, counted from 1.
-    history: Vec<Told>,
+    /// All that ever happened, with the version that it made. A version may have several changes, as etcd deletes all keys of an
+    /// expired lease at once.
+    history: Vec<(usize, Told)>,
     /// How much of it the merger was told; `None` before the first content.
     told: Option<usize>,
 }
@@ -44,7 +45,7 @@ impl Truth {
     /// The content after the first `count` changes.
     fn content(&self, count: usize) -> BTreeMap<ObjectKey, RawObject> {
         let mut content = BTreeMap::new();
-        for told in &self.history[..count] {
+        for (_, told) in &self.history[..count] {
             match told {
                 Told::Put(object) => content.insert(object.key().clone(), object.clone()),
                 Told::Deleted(key, _) => content.remove(key),
@@ -53,9 +54,17 @@ impl Truth {
         content
     }
 
+    /// The version of the content after the first `count` changes.
+    fn version(&self, count: usize) -> usize {
+        self.history[..count].last().map_or(0, |(version, _)| *version)
+    }
+
     fn happen(&mut self, random: &mut fastrand::Rng) {
-        let version = self.history.len() + 1;
         let name = format!("o{}", random.u32(..6));
+        let newest = self.version(self.history.len());
+        let mut at_once = self.history.iter().filter(|(version, _)| *version == newest);
+        let shares = random.u32(..3) == 0 && at_once.all(|(_, told)| key_of(told).name() != name);
+        let version = if shares { newest.max(1) } else { newest + 1 };
         let object = |uid: &str| {
             let value = json!({"metadata": {"namespace": "n", "name": name, "uid": uid,
                 "resourceVersion": version.to_string()}});
@@ -71,7 +80,14 @@ impl Truth {
             Some(_) if random.u32(..5) == 0 => Told::Put(object(&format!("u{version}"))),
             Some(old) => Told::Put(object(old.uid())),
         };
-        self.history.push(told);
+        self.history.push((version, told));
+    }
+}
+
+fn key_of(told: &Told) -> &ObjectKey {
+    match told {
+        Told::Put(object) => object.key(),
+        Told::Deleted(key, _) => key,
     }
 }
 
@@ -128,11 +144,11 @@ impl World {
         let now = self.now();
         let member = &mut self.members[which];
         let Some(told) = member.told else { return self.take(which) };
-        let Some(next) = member.history.get(told) else {
-            return self.merger.reached(&member.id, position(told));
+        let Some((version, next)) = member.history.get(told) else {
+            return self.merger.reached(&member.id, position(member.version(told)));
         };
         member.told = Some(told + 1);
-        let events = self.merger.change(&member.id, position(told + 1), next.clone(), now);
+        let events = self.merger.change(&member.id, position(*version), next.clone(), now);
         self.publish(events);
     }
 
@@ -141,7 +157,8 @@ impl World {
         let member = &mut self.members[which];
         let count = member.history.len();
         member.told = Some(count);
-        let events = self.merger.take(&member.id, position(count), member.content(count).into_values(), now);
+        let at = position(member.version(count));
+        let events = self.merger.take(&member.id, at, member.content(count).into_values(), now);
         self.publish(events);
     }
 
@@ -205,8 +222,8 @@ impl World {
         self.watchers.push(watcher);
     }
 
-    /// The process ends and another begins, with members restored from checkpoints that are as new as can be, older, or
-    /// lost.
+    /// The process ends and another begins, with members restored from checkpoints that are as new as what was told, older, or
+    /// lost, or that have moved on before anybody asked.
     fn restart(&mut self) {
         let standing = Standing::decode(&self.merger.standing().encode("k"), "k").unwrap();
         let now = self.now();
@@ -216,8 +233,9 @@ impl World {
         for which in 0..self.members.len() {
             let now = self.now();
             let Some(told) = self.members[which].told else { continue };
-            let back = self.random.usize(..3).min(told);
-            let restored = if graceful || back == 0 { told } else { told - back };
+            let earliest = told.saturating_sub(2);
+            let latest = self.members[which].history.len().min(told + 2);
+            let restored = if graceful { told } else { self.random.usize(earliest..=latest) };
             if !graceful && self.random.u32(..5) == 0 {
                 self.members[which].told = None;
                 continue;
@@ -225,7 +243,7 @@ impl World {
             let member = &mut self.members[which];
             member.told = Some(restored);
             let content = member.content(restored).into_values();
-            let events = self.merger.take(&member.id, position(restored), content, now);
+            let events = self.merger.take(&member.id, position(member.version(restored)), content, now);
             assert!(events.is_empty());
             if self.random.bool() {
                 self.tell_next(which);
