@@ -20,8 +20,8 @@ pub(super) struct Ring<I> {
     pub(super) count: u64,
     /// The number of the first that nobody has let go of.
     kept_from: u64,
-    /// The number of the next when history last went back.
-    went_back_at: u64,
+    /// When history went back (the number of the next event then), and to which revision; without those that later went back further.
+    went_back: Vec<(u64, u64)>,
     /// A watch may start at this revision or a later one.
     pub(super) oldest_start: u64,
     pub(super) reached: u64,
@@ -42,7 +42,7 @@ impl<I: Item> Ring<I> {
             // What was before the window is no event of it.
             count: 1,
             kept_from: 1,
-            went_back_at: 0,
+            went_back: Vec::new(),
             oldest_start: start,
             reached: start,
             broken_off: 0,
@@ -92,7 +92,8 @@ impl<I: Item> Ring<I> {
                 self.give_back(&event);
             }
         }
-        self.went_back_at = self.count;
+        self.went_back.retain(|(_, further)| *further < revision);
+        self.went_back.push((self.count, revision));
         // Whoever reaches it anew stands behind this.
         self.count += 1;
         self.oldest_start = self.oldest_start.min(revision);
@@ -156,12 +157,13 @@ impl<I: Item> Ring<I> {
         self.first_of(cursor) <= self.oldest_start && cursor.next < self.kept_from
     }
 
-    /// The first revision that may have something for the cursor. One from before history went back waits until that has come
-    /// further than it was.
+    /// The first revision that may have something for the cursor. One whose place is of a history that is no more waits until the new
+    /// one has come further than it was.
     fn first_of(&self, cursor: &Cursor) -> u64 {
-        match cursor.next <= self.went_back_at {
-            true => cursor.at.saturating_add(1),
-            false => cursor.from,
+        let furthest = self.went_back.iter().find(|(at, _)| cursor.next <= *at);
+        match furthest {
+            Some((_, to)) if cursor.at > *to => cursor.at.saturating_add(1),
+            _ => cursor.from,
         }
     }
 }

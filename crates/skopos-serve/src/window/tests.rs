@@ -106,6 +106,24 @@ async fn a_cursor_of_a_history_that_went_back_waits_until_it_is_passed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cursor_of_what_stays_when_history_goes_back_keeps_its_place() {
+    let window = window(WindowOptions::default());
+    window.extend([4, 5, 5, 6, 7].map(event));
+    let mut between = Cursor::after(3);
+    assert_eq!(take(&window, &mut between, 2), Some(vec![4, 5]));
+    let mut ahead = between;
+    assert_eq!(take(&window, &mut ahead, 3), Some(vec![5, 6, 7]));
+    window.roll_back(6);
+    window.extend([7, 8].map(event));
+    assert_eq!(take(&window, &mut between.clone(), 10), Some(vec![5, 6, 7, 8]));
+    // Again, but not as far: one was behind where it went then, the other was not.
+    window.roll_back(7);
+    window.push(event(8));
+    assert_eq!(take(&window, &mut between, 10), Some(vec![5, 6, 7, 8]));
+    assert_eq!(take(&window, &mut ahead, 10), Some(vec![8]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cursor_that_the_window_does_not_reach_back_to_is_lost() {
     let options = WindowOptions { min_events: 2, max_events: 3, ..WindowOptions::default() };
     let window = window(options);
