@@ -101,7 +101,7 @@ struct Listener {
 /// One view of it.
 struct Part {
     sum: Content,
-    /// The RV of the last unmarked call, and when it came.
+    /// The RV of the last unmarked call, and when what it told of happened.
     floor: (u64, At),
     /// The sum is wrong, and this was told.
     astray: bool,
@@ -237,18 +237,22 @@ impl Listener {
         verdict.demand(Invariant::I1, grows, call.at, self.of(case, key), || {
             format!("{}: {} at RV {rv} after RV {}", self.name(case), case.key(key), floor.0)
         });
-        let Some(part) = self.part_of(case, key) else { return };
-        let part = &mut self.parts[part];
+        let Some(view) = self.part_of(case, key) else { return };
+        let (story, part) = (&case.truth.stories(self.informer)[view], &mut self.parts[view]);
         if call.flags.gap || call.flags.coalesced {
             // A new list: what comes after is newer than it, and its own RVs are in no order.
             if went_back {
                 part.floor = (0, call.at);
             }
         } else if !call.flags.initial && !call.flags.last_state_unknown {
-            let (floor, since) = std::mem::replace(&mut part.floor, (rv, call.at));
+            // What was on its way when history went back is of the history that was.
+            let happened =
+                events(story, call).find(|event| is_as_told(event, call)).map_or(call.at, |event| event.at);
+            let (floor, since) = std::mem::replace(&mut part.floor, (rv, happened));
             // History that went back and left everything as it was here is told by no call.
-            let mut rollbacks = case.truth.rollbacks(case.cluster_of(self.informer));
-            let floor = if rollbacks.any(|went| since <= went && went <= call.at) { 0 } else { floor };
+            let undone =
+                story.lines.iter().skip(1).filter(|line| since <= line.began && line.began <= call.at);
+            let floor = undone.map(|line| line.cut).fold(floor, u64::min);
             verdict.demand(Invariant::I1, rv >= floor, call.at, self.of(case, key), || {
                 format!("{}: RV {rv} ({}) after RV {floor} of another object", self.name(case), case.key(key))
             });
