@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use skopos_fleet::ClusterSpec;
 use skopos_fleet::source::Listed;
-use skopos_testserver::TestServer;
+use skopos_testserver::{Fault, Match, TestServer};
 use tokio::time::timeout;
 
 use super::memory_tests::{PODS, deafen, lab, names, pod};
@@ -62,6 +62,35 @@ async fn watches_of_a_history_that_is_no_more_expire_and_none_begins_there() {
     let (told, ()) = tokio::join!(watch, created);
     let said = |event: &Value| (event["type"].clone(), event["object"]["metadata"]["name"].clone());
     assert_eq!(told.iter().map(said).collect::<Vec<_>>(), [(json!("ADDED"), json!("e"))]);
+}
+
+/// As Events whose lease expires; here some come seconds after the others.
+#[tokio::test(start_paused = true)]
+async fn who_lists_between_changes_that_share_a_version_is_told_of_the_rest() {
+    let lab = lab(&["a", "b", "c"]);
+    let member = lab.member("a");
+    let from_memory = format!("{PODS}?resourceVersion=0");
+    assert_eq!(names(&lab.get(&from_memory, &[]).await.json()), ["a", "b", "c"]);
+    let slowly = Fault::Slow { bytes: 100, every: Duration::from_secs(1) };
+    let _slow = member.faults().inject(slowly).on(Match::watch().resource("pods"));
+    member.close_watches();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    member.expire(["a", "b", "c"].map(|name| ("pods", Some("shop"), name))).unwrap();
+    let between = loop {
+        let list = lab.get(&from_memory, &[]).await.json();
+        if revision(&list) == member.resource_version() {
+            break list;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    let left = names(&between);
+    assert!(!left.is_empty(), "some are still to come");
+    // The same as who was cut off behind the first of them.
+    let told = watched(&lab, revision(&between), NOTICED).await;
+    let gone: Vec<_> = told.iter().map(|event| event["object"]["metadata"]["name"].clone()).collect();
+    assert_eq!(gone, ["b", "c"]);
+    assert!(left.iter().all(|name| gone.contains(&json!(name))), "{left:?}");
+    assert!(told.iter().all(|event| event["type"] == "DELETED"), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -184,11 +184,11 @@ impl View {
 fn event(change: &Change<RawObject>) -> Option<Event<Row>> {
     let revision = change.resource_version.as_u64()?;
     let row = |object: &Object<RawObject>| Row::of(object.clone());
-    match (&change.new, change.last.as_ref().or(change.old.as_ref())) {
-        (Some(new), _) => Some(Event::put(revision, change.old.as_ref().and_then(row), row(new)?)),
-        (None, Some(last)) => Some(Event::deleted(revision, row(last)?)),
-        (None, None) => None,
-    }
+    let event = match (&change.new, change.last.as_ref().or(change.old.as_ref())) {
+        (Some(new), _) => Event::put(revision, change.old.as_ref().and_then(row), row(new)?),
+        (None, last) => Event::deleted(revision, row(last?)?),
+    };
+    Some(if change.further { event.further() } else { event })
 }
 
 // === impl Row ===

@@ -22,10 +22,16 @@ pub struct Cursor {
 // === impl Cursor ===
 
 impl Cursor {
-    /// Behind all events of this revision and those before it.
+    /// Behind all events of this revision and those before it, save those that may be lacking at it
+    /// ([`Event::further`]).
     #[must_use]
     pub fn after(revision: u64) -> Self {
         Self { from: revision.saturating_add(1), next: 0, at: revision, began: revision }
+    }
+
+    /// Whether it was told of nothing yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.from > self.at
     }
 
     /// The event that comes next was dealt with.

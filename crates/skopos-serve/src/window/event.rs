@@ -26,6 +26,7 @@ pub struct Event<I> {
     at: Instant,
     /// Whether it is a difference found after a gap.
     of_gap: bool,
+    further: bool,
 }
 
 /// What stands behind the object in a watch frame.
@@ -51,13 +52,24 @@ impl<I: Item> Event<I> {
     /// An object that came (without `previous`) or changed.
     pub fn put(revision: u64, previous: Option<I>, object: I) -> Self {
         let kind = if previous.is_some() { EventType::Modified } else { EventType::Added };
-        Self { kind, revision, object, previous, number: 0, at: Instant::now(), of_gap: false }
+        Self::new(kind, revision, object, previous)
     }
 
     /// An object that went; `last` is its last state, with whatever resourceVersion: the event shows it with its own.
     pub fn deleted(revision: u64, last: I) -> Self {
-        let kind = EventType::Deleted;
-        Self { kind, revision, object: last, previous: None, number: 0, at: Instant::now(), of_gap: false }
+        Self::new(EventType::Deleted, revision, last, None)
+    }
+
+    fn new(kind: EventType, revision: u64, object: I, previous: Option<I>) -> Self {
+        let at = Instant::now();
+        Self { kind, revision, object, previous, number: 0, at, of_gap: false, further: false }
+    }
+
+    /// Others that share its revision came before it, or a bookmark did. Who has read the content at the revision, or stopped watching
+    /// at it, may lack this event: watches that start there are told of it, if they have it or not.
+    #[must_use]
+    pub fn further(self) -> Self {
+        Self { further: true, ..self }
     }
 
     /// What happened to the object, for whom it is always selected.
@@ -86,6 +98,11 @@ impl<I: Item> Event<I> {
     /// Whether it is one of the differences that were found after a gap, whose own course is not known.
     pub fn is_of_gap(&self) -> bool {
         self.of_gap
+    }
+
+    /// Whether who stands at this revision may lack it.
+    pub(super) fn is_further_at(&self, revision: u64) -> bool {
+        self.further && self.revision == revision
     }
 
     /// Takes its place in a window.

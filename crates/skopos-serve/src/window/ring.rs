@@ -67,7 +67,9 @@ impl<I: Item> Ring<I> {
             let old = now.saturating_duration_since(oldest.at()) > options.keep;
             let large = self.bytes.bytes() > options.max_bytes;
             let full = self.events.len() > options.max_events || large;
-            if !(many && (old || full)) {
+            // Whoever has the newest content starts there.
+            let needed = oldest.is_further_at(self.reached);
+            if needed || !(many && (old || full)) {
                 break;
             }
             gone.extend(self.lose_oldest());
@@ -131,7 +133,9 @@ impl<I: Item> Ring<I> {
     /// Nobody can read the oldest event any more.
     fn lose_oldest(&mut self) -> Option<Arc<Event<I>>> {
         let event = self.take_oldest()?;
-        self.oldest_start = event.revision();
+        // Who stands at its revision may lack it.
+        let lacking = u64::from(event.is_further_at(event.revision()));
+        self.oldest_start = event.revision().saturating_add(lacking);
         Some(event)
     }
 
@@ -149,7 +153,9 @@ impl<I: Item> Ring<I> {
     pub(super) fn index_of(&self, cursor: &Cursor) -> usize {
         let from = self.first_of(cursor);
         let of_revision = self.events.partition_point(|event| event.revision() < from);
-        of_revision.max(self.events.partition_point(|event| event.number() < cursor.next))
+        let index = of_revision.max(self.events.partition_point(|event| event.number() < cursor.next));
+        let before = self.events.range(..index).rev().take_while(|event| event.is_further_at(cursor.at));
+        if cursor.is_fresh() { index - before.count() } else { index }
     }
 
     /// Whether some that the cursor has not read were let go of.

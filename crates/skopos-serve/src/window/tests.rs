@@ -67,6 +67,42 @@ async fn what_comes_at_a_revision_that_was_said_before_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_starts_at_a_revision_is_told_of_what_came_further_at_it() {
+    let window = window(WindowOptions { min_events: 1, max_events: 3, ..WindowOptions::default() });
+    window.extend([4, 5, 5].map(event));
+    let mut early = window.start(5).unwrap();
+    assert_eq!(take(&window, &mut early, 10), Some(vec![]), "the content had both");
+    window.extend([event(5).further(), event(5).further()]);
+    let mut late = window.start(5).unwrap();
+    for cursor in [&mut early, &mut late] {
+        assert_eq!(window.behind(cursor), 2);
+        assert_eq!(take(&window, cursor, 1), Some(vec![5]));
+        assert_eq!(take(&window, cursor, 10), Some(vec![5]));
+        assert_eq!(take(&window, cursor, 10), Some(vec![]));
+    }
+    window.push(event(6));
+    assert_eq!(take(&window, &mut early, 10), Some(vec![6]));
+    assert_eq!(take(&window, &mut window.start(5).unwrap(), 10), Some(vec![5, 5, 6]));
+    // Nobody may start there any more once one of them is gone.
+    window.push(event(7));
+    assert_eq!((window.start(5), window.start(6).is_ok()), (Err(6), true));
+    assert_eq!(take(&window, &mut Cursor::after(5), 10), None);
+    assert_eq!(take(&window, &mut late, 10), Some(vec![6, 7]), "who has them goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_newest_content_may_lack_is_kept() {
+    let window = window(WindowOptions { min_events: 1, max_events: 2, ..WindowOptions::default() });
+    window.extend([4, 5].map(event));
+    window.extend([5; 4].map(|revision| event(revision).further()));
+    assert_eq!(take(&window, &mut window.start(5).unwrap(), 10), Some(vec![5; 4]));
+    window.advance(6);
+    window.tidy();
+    assert_eq!((window.stats().events, window.start(5)), (2, Err(6)));
+    assert_eq!(take(&window, &mut window.start(6).unwrap(), 10), Some(vec![]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cursor_between_two_events_of_one_revision_keeps_its_place() {
     let options = WindowOptions { min_events: 1, max_events: 2, ..WindowOptions::default() };
     let window = window(options);

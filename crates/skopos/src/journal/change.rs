@@ -18,6 +18,9 @@ pub struct Change<K = DynamicObject> {
     /// Whether this change was found out by comparing two states: there may have been others before it, of this object and
     /// of objects that came and went.
     pub gap: bool,
+    /// Whether others that share the RV came before, or a bookmark that had come to it: who has read the content at this RV, or
+    /// stopped watching at it, may lack this change.
+    pub further: bool,
     /// The object before; `None` if it was added.
     pub old: Option<Object<K>>,
     /// The object after; `None` if it was deleted.
@@ -70,6 +73,7 @@ pub(crate) struct Record {
     pub(crate) kind: ChangeKind,
     pub(crate) resource_version: ResourceVersion,
     pub(crate) gap: bool,
+    pub(crate) further: bool,
     pub(crate) old: Option<Entry>,
     pub(crate) new: Option<Entry>,
     pub(crate) last: Option<Entry>,
@@ -79,12 +83,14 @@ impl Record {
     /// An object is there that was not, or in a new version.
     pub(crate) fn put(old: Option<Entry>, new: Entry) -> Self {
         let kind = if old.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        Self { kind, resource_version: new.rv().clone(), gap: false, old, new: Some(new), last: None }
+        let resource_version = new.rv().clone();
+        Self { kind, resource_version, gap: false, further: false, old, new: Some(new), last: None }
     }
 
     /// An object is gone.
     pub(crate) fn deleted(old: Entry, last: Option<Entry>, at: ResourceVersion) -> Self {
-        Self { kind: ChangeKind::Deleted, resource_version: at, gap: false, old: Some(old), new: None, last }
+        let kind = ChangeKind::Deleted;
+        Self { kind, resource_version: at, gap: false, further: false, old: Some(old), new: None, last }
     }
 
     pub(crate) fn in_gap(self) -> Self {
@@ -104,6 +110,7 @@ impl Record {
             kind: self.kind,
             resource_version: self.resource_version.clone(),
             gap: self.gap,
+            further: self.further,
             old: object(&self.old),
             new: object(&self.new),
             last: object(&self.last),
@@ -121,6 +128,7 @@ impl<K> Clone for Change<K> {
             kind: self.kind,
             resource_version: self.resource_version.clone(),
             gap: self.gap,
+            further: self.further,
             old: self.old.clone(),
             new: self.new.clone(),
             last: self.last.clone(),
@@ -132,9 +140,12 @@ impl<K> fmt::Debug for Change<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let object = self.new.as_ref().or(self.last.as_ref()).or(self.old.as_ref());
         let gap = if self.gap { ", gap" } else { "" };
+        let further = if self.further { ", further" } else { "" };
         match object {
-            Some(object) => write!(f, "{:?}({object:?} at {}{gap})", self.kind, self.resource_version),
-            None => write!(f, "{:?}(at {}{gap})", self.kind, self.resource_version),
+            Some(object) => {
+                write!(f, "{:?}({object:?} at {}{gap}{further})", self.kind, self.resource_version)
+            }
+            None => write!(f, "{:?}(at {}{gap}{further})", self.kind, self.resource_version),
         }
     }
 }

@@ -25,8 +25,8 @@
 //! * When history was broken (a new epoch), or a list contradicts what was told before, every cursor learns it
 //!   ([`JournalError::FellOut`]).
 //!
-//! What is equal to the server's own behaviour: changes that share one RV (a transaction over several objects) cannot be
-//! told apart by whoever starts after that RV.
+//! Changes that share one RV (the keys of an expired lease) may come one by one, and the content can be read between them. RVs do not
+//! tell: whoever starts after such an RV may lack what came later at it ([`Change::further`]).
 
 mod change;
 mod gap;

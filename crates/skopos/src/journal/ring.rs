@@ -226,7 +226,7 @@ impl Recorder {
             self.broken = Some(Lost::Corrected);
             return;
         }
-        self.push(record);
+        self.push(Record { further: record.resource_version == self.head, ..record });
     }
 
     /// An object that took the place of another without its deletion having been told.

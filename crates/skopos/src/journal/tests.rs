@@ -26,7 +26,8 @@ fn texts(batch: &Batch) -> Vec<String> {
         let gap = if change.gap { " gap" } else { "" };
         let (old, new, last) = (rv(&change.old), rv(&change.new), rv(&change.last));
         let (kind, at, name) = (change.kind, &change.resource_version, change.key().name());
-        format!("{kind:?} {name} at {at}: {old} {new} {last}{gap}")
+        let further = if change.further { " further" } else { "" };
+        format!("{kind:?} {name} at {at}: {old} {new} {last}{gap}{further}")
     };
     batch.changes.iter().map(text).collect()
 }
@@ -76,6 +77,28 @@ fn changes_come_with_what_was_before() {
     let expired = journal.after(&rv(4)).unwrap_err();
     assert_eq!(expired.to_string(), "too old resource version: 4 (5)");
     assert!(expired.is_expired());
+}
+
+#[test]
+fn what_comes_at_an_rv_that_was_reached_is_told_as_such() {
+    let (_core, mut writer, journal) = journaled(JournalOptions::default());
+    let objects = ["a", "b", "c", "d"].map(|name| object("ns", name, name, 1));
+    list(&mut writer, objects, commit(5, 0, false));
+    let (_, mut cursor) = journal.begin();
+    apply(&mut writer, [deleted("a", "a", 6), deleted("b", "b", 6)], 6);
+    apply(&mut writer, [deleted("c", "c", 6), put("e", "e", 7)], 7);
+    writer.advance(&rv(8));
+    apply(&mut writer, [deleted("d", "d", 8)], 8);
+    assert_eq!(
+        texts(&cursor.read(10).unwrap()),
+        [
+            "Deleted a at 6: 1 - 6",
+            "Deleted b at 6: 1 - 6 further",
+            "Deleted c at 6: 1 - 6 further",
+            "Added e at 7: - 7 -",
+            "Deleted d at 8: 1 - 8 further",
+        ]
+    );
 }
 
 #[test]
