@@ -12,7 +12,7 @@ use tokio::sync::{broadcast, watch};
 use super::contents::Entry;
 use super::follows::Ages;
 use super::item::MergedItem;
-use super::mark::Mark;
+use super::mark::{Maker, Mark};
 use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
 use super::restart::{Stand, Standing};
 use crate::paged::Paged;
@@ -52,14 +52,15 @@ const MOST_PAGED: usize = 512;
 // === impl History ===
 
 impl History {
-    /// A history that goes on from what an earlier process left, if anything.
+    /// A history that goes on from what an earlier process left, if anything; its marks are this maker's.
     pub(crate) fn new(
         past: Option<Standing>,
+        maker: Maker,
         options: WindowOptions,
         paged: &Allowance,
         clock: fn() -> Timestamp,
     ) -> Self {
-        let merger = Merger::new(past, clock());
+        let merger = Merger::new(past, maker, clock());
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
         let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED, paged) });

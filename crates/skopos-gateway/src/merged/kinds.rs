@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::feed::{Absences, Feed};
 use super::follows::Follows;
 use super::history::History;
+use super::mark::Maker;
 use super::shelf::{RestartFile, Restarts, Shelf};
 use crate::catalog::Catalogs;
 use crate::clusters::Served;
@@ -144,8 +145,8 @@ impl Kinds {
             Some(file) => file.read().await,
             None => None,
         };
-        let history =
-            Arc::new(History::new(past, self.options.window.clone(), &self.options.paged, Timestamp::now));
+        let (maker, window) = (Maker::new(fastrand::u64(..)), self.options.window.clone());
+        let history = Arc::new(History::new(past, maker, window, &self.options.paged, Timestamp::now));
         if let (Some(file), Some(claim)) = (&file, history.claim()) {
             file.claim(&claim).await;
         }

@@ -5,15 +5,24 @@ use std::fmt;
 use jiff::Timestamp;
 use skopos_wire::ResourceVersion;
 
-/// A point of the merged history: microseconds since 1970, or one more than the mark before.
+/// A point of the merged history: microseconds since 1970, or one more than the mark before; and in the lowest bits whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Mark(u64);
+
+/// Who gives out marks. Two processes that serve the same clusters, behind one address perhaps, hear their changes in orders of
+/// their own: the mark of one says nothing of what the other has told. One in two thousand is taken for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Maker(u16);
 
 /// Gives out marks. Each is greater than all that were given out before.
 #[derive(Debug)]
 pub(crate) struct Marks {
     last: Mark,
+    maker: Maker,
 }
+
+/// How many bits say whose a mark is. Those above have microseconds until the year 2112, below what an i64 holds.
+const MAKER: u32 = 11;
 
 // === impl Mark ===
 
@@ -28,13 +37,22 @@ impl Mark {
         self.0
     }
 
-    fn of(time: Timestamp) -> Self {
-        Self(u64::try_from(time.as_microsecond()).unwrap_or_default())
+    fn at(micros: u64, maker: Maker) -> Self {
+        Self(micros.saturating_mul(1 << MAKER) | u64::from(maker.0))
+    }
+
+    fn micros(self) -> u64 {
+        self.0 >> MAKER
+    }
+
+    /// Who gave it out.
+    pub(crate) fn maker(self) -> Maker {
+        Maker::new(self.0)
     }
 
     /// The mark that is so many microseconds away in the future.
     pub(crate) fn after(self, micros: u64) -> Self {
-        Self(self.0.saturating_add(micros))
+        Self::at(self.micros().saturating_add(micros), self.maker())
     }
 }
 
@@ -56,12 +74,34 @@ impl fmt::Debug for Mark {
     }
 }
 
+// === impl Maker ===
+
+impl Maker {
+    /// One of some two thousand, by the lowest bits of this number.
+    pub(crate) fn new(number: u64) -> Self {
+        // As many bits as there are.
+        Self((number & ((1 << MAKER) - 1)) as u16)
+    }
+
+    /// The number by which it is known.
+    pub(crate) fn number(self) -> u16 {
+        self.0
+    }
+}
+
 // === impl Marks ===
 
 impl Marks {
     /// Marks after `floor`, and not before `now`.
-    pub(crate) fn beginning(floor: Mark, now: Timestamp) -> Self {
-        Self { last: floor.after(1).max(Mark::of(now)) }
+    pub(crate) fn beginning(floor: Mark, now: Timestamp, maker: Maker) -> Self {
+        let mut marks = Self { last: floor, maker };
+        marks.next(now);
+        marks
+    }
+
+    /// Who gives them out.
+    pub(crate) fn maker(&self) -> Maker {
+        self.maker
     }
 
     /// The newest one.
@@ -71,15 +111,22 @@ impl Marks {
 
     /// A mark of its own, for a change.
     pub(crate) fn next(&mut self, now: Timestamp) -> Mark {
-        self.last = self.last.after(1).max(Mark::of(now));
-        self.last
+        self.reach(self.last.micros().saturating_add(1).max(micros(now)))
     }
 
     /// The mark of this moment: all changes so far are at or before it, all to come behind it.
     pub(crate) fn present(&mut self, now: Timestamp) -> Mark {
-        self.last = self.last.max(Mark::of(now));
+        self.reach(self.last.micros().max(micros(now)))
+    }
+
+    fn reach(&mut self, micros: u64) -> Mark {
+        self.last = Mark::at(micros, self.maker);
         self.last
     }
+}
+
+fn micros(time: Timestamp) -> u64 {
+    u64::try_from(time.as_microsecond()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -92,18 +139,31 @@ mod tests {
 
     #[test]
     fn marks_grow_even_when_the_clock_does_not() {
-        let mut marks = Marks::beginning(Mark::new(10), at(100));
-        assert_eq!(marks.last(), Mark::new(100));
-        assert_eq!(marks.next(at(100)), Mark::new(101));
-        assert_eq!(marks.next(at(50)), Mark::new(102));
-        assert_eq!(marks.present(at(90)), Mark::new(102));
-        assert_eq!(marks.present(at(200)), Mark::new(200));
-        assert_eq!(marks.next(at(200)), Mark::new(201));
+        let maker = Maker::new(7);
+        let of = |micros| Mark::at(micros, maker);
+        let mut marks = Marks::beginning(Mark::at(10, Maker::new(9)), at(100), maker);
+        assert_eq!((marks.last(), marks.maker()), (of(100), maker));
+        assert_eq!(marks.next(at(100)), of(101));
+        assert_eq!(marks.next(at(50)), of(102));
+        assert_eq!(marks.present(at(90)), of(102));
+        assert_eq!(marks.present(at(200)), of(200));
+        assert_eq!(marks.next(at(200)), of(201));
     }
 
     #[test]
     fn a_clock_that_went_back_does_not_take_the_marks_back() {
-        let marks = Marks::beginning(Mark::new(1_000), at(10));
-        assert_eq!(marks.last(), Mark::new(1_001));
+        let maker = Maker::new(7);
+        let floor = Mark::at(1_000, Maker::new(9));
+        assert_eq!(Marks::beginning(floor, at(10), maker).last(), Mark::at(1_001, maker));
+    }
+
+    #[test]
+    fn a_mark_says_whose_it_is() {
+        let (now, maker) = (Timestamp::from_second(4_000_000_000).unwrap(), Maker::new(2_047));
+        let mark = Marks::beginning(Mark::default(), now, maker).last();
+        assert_eq!((mark.maker(), mark.after(3_600_000_000).maker()), (maker, maker));
+        assert_eq!(mark.micros(), 4_000_000_000_000_000);
+        assert!(i64::try_from(mark.number()).is_ok(), "as clients in Go read it");
+        assert_eq!(Mark::new(mark.number()), mark);
     }
 }

@@ -21,7 +21,7 @@ use skopos_fleet::ClusterId;
 use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 
 use super::contents::{Contents, Entry};
-use super::mark::{Mark, Marks};
+use super::mark::{Maker, Mark, Marks};
 use super::restart::{Stand, Standing};
 
 /// The state machine. One for each kind.
@@ -121,10 +121,10 @@ struct Past {
 // === impl Merger ===
 
 impl Merger {
-    /// A history that begins now, behind whatever an earlier process gave out.
-    pub(crate) fn new(past: Option<Standing>, now: Timestamp) -> Self {
+    /// A history that begins now, behind whatever an earlier process gave out; the marks are this maker's.
+    pub(crate) fn new(past: Option<Standing>, maker: Maker, now: Timestamp) -> Self {
         let floor = past.as_ref().map_or(Mark::default(), |standing| standing.ceiling);
-        let marks = Marks::beginning(floor, now);
+        let marks = Marks::beginning(floor, now, maker);
         let vanished = past.as_ref().map(|standing| standing.vanished.clone()).unwrap_or_default();
         Self {
             start: marks.last(),
@@ -233,7 +233,8 @@ impl Merger {
         View { mark: self.marks.present(now), roster: self.roster.clone() }
     }
 
-    /// Whether a watcher of these clusters, whose state is that of `mark`, can be told all that it misses.
+    /// Whether a watcher of these clusters, whose state is that of `mark`, can be told all that it misses. Where the mark is of neither
+    /// this process nor one before it, nobody knows what that is.
     ///
     /// Whether the events since are still there is for who keeps them to say.
     pub(crate) fn resume(&self, mark: Mark, selects: impl Fn(&ClusterId) -> bool) -> Resume {
@@ -243,9 +244,9 @@ impl Merger {
             return Resume::Expired;
         }
         if mark >= self.start {
-            return Resume::After(mark);
+            return if mark.maker() == self.marks.maker() { Resume::After(mark) } else { Resume::Expired };
         }
-        let Some(past) = self.past.as_ref().filter(|past| mark <= past.standing.mark) else {
+        let Some(past) = self.past.as_ref().filter(|past| past.standing.covers(mark)) else {
             return Resume::Expired;
         };
         let mut missed = past.standing.members.iter().filter(|(cluster, stand)| {
@@ -273,8 +274,13 @@ impl Merger {
             })
         };
         let members = self.roster.iter().filter_map(|(id, member)| Some((id.clone(), stand(member)?)));
+        let before = self.past.iter().flat_map(|past| &past.standing.makers);
+        let mut makers = vec![self.marks.maker()];
+        makers.extend(before.copied().filter(|maker| *maker != self.marks.maker()));
+        makers.truncate(MAKERS);
         Standing {
             mark: self.marks.last(),
+            makers,
             ceiling: self.marks.last().after(HEADROOM),
             members: members.collect(),
             vanished: self.vanished.clone(),
@@ -378,6 +384,9 @@ fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> V
 
 /// How far marks may run ahead of what was written down for the next process: a minute of microseconds.
 const HEADROOM: u64 = 60_000_000;
+
+/// The marks of so many processes in a row are gone on from.
+const MAKERS: usize = 16;
 
 /// For how long a watcher may have been away: an hour of microseconds.
 const MEMORY: u64 = 3_600_000_000;

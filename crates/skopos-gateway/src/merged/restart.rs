@@ -11,7 +11,7 @@ use skopos_fleet::ClusterId;
 use skopos_wire::ResourceVersion;
 
 use super::contents::Contents;
-use super::mark::Mark;
+use super::mark::{Maker, Mark};
 use super::merger::Position;
 
 /// Where a merged history stood.
@@ -19,6 +19,8 @@ use super::merger::Position;
 pub(crate) struct Standing {
     /// Everything up to this mark is covered by `members`.
     pub(crate) mark: Mark,
+    /// Whose marks: the process that wrote this, and those before it, newest first.
+    pub(crate) makers: Vec<Maker>,
     /// No mark beyond this one was given out.
     pub(crate) ceiling: Mark,
     /// The members that had content.
@@ -82,6 +84,11 @@ impl Stand {
 // === impl Standing ===
 
 impl Standing {
+    /// Whether `members` tell what was shown at this mark.
+    pub(crate) fn covers(&self, mark: Mark) -> bool {
+        mark <= self.mark && self.makers.contains(&mark.maker())
+    }
+
     /// As bytes: a line that says what it is, the checksum of the rest, the rest as JSON.
     pub(crate) fn encode(&self, kind: &str) -> Vec<u8> {
         let members = self.members.iter().map(|(id, stand)| WireStand {
@@ -96,6 +103,7 @@ impl Standing {
         let wire = Wire {
             kind: kind.to_owned(),
             mark: self.mark.number(),
+            makers: self.makers.iter().map(|maker| maker.number()).collect(),
             ceiling: self.ceiling.number(),
             members: members.collect(),
             vanished: self.vanished.iter().map(|(id, mark)| (id.to_string(), mark.number())).collect(),
@@ -128,6 +136,7 @@ impl Standing {
         let vanished = wire.vanished.into_iter().map(gone).collect::<Option<_>>();
         Ok(Self {
             mark: Mark::new(wire.mark),
+            makers: wire.makers.into_iter().map(|maker| Maker::new(maker.into())).collect(),
             ceiling: Mark::new(wire.ceiling.max(wire.mark)),
             members: members.ok_or(RestartError::Malformed)?,
             vanished: vanished.ok_or(RestartError::Malformed)?,
@@ -144,6 +153,7 @@ const CHECKSUM: usize = 32;
 struct Wire {
     kind: String,
     mark: u64,
+    makers: Vec<u16>,
     ceiling: u64,
     members: Vec<WireStand>,
     vanished: BTreeMap<String, u64>,
@@ -175,6 +185,7 @@ mod tests {
         };
         Standing {
             mark: Mark::new(9),
+            makers: vec![Maker::new(3), Maker::new(1)],
             ceiling: Mark::new(90),
             members: [(ClusterId::new("a").unwrap(), stand)].into(),
             vanished: [(ClusterId::new("b").unwrap(), Mark::new(8))].into(),

@@ -102,7 +102,7 @@ impl World {
         let member =
             |n: u32| Truth { id: ClusterId::new(format!("c{n}")).unwrap(), history: Vec::new(), told: None };
         let began = Timestamp::from_microsecond(1_000).unwrap();
-        let mut merger = Merger::new(None, began);
+        let mut merger = Merger::new(None, Maker::new(seed), began);
         merger.open(began);
         Self {
             random: fastrand::Rng::with_seed(seed),
@@ -227,7 +227,7 @@ impl World {
     fn restart(&mut self) {
         let standing = Standing::decode(&self.merger.standing().encode("k"), "k").unwrap();
         let now = self.now();
-        self.merger = Merger::new(Some(standing), now);
+        self.merger = Merger::new(Some(standing), Maker::new(self.random.u64(..)), now);
         self.log.clear();
         let graceful = self.random.bool();
         for which in 0..self.members.len() {
@@ -368,12 +368,35 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
     assert_eq!(resume(&world.merger, Mark::new(1)), Resume::Expired);
     // Given out after the last writing of the restart file.
     let standing = world.merger.standing();
-    let merger = Merger::new(Some(standing), Timestamp::from_microsecond(0).unwrap());
+    let merger = Merger::new(Some(standing), Maker::new(2), Timestamp::from_microsecond(0).unwrap());
     assert_eq!(resume(&merger, mark.after(1)), Resume::Expired);
     assert!(
         merger.start() > mark.after(HEADROOM),
         "marks of two processes never meet, whatever the clock says"
     );
+}
+
+/// Of two gateways behind one address each hears of changes in an order of its own.
+#[test]
+fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
+    let mut world = World::new(1);
+    world.members[0].happen(&mut world.random);
+    world.take(0);
+    let now = world.now();
+    let (mark, standing) = (world.merger.view(now).mark, world.merger.standing());
+    let resume = |past: Option<Standing>, maker| {
+        let began = Timestamp::from_microsecond(500).unwrap();
+        let mut other = Merger::new(past, Maker::new(maker), began);
+        let content = world.members[0].content(1).into_values();
+        other.take(&world.members[0].id, position(1), content, began);
+        other.open(began);
+        other.view(Timestamp::from_microsecond(1_000_000).unwrap());
+        other.resume(mark, |_| true)
+    };
+    assert_eq!(resume(None, 2), Resume::Expired);
+    assert!(matches!(resume(Some(standing.clone()), 2), Resume::After(_)), "the process after it");
+    let of_others = Standing { makers: vec![Maker::new(3)], ..standing };
+    assert_eq!(resume(Some(of_others), 2), Resume::Expired);
 }
 
 #[test]
@@ -396,7 +419,7 @@ fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
 #[test]
 fn after_a_restore_the_same_version_may_stand_for_other_content() {
     let now = Timestamp::from_microsecond(1_000).unwrap();
-    let mut merger = Merger::new(None, now);
+    let mut merger = Merger::new(None, Maker::new(1), now);
     merger.open(now);
     let id = ClusterId::new("c0").unwrap();
     let at = |epoch| Position { epoch, ..position(7) };
