@@ -38,10 +38,11 @@
 //! # The merged resourceVersion
 //!
 //! Clients compare resourceVersions as decimal integers, so a merged one is a decimal integer, too: a [`Mark`], which is the
-//! wall clock in microseconds, or one more than the mark before where the clock has not moved on. It grows over restarts,
+//! wall clock in microseconds, or one more than the mark before where the clock has not moved on, and in the lowest bits whose
+//! it is: of two gateways behind one address neither goes on from the other's. It grows over restarts,
 //! and says nothing of how much happens in clusters that a caller may not read: a list's mark is the time of the list. What
-//! stands behind a mark is a vector: for each cluster which one it is, its own epoch and resourceVersion. The vector stays
-//! here. Where another cluster takes a name while the process runs, what differs is told, deletions and additions; over a
+//! stands behind a mark is a vector: for each cluster which one it is, its own epoch and resourceVersion, and over a restart the
+//! digest of its content. The vector stays here. Where another cluster takes a name while the process runs, what differs is told, deletions and additions; over a
 //! restart nobody goes on from a mark whose cluster was another, or whose identity is not known.
 //!
 //! A mark is no secret and no permission: whoever makes one up gets what he may read anyway, or 410. So it is not signed,
