@@ -154,8 +154,11 @@ impl<I: Item> Ring<I> {
         let from = self.first_of(cursor);
         let of_revision = self.events.partition_point(|event| event.revision() < from);
         let index = of_revision.max(self.events.partition_point(|event| event.number() < cursor.next));
-        let before = self.events.range(..index).rev().take_while(|event| event.is_further_at(cursor.at));
-        if cursor.is_fresh() { index - before.count() } else { index }
+        if !cursor.is_fresh() {
+            return index;
+        }
+        let lacking = self.events.range(..index).rev().take_while(|event| event.is_further_at(cursor.at));
+        index - lacking.count()
     }
 
     /// Whether some that the cursor has not read were let go of.
