@@ -76,13 +76,16 @@ async fn who_lists_between_changes_that_share_a_version_is_told_of_the_rest() {
     member.close_watches();
     tokio::time::sleep(Duration::from_secs(10)).await;
     member.expire(["a", "b", "c"].map(|name| ("pods", Some("shop"), name))).unwrap();
-    let between = loop {
-        let list = lab.get(&from_memory, &[]).await.json();
-        if revision(&list) == member.resource_version() {
-            break list;
+    let between = async {
+        loop {
+            let list = lab.get(&from_memory, &[]).await.json();
+            if revision(&list) == member.resource_version() {
+                break list;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     };
+    let between = timeout(NOTICED, between).await.expect("the first of them comes");
     let left = names(&between);
     assert!(!left.is_empty(), "some are still to come");
     // The same as who was cut off behind the first of them.
