@@ -116,6 +116,16 @@ impl World {
         }
     }
 
+    /// One in which a member has content, and the mark at which it was listed.
+    fn shown() -> (Self, Mark) {
+        let mut world = Self::new(1);
+        world.members[0].happen(&mut world.random);
+        world.take(0);
+        let now = world.now();
+        let mark = world.merger.view(now).mark;
+        (world, mark)
+    }
+
     fn now(&mut self) -> Timestamp {
         // Now and then it stands still, and goes back.
         self.clock += self.random.i64(-3..10);
@@ -357,11 +367,7 @@ fn a_view_does_not_change() {
 
 #[test]
 fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
-    let mut world = World::new(1);
-    world.members[0].happen(&mut world.random);
-    world.take(0);
-    let now = world.now();
-    let mark = world.merger.view(now).mark;
+    let (world, mark) = World::shown();
     let resume = |merger: &Merger, mark| merger.resume(mark, |_| true);
     assert_eq!(resume(&world.merger, mark), Resume::After(mark));
     assert_eq!(resume(&world.merger, mark.after(1)), Resume::Expired);
@@ -379,11 +385,8 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
 /// Of two gateways behind one address each hears of changes in an order of its own.
 #[test]
 fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
-    let mut world = World::new(1);
-    world.members[0].happen(&mut world.random);
-    world.take(0);
-    let now = world.now();
-    let (mark, standing) = (world.merger.view(now).mark, world.merger.standing());
+    let (world, mark) = World::shown();
+    let standing = world.merger.standing();
     let resume = |past: Option<Standing>, maker| {
         let began = Timestamp::from_microsecond(500).unwrap();
         let mut other = Merger::new(past, Maker::new(maker), began);
