@@ -41,6 +41,8 @@ pub(crate) struct Probe {
 /// The last probe, successful or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
+    /// Its place in the order in which probes begin, from 1: of two moments that a clock cannot tell apart it says which came first.
+    number: u64,
     pub(crate) sent_at: Instant,
     pub(crate) result: Result<ResourceVersion, LiveError>,
 }
@@ -87,17 +89,19 @@ struct Core {
     wanted: Mutex<Option<Demand>>,
     demand: Notify,
     last: watch::Sender<Option<Outcome>>,
+    /// The number of the probe that began last.
+    begun: AtomicU64,
     sent: AtomicU64,
     failed: AtomicU64,
 }
 
-/// What a probe has to be to satisfy those who wait for one.
+/// The probe that is waited for.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
-    /// Sent at or after this, whatever came of it.
-    attempt: Instant,
-    /// Sent at or after this, and successful.
-    proof: Instant,
+    /// One that began after the probe of this number, whatever came of it.
+    after: u64,
+    /// Or a successful one, sent at or after this.
+    or_proof: Option<Instant>,
 }
 
 struct Subscriber {
@@ -143,13 +147,14 @@ impl Prober {
         Subscription { prober: self.clone(), id }
     }
 
-    /// Waits for a probe that was sent at or after `not_before`; asks for one unless it is under way already. Shared by all
-    /// who wait: however many ask at once, one probe is sent. Bound it from outside.
-    pub(crate) async fn probe_since(&self, not_before: Instant) -> Outcome {
+    /// Waits for a probe that is sent after this call, and asks for it. All callers that wait at the same time share one. Bound it
+    /// from outside.
+    pub(crate) async fn next_probe(&self) -> Outcome {
         let mut last = self.core.last.subscribe();
-        self.core.want(Demand { attempt: not_before, proof: not_before });
-        let recent = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| o.sent_at >= not_before);
-        match last.wait_for(recent).await.map(|outcome| outcome.clone()) {
+        let after = self.core.begun.load(Ordering::SeqCst);
+        self.core.want(Demand { after, or_proof: None });
+        let later = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| o.number > after);
+        match last.wait_for(later).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
             // The sender is in `self`, and the predicate demands an outcome: neither can happen.
             _ => std::future::pending().await,
@@ -159,7 +164,8 @@ impl Prober {
     /// Asks for a probe now, unless one has succeeded just now, and waits for nothing.
     pub(crate) fn nudge(&self) {
         let now = Instant::now();
-        self.core.want(Demand { attempt: now, proof: now.checked_sub(JUST_NOW).unwrap_or(now) });
+        let after = self.core.begun.load(Ordering::SeqCst);
+        self.core.want(Demand { after, or_proof: Some(now.checked_sub(JUST_NOW).unwrap_or(now)) });
     }
 
     /// How many probes were sent, and how many of them failed.
@@ -178,6 +184,7 @@ impl Core {
             wanted: Mutex::new(None),
             demand: Notify::new(),
             last: watch::channel(None).0,
+            begun: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
@@ -186,7 +193,8 @@ impl Core {
     fn want(&self, demand: Demand) {
         {
             let mut wanted = self.wanted.lock();
-            *wanted = Some(wanted.map_or(demand, |wanted| wanted.and(demand)));
+            let open = wanted.filter(|wanted| !self.has_had(*wanted));
+            *wanted = Some(open.map_or(demand, |open| open.and(demand)));
         }
         self.demand.notify_one();
     }
@@ -217,8 +225,11 @@ impl Core {
     }
 
     fn is_wanted(&self) -> bool {
-        let Some(wanted) = *self.wanted.lock() else { return false };
-        self.last.borrow().as_ref().is_none_or(|last| !wanted.is_satisfied_by(last))
+        self.wanted.lock().is_some_and(|wanted| !self.has_had(wanted))
+    }
+
+    fn has_had(&self, demand: Demand) -> bool {
+        self.last.borrow().as_ref().is_some_and(|last| demand.is_satisfied_by(last))
     }
 
     async fn probe(&self, turns: &mut Turns) {
@@ -227,6 +238,7 @@ impl Core {
             *self.wanted.lock() = None;
         }
         turns.forget_the_gone(&candidates);
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let mut outcome = None;
         for _ in 0..IN_A_ROW {
             let Some((way, target)) = turns.take(&mut candidates) else { break };
@@ -242,7 +254,7 @@ impl Core {
                 true => turns.answered(way),
                 false => turns.failed(way),
             }
-            outcome = Some(Outcome { sent_at, result });
+            outcome = Some(Outcome { number, sent_at, result });
             if !refused {
                 break;
             }
@@ -291,11 +303,13 @@ fn after(wait: Duration) -> Instant {
 impl Demand {
     /// What satisfies both.
     fn and(self, other: Self) -> Self {
-        Self { attempt: self.attempt.max(other.attempt), proof: self.proof.max(other.proof) }
+        let or_proof = self.or_proof.zip(other.or_proof).map(|(one, another)| one.max(another));
+        Self { after: self.after.max(other.after), or_proof }
     }
 
     fn is_satisfied_by(self, outcome: &Outcome) -> bool {
-        outcome.sent_at >= self.attempt || (outcome.result.is_ok() && outcome.sent_at >= self.proof)
+        let proves = || self.or_proof.is_some_and(|since| outcome.result.is_ok() && outcome.sent_at >= since);
+        outcome.number > self.after || proves()
     }
 }
 
@@ -392,21 +406,29 @@ mod tests {
         let running = start(answering(7, Duration::from_millis(100)));
         let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
-        let waits = (0..50).map(|_| running.prober.probe_since(begun));
+        let waits = (0..50).map(|_| running.prober.next_probe());
         futures::future::join_all(waits).await;
         assert_eq!(running.prober.counts(), (1, 0));
         assert_eq!(begun.elapsed(), Duration::from_millis(100));
-        // An old enough demand is satisfied by the last probe.
-        running.prober.probe_since(begun).await;
-        assert_eq!(running.prober.counts(), (1, 0));
         // While one is under way that was sent too early, another follows it.
-        let early = running.prober.probe_since(Instant::now());
+        let early = running.prober.next_probe();
         tokio::pin!(early);
         assert!(timeout(Duration::from_millis(50), &mut early).await.is_err());
         let late_from = Instant::now();
-        let late = running.prober.probe_since(late_from).await;
+        let late = running.prober.next_probe().await;
         assert!(late.sent_at >= late_from);
         assert_eq!(running.prober.counts(), (3, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_was_sent_at_the_same_instant_came_before() {
+        let running = start(answering(7, Duration::ZERO));
+        let _subscription = running.subscribe(target(None), false);
+        // The clock stands still between the two calls.
+        let (first, begun) = (running.prober.next_probe().await, Instant::now());
+        let second = running.prober.next_probe().await;
+        assert_eq!((first.sent_at, second.sent_at), (begun, begun));
+        assert_eq!((first.number, second.number), (1, 2));
     }
 
     #[tokio::test(start_paused = true)]
@@ -419,7 +441,7 @@ mod tests {
             Box::pin(std::future::ready(answer))
         }));
         let _subscription = running.subscribe(target(None), false);
-        assert!(running.prober.probe_since(Instant::now()).await.result.is_err());
+        assert!(running.prober.next_probe().await.result.is_err());
         tokio::time::advance(Duration::from_millis(500)).await;
         up.store(true, Ordering::Relaxed);
         let mut outcomes = running.prober.core.last.subscribe();
@@ -447,10 +469,10 @@ mod tests {
         let running = start(ask);
         let _a = running.subscribe(target(Some("a")), false);
         let _b = running.subscribe(target(Some("b")), false);
-        assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
+        assert!(running.prober.next_probe().await.result.is_ok());
         assert_eq!(running.prober.counts(), (2, 0));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
+        assert!(running.prober.next_probe().await.result.is_ok());
         assert_eq!(running.prober.counts(), (3, 0), "what worked is asked first");
     }
 
@@ -469,7 +491,7 @@ mod tests {
             let of = |version| Target::new("example.org", version, "widgets");
             let _old = running.subscribe(of("v1"), false);
             let _older = running.subscribe(of("v0"), false);
-            let first = running.prober.probe_since(Instant::now()).await;
+            let first = running.prober.next_probe().await;
             // A server that fails is asked again as late as ever.
             let at_once = matches!(code, 404 | 406);
             assert_eq!(first.result.is_ok(), at_once, "{code}");
@@ -495,7 +517,7 @@ mod tests {
             |fields: &str| target(Some("a")).with_fields(&skopos_wire::FieldSelector::parse(fields).unwrap());
         let _all = running.subscribe(of(""), false);
         let _mine = running.subscribe(of("metadata.name=mine"), false);
-        assert!(running.prober.probe_since(Instant::now()).await.result.is_ok());
+        assert!(running.prober.next_probe().await.result.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -530,7 +552,7 @@ mod tests {
         let running = start(Arc::new(|_| Box::pin(std::future::pending())));
         let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
-        let outcome = running.prober.probe_since(begun).await;
+        let outcome = running.prober.next_probe().await;
         assert!(matches!(outcome.result, Err(LiveError::Deadline { .. })));
         assert_eq!(begun.elapsed(), TIMES.timeout + Duration::from_secs(1));
     }

@@ -95,7 +95,7 @@ impl<K> Informer<K> {
         }
         let common = &self.shared.ground.common;
         let read = async {
-            if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
+            if let Some(snapshot) = self.shared.young(Bound::MaxAge(max_age), begun, deadline).await {
                 return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
             }
             let snapshot = loop {
@@ -109,6 +109,41 @@ impl<K> Informer<K> {
         };
         let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
         result.map_err(|live| self.shared.too_old(max_age, begun, live))
+    }
+
+    /// The content as it was at `since` or later, within `limit`: of the cache if that is proven or can be, by a probe that all
+    /// callers share, otherwise listed from the server for this read. With the present moment for `since` it is a consistent read,
+    /// such as an API server's answer to a list without a `resourceVersion`: it holds every write that was answered before the call.
+    ///
+    /// # Errors
+    /// As [`Informer::read`].
+    ///
+    /// # Example
+    /// ```
+    /// # async fn example(pods: skopos::Informer<skopos::RawObject>) -> Result<(), skopos::ReadError> {
+    /// use std::time::Duration;
+    ///
+    /// let read = pods.read_since(tokio::time::Instant::now(), Duration::from_secs(3)).await?;
+    /// println!("{} pods, {}", read.snapshot.len(), read.freshness());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn read_since(&self, since: Instant, limit: Duration) -> Result<Read<K>, ReadError> {
+        let begun = Instant::now();
+        let deadline = deadline::from(begun, limit);
+        if self.shared.is_closed() {
+            return Err(Closed.into());
+        }
+        let common = &self.shared.ground.common;
+        let read = async {
+            if let Some(snapshot) = self.shared.young(Bound::Since(since), begun, deadline).await {
+                return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
+            }
+            let snapshot = self.shared.list_live(Proof::of_now(common), deadline).await?;
+            Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
+        };
+        let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
+        result.map_err(|live| self.shared.too_old(begun.saturating_duration_since(since), begun, live))
     }
 
     /// One object within `limit`: of the cache if that is at most `max_age` old or can be proven to be, otherwise read from
@@ -132,7 +167,7 @@ impl<K> Informer<K> {
         }
         let common = &self.shared.ground.common;
         let read = async {
-            if let Some(snapshot) = self.shared.young(max_age, begun, deadline).await {
+            if let Some(snapshot) = self.shared.young(Bound::MaxAge(max_age), begun, deadline).await {
                 let age = snapshot.freshness().age().unwrap_or(max_age);
                 return Ok(ReadOne {
                     object: snapshot.get(key).map(Object::cast),
@@ -159,6 +194,24 @@ impl<K> Informer<K> {
 /// time to ask again.
 fn is_outslept(sent: Proof, common: &Common, max_age: Duration, deadline: Instant) -> bool {
     sent.is_before_a_sleep(common) && sent.age_now(common) > max_age && Instant::now() < deadline
+}
+
+/// How new content has to be.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    /// At most so old when it is given.
+    MaxAge(Duration),
+    /// Proven by a read that was sent after this moment.
+    Since(Instant),
+}
+
+impl Bound {
+    fn is_met_by(self, snapshot: &Snapshot) -> bool {
+        match self {
+            Self::MaxAge(max_age) => snapshot.freshness().is_within(max_age),
+            Self::Since(since) => snapshot.is_proven_after(since),
+        }
+    }
 }
 
 impl Shared {
@@ -193,10 +246,10 @@ impl Shared {
         }
     }
 
-    /// The content of the store, if it is or can be proven to be at most `max_age` old. Leaves time for a list.
-    async fn young(&self, max_age: Duration, begun: Instant, deadline: Instant) -> Option<Snapshot> {
+    /// The content of the store, if it is or can be proven to be as new as that. Leaves time for a list.
+    async fn young(&self, bound: Bound, begun: Instant, deadline: Instant) -> Option<Snapshot> {
         let before: Snapshot = self.store.snapshot();
-        if before.freshness().is_within(max_age) {
+        if bound.is_met_by(&before) {
             return Some(before);
         }
         if !before.is_synced() {
@@ -211,13 +264,14 @@ impl Shared {
             return None;
         }
         let patience = begun + deadline.saturating_duration_since(begun) / 3;
-        let probe = timeout_at(patience, self.probes.prober().probe_since(begun)).await.ok()?;
+        let probe = timeout_at(patience, self.probes.prober().next_probe()).await.ok()?;
         let read = ConsistentRead { sent_at: probe.sent_at, revision: probe.result.ok()? };
         // The server's newest revision cannot be older than what we had seen before we asked, unless its history went back: then
         // what we have is of another history. Each part for itself: one may have noticed, and another not.
         if (0..self.links.len()).any(|part| read.revision < *before.content().rv_of(part)) {
             return None;
         }
+        let patience = patience.min(deadline::after(self.list_takes()));
         let parts = (0..self.links.len()).map(|part| self.holds(part, &read, patience));
         let held = futures::future::try_join_all(parts).await.ok()?;
         if !held.into_iter().all(|held| held) || !whole() {
@@ -228,7 +282,19 @@ impl Shared {
         let basis = Basis::of_one_read(self.ground.common.clone(), sent);
         let after = Snapshot::of(self.store.current(), Arc::new(basis));
         let same_history = after.epoch() == before.epoch();
-        (whole() && same_history && after.freshness().is_within(max_age)).then_some(after)
+        let new_enough = match bound {
+            Bound::MaxAge(max_age) => after.freshness().is_within(max_age),
+            // The probe was sent after this call.
+            Bound::Since(_) => after.freshness().is_live(),
+        };
+        (whole() && same_history && new_enough).then_some(after)
+    }
+
+    /// About how long a list would take. A watch of a kind in which nothing happens says nothing of what a probe has seen until its
+    /// next bookmark: to wait for it longer than for a list would at best save half of the time.
+    fn list_takes(&self) -> Duration {
+        let objects = u32::try_from(self.store.peek().objects.len()).unwrap_or(u32::MAX);
+        LISTED_IN.saturating_mul(objects).max(LEAST_PATIENCE)
     }
 
     /// What the server has now, by a list with the same selectors.
@@ -339,6 +405,12 @@ impl Shared {
         }
     }
 }
+
+/// About how long an API server takes for each object of a list.
+const LISTED_IN: Duration = Duration::from_micros(20);
+
+/// How long a probe's revision is waited for at least: a stream that is well brings it with the probe.
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 
 /// A consistent read: the server had nothing newer than `revision` when it was sent.
 struct ConsistentRead {

@@ -260,6 +260,70 @@ async fn reads_are_as_fresh_as_asked_or_say_why_not() {
     dead.heal();
 }
 
+#[tokio::test(start_paused = true)]
+async fn consistent_reads_hold_what_was_committed_before_them() {
+    let world = world().await;
+    world.create("a", "one", "0");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    let value_now = async || {
+        let read = maps.read_since(Instant::now(), secs(3)).await.unwrap();
+        let value = read.snapshot.iter().next().unwrap().label("value").unwrap().to_owned();
+        (value, read.source)
+    };
+    // The clock stands still between a write and the read after it, so that no moment tells them apart.
+    for round in 1..20 {
+        world.put("a", "one", &round.to_string());
+        assert_eq!(value_now().await, (round.to_string(), Source::Cache));
+    }
+    // One probe is enough for all who wait.
+    let probes = world.factory.stats().probes;
+    let reads = futures::future::join_all((0..50).map(|_| maps.read_since(Instant::now(), secs(3)))).await;
+    assert!(reads.iter().all(|read| read.as_ref().unwrap().source == Source::Cache));
+    assert!(world.factory.stats().probes <= probes + 2);
+    // What is proven already costs nothing.
+    let (since, probes) = (Instant::now(), world.factory.stats().probes);
+    tokio::time::sleep(secs(40)).await;
+    let scheduled = world.factory.stats().probes;
+    assert!(scheduled > probes);
+    assert_eq!(maps.read_since(since, secs(3)).await.unwrap().source, Source::Cache);
+    assert_eq!(world.factory.stats().probes, scheduled);
+
+    // A stream that is late, held back, or cut.
+    for fault in [Fault::Stall, Fault::HoldUntilEnd, Fault::DropEvents] {
+        let fault = world.server.faults().inject(fault).on(Match::watch());
+        world.put("a", "one", "late");
+        assert_eq!(value_now().await, ("late".to_owned(), Source::Live));
+        world.put("a", "one", "later");
+        assert_eq!(value_now().await, ("later".to_owned(), Source::Live));
+        fault.heal();
+        maps.relist("the next fault begins with a stream that is well");
+        tokio::time::sleep(secs(60)).await;
+    }
+    let dead = world.server.faults().inject(Fault::WithholdHeaders).everywhere();
+    let begun = Instant::now();
+    let error = maps.read_since(begun, secs(2)).await.unwrap_err();
+    assert!(matches!(error, ReadError::TooOld { .. }), "{error}");
+    assert!(begun.elapsed() <= secs(2) + std::time::Duration::from_millis(50), "{:?}", begun.elapsed());
+    dead.heal();
+}
+
+/// A watch says nothing of what happens elsewhere, which moves the revision that a probe sees.
+#[tokio::test(start_paused = true)]
+async fn consistent_reads_of_a_quiet_kind_in_a_busy_cluster_do_not_wait_for_a_bookmark() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    for busy in 0..5 {
+        world.server.create(namespace_object(&format!("busy-{busy}"))).unwrap();
+        let begun = Instant::now();
+        let read = maps.read_since(begun, secs(3)).await.unwrap();
+        assert_eq!((read.source, read.snapshot.len()), (Source::Live, 1));
+        assert!(begun.elapsed() <= std::time::Duration::from_millis(60), "{:?}", begun.elapsed());
+    }
+}
+
 /// Metadata have no spec: whether an object has the fields that are asked for, only the server can say.
 #[tokio::test(start_paused = true)]
 async fn a_live_read_of_metadata_heeds_the_field_selector() {

@@ -140,6 +140,12 @@ impl Basis {
         self.parts.iter().all(PartBasis::is_whole)
     }
 
+    /// Returns whether every part is proven by a read that was sent after `since`.
+    pub(crate) fn is_proven_after(&self, since: Instant) -> bool {
+        let after = |proof: Proof| proof.at > since && proof.before.is_zero();
+        self.parts.iter().all(|part| part.proof.is_some_and(after))
+    }
+
     /// This, with what is wrong by now. Its proofs stay: newer ones may be of newer content.
     pub(crate) fn troubled_as(&self, newer: &Self) -> Self {
         let mut basis = self.clone();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::core::DynamicObject;
 use skopos_wire::{LabelSelector, ObjectKey, ResourceVersion};
+use tokio::time::Instant;
 
 use super::digest::Digest;
 use super::index::{Index, UnknownIndex};
@@ -46,6 +47,12 @@ impl<K> Snapshot<K> {
     /// Upper bound on the age of this content; `None` when nothing is proven.
     pub fn age(&self) -> Option<Duration> {
         self.freshness().age()
+    }
+
+    /// Returns whether the content is live and proven by a consistent read that was sent after `since`: then it holds every change
+    /// that was committed before that.
+    pub fn is_proven_after(&self, since: Instant) -> bool {
+        self.freshness().is_live() && self.basis.is_proven_after(since)
     }
 
     /// The stretch of unbroken history that the RV belongs to. RVs of different epochs cannot be compared.
