@@ -23,6 +23,7 @@ mod limits;
 mod list;
 mod nesting;
 mod object;
+pub mod protobuf;
 mod rv;
 mod selector;
 mod status;

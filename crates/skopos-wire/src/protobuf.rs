@@ -1,0 +1,169 @@
+//! Reader of the protobuf that Kubernetes sends: the envelope, and messages as numbered fields. What a field means is for the caller
+//! to know.
+//!
+//! The input is hostile: whatever the bytes are, the outcome is a value or `None`.
+
+use std::collections::BTreeMap;
+
+/// The media type of Kubernetes' protobuf.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// An object in its envelope (`runtime.Unknown` of k8s.io/apimachinery), as bodies of requests and answers have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope<'a> {
+    /// `apiVersion`, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// `kind`.
+    pub kind: &'a str,
+    /// The object's message.
+    pub object: &'a [u8],
+}
+
+/// The fields of a message, in the order of the bytes.
+#[derive(Clone, Debug)]
+pub struct Message<'a>(Vec<(u64, Field<'a>)>);
+
+/// The value of a field, as far as the wire tells its type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// A varint, or a number of fixed width.
+    Number(u64),
+    /// A text, bytes, or a message of its own.
+    Bytes(&'a [u8]),
+}
+
+/// What an envelope begins with.
+pub const MAGIC: &[u8] = b"k8s\0";
+
+impl<'a> Envelope<'a> {
+    /// Reads an envelope; `None` if the body is none.
+    pub fn read(body: &'a [u8]) -> Option<Self> {
+        let envelope = Message::read(body.strip_prefix(MAGIC)?)?;
+        let type_meta = Message::read(envelope.bytes(1)?)?;
+        Some(Self {
+            api_version: type_meta.text(1)?,
+            kind: type_meta.text(2)?,
+            object: envelope.bytes(2).unwrap_or_default(),
+        })
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Reads all fields; `None` if the bytes are no message.
+    pub fn read(mut bytes: &'a [u8]) -> Option<Self> {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let tag = varint(&mut bytes)?;
+            let value = match tag & 7 {
+                0 => Field::Number(varint(&mut bytes)?),
+                1 => Field::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
+                2 => {
+                    let length = usize::try_from(varint(&mut bytes)?).ok()?;
+                    Field::Bytes(take(&mut bytes, length)?)
+                }
+                5 => Field::Number(u32::from_le_bytes(take(&mut bytes, 4)?.try_into().ok()?).into()),
+                _ => return None,
+            };
+            fields.push((tag >> 3, value));
+        }
+        Some(Self(fields))
+    }
+
+    /// Returns the field of this number; the last one counts where it comes more than once.
+    pub fn last(&self, number: u64) -> Option<Field<'a>> {
+        self.0.iter().rev().find(|(own, _)| *own == number).map(|(_, value)| *value)
+    }
+
+    /// Returns the bytes of a field.
+    pub fn bytes(&self, number: u64) -> Option<&'a [u8]> {
+        self.last(number)?.bytes()
+    }
+
+    /// Returns the text of a field.
+    pub fn text(&self, number: u64) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes(number)?).ok()
+    }
+
+    /// Returns the message in a field.
+    pub fn message(&self, number: u64) -> Option<Self> {
+        Self::read(self.bytes(number)?)
+    }
+
+    /// Returns all values by the number of their field.
+    pub fn by_number(&self) -> BTreeMap<u64, Vec<Field<'a>>> {
+        let mut grouped = BTreeMap::<u64, Vec<Field<'a>>>::new();
+        for (number, value) in &self.0 {
+            grouped.entry(*number).or_default().push(*value);
+        }
+        grouped
+    }
+}
+
+impl<'a> Field<'a> {
+    /// Returns the bytes, if it is no number.
+    pub fn bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Number(_) => None,
+        }
+    }
+
+    /// Returns the number, as protobuf's `int64`.
+    pub fn integer(self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(number.cast_signed()),
+            Self::Bytes(_) => None,
+        }
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (head, tail) = bytes.split_at_checked(length)?;
+    *bytes = tail;
+    Some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field that holds bytes.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2, u8::try_from(content.len()).unwrap()];
+        bytes.extend_from_slice(content);
+        bytes
+    }
+
+    #[test]
+    fn reads_an_envelope_and_its_fields() {
+        let metadata = [field(1, b"web"), field(6, b"17"), vec![7 << 3, 2]].concat();
+        let type_meta = [field(1, b"v1"), field(2, b"Pod")].concat();
+        let body = [MAGIC.to_vec(), field(1, &type_meta), field(2, &field(1, &metadata))].concat();
+        let envelope = Envelope::read(&body).unwrap();
+        assert_eq!((envelope.api_version, envelope.kind), ("v1", "Pod"));
+        let metadata = Message::read(envelope.object).unwrap().message(1).unwrap();
+        assert_eq!((metadata.text(6), metadata.last(7)), (Some("17"), Some(Field::Number(2))));
+        assert_eq!(metadata.last(8), None);
+    }
+
+    #[test]
+    fn rejects_what_is_no_message() {
+        for body in [&b""[..], b"rubbish", MAGIC, b"k8s\0\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f"] {
+            assert_eq!(Envelope::read(body), None);
+        }
+        assert!(Message::read(&[0x0a, 5, b'x']).is_none() && Message::read(&[0xff; 12]).is_none());
+    }
+}
