@@ -303,7 +303,12 @@ impl Shared {
     }
 
     pub(crate) fn link_of(&self, key: &ObjectKey) -> Option<&Link> {
-        self.links.iter().find(|link| match &link.target.namespace {
+        self.part_of(key).map(|part| &self.links[part])
+    }
+
+    /// Returns which part of the content an object belongs to.
+    pub(crate) fn part_of(&self, key: &ObjectKey) -> Option<usize> {
+        self.links.iter().position(|link| match &link.target.namespace {
             None => true,
             Some(namespace) => key.namespace() == Some(namespace),
         })

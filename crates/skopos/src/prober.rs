@@ -147,14 +147,15 @@ impl Prober {
         Subscription { prober: self.clone(), id }
     }
 
-    /// Waits for a probe that is sent after this call, and asks for it. All callers that wait at the same time share one. Bound it
-    /// from outside.
-    pub(crate) async fn next_probe(&self) -> Outcome {
+    /// Waits for a probe that is sent after this call, and asks for it; a successful one that was sent after `since` does as well.
+    /// All callers that wait at the same time share one. Bound it from outside.
+    pub(crate) async fn probe_after(&self, since: Instant) -> Outcome {
         let mut last = self.core.last.subscribe();
         let after = self.core.begun.load(Ordering::SeqCst);
-        self.core.want(Demand { after, or_proof: None });
-        let later = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| o.number > after);
-        match last.wait_for(later).await.map(|outcome| outcome.clone()) {
+        let demand = Demand { after, or_proof: Some(since + Duration::from_nanos(1)) };
+        self.core.want(demand);
+        let met = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|o| demand.is_satisfied_by(o));
+        match last.wait_for(met).await.map(|outcome| outcome.clone()) {
             Ok(Some(outcome)) => outcome,
             // The sender is in `self`, and the predicate demands an outcome: neither can happen.
             _ => std::future::pending().await,
@@ -406,16 +407,16 @@ mod tests {
         let running = start(answering(7, Duration::from_millis(100)));
         let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
-        let waits = (0..50).map(|_| running.prober.next_probe());
+        let waits = (0..50).map(|_| running.prober.probe_after(Instant::now()));
         futures::future::join_all(waits).await;
         assert_eq!(running.prober.counts(), (1, 0));
         assert_eq!(begun.elapsed(), Duration::from_millis(100));
         // While one is under way that was sent too early, another follows it.
-        let early = running.prober.next_probe();
+        let early = running.prober.probe_after(Instant::now());
         tokio::pin!(early);
         assert!(timeout(Duration::from_millis(50), &mut early).await.is_err());
         let late_from = Instant::now();
-        let late = running.prober.next_probe().await;
+        let late = running.prober.probe_after(Instant::now()).await;
         assert!(late.sent_at >= late_from);
         assert_eq!(running.prober.counts(), (3, 0));
     }
@@ -425,8 +426,8 @@ mod tests {
         let running = start(answering(7, Duration::ZERO));
         let _subscription = running.subscribe(target(None), false);
         // The clock stands still between the two calls.
-        let (first, begun) = (running.prober.next_probe().await, Instant::now());
-        let second = running.prober.next_probe().await;
+        let (first, begun) = (running.prober.probe_after(Instant::now()).await, Instant::now());
+        let second = running.prober.probe_after(Instant::now()).await;
         assert_eq!((first.sent_at, second.sent_at), (begun, begun));
         assert_eq!((first.number, second.number), (1, 2));
     }
@@ -441,7 +442,7 @@ mod tests {
             Box::pin(std::future::ready(answer))
         }));
         let _subscription = running.subscribe(target(None), false);
-        assert!(running.prober.next_probe().await.result.is_err());
+        assert!(running.prober.probe_after(Instant::now()).await.result.is_err());
         tokio::time::advance(Duration::from_millis(500)).await;
         up.store(true, Ordering::Relaxed);
         let mut outcomes = running.prober.core.last.subscribe();
@@ -469,10 +470,10 @@ mod tests {
         let running = start(ask);
         let _a = running.subscribe(target(Some("a")), false);
         let _b = running.subscribe(target(Some("b")), false);
-        assert!(running.prober.next_probe().await.result.is_ok());
+        assert!(running.prober.probe_after(Instant::now()).await.result.is_ok());
         assert_eq!(running.prober.counts(), (2, 0));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(running.prober.next_probe().await.result.is_ok());
+        assert!(running.prober.probe_after(Instant::now()).await.result.is_ok());
         assert_eq!(running.prober.counts(), (3, 0), "what worked is asked first");
     }
 
@@ -491,7 +492,7 @@ mod tests {
             let of = |version| Target::new("example.org", version, "widgets");
             let _old = running.subscribe(of("v1"), false);
             let _older = running.subscribe(of("v0"), false);
-            let first = running.prober.next_probe().await;
+            let first = running.prober.probe_after(Instant::now()).await;
             // A server that fails is asked again as late as ever.
             let at_once = matches!(code, 404 | 406);
             assert_eq!(first.result.is_ok(), at_once, "{code}");
@@ -517,7 +518,7 @@ mod tests {
             |fields: &str| target(Some("a")).with_fields(&skopos_wire::FieldSelector::parse(fields).unwrap());
         let _all = running.subscribe(of(""), false);
         let _mine = running.subscribe(of("metadata.name=mine"), false);
-        assert!(running.prober.next_probe().await.result.is_ok());
+        assert!(running.prober.probe_after(Instant::now()).await.result.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -552,7 +553,7 @@ mod tests {
         let running = start(Arc::new(|_| Box::pin(std::future::pending())));
         let _subscription = running.subscribe(target(None), false);
         let begun = Instant::now();
-        let outcome = running.prober.next_probe().await;
+        let outcome = running.prober.probe_after(Instant::now()).await;
         assert!(matches!(outcome.result, Err(LiveError::Deadline { .. })));
         assert_eq!(begun.elapsed(), TIMES.timeout + Duration::from_secs(1));
     }

@@ -88,27 +88,7 @@ impl<K> Informer<K> {
     /// # Errors
     /// When neither could be had in time, with the reason of both; at once when the factory is shut down.
     pub async fn read(&self, max_age: Duration, limit: Duration) -> Result<Read<K>, ReadError> {
-        let begun = Instant::now();
-        let deadline = deadline::from(begun, limit);
-        if self.shared.is_closed() {
-            return Err(Closed.into());
-        }
-        let common = &self.shared.ground.common;
-        let read = async {
-            if let Some(snapshot) = self.shared.young(Bound::MaxAge(max_age), begun, deadline).await {
-                return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
-            }
-            let snapshot = loop {
-                let sent = Proof::of_now(common);
-                let snapshot = self.shared.list_live(sent, deadline).await?;
-                if !is_outslept(sent, common, max_age, deadline) {
-                    break snapshot;
-                }
-            };
-            Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
-        };
-        let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
-        result.map_err(|live| self.shared.too_old(max_age, begun, live))
+        self.all(Bound::MaxAge(max_age), limit).await
     }
 
     /// The content as it was at `since` or later, within `limit`: of the cache if that is proven or can be, by a probe that all
@@ -129,21 +109,7 @@ impl<K> Informer<K> {
     /// # }
     /// ```
     pub async fn read_since(&self, since: Instant, limit: Duration) -> Result<Read<K>, ReadError> {
-        let begun = Instant::now();
-        let deadline = deadline::from(begun, limit);
-        if self.shared.is_closed() {
-            return Err(Closed.into());
-        }
-        let common = &self.shared.ground.common;
-        let read = async {
-            if let Some(snapshot) = self.shared.young(Bound::Since(since), begun, deadline).await {
-                return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
-            }
-            let snapshot = self.shared.list_live(Proof::of_now(common), deadline).await?;
-            Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
-        };
-        let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
-        result.map_err(|live| self.shared.too_old(begun.saturating_duration_since(since), begun, live))
+        self.all(Bound::Since(since), limit).await
     }
 
     /// One object within `limit`: of the cache if that is at most `max_age` old or can be proven to be, otherwise read from
@@ -157,6 +123,25 @@ impl<K> Informer<K> {
         max_age: Duration,
         limit: Duration,
     ) -> Result<ReadOne<K>, ReadOneError> {
+        self.one(key, Bound::MaxAge(max_age), limit).await
+    }
+
+    /// One object as it was at `since` or later, within `limit`: of the cache if that is proven or can be, by a probe that all callers
+    /// share, otherwise read from the server for this call. With the present moment for `since` it is a consistent read, such as
+    /// an API server's answer to a GET without a `resourceVersion`.
+    ///
+    /// # Errors
+    /// As [`Informer::read_one`].
+    pub async fn read_one_since(
+        &self,
+        key: &ObjectKey,
+        since: Instant,
+        limit: Duration,
+    ) -> Result<ReadOne<K>, ReadOneError> {
+        self.one(key, Bound::Since(since), limit).await
+    }
+
+    async fn one(&self, key: &ObjectKey, bound: Bound, limit: Duration) -> Result<ReadOne<K>, ReadOneError> {
         let begun = Instant::now();
         let deadline = deadline::from(begun, limit);
         let Some(link) = self.shared.link_of(key) else {
@@ -167,8 +152,9 @@ impl<K> Informer<K> {
         }
         let common = &self.shared.ground.common;
         let read = async {
-            if let Some(snapshot) = self.shared.young(Bound::MaxAge(max_age), begun, deadline).await {
-                let age = snapshot.freshness().age().unwrap_or(max_age);
+            let patience = Some(LEAST_PATIENCE);
+            if let Some(snapshot) = self.shared.young(bound, patience, begun, deadline).await {
+                let age = snapshot.freshness().age().unwrap_or_else(|| bound.max_age(begun));
                 return Ok(ReadOne {
                     object: snapshot.get(key).map(Object::cast),
                     age,
@@ -177,8 +163,8 @@ impl<K> Informer<K> {
             }
             let (object, age) = loop {
                 let sent = Proof::of_now(common);
-                let object = self.shared.one_live(&link.target, key, deadline).await?;
-                if !is_outslept(sent, common, max_age, deadline) {
+                let object = Box::pin(self.shared.one_live(&link.target, key, deadline)).await?;
+                if !bound.is_outslept(sent, common, deadline) {
                     break (object, sent.age_now(common));
                 }
             };
@@ -186,14 +172,32 @@ impl<K> Informer<K> {
             Ok(ReadOne { object, age, source: Source::Live })
         };
         let result = self.shared.stop.run_until_cancelled(read).await.ok_or(ReadError::from(Closed))?;
-        Ok(result.map_err(|live| self.shared.too_old(max_age, begun, live))?)
+        Ok(result.map_err(|live| self.shared.too_old(bound.max_age(begun), begun, live))?)
     }
-}
 
-/// Whether the answer to what was sent then is older than `max_age` because the machine slept while it was on its way, and there is
-/// time to ask again.
-fn is_outslept(sent: Proof, common: &Common, max_age: Duration, deadline: Instant) -> bool {
-    sent.is_before_a_sleep(common) && sent.age_now(common) > max_age && Instant::now() < deadline
+    async fn all(&self, bound: Bound, limit: Duration) -> Result<Read<K>, ReadError> {
+        let begun = Instant::now();
+        let deadline = deadline::from(begun, limit);
+        if self.shared.is_closed() {
+            return Err(Closed.into());
+        }
+        let common = &self.shared.ground.common;
+        let read = async {
+            if let Some(snapshot) = self.shared.young(bound, None, begun, deadline).await {
+                return Ok(Read { snapshot: snapshot.cast(), source: Source::Cache });
+            }
+            let snapshot = loop {
+                let sent = Proof::of_now(common);
+                let snapshot = Box::pin(self.shared.list_live(sent, deadline)).await?;
+                if !bound.is_outslept(sent, common, deadline) {
+                    break snapshot;
+                }
+            };
+            Ok(Read { snapshot: snapshot.cast(), source: Source::Live })
+        };
+        let result = self.shared.stop.run_until_cancelled(read).await.ok_or(Closed)?;
+        result.map_err(|live| self.shared.too_old(bound.max_age(begun), begun, live))
+    }
 }
 
 /// How new content has to be.
@@ -211,6 +215,29 @@ impl Bound {
             Self::MaxAge(max_age) => snapshot.freshness().is_within(max_age),
             Self::Since(since) => snapshot.is_proven_after(since),
         }
+    }
+
+    /// Returns after which moment a probe has to be sent, for a call that began then: one for everybody, where any will do.
+    fn since(self, begun: Instant) -> Instant {
+        match self {
+            Self::MaxAge(_) => begun,
+            Self::Since(since) => since,
+        }
+    }
+
+    /// Returns how old content may be, for a call that began then.
+    fn max_age(self, begun: Instant) -> Duration {
+        match self {
+            Self::MaxAge(max_age) => max_age,
+            Self::Since(since) => begun.saturating_duration_since(since),
+        }
+    }
+
+    /// Returns whether the answer to what was sent then is too old because the machine slept while it was on its way, and there is
+    /// time to ask again.
+    fn is_outslept(self, sent: Proof, common: &Common, deadline: Instant) -> bool {
+        let Self::MaxAge(max_age) = self else { return false };
+        sent.is_before_a_sleep(common) && sent.age_now(common) > max_age && Instant::now() < deadline
     }
 }
 
@@ -246,8 +273,15 @@ impl Shared {
         }
     }
 
-    /// The content of the store, if it is or can be proven to be as new as that. Leaves time for a list.
-    async fn young(&self, bound: Bound, begun: Instant, deadline: Instant) -> Option<Snapshot> {
+    /// The content of the store, if it is or can be proven to be as new as that. Leaves time to ask the server: what a probe has
+    /// seen is waited for as long as `patience`, or about as long as a list takes.
+    async fn young(
+        &self,
+        bound: Bound,
+        patience: Option<Duration>,
+        begun: Instant,
+        deadline: Instant,
+    ) -> Option<Snapshot> {
         let before: Snapshot = self.store.snapshot();
         if bound.is_met_by(&before) {
             return Some(before);
@@ -263,16 +297,16 @@ impl Shared {
         if !whole() {
             return None;
         }
-        let patience = begun + deadline.saturating_duration_since(begun) / 3;
-        let probe = timeout_at(patience, self.probes.prober().next_probe()).await.ok()?;
+        let latest = begun + deadline.saturating_duration_since(begun) / 3;
+        let probe = timeout_at(latest, self.probes.prober().probe_after(bound.since(begun))).await.ok()?;
         let read = ConsistentRead { sent_at: probe.sent_at, revision: probe.result.ok()? };
         // The server's newest revision cannot be older than what we had seen before we asked, unless its history went back: then
         // what we have is of another history. Each part for itself: one may have noticed, and another not.
         if (0..self.links.len()).any(|part| read.revision < *before.content().rv_of(part)) {
             return None;
         }
-        let patience = patience.min(deadline::after(self.list_takes()));
-        let parts = (0..self.links.len()).map(|part| self.holds(part, &read, patience));
+        let latest = latest.min(deadline::after(patience.unwrap_or_else(|| self.list_takes())));
+        let parts = (0..self.links.len()).map(|part| self.holds(part, &read, latest));
         let held = futures::future::try_join_all(parts).await.ok()?;
         if !held.into_iter().all(|held| held) || !whole() {
             return None;
@@ -284,7 +318,7 @@ impl Shared {
         let same_history = after.epoch() == before.epoch();
         let new_enough = match bound {
             Bound::MaxAge(max_age) => after.freshness().is_within(max_age),
-            // The probe was sent after this call.
+            // The probe was sent after that.
             Bound::Since(_) => after.freshness().is_live(),
         };
         (whole() && same_history && new_enough).then_some(after)

@@ -10,7 +10,7 @@ pub(crate) mod report;
 use std::time::Duration;
 
 use skopos_reflect::{Form, Target};
-use skopos_wire::{RawObject, ResourceVersion};
+use skopos_wire::{ObjectKey, RawObject, ResourceVersion};
 use tokio::sync::{MutexGuard, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -39,6 +39,34 @@ impl<K> Informer<K> {
             async { Turn::wait(&self.shared, deadline).await?.audit_and_heal(&parts, deadline).await };
         self.shared.stop.run_until_cancelled(audit).await.unwrap_or(Err(Closed.into()))
     }
+}
+
+impl<K> Informer<K> {
+    /// Checks the content against one object that the server has shown elsewhere in this version, such as in the answer to a write.
+    /// Returns whether a change was lost: the content is past that version and has an older object. Such a difference counts as if
+    /// an audit had found it: the content is stale until everything was listed again. An object that is not there may have been
+    /// deleted, and is no difference.
+    pub fn check(&self, key: &ObjectKey, version: &ResourceVersion) -> bool {
+        let shared = &self.shared;
+        let Some(part) = shared.part_of(key) else { return false };
+        let content = shared.store.current();
+        let is_older = |object: &Entry| object.raw().resource_version() < version;
+        let lost = content.rv_of(part) > version && content.objects.get(key).is_some_and(is_older);
+        // One that could not be read is known to be older, and told as such.
+        if lost && !shared.links[part].set_aside.unread().keys.contains(key) {
+            tracing::warn!(resource = %shared.resource, %key, %version, "a change was lost: listing again");
+            shared.audits.lock().mismatches += 1;
+            mark_different(shared, part, 1);
+        }
+        lost
+    }
+}
+
+/// Makes a part of the content stale until it was listed again.
+fn mark_different(shared: &Shared, part: usize, differences: usize) {
+    let now = Instant::now();
+    shared.freshness().update(part, |part| part.audit = Some((now, differences)));
+    shared.links[part].handle.relist();
 }
 
 /// The right to audit an informer: one at a time has it.
@@ -190,9 +218,7 @@ async fn audit_part(
     }
     if differences > 0 {
         tracing::warn!(target = %link.target, differences, examples = ?found.examples, "an audit found differences: listing again");
-        let now = Instant::now();
-        shared.freshness().update(part, |part| part.audit = Some((now, differences)));
-        link.handle.relist();
+        mark_different(shared, part, differences);
     } else if reached && shared.store.peek().is_restored(part) {
         // What was restored is what the server has: each object that has not changed since is the same.
         shared.freshness().prove(part, sent_at);

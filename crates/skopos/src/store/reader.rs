@@ -41,6 +41,11 @@ impl<K> Store<K> {
         self.core.freshness().freshness()
     }
 
+    /// Returns whether both lead to the same store.
+    pub fn is_same<L>(&self, other: &Store<L>) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
     /// The present version of an object.
     pub fn get(&self, key: &ObjectKey) -> Option<Object<K>> {
         self.core.peek().objects.get(key).cloned().map(Into::into)
