@@ -23,6 +23,7 @@ mod bucket;
 mod catalog;
 pub mod clusters;
 pub mod config;
+mod consistency;
 mod daemon;
 mod ending;
 pub mod fleet;

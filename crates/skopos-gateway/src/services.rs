@@ -9,11 +9,12 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions};
-use skopos_fleet::{Cluster, Fleet, FleetError};
+use skopos_fleet::{Cluster, ClusterId, Fleet, FleetError};
 
 use crate::ask::{Ask, AskError, MOST_BYTES};
-use crate::authz::Authorizer;
+use crate::authz::{Attributes, Authorizer};
 use crate::config::Config;
+use crate::consistency::{Floors, Listings, PendingWrite};
 use crate::places::Places;
 
 /// What all routes share. Cheap to clone.
@@ -25,6 +26,10 @@ pub struct Services {
     pub authorizer: Authorizer,
     /// The configuration in force.
     pub config: Arc<Config>,
+    /// What later reads have to hold because it was written through the gateway.
+    pub(crate) floors: Floors,
+    /// What members have listed while memory was behind.
+    pub(crate) listings: Listings,
     /// How many watches each caller has.
     pub watches: Places,
     /// How many streams into pods each caller has.
@@ -40,13 +45,30 @@ impl Services {
         let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
         let watches = Places::new("watches", config.listen.limits.watches_per_user);
         let streams = Places::new("streams", config.outbound.streams.per_user);
-        Self { fleet, authorizer, config, watches, streams }
+        Self {
+            fleet,
+            authorizer,
+            config,
+            floors: Floors::default(),
+            listings: Listings::default(),
+            watches,
+            streams,
+        }
     }
 
     /// How many sources have not said which clusters there are, though each had as long as a member has to answer. Right after
     /// a start nobody is to be told that there is nothing because it has not been looked for.
     pub(crate) async fn unread_sources(&self) -> usize {
         self.fleet.unread_sources(self.config.cache.member_deadline.0).await
+    }
+
+    /// Begins a write to a cluster: whatever becomes of it, later reads hold it if it was done.
+    pub(crate) fn begin_write(&self, cluster: &ClusterId, what: &Attributes) -> PendingWrite {
+        let members = self.fleet.members();
+        if self.floors.clusters() > members.len() {
+            self.floors.retain(|id| members.contains_key(id.as_str()));
+        }
+        self.floors.write(cluster, &what.group, &what.resource)
     }
 
     /// The same clusters under another configuration. What is open counts as before, unless its limit has changed. Rights are

@@ -8,14 +8,17 @@ use parking_lot::Mutex;
 use skopos::{Freshness, ObjectKey, RawObject, ResourceVersion, Snapshot};
 use skopos_fleet::{CachedKind, Cluster, Condition, Ended, FleetError};
 use skopos_serve::{
-    Blocks, Compacted, Contents, ReadError, Request, ResourceType, ServeOptions, Source, Wanted, Window,
+    Blocks, Compacted, ReadError, Request, ResourceType, ServeOptions, Source, Wanted, Window,
 };
 use skopos_wire::Status;
 use tokio::time::{sleep, timeout};
 
+use super::newest::no_number;
+use super::state::State;
 use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
 use crate::catalog;
+use crate::consistency::{Floors, Requirement};
 use crate::ending::ending;
 use crate::fleet::{resource_id, writes};
 use crate::headers::{Stamp, stamp};
@@ -26,32 +29,28 @@ use crate::target::ResourceTarget;
 
 /// What is kept of a kind, as one request sees it.
 #[derive(Clone)]
-struct Memory {
-    view: Arc<View>,
-    kind: CachedKind,
-    cluster: Cluster,
-    max_age: Duration,
-    member_deadline: Duration,
+pub(super) struct Memory {
+    pub(super) view: Arc<View>,
+    pub(super) kind: CachedKind,
+    pub(super) cluster: Cluster,
+    /// How new the newest state has to be.
+    pub(super) requirement: Arc<Requirement>,
+    pub(super) floors: Floors,
+    /// The object that is asked for, if it is one.
+    pub(super) one: Option<ObjectKey>,
+    pub(super) member_deadline: Duration,
     /// What was read last, for the headers.
-    said: Arc<Mutex<Option<Said>>>,
+    pub(super) said: Arc<Mutex<Option<Said>>>,
 }
 
 /// What an answer was made of.
 #[derive(Clone, Debug)]
-struct Said {
+pub(super) struct Said {
     freshness: Freshness,
     /// Listed from the member for this read.
     live: bool,
     /// The newest was asked for, and this is older than that may be.
-    late: bool,
-}
-
-/// The state at one revision.
-struct State {
-    snapshot: Snapshot<RawObject>,
-    revision: u64,
-    /// How many bytes of it are its own: it was listed from the member, and shares nothing with the store.
-    own: usize,
+    pub(super) late: bool,
 }
 
 impl Clusters {
@@ -86,15 +85,25 @@ impl Clusters {
             Err(_) => return None,
         };
         let view = self.views.of(cluster.id(), &kind)?;
+        let namespace = match target.place(resource.namespaced) {
+            Ok(namespace) => namespace,
+            Err(status) => return Some(Err(status)),
+        };
+        let one = (what.verb == "get").then(|| ObjectKey::checked(namespace, &what.name).ok()).flatten();
+        let floor = self.services.floors.of(cluster.id(), &what.group, &what.resource);
+        let reads = cache.reads_of(cluster.id().as_str());
+        let requirement = Requirement::new(reads, cache.max_age.0, &call.headers, floor);
         let memory = Memory {
             view,
             kind,
             cluster: cluster.clone(),
-            max_age: cache.max_age.0,
+            requirement: Arc::new(requirement),
+            floors: self.services.floors.clone(),
+            one,
             member_deadline: cache.member_deadline.0,
             said: Arc::default(),
         };
-        Some(self.tell(memory, &resource, call, target).await)
+        Some(self.tell(memory, &resource, namespace, call, target).await)
     }
 
     /// Whether such a request may be answered from memory at all.
@@ -111,11 +120,11 @@ impl Clusters {
         &self,
         memory: Memory,
         resource: &Arc<ResourceType>,
+        namespace: Option<&str>,
         call: &Call,
         target: &ResourceTarget,
     ) -> Result<Response, Status> {
         let what = &target.attributes;
-        let namespace = target.place(resource.namespaced)?;
         let name = Some(what.name.as_str()).filter(|name| target.name_in_path && !name.is_empty());
         let query = skopos_serve::Query::parse(&call.query.to_string());
         let request = Request {
@@ -186,7 +195,7 @@ fn serve_options() -> ServeOptions {
 }
 
 /// Whether a cluster that stands so is worth being waited for.
-fn is_asked(condition: Condition) -> bool {
+pub(crate) fn is_asked(condition: Condition) -> bool {
     matches!(condition, Condition::Connecting | Condition::Live | Condition::Degraded)
 }
 
@@ -224,36 +233,9 @@ fn selects_custom_fields(query: &Query) -> bool {
 // === impl Memory ===
 
 impl Memory {
-    /// The newest state: within the configured age from memory; the member is asked otherwise, and where it does not
-    /// answer in time, memory with what is known of its age.
-    async fn newest(&self) -> Snapshot<RawObject> {
-        let informer = self.kind.informer();
-        let snapshot = informer.snapshot();
-        let asked = is_asked(self.cluster.state().condition);
-        if snapshot.freshness().is_within(self.max_age) || !asked {
-            return self.say(snapshot, false);
-        }
-        let mut states = self.cluster.states();
-        let away = states.wait_for(|state| !is_asked(state.condition));
-        let (kind, max_age, deadline) = (self.kind.clone(), self.max_age, self.member_deadline);
-        let read = async move { kind.informer().read(max_age, deadline).await.ok() };
-        let read = tokio::select! {
-            read = timeout(deadline, self.view.live.ask(read)) => read.ok().flatten(),
-            // Found while it was being asked.
-            _ = away => None,
-        };
-        match read {
-            Some(read) => {
-                let live = read.source == skopos::Source::Live;
-                self.say(read.snapshot, live)
-            }
-            None => self.say(informer.snapshot(), false),
-        }
-    }
-
-    fn say(&self, snapshot: Snapshot<RawObject>, live: bool) -> Snapshot<RawObject> {
-        *self.said.lock() = Some(Said { freshness: snapshot.freshness(), live, late: false });
-        snapshot
+    /// Notes what the answer is made of.
+    pub(super) fn say(&self, freshness: Freshness, live: bool) {
+        *self.said.lock() = Some(Said { freshness, live, late: false });
     }
 
     fn stamp(&self, answer: &mut Response) {
@@ -296,58 +278,20 @@ impl Source for Memory {
 
     async fn read(&self, wanted: Wanted, patience: Duration) -> Result<State, ReadError> {
         let informer = self.kind.informer();
-        let mut own = 0;
-        let snapshot = match wanted {
-            Wanted::Newest => {
-                let snapshot = self.newest().await;
-                if let Some(said) = self.said.lock().as_mut() {
-                    said.late = !said.live && !said.freshness.is_within(self.max_age);
-                    own = if said.live { snapshot.json_bytes() as usize } else { 0 };
-                }
-                snapshot
-            }
-            Wanted::Any => self.say(informer.snapshot(), false),
-            Wanted::NotOlderThan(revision) => {
-                let snapshot = informer.snapshot();
-                if revision_of(&snapshot)? >= revision {
-                    self.say(snapshot, false)
-                } else if let Some((snapshot, bytes)) = self.view.remembered(snapshot.epoch(), revision) {
-                    // Of the member: memory may be behind it for long.
-                    own = bytes;
-                    self.say(snapshot, false)
-                } else if let Err(oldest) = self.view.window.start(revision) {
-                    // Of a history that is no more: it is not to come.
-                    return Err(Compacted { requested: revision, oldest }.into());
-                } else {
-                    let reached = informer.wait_for(&number(revision)?, patience).await;
-                    let ahead = || ReadError::Ahead {
-                        requested: revision,
-                        current: informer.snapshot().resource_version().as_u64().unwrap_or_default(),
-                    };
-                    self.say(reached.map_err(|_| ahead())?, false)
-                }
-            }
-            Wanted::Exactly(revision) => {
-                let snapshot = informer.snapshot();
-                let current = revision_of(&snapshot)?;
-                if current == revision {
-                    self.say(snapshot, false)
-                } else if let Some((snapshot, bytes)) = self.view.remembered(snapshot.epoch(), revision) {
-                    own = bytes;
-                    self.say(snapshot, false)
-                } else if revision > current {
-                    return Err(ReadError::Ahead { requested: revision, current });
-                } else {
-                    return Err(Compacted { requested: revision, oldest: current }.into());
-                }
-            }
+        let (snapshot, own) = match wanted {
+            Wanted::Newest => return self.newest().await,
+            Wanted::Any => (informer.snapshot(), 0),
+            Wanted::NotOlderThan(revision) => self.not_older_than(revision, patience).await?,
+            Wanted::Exactly(revision) => self.exactly(revision)?,
         };
-        let revision = revision_of(&snapshot)?;
-        Ok(State { snapshot, revision, own })
+        self.say(snapshot.freshness(), false);
+        State::new(snapshot, own).ok_or_else(no_number)
     }
 
     fn remember(&self, contents: &State) {
-        self.view.remember(contents.revision, &contents.snapshot, contents.own);
+        if let Some(snapshot) = contents.snapshot() {
+            self.view.remember(contents.revision, snapshot, contents.own);
+        }
     }
 
     fn window(&self) -> &Arc<Window<Row>> {
@@ -363,71 +307,52 @@ impl Source for Memory {
     }
 }
 
+impl Memory {
+    /// A state at this revision or a later one, with how many bytes of it are its own.
+    async fn not_older_than(
+        &self,
+        revision: u64,
+        patience: Duration,
+    ) -> Result<(Snapshot<RawObject>, usize), ReadError> {
+        let informer = self.kind.informer();
+        let snapshot = informer.snapshot();
+        if revision_of(&snapshot)? >= revision {
+            return Ok((snapshot, 0));
+        }
+        // Of the member: memory may be behind it for long.
+        if let Some(remembered) = self.view.remembered(snapshot.epoch(), revision) {
+            return Ok(remembered);
+        }
+        if let Err(oldest) = self.view.window.start(revision) {
+            // Of a history that is no more: it is not to come.
+            return Err(Compacted { requested: revision, oldest }.into());
+        }
+        let reached = informer.wait_for(&number(revision)?, patience).await;
+        let current = || informer.snapshot().resource_version().as_u64().unwrap_or_default();
+        let reached = reached.map_err(|_| ReadError::Ahead { requested: revision, current: current() })?;
+        Ok((reached, 0))
+    }
+
+    /// The state at this very revision, with how many bytes of it are its own.
+    fn exactly(&self, revision: u64) -> Result<(Snapshot<RawObject>, usize), ReadError> {
+        let snapshot = self.kind.informer().snapshot();
+        let current = revision_of(&snapshot)?;
+        if current == revision {
+            return Ok((snapshot, 0));
+        }
+        let remembered = self.view.remembered(snapshot.epoch(), revision);
+        remembered.ok_or(match revision > current {
+            true => ReadError::Ahead { requested: revision, current },
+            false => Compacted { requested: revision, oldest: current }.into(),
+        })
+    }
+}
+
 fn revision_of(snapshot: &Snapshot<RawObject>) -> Result<u64, ReadError> {
-    let revision = snapshot.resource_version().as_u64();
-    revision.ok_or_else(|| Status::internal_error("the resource version is no number").into())
+    snapshot.resource_version().as_u64().ok_or_else(no_number)
 }
 
 fn number(revision: u64) -> Result<ResourceVersion, ReadError> {
     let parsed = revision.to_string().parse::<ResourceVersion>();
     parsed.map_err(|_| Status::invalid_resource_version(&revision.to_string()).into())
-}
-
-// === impl State ===
-
-impl State {
-    /// The key that stands for where a page starts, and whether it begins behind it.
-    fn start(namespace: Option<&str>, from: &str) -> Option<(ObjectKey, bool)> {
-        let (from, behind) = from.strip_suffix('\0').map_or((from, false), |from| (from, true));
-        let (within, name) = match namespace {
-            Some(namespace) => (Some(namespace), from),
-            None => from.split_once('/').map_or((None, from), |(namespace, name)| (Some(namespace), name)),
-        };
-        ObjectKey::checked(within, name).ok().map(|key| (key, behind))
-    }
-
-    /// Objects in order, from `from` on.
-    fn starting_at<'a>(
-        &'a self,
-        namespace: Option<&'a str>,
-        from: Option<&str>,
-        max: usize,
-    ) -> Vec<skopos::Object<RawObject>> {
-        let Some((start, behind)) = from.and_then(|from| Self::start(namespace, from)) else {
-            return match namespace {
-                Some(namespace) => self.snapshot.in_namespace(namespace).take(max).collect(),
-                None => self.snapshot.page(None, max).objects,
-            };
-        };
-        let first = (!behind).then(|| self.snapshot.get(&start)).flatten();
-        let rest = self.snapshot.page(Some(&start), max.saturating_sub(first.iter().count())).objects;
-        let inside =
-            |object: &skopos::Object<RawObject>| namespace.is_none_or(|ns| object.namespace() == Some(ns));
-        first.into_iter().chain(rest.into_iter().take_while(inside)).collect()
-    }
-}
-
-impl Contents for State {
-    type Item = Row;
-
-    fn revision(&self) -> u64 {
-        self.revision
-    }
-
-    fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Row>, Compacted> {
-        // What cannot be a key is not there.
-        let key = ObjectKey::checked(namespace, name).ok();
-        Ok(key.and_then(|key| self.snapshot.get(&key)).and_then(Row::of))
-    }
-
-    fn page(&self, namespace: Option<&str>, from: Option<&str>, max: usize) -> Result<Vec<Row>, Compacted> {
-        Ok(self.starting_at(namespace, from, max).into_iter().filter_map(Row::of).collect())
-    }
-
-    fn count(&self, namespace: Option<&str>, from: Option<&str>) -> Result<usize, Compacted> {
-        Ok(match (namespace, from) {
-            (None, None) => self.snapshot.len(),
-            _ => self.starting_at(namespace, from, usize::MAX).len(),
-        })
-    }
 }

@@ -14,9 +14,13 @@ mod history_tests;
 mod memory;
 #[cfg(test)]
 mod memory_tests;
+mod newest;
 #[cfg(test)]
 mod noninterference_tests;
+#[cfg(test)]
+mod own_writes_tests;
 mod pass;
+mod state;
 mod stream;
 #[cfg(test)]
 mod stream_tests;
@@ -24,7 +28,6 @@ mod stream_tests;
 mod stream_tls_tests;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod view;
 mod views;
 #[cfg(test)]
@@ -52,6 +55,7 @@ use self::views::Views;
 
 pub(crate) use self::documents::answer as document_answer;
 pub use self::errors::status_of;
+pub(crate) use self::memory::is_asked;
 pub use self::views::Served;
 
 /// The route of single clusters.
@@ -77,7 +81,8 @@ impl Clusters {
     pub fn new(services: Services) -> Self {
         let cache = &services.config.cache;
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
-        let views = Views::new(bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
+        let (compressed, per_cluster) = (bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
+        let views = Views::new(compressed, per_cluster, services.listings.clone());
         let keeps_applied = fleet::writes(&services.config);
         Self { services, views, keeps_applied }
     }

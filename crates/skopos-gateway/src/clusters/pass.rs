@@ -2,21 +2,23 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::FutureExt as _;
+use bytes::{Bytes, BytesMut};
+use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{Request, StatusCode, header};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody};
 use kube::client::Body;
 use skopos::transport::{RequestClass, RequestOptions};
+use skopos_fleet::FleetError;
 use skopos_wire::Status;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{Allowed, Clusters, status_of};
+use crate::consistency::{Outcome, PendingWrite};
 use crate::ending::{cut, ending};
 use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
-use crate::response::{BodyError, Response, ResponseBody};
+use crate::response::{self, BodyError, Response, ResponseBody};
 use crate::route::{Call, WATCH_LIFETIME};
 use crate::target::ResourceTarget;
 
@@ -37,11 +39,26 @@ impl Clusters {
         let (draining, identity) = (call.draining.clone(), call.identity.clone());
         // A log that ends by itself gets the time that answers in progress get.
         let drains = long == Some(Long::Watch) || long == Some(Long::Log) && call.query.flag("follow")?;
+        let written = target.as_ref().filter(|target| is_write(target, &call));
+        let written = written.map(|target| target.attributes.clone());
         let request = self.outbound(call, target.as_ref(), long).await?;
-        let answer =
-            cluster.request(request, outbound.deadline.0).await.map_err(|error| status_of(&error))?;
+        let write = written.map(|what| self.services.begin_write(cluster.id(), &what));
+        let answer = cluster.request(request, outbound.deadline.0).await;
+        let answer = match (answer, write) {
+            (Err(error), Some(write)) if was_not_sent(&error) => {
+                write.cancel();
+                return Err(status_of(&error));
+            }
+            // A write that is dropped here may have been done.
+            (answer, write) => (answer.map_err(|error| status_of(&error))?, write),
+        };
+        let (answer, write) = answer;
         let (parts, body) = answer.into_parts();
         let body = body.map_err(|error| -> BodyError { Box::new(error) }).boxed_unsync();
+        let body = match (write, &target) {
+            (Some(write), Some(target)) => settle(write, target, &parts, body, outbound.deadline.0).await?,
+            _ => body,
+        };
         let (Some(long), Some(target)) = (long, target) else { return passed_on(&parts, body) };
         let (authorizer, name) = (self.services.authorizer.clone(), cluster.id().clone());
         let lifetime = match long {
@@ -115,6 +132,73 @@ impl Clusters {
         Ok(request)
     }
 }
+
+/// Returns whether a request changes what is stored, if it is done.
+fn is_write(target: &ResourceTarget, call: &Call) -> bool {
+    !target.reads() && call.query.all("dryRun").next().is_none()
+}
+
+/// Returns whether the cluster cannot have got the request.
+fn was_not_sent(error: &FleetError) -> bool {
+    matches!(
+        error,
+        FleetError::UnknownCluster { .. }
+            | FleetError::Config { .. }
+            | FleetError::Paused { .. }
+            | FleetError::Unreachable { .. }
+            | FleetError::Removed { .. }
+            | FleetError::Closed
+    )
+}
+
+/// Notes what a write has done, before its caller hears of it. An answer of one object is read whole for that.
+async fn settle(
+    write: PendingWrite,
+    target: &ResourceTarget,
+    parts: &http::response::Parts,
+    mut body: ResponseBody,
+    limit: Duration,
+) -> Result<ResponseBody, Status> {
+    let what = &target.attributes;
+    if let Some(outcome) = Outcome::of_status(parts.status, what) {
+        write.settle(outcome);
+        return Ok(body);
+    }
+    let mut read = BytesMut::new();
+    let reading = async {
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame?.into_data() {
+                read.extend_from_slice(&data);
+            }
+            if read.len() > MAX_READ_ANSWER {
+                return Ok(false);
+            }
+        }
+        Ok::<bool, BodyError>(true)
+    };
+    let whole = match timeout(limit, reading).await {
+        Ok(Ok(whole)) => whole,
+        Ok(Err(error)) => return Err(broke_off(&error)),
+        Err(_) => return Err(Status::timeout("the cluster's answer to the write did not come in time", 1)),
+    };
+    let read = read.freeze();
+    if whole {
+        write.settle(Outcome::of_answer(&parts.headers, &read, what));
+        return Ok(response::whole(read));
+    }
+    write.settle(Outcome::Unknown);
+    let begun = stream::iter([Ok::<_, BodyError>(Frame::data(read))]);
+    Ok(StreamBody::new(begun.chain(BodyStream::new(body))).boxed_unsync())
+}
+
+/// The write may have been done, and whoever asked for it learns that here.
+fn broke_off(error: &BodyError) -> Status {
+    let message = format!("the cluster's answer to the write broke off: it may have been done: {error}");
+    Status::failure(502, "BadGateway".to_owned(), message)
+}
+
+/// Answers to writes up to this size are read whole: etcd keeps no object that is larger.
+const MAX_READ_ANSWER: usize = 8 << 20;
 
 /// What may take longer than other answers.
 #[derive(Clone, Copy, PartialEq, Eq)]

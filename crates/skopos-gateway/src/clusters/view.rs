@@ -12,13 +12,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use skopos::journal::{Change, Cursor, Journal};
-use skopos::{Object, RawObject, Read, Snapshot};
+use skopos::{Object, RawObject, Snapshot};
 use skopos_fleet::{CachedKind, Ended, Fate};
 use skopos_serve::{Allowance, Blocks, Event, Item, Window};
 use skopos_wire::{FieldSource, LabelSource};
 use tokio::time::Instant;
 
-use super::turns::Turns;
+use crate::consistency::Listing;
 use crate::paged::Paged;
 
 /// One kind of one cluster.
@@ -30,8 +30,8 @@ pub(crate) struct View {
     pub(super) blocks: Blocks,
     /// By epoch and revision: after a restore of etcd, the same revision is of another history.
     paged: Mutex<Paged<(u64, u64), Kept>>,
-    /// What is listed from the member, for all who need it at the same time.
-    pub(super) live: Turns<Option<Read<RawObject>>>,
+    /// What the member has listed because memory was behind.
+    pub(super) listing: Arc<Listing>,
     used: Mutex<Instant>,
 }
 
@@ -64,13 +64,19 @@ const MOST_PAGED: usize = 64;
 
 impl View {
     /// Of the copy with this fate; states kept for further pages share an allowance with others.
-    pub(super) fn new(fate: Fate, window: Window<Row>, blocks: Blocks, paged: &Allowance) -> Self {
+    pub(super) fn new(
+        fate: Fate,
+        window: Window<Row>,
+        blocks: Blocks,
+        paged: &Allowance,
+        listing: Arc<Listing>,
+    ) -> Self {
         Self {
             fate,
             window: Arc::new(window),
             blocks,
             paged: Mutex::new(Paged::new(MOST_PAGED, paged)),
-            live: Turns::new(),
+            listing,
             used: Mutex::new(Instant::now()),
         }
     }
@@ -241,6 +247,7 @@ mod tests {
     use skopos_serve::{BlockCache, Registry, WindowOptions};
 
     use super::*;
+    use crate::consistency::Listings;
     use crate::fleet::resource_id;
     use crate::testing::Lab;
 
@@ -270,7 +277,13 @@ mod tests {
         let maps = Registry::builtin().lookup("configmaps").unwrap();
         let kind = lab.services.fleet.cluster("a").unwrap().kind(&resource_id(&maps), LIMIT).await.unwrap();
         let window = Window::new(WindowOptions::default(), old);
-        let view = View::new(kind.fate(), window, BlockCache::new(0).blocks(), &Allowance::unbounded());
+        let view = View::new(
+            kind.fate(),
+            window,
+            BlockCache::new(0).blocks(),
+            &Allowance::unbounded(),
+            Listings::default().of(lab.services.fleet.cluster("a").unwrap().id(), &kind),
+        );
         assert!(view.window.start(old).is_ok());
         let caught_up = async {
             // One that is told after the pump has found its place again.

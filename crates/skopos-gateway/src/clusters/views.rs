@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::view::{Row, Stopped, View};
+use crate::consistency::Listings;
 
 /// All views; those that nobody uses any more are let go.
 #[derive(Clone)]
@@ -44,6 +45,7 @@ struct Shared {
     /// Of views that are let go.
     past: Mutex<Served>,
     compressed: BlockCache,
+    listings: Listings,
     beside: Beside,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -95,13 +97,20 @@ const LEAST: usize = 8 << 20;
 impl Views {
     /// Keeps so many bytes of compressed objects, for all clusters together, beside stores of which each cluster's may have
     /// so many.
-    pub(crate) fn new(compressed: usize, per_cluster: usize) -> Self {
+    pub(crate) fn new(compressed: usize, per_cluster: usize, listings: Listings) -> Self {
         let part = |part: usize| (per_cluster / part).max(LEAST);
         let beside = Beside { events: part(EVENTS), frames: part(FRAMES) };
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let compressed = BlockCache::new(compressed);
-        let shared =
-            Shared { views: Mutex::default(), past: Mutex::default(), compressed, beside, tasks, stop };
+        let shared = Shared {
+            views: Mutex::default(),
+            past: Mutex::default(),
+            compressed,
+            listings,
+            beside,
+            tasks,
+            stop,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -140,7 +149,13 @@ impl Views {
         let key = (cluster.clone(), kind.resource().clone());
         let of = clusters.entry(cluster.clone()).or_insert_with(|| OfCluster::new(self.shared.beside));
         let window = of.window(kind.resource(), start);
-        let view = Arc::new(View::new(kind.fate(), window, self.shared.compressed.blocks(), &of.paged));
+        let view = Arc::new(View::new(
+            kind.fate(),
+            window,
+            self.shared.compressed.blocks(),
+            &of.paged,
+            self.shared.listings.of(cluster, kind),
+        ));
         of.views.insert(key.1.clone(), view.clone());
         drop(clusters);
         let (views, tended, stop) = (self.clone(), view.clone(), self.shared.stop.clone());
@@ -168,6 +183,7 @@ impl Views {
     ) {
         while view.pump(&journal, &mut cursor, Instant::now() + LOOK).await == Stopped::InTime {
             view.tidy();
+            self.shared.listings.tidy();
             if self.forget_if_idle(key, view) {
                 return;
             }
@@ -269,7 +285,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_view_is_of_one_copy_and_of_no_other_under_its_name() {
         let lab = Lab::trusting(&["a", "b"]);
-        let views = Views::new(0, 0);
+        let views = Views::new(0, 0, Listings::default());
         let name = ClusterId::new("a").unwrap();
         let view_of = async |cluster: &str| {
             let cluster = lab.services.fleet.cluster(cluster).unwrap();
@@ -287,7 +303,7 @@ mod tests {
         let lab = Lab::trusting(&["a"]);
         let cluster = lab.services.fleet.cluster("a").unwrap();
         let kind = cluster.kind(&resource_id(&maps()), LIMIT).await.unwrap();
-        let views = Views::new(0, 0);
+        let views = Views::new(0, 0, Listings::default());
         // A request that has taken it and does not watch yet.
         let view = views.of(cluster.id(), &kind).unwrap();
         tokio::time::sleep(2 * IDLE).await;

@@ -22,7 +22,8 @@ pub use model::{
     Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,
     CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind,
     KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, MemberDown, Metrics, Observers,
-    Oidc, Outbound, PolicyRule, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview, VclusterSource,
+    Oidc, Outbound, PolicyRule, Reads, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview,
+    VclusterSource,
 };
 pub use schema::json_schema;
 pub use values::{ByteSize, Span};

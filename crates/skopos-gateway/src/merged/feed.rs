@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::follows::{Follows, Turn};
 use super::history::{History, Since};
 use super::kinds::Shape;
-use super::merger::{Position, Told};
+use super::merger::{Copy, Position, Told};
 use super::missed::Missed;
 use super::union;
 use crate::catalog::Catalogs;
@@ -196,13 +196,14 @@ impl Feed {
                 let left = self.history.left(id).filter(|left| left.leads_to(&position));
                 let missed =
                     left.and_then(|left| Some((Missed::since(&left, &journal, objects.clone())?, left.to)));
+                let copy = if turn.is_none() { Copy::New } else { Copy::Same };
                 turn = Some(match missed {
-                    None => self.take(id, &store, position, objects, Since::default()),
+                    None => self.take(id, &store, position, copy, objects, Since::default()),
                     Some((missed, version)) => {
                         cursor = missed.cursor;
                         let at = |version| Position { version, ..position.clone() };
                         let since = since(at, missed.changes, Some(missed.reached));
-                        self.take(id, &store, at(version), missed.objects, since)
+                        self.take(id, &store, at(version), copy, missed.objects, since)
                     }
                 });
                 self.absences.clear(id);
@@ -234,13 +235,14 @@ impl Feed {
         id: &ClusterId,
         store: &Store<RawObject>,
         position: Position,
+        copy: Copy,
         objects: Vec<RawObject>,
         since: Since,
     ) -> Turn {
         let follow = || self.follows.begin(id, store.clone());
         let first = self.history.view().roster.get(id).is_none_or(|member| member.position.is_none());
         let followed = first.then(follow);
-        self.history.take(id, position, objects, since);
+        self.history.take(id, position, copy, objects, since);
         followed.unwrap_or_else(follow)
     }
 

@@ -32,18 +32,23 @@ struct Copies {
 #[derive(Clone, Debug)]
 enum Followed {
     /// Each change is told as it comes. That the feed is behind by what it takes to be woken is not counted: nothing but that
-    /// would be known of most moments.
-    Now(Store<RawObject>),
+    /// would be known of most moments. With the proof of what was listed ahead of the store, if anything was.
+    Now(Store<RawObject>, Option<Proof>),
     /// Everything was told up to this, and nothing behind it.
     Until(Snapshot<RawObject>),
+}
+
+/// When content was the newest, by both clocks: the monotonic one stands still while the machine sleeps.
+#[derive(Clone, Copy, Debug)]
+struct Proof {
+    at: Instant,
+    clock: SystemTime,
 }
 
 /// How old the contents of the members were at one moment, and so how old they are by now.
 #[derive(Debug)]
 pub(crate) struct Ages {
-    at: Instant,
-    /// The monotonic clock stands still while the machine sleeps.
-    clock: SystemTime,
+    now: Proof,
     of: BTreeMap<ClusterId, Age>,
 }
 
@@ -64,7 +69,7 @@ impl Follows {
         let mut copies = self.copies.lock();
         copies.turns += 1;
         let turn = Turn(copies.turns);
-        let before = copies.of.insert(id.clone(), (turn, Followed::Now(store)));
+        let before = copies.of.insert(id.clone(), (turn, Followed::Now(store, None)));
         drop(copies);
         drop(before);
         turn
@@ -84,6 +89,23 @@ impl Follows {
         drop(before);
     }
 
+    /// Takes in what the member has listed ahead of a store, if it is that store which is followed: `take` shows the content, and its
+    /// age is known from then on.
+    pub(crate) fn listed(
+        &self,
+        id: &ClusterId,
+        store: &Store<RawObject>,
+        content: &Snapshot<RawObject>,
+        take: impl FnOnce(),
+    ) {
+        let mut copies = self.copies.lock();
+        let followed = copies.of.get_mut(id).map(|(_, followed)| followed);
+        let Some(Followed::Now(_, ahead)) = followed.filter(|followed| followed.is_of(store)) else { return };
+        // With the lock held: whoever follows another copy instead does so before or after.
+        take();
+        *ahead = content.age().map(Proof::of_age);
+    }
+
     /// There is no content of the member any more.
     pub(crate) fn forget(&self, id: &ClusterId) {
         let before = self.copies.lock().of.remove(id);
@@ -92,20 +114,41 @@ impl Follows {
 
     /// How old the merged content of each member is. To be asked before the content is looked at, which only gets newer.
     pub(crate) fn ages(&self) -> Ages {
-        let (at, clock) = (Instant::now(), SystemTime::now());
-        let age = |followed: &Followed| Age::of(&followed.freshness());
+        let now = Proof::of_age(Duration::ZERO);
         let copies = self.copies.lock();
-        let of = copies.of.iter().map(|(id, (_, followed))| (id.clone(), age(followed))).collect();
-        Ages { at, clock, of }
+        let of = copies.of.iter().map(|(id, (_, followed))| (id.clone(), followed.age())).collect();
+        Ages { now, of }
     }
 }
 
 impl Followed {
-    fn freshness(&self) -> Freshness {
+    fn is_of(&self, store: &Store<RawObject>) -> bool {
+        matches!(self, Self::Now(own, _) if own.is_same(store))
+    }
+
+    fn age(&self) -> Age {
         match self {
-            Self::Now(store) => store.freshness(),
-            Self::Until(snapshot) => snapshot.freshness(),
+            Self::Now(store, None) => Age::of(&store.freshness()),
+            Self::Now(store, Some(ahead)) => {
+                let most = Some(ahead.age());
+                Age::of(&store.freshness()).or(Age { live: true, most })
+            }
+            Self::Until(snapshot) => Age::of(&snapshot.freshness()),
         }
+    }
+}
+
+// === impl Proof ===
+
+impl Proof {
+    /// Makes that of content that is so old now.
+    fn of_age(age: Duration) -> Self {
+        let (now, clock) = (Instant::now(), SystemTime::now());
+        Self { at: now.checked_sub(age).unwrap_or(now), clock: clock.checked_sub(age).unwrap_or(clock) }
+    }
+
+    fn age(self) -> Duration {
+        self.at.elapsed().max(self.clock.elapsed().unwrap_or_default())
     }
 }
 
@@ -115,8 +158,7 @@ impl Ages {
     /// How old that content of the member is now; `None` if nothing was known of it.
     pub(crate) fn of(&self, id: &ClusterId) -> Option<Age> {
         let Age { live, most } = *self.of.get(id)?;
-        let passed = self.at.elapsed().max(self.clock.elapsed().unwrap_or_default());
-        Some(Age { live, most: most.map(|age| age.saturating_add(passed)) })
+        Some(Age { live, most: most.map(|age| age.saturating_add(self.now.age())) })
     }
 }
 
@@ -125,6 +167,12 @@ impl Ages {
 impl Age {
     fn of(freshness: &Freshness) -> Self {
         Self { live: freshness.is_live(), most: freshness.age() }
+    }
+
+    /// Returns the younger of two ages of the same content.
+    fn or(self, other: Self) -> Self {
+        let is_younger = |age: Self| (age.live, age.most.is_some(), std::cmp::Reverse(age.most));
+        if is_younger(self) >= is_younger(other) { self } else { other }
     }
 
     pub(crate) fn is_within(self, max_age: Duration) -> bool {

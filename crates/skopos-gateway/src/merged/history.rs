@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use skopos_fleet::ClusterId;
 use skopos_serve::{Allowance, Event as WindowEvent, Window, WindowOptions};
 use skopos_wire::RawObject;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 
 use super::contents::Entry;
 use super::follows::Ages;
 use super::item::MergedItem;
 use super::mark::{Maker, Mark};
-use super::merger::{Event, Merger, Position, Resume, Roster, Told, View};
+use super::merger::{Copy, Event, Merger, Position, Resume, Roster, Told, View};
 use super::restart::{Stand, Standing};
 use crate::paged::Paged;
 
@@ -27,6 +27,8 @@ pub(crate) struct History {
     window: Arc<Window<MergedItem>>,
     clock: fn() -> Timestamp,
     opened: watch::Sender<bool>,
+    /// Told after whatever a member has told, bookmarks included.
+    heard: Notify,
     vanished: broadcast::Sender<ClusterId>,
 }
 
@@ -64,7 +66,7 @@ impl History {
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
         let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED, paged) });
-        Self { core, window, clock, opened: watch::Sender::new(false), vanished }
+        Self { core, window, clock, opened: watch::Sender::new(false), heard: Notify::new(), vanished }
     }
 
     /// The events, and who watches them.
@@ -101,6 +103,18 @@ impl History {
         while !*opened.borrow_and_update() && !complete() && opened.changed().await.is_ok() {}
     }
 
+    /// Waits until the members have told so much.
+    pub(crate) async fn wait_for(&self, enough: impl Fn(&Roster) -> bool) {
+        loop {
+            // Made before the look, so that nothing that is told after it is missed.
+            let heard = self.heard.notified();
+            if enough(&self.core.lock().merger.roster()) {
+                return;
+            }
+            heard.await;
+        }
+    }
+
     /// What is to be kept before anybody sees this; see [`Merger::claim`].
     pub(crate) fn claim(&self) -> Option<Standing> {
         self.core.lock().merger.claim()
@@ -116,6 +130,7 @@ impl History {
         &self,
         cluster: &ClusterId,
         position: Position,
+        copy: Copy,
         objects: impl IntoIterator<Item = RawObject>,
         since: Since,
     ) {
@@ -123,13 +138,26 @@ impl History {
         let gone = {
             let mut core = self.core.lock();
             let now = self.now();
-            let mut events = core.merger.take(cluster, position, objects, now);
+            let mut events = core.merger.take(cluster, position, copy, objects, now);
             events.extend(since.tell(&mut core.merger, cluster, now));
             self.publish(&mut core, events)
         };
         drop(gone);
         // Nothing but news for those who wait for content.
         self.opened.send_modify(|_| {});
+        self.heard.notify_waiters();
+        self.window.wake();
+    }
+
+    /// Takes in what a member has listed, sorted by key, ahead of what it tells one by one; see [`Merger::take_ahead`].
+    pub(crate) fn take_ahead(&self, cluster: &ClusterId, position: Position, objects: Vec<RawObject>) {
+        let gone = {
+            let mut core = self.core.lock();
+            let events = core.merger.take_ahead(cluster, position, objects, self.now());
+            self.publish(&mut core, events)
+        };
+        drop(gone);
+        self.heard.notify_waiters();
         self.window.wake();
     }
 
@@ -141,6 +169,7 @@ impl History {
             self.publish(&mut core, events)
         };
         drop(gone);
+        self.heard.notify_waiters();
         self.window.wake();
     }
 

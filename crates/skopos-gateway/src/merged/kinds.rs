@@ -20,6 +20,7 @@ use super::mark::Maker;
 use super::shelf::{RestartFile, Restarts, Shelf};
 use crate::catalog::Catalogs;
 use crate::clusters::Served;
+use crate::consistency::Listings;
 use crate::fleet::resource_id;
 
 /// What a merged view keeps, and where it writes what the next process needs.
@@ -56,6 +57,7 @@ pub(crate) struct Kind {
 pub(crate) struct Kinds {
     fleet: Fleet,
     catalogs: Catalogs,
+    listings: Listings,
     options: KindsOptions,
     shelf: Option<Shelf>,
     running: Arc<Running>,
@@ -123,7 +125,7 @@ impl Shape {
 // === impl Kinds ===
 
 impl Kinds {
-    pub(crate) fn new(fleet: Fleet, catalogs: Catalogs, options: KindsOptions) -> Self {
+    pub(crate) fn new(fleet: Fleet, catalogs: Catalogs, listings: Listings, options: KindsOptions) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let shelf = Shelf::of(&options.restarts);
         if let Some(loading) = shelf.as_ref().and_then(Shelf::load) {
@@ -132,7 +134,7 @@ impl Kinds {
                 stop.run_until_cancelled(loading).await;
             });
         }
-        Self { fleet, catalogs, options, shelf, running: Arc::default(), stop, tasks }
+        Self { fleet, catalogs, listings, options, shelf, running: Arc::default(), stop, tasks }
     }
 
     /// The merged view of a kind: started now, if it is not there.
@@ -171,7 +173,8 @@ impl Kinds {
             absences,
             follows,
         };
-        let idle = idle(self.running.clone(), shape.clone(), stop.clone(), self.options.idle_stop);
+        let (all, limit) = (self.running.clone(), self.options.idle_stop);
+        let idle = idle(all, self.listings.clone(), shape.clone(), stop.clone(), limit);
         self.tasks.spawn(async move {
             let keeping = async {
                 match file {
@@ -221,7 +224,7 @@ impl Kinds {
             taken.all(|cluster| {
                 let held = cluster.cached(&shape.resource).filter(CachedKind::has_content);
                 let held = held.map(|held| held.informer().snapshot().resource_version().clone());
-                held.is_none_or(|held| standing.members.get(cluster.id()).is_some_and(|told| told.to == held))
+                held.is_none_or(|held| standing.members.get(cluster.id()).is_some_and(|told| told.to >= held))
             })
         })
     }
@@ -255,10 +258,17 @@ impl Kinds {
 }
 
 /// Takes a kind out of those that run, and stops it, when nobody has used it for so long. Until then, has it let go of what is old.
-async fn idle(running: Arc<Running>, shape: Shape, stop: CancellationToken, limit: Duration) {
+async fn idle(
+    running: Arc<Running>,
+    listings: Listings,
+    shape: Shape,
+    stop: CancellationToken,
+    limit: Duration,
+) {
     let mut looks = interval((limit / LOOKS).clamp(LEAST, MOST));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(looks.tick()).await.is_some() {
+        listings.tidy();
         let mut running = running.lock();
         // Under the lock, so that nobody finds what is being stopped.
         let Some(kind) = running.get(&shape) else { continue };

@@ -49,6 +49,8 @@ pub(crate) struct Member {
     pub(crate) position: Option<Position>,
     /// Its objects.
     pub(crate) contents: Contents,
+    /// Up to where its content was listed ahead of what it tells one by one: that is not told once more.
+    ahead: Option<Position>,
     /// The mark of its last change.
     changed: Mark,
     /// Its own version at that change.
@@ -56,6 +58,19 @@ pub(crate) struct Member {
 }
 
 impl Member {
+    /// Returns whether it was told all up to this position.
+    pub(crate) fn has_told(&self, epoch: u64, version: &ResourceVersion) -> bool {
+        let told = |position: &Position| position.epoch == epoch && position.version >= *version;
+        self.position.as_ref().is_some_and(told)
+    }
+
+    /// Returns whether what it tells of this position was listed before. Past that the list is forgotten.
+    fn is_listed_ahead(&mut self, position: &Position) -> bool {
+        let covers = |ahead: &Position| ahead.epoch == position.epoch && ahead.version >= position.version;
+        self.ahead = self.ahead.take().filter(covers);
+        self.ahead.is_some()
+    }
+
     /// The mark of its last change.
     pub(crate) fn changed(&self) -> Mark {
         self.changed
@@ -71,6 +86,15 @@ pub(crate) struct Position {
     pub(crate) epoch: u64,
     /// The member's own version.
     pub(crate) version: ResourceVersion,
+}
+
+/// Which copy of a member its content is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copy {
+    /// The one that has told before: after a gap.
+    Same,
+    /// Another, whose epochs are others.
+    New,
 }
 
 /// What happened to one object, as its member told it.
@@ -167,9 +191,47 @@ impl Merger {
         }
     }
 
+    /// Takes in what a member has listed, sorted by key, ahead of what it tells one by one. The differences to what there was are
+    /// the events. Returns none if it has told as much, or is of another stretch of history.
+    pub(crate) fn take_ahead(
+        &mut self,
+        cluster: &ClusterId,
+        position: Position,
+        objects: impl IntoIterator<Item = RawObject>,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let is_newer = |own: &Position| {
+            (&own.identity, own.epoch) == (&position.identity, position.epoch)
+                && own.version < position.version
+        };
+        let member = self.roster.get(cluster);
+        if !member.and_then(|member| member.position.as_ref()).is_some_and(is_newer) {
+            return Vec::new();
+        }
+        let events = self.take_new(cluster, position.clone(), objects, now);
+        self.member(cluster).ahead = Some(position);
+        events
+    }
+
     /// A member's whole content, sorted by key: its first, or one after a gap in its history. The differences to what there
-    /// was are the events.
+    /// was are the events. The content of another copy of the member counts whatever was listed ahead.
     pub(crate) fn take(
+        &mut self,
+        cluster: &ClusterId,
+        position: Position,
+        copy: Copy,
+        objects: impl IntoIterator<Item = RawObject>,
+        now: Timestamp,
+    ) -> Vec<Event> {
+        let listed = copy == Copy::Same && self.member(cluster).is_listed_ahead(&position);
+        if listed {
+            return Vec::new();
+        }
+        self.member(cluster).ahead = None;
+        self.take_new(cluster, position, objects, now)
+    }
+
+    fn take_new(
         &mut self,
         cluster: &ClusterId,
         position: Position,
@@ -206,6 +268,9 @@ impl Merger {
     ) -> Vec<Event> {
         let mut events = Vec::with_capacity(1);
         let version = position.version.clone();
+        if self.member(cluster).is_listed_ahead(&position) {
+            return events;
+        }
         self.member(cluster).position = Some(position);
         self.tell(cluster, &version, told, now, &mut events);
         events
@@ -213,7 +278,10 @@ impl Merger {
 
     /// A member said that nothing changed up to here.
     pub(crate) fn reached(&mut self, cluster: &ClusterId, position: Position) {
-        self.member(cluster).position = Some(position);
+        let member = self.member(cluster);
+        if !member.is_listed_ahead(&position) {
+            member.position = Some(position);
+        }
     }
 
     /// The member's objects vanish, although nobody said that they were deleted. Returns whether there were any.
@@ -226,6 +294,11 @@ impl Merger {
         self.vanished.retain(|_, when| when.after(MEMORY) > last);
         self.vanished.insert(cluster.clone(), mark);
         had_any
+    }
+
+    /// Returns the members as they are.
+    pub(crate) fn roster(&self) -> Arc<Roster> {
+        self.roster.clone()
     }
 
     /// The content at this moment: everything so far is in it, and everything to come has a greater mark.
@@ -299,7 +372,7 @@ impl Merger {
         let since = |changed, changed_at| {
             let entries = objects.iter().cloned().map(|object| Entry { object, mark: changed });
             let contents = Contents::from_sorted(entries.collect());
-            Member { position: Some(position.clone()), contents, changed, changed_at }
+            Member { position: Some(position.clone()), contents, ahead: None, changed, changed_at }
         };
         let left = self.past.as_ref().and_then(|past| past.standing.members.get(cluster));
         // The very content that the earlier process had: it keeps the mark that it had.
@@ -358,6 +431,7 @@ impl Default for Member {
     fn default() -> Self {
         Self {
             position: None,
+            ahead: None,
             contents: Contents::default(),
             changed: Mark::default(),
             changed_at: ResourceVersion::ZERO,

@@ -17,6 +17,7 @@
 //! | `union` | what the clusters serve beside the built-in kinds, as one; pure |
 //! | `united` | keeps that for those who ask next |
 //! | `openapi` | the same for the documents of OpenAPI |
+//! | `fresh` | members whose content has to be newer than that: own writes, consistent reads |
 //! | `describe` | discovery and OpenAPI of all clusters, and the kinds that are not built in |
 //! | `route`, `standing` | who asks for what of which clusters; who is missing, old, not shown |
 //! | `guard`, `sights`, `seal` | watches that have to end, rights that changed, tokens that nobody else can have written |
@@ -71,6 +72,7 @@ mod contents;
 mod describe;
 mod feed;
 mod follows;
+mod fresh;
 mod guard;
 mod history;
 mod item;

@@ -13,6 +13,7 @@ use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOpt
 use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout};
 
+use super::fresh;
 use super::guard::{Guard, Sight};
 use super::item::MergedItem;
 use super::kinds::{Kind, Kinds, KindsOptions, Shape};
@@ -78,7 +79,12 @@ impl Merged {
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
         let catalogs = Catalogs::new(services.fleet.clone());
-        let kinds = Arc::new(Kinds::new(services.fleet.clone(), catalogs.clone(), options));
+        let kinds = Arc::new(Kinds::new(
+            services.fleet.clone(),
+            catalogs.clone(),
+            services.listings.clone(),
+            options,
+        ));
         let registry = Arc::new(Registry::builtin());
         let blocks = BlockCache::new(MAX_BLOCK_BYTES).blocks();
         Self {
@@ -173,10 +179,15 @@ impl Merged {
         if timeout(limit, kind.history.opened_to(&seen)).await.is_err() {
             kind.history.open();
         }
+        let behind = match asks_for_newest(&call.query)? {
+            true => fresh::catch_up(&self.services, &kind, &scope.seen, &shape.resource, &call.headers).await,
+            false => BTreeMap::new(),
+        };
         // Meanwhile, too.
         scope.drop_others(&self.services.fleet);
         let Scope { wanted, unread, seen, considered, denied, .. } = scope;
         let judge = Arc::new(Judge {
+            behind,
             seen,
             resource: shape.resource,
             absences: kind.absences.clone(),
@@ -301,11 +312,11 @@ impl Read<'_> {
 
     /// One object; where several clusters have one of this name, only a table can show them all.
     async fn get(&self) -> Result<Response, Status> {
-        let standing = self.standing();
         let what = &self.target.attributes;
         let query = self.query(None);
         let source = self.source(self.sight());
         let contents = source.newest();
+        let standing = contents.standing(&self.judge);
         let holders = contents.holders(self.namespace, &what.name);
         let resource = GroupResource::new(&what.group, &what.resource);
         if holders.is_empty() {
@@ -494,6 +505,12 @@ impl Read<'_> {
         stamp(headers, &Stamp { source: "merged", age: standing.age, warning: None });
         standing.warn(headers);
     }
+}
+
+/// Returns whether a request reads the newest state: it names neither a version nor a page.
+fn asks_for_newest(query: &Query) -> Result<bool, Status> {
+    let is_unset = |name| Ok::<_, Status>(query.single(name)?.unwrap_or_default().is_empty());
+    Ok(is_unset("resourceVersion")? && is_unset("continue")?)
 }
 
 /// The parameters that are for the merged view alone.

@@ -67,7 +67,7 @@ impl Source for MergedSource {
                 self.contents(view, ages)
             }
         };
-        *self.said.lock() = self.judge.look(&contents.view.roster, &contents.ages);
+        *self.said.lock() = contents.standing(&self.judge);
         Ok(contents)
     }
 
@@ -153,6 +153,11 @@ impl MergedContents {
             });
             entries.map(|entry| MergedItem::new(id.clone(), entry.clone()))
         })
+    }
+
+    /// Says how the clusters stand, of what is shown here.
+    pub(crate) fn standing(&self, judge: &Judge) -> Clusters {
+        judge.look(&self.view.roster, &self.ages)
     }
 
     /// The clusters that have this object.

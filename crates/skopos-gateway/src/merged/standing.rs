@@ -1,6 +1,6 @@
 //! How the clusters of an answer stand: who is missing, who is old, who is not shown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub(crate) struct Judge {
     pub(crate) max_age: Duration,
     pub(crate) unread: usize,
     pub(crate) denied: Vec<String>,
+    /// Those that are older than they have to be, and why.
+    pub(crate) behind: BTreeMap<ClusterId, String>,
 }
 
 /// How many clusters a warning names; the list's annotations name all.
@@ -70,7 +72,7 @@ impl Judge {
                 continue;
             }
             // Of that which is shown; another copy may be newer.
-            found.judge(cluster, ages.of(id), self.max_age);
+            found.judge(cluster, ages.of(id), self.max_age, self.behind.get(id));
         }
         found
     }
@@ -79,12 +81,14 @@ impl Judge {
 // === impl Clusters ===
 
 impl Clusters {
-    fn judge(&mut self, cluster: &Cluster, age: Option<Age>, max_age: Duration) {
+    fn judge(&mut self, cluster: &Cluster, age: Option<Age>, max_age: Duration, behind: Option<&String>) {
         let most = age.and_then(|age| age.most);
         self.age = self.age.zip(most).map(|(oldest, age)| oldest.max(age));
         let state = cluster.state();
         let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
-        if off || !age.is_some_and(|age| age.is_within(max_age)) {
+        if let Some(why) = behind {
+            self.stale.push((cluster.id().clone(), why.clone()));
+        } else if off || !age.is_some_and(|age| age.is_within(max_age)) {
             let age = most.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
             self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
         }

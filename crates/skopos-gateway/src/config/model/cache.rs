@@ -1,5 +1,7 @@
 //! What is kept in memory.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +15,11 @@ pub struct Cache {
     pub max_age: Span,
     /// How long such a read waits for the cluster where memory is older, before it gets what there is with a warning.
     pub member_deadline: Span,
+    /// How new the answers to reads without a `resourceVersion` are. A request can ask for consistent answers by the header
+    /// `Cache-Control: no-cache`.
+    pub reads: Reads,
+    /// The same for single clusters, by their names.
+    pub reads_of: BTreeMap<String, Reads>,
     /// How long the first read of a kind waits until it is in memory, before it goes to the cluster.
     pub first_use_deadline: Span,
     /// Kinds that are kept from the start.
@@ -28,6 +35,18 @@ pub struct Cache {
     /// What is kept of compressed objects, for lists with gzip, of all clusters together; counted with the objects
     /// themselves, which are in memory anyway as long as they are current.
     pub compressed_bytes: ByteSize,
+}
+
+/// How new the answers to reads without a `resourceVersion` are. Whatever it is, such a read holds what was written through the
+/// gateway before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum Reads {
+    /// At most `cache.maxAge` old.
+    #[default]
+    Bounded,
+    /// As an API server's: they hold all that was committed before the request. A probe of the cluster proves that, one for all
+    /// who wait, so each read takes a round trip to the cluster. While the cluster does not answer, such reads fail.
+    Consistent,
 }
 
 /// A kind, by its resource.
@@ -55,6 +74,12 @@ impl Cache {
         let named = |kind: &Kind| kind.group == group && kind.resource == resource;
         (!secret || self.secrets) && !self.never.iter().any(named)
     }
+
+    /// Returns how new the answers of a cluster are.
+    #[must_use]
+    pub fn reads_of(&self, cluster: &str) -> Reads {
+        self.reads_of.get(cluster).copied().unwrap_or(self.reads)
+    }
 }
 
 impl Default for Cache {
@@ -62,6 +87,8 @@ impl Default for Cache {
         Self {
             max_age: Span::seconds(60),
             member_deadline: Span::seconds(3),
+            reads: Reads::Bounded,
+            reads_of: BTreeMap::new(),
             first_use_deadline: Span::seconds(10),
             kinds: Vec::new(),
             never: Vec::new(),

@@ -18,6 +18,10 @@ struct Truth {
     history: Vec<(usize, Told)>,
     /// How much of it the merger was told; `None` before the first content.
     told: Option<usize>,
+    /// How much of it was listed ahead of that.
+    listed: usize,
+    /// Nothing more happens at this version: it was listed, and a list has all of a version.
+    closed: usize,
 }
 
 /// A client that lists, watches, is cut off, and comes back.
@@ -54,16 +58,28 @@ impl Truth {
         content
     }
 
+    /// Whether the content after the first `count` changes has all changes of its version.
+    fn is_whole(&self, count: usize) -> bool {
+        count == self.history.len() || self.version(count) < self.version(count + 1)
+    }
+
     /// The version of the content after the first `count` changes.
     fn version(&self, count: usize) -> usize {
         self.history[..count].last().map_or(0, |(version, _)| *version)
+    }
+
+    /// How much of it the merger has to show.
+    fn shown(&self) -> Option<usize> {
+        self.told.map(|told| told.max(self.listed))
     }
 
     fn happen(&mut self, random: &mut fastrand::Rng) {
         let name = format!("o{}", random.u32(..6));
         let newest = self.version(self.history.len());
         let mut at_once = self.history.iter().filter(|(version, _)| *version == newest);
-        let shares = random.u32(..3) == 0 && at_once.all(|(_, told)| key_of(told).name() != name);
+        let shares = newest > self.closed
+            && random.u32(..3) == 0
+            && at_once.all(|(_, told)| key_of(told).name() != name);
         let version = if shares { newest.max(1) } else { newest + 1 };
         let object = |uid: &str| {
             let value = json!({"metadata": {"namespace": "n", "name": name, "uid": uid,
@@ -99,8 +115,13 @@ fn position(version: usize) -> Position {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let member =
-            |n: u32| Truth { id: ClusterId::new(format!("c{n}")).unwrap(), history: Vec::new(), told: None };
+        let member = |n: u32| Truth {
+            id: ClusterId::new(format!("c{n}")).unwrap(),
+            history: Vec::new(),
+            told: None,
+            listed: 0,
+            closed: 0,
+        };
         let began = Timestamp::from_microsecond(1_000).unwrap();
         let mut merger = Merger::new(None, Maker::new(seed), began);
         merger.open(began);
@@ -139,6 +160,7 @@ impl World {
             12..22 => self.tell_next(which),
             22..24 => self.take(which),
             24 => self.vanish(which),
+            28..31 => self.list_ahead(which),
             25..27 => self.new_watcher(),
             27 => self.restart(),
             _ if self.watchers.is_empty() => {}
@@ -147,6 +169,17 @@ impl World {
                 let most = self.random.usize(..6);
                 self.watch(watcher, most);
             }
+        }
+        self.check_contents();
+    }
+
+    /// What is shown of a member is all that was told or listed, whichever is more: it never goes back.
+    fn check_contents(&self) {
+        for member in &self.members {
+            let shown = self.merger.roster.get(&member.id).filter(|member| member.position.is_some());
+            let shown = shown.map(|shown| shown.contents.iter().map(|entry| seen(&entry.object)).collect());
+            let content = |count| member.content(count).values().map(seen).collect::<Vec<_>>();
+            assert_eq!(shown, member.shown().map(content), "{}", member.id);
         }
     }
 
@@ -165,16 +198,41 @@ impl World {
     fn take(&mut self, which: usize) {
         let now = self.now();
         let member = &mut self.members[which];
-        let count = member.history.len();
+        // After a gap its list may have been on its way for a while. Of changes that share a version a list has all.
+        let newest = member.history.len();
+        let counts = (member.told.unwrap_or(newest)..=newest).filter(|count| member.is_whole(*count));
+        let counts: Vec<usize> = counts.collect();
+        let count = counts[self.random.usize(..counts.len())];
+        let copy = if member.told.is_some() { Copy::Same } else { Copy::New };
+        if copy == Copy::New {
+            member.listed = 0;
+        }
         member.told = Some(count);
         let at = position(member.version(count));
-        let events = self.merger.take(&member.id, at, member.content(count).into_values(), now);
+        let events = self.merger.take(&member.id, at, copy, member.content(count).into_values(), now);
+        self.publish(events);
+    }
+
+    fn list_ahead(&mut self, which: usize) {
+        let now = self.now();
+        let member = &mut self.members[which];
+        let count = member.history.len();
+        member.closed = member.version(count);
+        let at = position(member.version(count));
+        let objects = member.content(count).into_values();
+        let events = self.merger.take_ahead(&member.id, at, objects, now);
+        // It says nothing new where as much was told, as far as versions tell.
+        if member.shown().is_some_and(|shown| member.version(shown) < member.version(count)) {
+            member.listed = count;
+        } else {
+            assert!(events.is_empty());
+        }
         self.publish(events);
     }
 
     fn vanish(&mut self, which: usize) {
         let now = self.now();
-        self.members[which].told = None;
+        (self.members[which].told, self.members[which].listed) = (None, 0);
         self.merger.vanish(&self.members[which].id, now);
     }
 
@@ -240,9 +298,13 @@ impl World {
         self.merger = Merger::new(Some(standing), Maker::new(self.random.u64(..)), now);
         self.log.clear();
         let graceful = self.random.bool();
+        let mut ahead = BTreeSet::new();
         for which in 0..self.members.len() {
             let now = self.now();
             let Some(told) = self.members[which].told else { continue };
+            if std::mem::take(&mut self.members[which].listed) > told {
+                ahead.insert(self.members[which].id.clone());
+            }
             let earliest = told.saturating_sub(2);
             let latest = self.members[which].history.len().min(told + 2);
             let restored = if graceful { told } else { self.random.usize(earliest..=latest) };
@@ -253,7 +315,8 @@ impl World {
             let member = &mut self.members[which];
             member.told = Some(restored);
             let content = member.content(restored).into_values();
-            let events = self.merger.take(&member.id, position(member.version(restored)), content, now);
+            let at = position(member.version(restored));
+            let events = self.merger.take(&member.id, at, Copy::New, content, now);
             assert!(events.is_empty());
             if self.random.bool() {
                 self.tell_next(which);
@@ -267,7 +330,8 @@ impl World {
                 let seen = |id: &ClusterId| stand(id).is_none_or(|stand| stand.changed <= watcher.mark);
                 let vanished =
                     |id: &ClusterId| self.merger.vanished.get(id).is_some_and(|m| *m > watcher.mark);
-                if watcher.selected.iter().all(|id| seen(id) && !vanished(id)) {
+                // What was listed ahead is not in a checkpoint.
+                if watcher.selected.iter().all(|id| seen(id) && !vanished(id) && !ahead.contains(id)) {
                     let resume = self.merger.resume(watcher.mark, |id| watcher.selected.contains(id));
                     assert_eq!(resume, Resume::After(self.merger.start()), "who has seen all goes on");
                 }
@@ -391,7 +455,7 @@ fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
         let began = Timestamp::from_microsecond(500).unwrap();
         let mut other = Merger::new(past, Maker::new(maker), began);
         let content = world.members[0].content(1).into_values();
-        other.take(&world.members[0].id, position(1), content, began);
+        other.take(&world.members[0].id, position(1), Copy::New, content, began);
         other.open(began);
         other.view(Timestamp::from_microsecond(1_000_000).unwrap());
         other.resume(mark, |_| true)
@@ -432,10 +496,13 @@ fn after_a_restore_the_same_version_may_stand_for_other_content() {
         RawObject::from_value(&value, &Limits::default()).unwrap()
     };
     let before = [object("a", "old"), object("b", "old")];
-    assert_eq!(merger.take(&id, at(1), before.clone(), now).len(), 2);
-    assert!(merger.take(&id, at(1), before, now).is_empty(), "nothing differs within one history");
+    assert_eq!(merger.take(&id, at(1), Copy::New, before.clone(), now).len(), 2);
+    assert!(
+        merger.take(&id, at(1), Copy::Same, before, now).is_empty(),
+        "nothing differs within one history"
+    );
     let other = object("a", "new");
-    let events = merger.take(&id, at(2), [other.clone(), object("b", "old")], now);
+    let events = merger.take(&id, at(2), Copy::Same, [other.clone(), object("b", "old")], now);
     let [event] = events.as_slice() else { panic!("one object differs: {events:?}") };
     assert_eq!((event.new.object.bytes(), event.deleted), (other.bytes(), false));
     assert_eq!(
@@ -446,12 +513,15 @@ fn after_a_restore_the_same_version_may_stand_for_other_content() {
     let shown = view.roster[&id].contents.get(other.key()).unwrap();
     assert_eq!(shown.object.bytes(), other.bytes(), "lists show what the restored server has");
     // Who reads it anew begins with the same number of epoch, and may have another form of the same.
-    assert_eq!(merger.take(&id, at(2), [object("a", "newest"), object("b", "old")], now).len(), 1);
+    assert_eq!(
+        merger.take(&id, at(2), Copy::Same, [object("a", "newest"), object("b", "old")], now).len(),
+        1
+    );
     let with_kind = r#"{"kind":"K","apiVersion":"v1","#.to_owned();
     let as_in_watches = |object: RawObject| {
         let text = with_kind.clone() + std::str::from_utf8(&object.bytes()[1..]).unwrap();
         RawObject::copy_from(text.as_bytes(), &Limits::default()).unwrap()
     };
     let same = [object("a", "newest"), object("b", "old")].map(as_in_watches);
-    assert!(merger.take(&id, at(3), same, now).is_empty(), "it is the same content");
+    assert!(merger.take(&id, at(3), Copy::Same, same, now).is_empty(), "it is the same content");
 }

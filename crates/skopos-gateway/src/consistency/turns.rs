@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 /// Makes one read at a time. One that is under way may have begun too early for who asks now: he waits for the next one, with
 /// all others who do.
 #[derive(Debug)]
-pub(super) struct Turns<T: Clone> {
+pub(crate) struct Turns<T: Clone> {
     last: Mutex<Option<Turn<T>>>,
 }
 
@@ -24,12 +24,12 @@ struct Turn<T: Clone> {
 // === impl Turns ===
 
 impl<T: Clone + Send + Sync + 'static> Turns<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { last: Mutex::new(None) }
     }
 
     /// What `read` gives, or that of another, which begins after this call too. It is given up when nobody waits for it any more.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &self,
         read: impl Future<Output = T> + Send + 'static,
     ) -> Shared<BoxFuture<'static, T>> {

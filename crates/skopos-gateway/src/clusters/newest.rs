@@ -1,0 +1,135 @@
+//! The newest state of one kind: from memory if that meets the request's [`Requirement`](crate::consistency::Requirement), otherwise
+//! from what the watch brings, from a probe, or from the member.
+//!
+//! ```text
+//!  memory meets it? ──yes──▶ memory
+//!        │ no
+//!  only what the watch brings is missing? ──▶ wait a moment ──▶ memory
+//!        │ still not
+//!  a probe proves memory, or the member lists what it has: one flight for all who wait, within cache.memberDeadline
+//!        │ neither
+//!  old content with a warning; an error where old content would be no answer
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos::{Freshness, ObjectKey, RawObject, Snapshot, Source};
+use skopos_serve::ReadError;
+use skopos_wire::Status;
+use tokio::time::Instant;
+
+use super::memory::{Memory, is_asked};
+use super::state::State;
+use crate::consistency::CatchUp;
+
+impl Memory {
+    /// Reads the newest state.
+    ///
+    /// # Errors
+    /// 503 or 504 where nothing is as new as it has to be, and older content would be no answer.
+    pub(super) async fn newest(&self) -> Result<State, ReadError> {
+        let content = self.catch_up().content();
+        if self.requirement.is_met_by(&content) {
+            return self.tell(content, false);
+        }
+        if !is_asked(self.cluster.state().condition) {
+            return self.outdated(None);
+        }
+        // On the heap: most reads never get here, and all would carry its size.
+        Box::pin(self.newer_than(content)).await
+    }
+
+    async fn newer_than(&self, content: Snapshot<RawObject>) -> Result<State, ReadError> {
+        let deadline = Instant::now() + self.member_deadline;
+        let alternative = if self.one.is_some() { 1 } else { content.len() };
+        if let Some(content) = self.catch_up().await_watch(&content, alternative, self.member_deadline).await
+        {
+            return self.tell(content, false);
+        }
+        let mut states = self.cluster.states();
+        // Found while it is being asked.
+        let away = states.wait_for(|state| !is_asked(state.condition));
+        let left = deadline.saturating_duration_since(Instant::now());
+        let asked = async {
+            match &self.one {
+                Some(key) => self.ask_for_one(key, left).await,
+                None => self.ask_for_all(left).await,
+            }
+        };
+        tokio::select! {
+            answered = asked => answered,
+            _ = away => self.outdated(None),
+        }
+    }
+
+    fn catch_up(&self) -> CatchUp<'_> {
+        let (cluster, kind) = (self.cluster.id(), &self.kind);
+        let listing = &self.view.listing;
+        CatchUp { cluster, kind, requirement: &self.requirement, floors: &self.floors, listing }
+    }
+
+    async fn ask_for_one(&self, key: &ObjectKey, limit: Duration) -> Result<State, ReadError> {
+        let read = self.kind.informer().read_one_since(key, Instant::now(), limit).await;
+        match read {
+            Ok(read) => {
+                let live = read.source == Source::Live;
+                self.say(Freshness::Live { age: read.age }, live);
+                Ok(State::of_one(read.object))
+            }
+            Err(error) => self.outdated(Some(error.to_string().into())),
+        }
+    }
+
+    async fn ask_for_all(&self, limit: Duration) -> Result<State, ReadError> {
+        match self.catch_up().ask(limit).await {
+            Ok(read) => self.tell(read.snapshot, read.source == Source::Live),
+            Err(why) => self.outdated(why),
+        }
+    }
+
+    /// Answers where nothing newer is to be had: by what there is, unless that is no answer.
+    fn outdated(&self, why: Option<Arc<str>>) -> Result<State, ReadError> {
+        let content = self.catch_up().content();
+        if self.requirement.is_met_by(&content) {
+            return self.tell(content, false);
+        }
+        let state = self.cluster.state();
+        let asked = is_asked(state.condition);
+        let consistent = self.requirement.is_consistent();
+        if !consistent && (!asked || !self.requirement.is_strict(&content)) {
+            let told = self.tell(content, false);
+            if let Some(said) = self.said.lock().as_mut() {
+                said.late = true;
+            }
+            return told;
+        }
+        let wanted = match consistent {
+            true => "a consistent read cannot be answered",
+            false => "memory does not have what was written through the gateway yet",
+        };
+        let (cluster, resource) = (self.cluster.id(), self.kind.resource());
+        let why = match (why, asked, &state.reason) {
+            (Some(why), true, _) => why.to_string(),
+            (None, true, _) => format!("it did not answer within {:?}", self.member_deadline),
+            (_, false, Some(reason)) => format!("it is {}: {reason}", state.condition.word()),
+            (_, false, None) => format!("it is {}", state.condition.word()),
+        };
+        let message = format!("{resource} of cluster {cluster}: {wanted}: {why}");
+        Err(ReadError::from(match asked {
+            true => Status::timeout(message, 1),
+            false => Status::service_unavailable(message),
+        }))
+    }
+
+    fn tell(&self, content: Snapshot<RawObject>, live: bool) -> Result<State, ReadError> {
+        self.say(content.freshness(), live);
+        let own = if live { usize::try_from(content.json_bytes()).unwrap_or(usize::MAX) } else { 0 };
+        State::new(content, own).ok_or_else(no_number)
+    }
+}
+
+/// The error of a server whose versions are no numbers.
+pub(super) fn no_number() -> ReadError {
+    Status::internal_error("the resource version is no number").into()
+}

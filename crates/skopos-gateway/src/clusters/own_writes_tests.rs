@@ -1,0 +1,368 @@
+//! Own writes and consistent reads: what was written through the gateway is in every later read, whatever becomes of the watch.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::Method;
+use serde_json::{Value, json};
+use skopos_testserver::{Fault, How, Match};
+use tokio::time::{sleep, timeout};
+
+use crate::config::{LoopbackTrust, Reads};
+use crate::testing::{Lab, Told, told};
+
+const MAPS: &str = "/clusters/a/api/v1/namespaces/default/configmaps";
+
+/// The same of all clusters.
+const FLEET: &str = "/fleet/api/v1/namespaces/default/configmaps";
+
+/// What one client writes and reads.
+struct Client<'a> {
+    lab: &'a Lab,
+    name: String,
+    random: fastrand::Rng,
+    /// What the object has now; `None` while there is none.
+    value: Option<String>,
+}
+
+impl<'a> Client<'a> {
+    fn new(lab: &'a Lab, number: u64) -> Self {
+        Self { lab, name: format!("c{number}"), random: fastrand::Rng::with_seed(number), value: None }
+    }
+
+    async fn send(&self, method: Method, path: &str, content_type: &str, body: Value) -> Told {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        told(self.lab.send(method, path, &[("content-type", content_type)], body).await).await
+    }
+
+    /// One write of some kind, which the member answers.
+    async fn write(&mut self, round: u64) {
+        let (path, value) = (format!("{MAPS}/{}", self.name), format!("{}-{round}", self.name));
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"v": value},
+            "metadata": {"name": self.name, "namespace": "default", "labels": {"of": self.name}}});
+        let patch = json!({"data": {"v": value}});
+        let json = "application/json";
+        let answer = match (&self.value, self.random.u8(..5)) {
+            (None, 0) => {
+                self.send(
+                    Method::PATCH,
+                    &format!("{path}?fieldManager=t&force=true"),
+                    "application/apply-patch+yaml",
+                    object,
+                )
+                .await
+            }
+            (None, _) => self.send(Method::POST, MAPS, json, object).await,
+            (Some(_), 0) => self.send(Method::DELETE, &path, json, Value::Null).await,
+            (Some(_), 1) => {
+                self.send(
+                    Method::DELETE,
+                    &format!("{MAPS}?labelSelector=of%3D{}", self.name),
+                    json,
+                    Value::Null,
+                )
+                .await
+            }
+            (Some(_), 2) => self.send(Method::PUT, &path, json, object).await,
+            (Some(_), _) => self.send(Method::PATCH, &path, "application/merge-patch+json", patch).await,
+        };
+        assert!(answer.code < 300, "{answer:?}");
+        let object: Value = serde_json::from_slice(&answer.body).unwrap();
+        self.value =
+            object["data"]["v"].as_str().filter(|_| object["kind"] == "ConfigMap").map(str::to_owned);
+    }
+
+    /// One read of some kind.
+    async fn read(&mut self) -> Option<String> {
+        let value_of = |object: &Value| object["data"]["v"].as_str().map(str::to_owned);
+        let of = if self.random.bool() { MAPS } else { FLEET };
+        match self.random.u8(..4) {
+            0 | 1 => {
+                let answer = self.lab.get(&format!("{of}/{}", self.name), &[]).await;
+                assert!([200, 404].contains(&answer.code), "{answer:?}");
+                value_of(&serde_json::from_slice(&answer.body).unwrap())
+            }
+            2 => {
+                let answer = self.lab.get(of, &[]).await;
+                assert_eq!(answer.code, 200, "{answer:?}");
+                let list: Value = serde_json::from_slice(&answer.body).unwrap();
+                let items = list["items"].as_array().unwrap();
+                items.iter().find(|item| item["metadata"]["name"] == self.name.as_str()).and_then(value_of)
+            }
+            _ => {
+                let watch =
+                    format!("{of}?watch=true&timeoutSeconds=1&fieldSelector=metadata.name%3D{}", self.name);
+                let answer = self.lab.get(&watch, &[]).await;
+                let text = std::str::from_utf8(&answer.body).unwrap();
+                let first = text.lines().next().map(|line| serde_json::from_str::<Value>(line).unwrap());
+                let first = first.filter(|event| event["type"] != "BOOKMARK");
+                first
+                    .inspect(|event| assert_eq!(event["type"], "ADDED"))
+                    .and_then(|event| value_of(&event["object"]))
+            }
+        }
+    }
+
+    async fn rounds(mut self, rounds: u64) {
+        for round in 0..rounds {
+            self.write(round).await;
+            let read = self.read().await;
+            assert_eq!(read, self.value, "{} in round {round}", self.name);
+            sleep(Duration::from_millis(self.random.u64(..40))).await;
+        }
+    }
+}
+
+/// The watch of the member is slow, held back, silent, or cut, one after the other.
+async fn break_watches(lab: &Lab) {
+    let mut random = fastrand::Rng::with_seed(9);
+    loop {
+        let fault = match random.u8(..5) {
+            0 => Fault::Stall,
+            1 => Fault::HoldUntilEnd,
+            2 => Fault::Slow { bytes: 20, every: Duration::from_millis(50) },
+            3 => Fault::Close,
+            _ => Fault::KillConnection(How::Rst),
+        };
+        let fault = lab.member("a").faults().inject(fault).on(Match::watch());
+        sleep(Duration::from_millis(random.u64(..3000))).await;
+        fault.heal();
+        sleep(Duration::from_millis(random.u64(..2000))).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_are_in_every_later_read_whatever_becomes_of_the_watch() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    let rounds = join_all((0..16).map(|number| Client::new(&lab, number).rounds(640)));
+    tokio::select! {
+        _ = rounds => {}
+        () = break_watches(&lab) => {}
+    }
+    let requests = lab.member("a").requests();
+    let watched = requests.iter().filter(|request| request.verb == "watch").count();
+    assert!(watched > 20, "the faults struck: {watched} watches");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_lacks_an_own_write_is_named_in_the_fleet() {
+    let lab = Lab::trusting(&["a", "b"]);
+    lab.get(FLEET, &[]).await;
+    sleep(Duration::from_secs(1)).await;
+    let faults = lab.member("a").faults();
+    let _stall = faults.inject(Fault::Stall).on(Match::watch());
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let json = [("content-type", "application/json")];
+    assert_eq!(lab.send(Method::POST, MAPS, &json, object.to_string()).await.status(), 201);
+    let mute = faults.inject(Fault::WithholdHeaders).on(Match::list().resource("configmaps"));
+    let begun = tokio::time::Instant::now();
+    let list: Value = serde_json::from_slice(&lab.get(FLEET, &[]).await.body).unwrap();
+    assert!(begun.elapsed() <= Duration::from_millis(3050), "{:?}", begun.elapsed());
+    let stale = list["metadata"]["annotations"]["skopos.dev/stale"].as_str().unwrap();
+    assert!(stale.starts_with("a (") && stale.contains("written through the gateway"), "{stale}");
+    mute.heal();
+    let list: Value = serde_json::from_slice(&lab.get(FLEET, &[]).await.body).unwrap();
+    assert_eq!(list["metadata"]["annotations"], Value::Null);
+    let of = |item: &Value| item["metadata"]["annotations"]["skopos.dev/cluster"] == "a";
+    assert!(list["items"].as_array().unwrap().iter().any(|item| item["metadata"]["name"] == "x" && of(item)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn own_writes_are_read_from_memory_while_the_watch_is_well() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    sleep(Duration::from_secs(1)).await;
+    lab.member("a").clear_requests();
+    join_all((0..4).map(|number| Client::new(&lab, number).rounds(50))).await;
+    let requests = lab.member("a").requests();
+    let reads = requests.iter().filter(|request| ["get", "list"].contains(&&*request.verb)).count();
+    // What deletes a collection names no version: the next read asks.
+    let collections = requests.iter().filter(|request| request.verb == "deletecollection").count();
+    assert!(reads <= 2 * collections + 5, "{reads} reads of the member, after {collections} such deletions");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_write_shows_that_a_change_was_lost() {
+    let lab = Lab::trusting(&["a"]);
+    let mut client = Client::new(&lab, 1);
+    client.write(0).await;
+    let direct = |value: &str| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": value, "namespace": "default"}});
+        lab.member("a").create(object).unwrap();
+    };
+    lab.get(MAPS, &[]).await;
+    sleep(Duration::from_secs(1)).await;
+    let lost = lab.member("a").faults().inject(Fault::DropEvents).on(Match::watch());
+    let patched = json!({"data": {"v": "patched"}});
+    let path = format!("{MAPS}/c1");
+    assert_eq!(client.send(Method::PATCH, &path, "application/merge-patch+json", patched).await.code, 200);
+    lost.heal();
+    // What comes afterwards takes memory past the change that never came.
+    direct("later");
+    sleep(Duration::from_secs(1)).await;
+    let value = |told: &Told| serde_json::from_slice::<Value>(&told.body).unwrap()["data"]["v"].clone();
+    assert_eq!(value(&lab.get(&path, &[]).await), "patched");
+    // Found once, and mended: what others write is not served from what has lost a change either.
+    sleep(Duration::from_secs(5)).await;
+    lab.member("a").clear_requests();
+    let mended = lab.get(&format!("{path}?resourceVersion=0"), &[]).await;
+    assert_eq!(
+        (value(&mended), mended.headers["skopos-source"].to_str().unwrap()),
+        (json!("patched"), "memory")
+    );
+    assert!(lab.member("a").requests().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_was_lost_is_read_if_it_was_done() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
+    let create = |name: &str| {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        lab.send(Method::POST, MAPS, &[("content-type", "application/json")], object.to_string())
+    };
+    // The caller goes away before the answer has come.
+    let slow =
+        lab.member("a").faults().inject(Fault::DelayHeaders(Duration::from_secs(5))).on(Match::write());
+    assert!(timeout(Duration::from_secs(1), create("left")).await.is_err());
+    slow.heal();
+    // The answer never comes.
+    let lost = lab.member("a").faults().inject(Fault::WithholdHeaders).on(Match::write());
+    assert!(create("lost").await.status().is_server_error());
+    lost.heal();
+    let names = |told: &Told| {
+        let list: Value = serde_json::from_slice(&told.body).unwrap();
+        let items = list["items"].as_array().unwrap();
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let through = names(&lab.get(MAPS, &[]).await);
+    let direct: Vec<String> = lab
+        .member("a")
+        .list("configmaps", Some("default"))
+        .unwrap()
+        .0
+        .iter()
+        .map(|object| object["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert!(direct.contains(&"lost".to_owned()), "the write was done: {direct:?}");
+    assert_eq!(through, direct);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_conflict_the_version_that_conflicted_is_read() {
+    let lab = Lab::trusting(&["a"]);
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "x", "namespace": "default"}, "data": {"v": "0"}});
+    let mut mine = lab.member("a").create(object).unwrap();
+    lab.get(MAPS, &[]).await;
+    let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
+    for round in 0..5 {
+        // Another client writes to the member itself.
+        let mut other = mine.clone();
+        other["data"]["v"] = format!("other-{round}").into();
+        lab.member("a").update(other).unwrap();
+        let path = format!("{MAPS}/x");
+        let put = |object: Value| {
+            lab.send(Method::PUT, &path, &[("content-type", "application/json")], object.to_string())
+        };
+        assert_eq!(told(put(mine.clone()).await).await.code, 409);
+        // As RetryOnConflict does it.
+        mine = serde_json::from_slice(&lab.get(&path, &[]).await.body).unwrap();
+        mine["data"]["v"] = format!("mine-{round}").into();
+        let written = told(put(mine.clone()).await).await;
+        assert_eq!(written.code, 200, "{written:?}");
+        mine = serde_json::from_slice(&written.body).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_would_miss_an_own_write_fails_in_time() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    sleep(Duration::from_secs(1)).await;
+    let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    let created =
+        lab.send(Method::POST, MAPS, &[("content-type", "application/json")], object.to_string()).await;
+    assert_eq!(created.status(), 201);
+    let faults = lab.member("a").faults();
+    let mute = [Match::list(), Match::get()]
+        .map(|reads| faults.inject(Fault::WithholdHeaders).on(reads.resource("configmaps")));
+    for path in [MAPS.to_owned(), format!("{MAPS}/x")] {
+        let begun = tokio::time::Instant::now();
+        let late = lab.get(&path, &[]).await;
+        let message = String::from_utf8_lossy(&late.body).into_owned();
+        assert_eq!(late.code, 504, "{message}");
+        assert!(message.contains("what was written through the gateway"), "{message}");
+        assert!(begun.elapsed() <= Duration::from_millis(3050), "{:?}", begun.elapsed());
+        // Who says that any version will do gets what there is.
+        let any = lab.get(&format!("{path}?resourceVersion=0"), &[]).await;
+        assert!([200, 404].contains(&any.code), "{any:?}");
+    }
+    mute.into_iter().for_each(|mute| mute.heal());
+    assert_eq!(lab.get(&format!("{MAPS}/x"), &[]).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_do_not_go_back_behind_what_the_member_has_listed() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    sleep(Duration::from_secs(1)).await;
+    let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}});
+    lab.member("a").create(object).unwrap();
+    // Within cache.maxAge memory is an answer; whoever asks for a newer one gets it, and all after it.
+    assert_eq!(lab.get(&format!("{MAPS}/x"), &[]).await.code, 404);
+    let count =
+        |told: &Told| serde_json::from_slice::<Value>(&told.body).unwrap()["items"].as_array().unwrap().len();
+    let before = count(&lab.get(MAPS, &[]).await);
+    let newest = lab.get(MAPS, &[("cache-control", "no-cache")]).await;
+    assert_eq!((count(&newest), newest.headers["skopos-source"].to_str().unwrap()), (before + 1, "member"));
+    assert_eq!(count(&lab.get(MAPS, &[]).await), before + 1);
+    assert_eq!(lab.get(&format!("{MAPS}/x"), &[]).await.code, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn consistent_reads_hold_what_others_have_written_before() {
+    for by_configuration in [true, false] {
+        let lab = Lab::with(&["a", "b"], |config| {
+            config.authorization.loopback = LoopbackTrust::Trusted;
+            if by_configuration {
+                config.cache.reads_of.insert("a".to_owned(), Reads::Consistent);
+            }
+        });
+        let headers: &[_] = if by_configuration { &[] } else { &[("cache-control", "max-age=0")] };
+        lab.get(MAPS, headers).await;
+        let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "x", "namespace": "default"}, "data": {}});
+        object = lab.member("a").create(object).unwrap();
+        for round in 0..50 {
+            object["data"]["v"] = round.to_string().into();
+            object = lab.member("a").update(object).unwrap();
+            let read = lab.get(&format!("{MAPS}/x"), headers).await;
+            let read: Value = serde_json::from_slice(&read.body).unwrap();
+            assert_eq!(read["data"]["v"], round.to_string());
+            let read = lab.get(&format!("{FLEET}/x"), headers).await;
+            let read: Value = serde_json::from_slice(&read.body).unwrap();
+            assert_eq!(read["data"]["v"], round.to_string());
+        }
+        // A thousand at once are answered by a probe or two.
+        lab.member("a").clear_requests();
+        let reads = join_all((0..1000).map(|_| lab.get(MAPS, headers))).await;
+        assert!(reads.iter().all(|read| read.code == 200));
+        assert!(lab.member("a").requests().len() <= 4, "{} requests", lab.member("a").requests().len());
+        // While the member does not answer there is no such answer.
+        lab.member("a").pause().await;
+        let begun = tokio::time::Instant::now();
+        let late = lab.get(MAPS, headers).await;
+        let fleet: Value = serde_json::from_slice(&lab.get(FLEET, headers).await.body).unwrap();
+        assert!(fleet["metadata"]["annotations"]["skopos.dev/stale"].as_str().unwrap().contains("a ("));
+        assert!([503, 504].contains(&late.code), "{late:?}");
+        assert!(begun.elapsed() <= Duration::from_millis(6100), "{:?}", begun.elapsed());
+        assert_eq!(lab.get(&format!("{MAPS}?resourceVersion=0"), headers).await.code, 200);
+    }
+}

@@ -1,0 +1,246 @@
+//! Floors: the least that a read of a kind has to hold, because a caller was told of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos::{ObjectKey, RawObject, Snapshot};
+use skopos_fleet::ClusterId;
+use tokio::time::Instant;
+
+use super::outcome::{Deleted, Outcome};
+
+/// The floors of all kinds of all clusters. Cheap to clone; all clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Floors {
+    clusters: Arc<Mutex<HashMap<ClusterId, OfCluster>>>,
+}
+
+/// The floor of one kind: what was written to it through the gateway, and what else a caller was told of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Floor {
+    /// The highest version that an answer named, and when it came.
+    version: Option<(u64, Instant)>,
+    /// What was done to single objects lately, the last of each, oldest first.
+    objects: Vec<Known>,
+    /// When an answer came last that says nothing more than that something may have changed before.
+    changed: Option<Instant>,
+}
+
+/// What was done to one object.
+#[derive(Clone, Debug)]
+struct Known {
+    key: ObjectKey,
+    done: Done,
+    at: Instant,
+}
+
+#[derive(Clone, Debug)]
+enum Done {
+    /// It is of this version or a later one, unless it was deleted since.
+    Written(u64),
+    /// The object of this uid is gone.
+    Deleted(String),
+}
+
+/// A write whose answer has not come. If it is dropped, the write may have been done.
+#[derive(Debug)]
+pub(crate) struct PendingWrite {
+    floors: Floors,
+    cluster: ClusterId,
+    kind: Kind,
+    settled: bool,
+}
+
+#[derive(Debug, Default)]
+struct OfCluster {
+    kinds: HashMap<Kind, Floor>,
+    /// The floor of every kind that has none of its own: those of kinds for which there was no room.
+    others: Option<Instant>,
+}
+
+/// Group and resource; all versions of a kind are one storage.
+type Kind = (String, String);
+
+/// Objects of one kind that are known one by one.
+const MAX_OBJECTS: usize = 32;
+
+/// Objects are known one by one for so long: then any content that is live is newer.
+const KNOWN_FOR: Duration = Duration::from_secs(120);
+
+/// Kinds of one cluster that have a floor of their own: more than any cluster serves.
+const MAX_KINDS: usize = 4096;
+
+// === impl Floors ===
+
+impl Floors {
+    /// Begins a write. Whatever becomes of it, later reads hold it if it was done.
+    pub(crate) fn write(&self, cluster: &ClusterId, group: &str, resource: &str) -> PendingWrite {
+        PendingWrite {
+            floors: self.clone(),
+            cluster: cluster.clone(),
+            kind: kind(group, resource),
+            settled: false,
+        }
+    }
+
+    /// Returns the floor of a kind.
+    pub(crate) fn of(&self, cluster: &ClusterId, group: &str, resource: &str) -> Floor {
+        let clusters = self.clusters.lock();
+        let Some(of) = clusters.get(cluster) else { return Floor::default() };
+        let mut floor = of.kinds.get(&kind(group, resource)).cloned().unwrap_or_default();
+        floor.changed = floor.changed.max(of.others);
+        floor
+    }
+
+    /// Takes in that memory has lost changes of these objects, and lists them again.
+    pub(crate) fn lost(&self, cluster: &ClusterId, group: &str, resource: &str, keys: &[ObjectKey]) {
+        let mut clusters = self.clusters.lock();
+        let floor = clusters.get_mut(cluster).and_then(|of| of.kinds.get_mut(&kind(group, resource)));
+        if let Some(floor) = floor {
+            floor.forget(keys, Instant::now());
+        }
+    }
+
+    /// Returns how many clusters have floors.
+    pub(crate) fn clusters(&self) -> usize {
+        self.clusters.lock().len()
+    }
+
+    /// Forgets the clusters that are gone.
+    pub(crate) fn retain(&self, is_there: impl Fn(&ClusterId) -> bool) {
+        self.clusters.lock().retain(|id, _| is_there(id));
+    }
+
+    fn raise(&self, cluster: &ClusterId, kind: &Kind, outcome: Outcome) {
+        let now = Instant::now();
+        let mut clusters = self.clusters.lock();
+        let of = clusters.entry(cluster.clone()).or_default();
+        if of.kinds.len() >= MAX_KINDS && !of.kinds.contains_key(kind) {
+            of.others = Some(now);
+            return;
+        }
+        of.kinds.entry(kind.clone()).or_default().raise(outcome, now);
+    }
+}
+
+/// Names the storage of a resource: Events are served under two groups.
+fn kind(group: &str, resource: &str) -> Kind {
+    let group = if group == "events.k8s.io" && resource == "events" { "" } else { group };
+    (group.to_owned(), resource.to_owned())
+}
+
+// === impl PendingWrite ===
+
+impl PendingWrite {
+    /// Takes in what became of the write.
+    pub(crate) fn settle(mut self, outcome: Outcome) {
+        self.settled = true;
+        self.floors.raise(&self.cluster, &self.kind, outcome);
+    }
+
+    /// Takes in that nothing was written, and that nothing was told.
+    pub(crate) fn cancel(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for PendingWrite {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.floors.raise(&self.cluster, &self.kind, Outcome::Unknown);
+        }
+    }
+}
+
+// === impl Floor ===
+
+impl Floor {
+    /// Returns whether a read of this content holds everything that callers were told.
+    pub(crate) fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {
+        let proven = |at: Instant| content.is_proven_after(at);
+        self.version.is_none_or(|(version, at)| has_reached(content, version) || proven(at))
+            && self.changed.is_none_or(proven)
+            && self.objects.iter().all(|known| known.is_met_by(content))
+    }
+
+    /// Returns whether nothing was told.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.version.is_none() && self.objects.is_empty() && self.changed.is_none()
+    }
+
+    /// Returns whether the watch alone can show that it is met: it brings a version and a deletion, and no proof.
+    pub(crate) fn is_brought_by_watch(&self) -> bool {
+        self.changed.is_none()
+    }
+
+    /// Returns the objects of which this content lacks a change although it is past it, with the versions of these changes.
+    pub(crate) fn lost<'a>(
+        &'a self,
+        content: &'a Snapshot<RawObject>,
+    ) -> impl Iterator<Item = (&'a ObjectKey, u64)> + 'a {
+        let lost = |known: &'a Known| match known.done {
+            Done::Written(version) => known.is_lost_in(content).then_some((&known.key, version)),
+            Done::Deleted(_) => None,
+        };
+        self.objects.iter().filter_map(lost)
+    }
+
+    fn raise(&mut self, outcome: Outcome, now: Instant) {
+        match outcome {
+            Outcome::Nothing => {}
+            Outcome::Written { key, version } => {
+                let highest = self.version.map_or(version, |(highest, _)| highest.max(version));
+                self.version = Some((highest, now));
+                if let Some(key) = key {
+                    self.know(key, Done::Written(version), now);
+                }
+            }
+            Outcome::Deleted(Deleted { key, uid }) => self.know(key, Done::Deleted(uid), now),
+            Outcome::Unknown => self.changed = Some(now),
+        }
+        let over = self.objects.len().saturating_sub(MAX_OBJECTS);
+        let old = self.objects.iter().take_while(|known| known.at.elapsed() >= KNOWN_FOR).count();
+        // A version that was reached says enough of those that were written, and a proof of those that were deleted.
+        let gone = self.objects.drain(..over.max(old));
+        let deleted = gone.filter(|known| matches!(known.done, Done::Deleted(_))).map(|known| known.at).max();
+        self.changed = self.changed.max(deleted);
+    }
+
+    fn know(&mut self, key: ObjectKey, done: Done, at: Instant) {
+        self.objects.retain(|known| known.key != key);
+        self.objects.push(Known { key, done, at });
+    }
+
+    /// Forgets objects of which a change was lost: from now on a proof is needed in their place.
+    fn forget(&mut self, lost: &[ObjectKey], now: Instant) {
+        self.objects.retain(|known| !lost.contains(&known.key));
+        self.changed = Some(now);
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {
+        match &self.done {
+            Done::Written(_) => !self.is_lost_in(content),
+            Done::Deleted(uid) => {
+                content.get(&self.key).is_none_or(|object| object.uid() != uid)
+                    || content.is_proven_after(self.at)
+            }
+        }
+    }
+
+    /// Returns whether the content is past the version that was written and has an older object all the same.
+    fn is_lost_in(&self, content: &Snapshot<RawObject>) -> bool {
+        let Done::Written(version) = self.done else { return false };
+        let is_older = |object: skopos::Object<RawObject>| object.resource_version().as_u64() < Some(version);
+        has_reached(content, version) && content.get(&self.key).is_some_and(is_older)
+    }
+}
+
+fn has_reached(content: &Snapshot<RawObject>, version: u64) -> bool {
+    content.resource_version().as_u64() >= Some(version)
+}

@@ -1,0 +1,220 @@
+//! Outcomes of writes: what a member's answer says of the state that later reads have to hold.
+
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use skopos::ObjectKey;
+use skopos_wire::protobuf::{self, Envelope, Message};
+
+use crate::authz::Attributes;
+
+/// What became of a write, as far as its answer tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Nothing was written, and nothing was told of the member's state.
+    Nothing,
+    /// An object was written, and is of this version now.
+    Written {
+        /// The object, if the answer names it.
+        key: Option<ObjectKey>,
+        /// Its version.
+        version: u64,
+    },
+    /// The object is gone.
+    Deleted(Deleted),
+    /// The state may have changed, or is another than memory shows; at which version is not known.
+    Unknown,
+}
+
+/// An object that was deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Deleted {
+    pub(crate) key: ObjectKey,
+    pub(crate) uid: String,
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// Judges by the status alone; `None` if the body says more.
+    pub(crate) fn of_status(status: StatusCode, what: &Attributes) -> Option<Self> {
+        match status {
+            // Of many objects, or of what is stored nowhere.
+            _ if status.is_success() && what.verb == "deletecollection" => Some(Self::Unknown),
+            _ if status.is_success() && UNSTORED.contains(&what.subresource.as_str()) => Some(Self::Nothing),
+            _ if status.is_success() => None,
+            // It tells that the object is not there, is there, or is another version than the caller has read.
+            StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::GONE => Some(Self::Unknown),
+            _ if status.is_server_error() => Some(Self::Unknown),
+            _ => Some(Self::Nothing),
+        }
+    }
+
+    /// Reads the answer to a write of one object that was done.
+    pub(crate) fn of_answer(headers: &HeaderMap, body: &[u8], what: &Attributes) -> Self {
+        let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let answer = match content_type.unwrap_or_default() {
+            protobuf if protobuf.starts_with(protobuf::MEDIA_TYPE) => Answer::of_protobuf(body),
+            json if json.starts_with("application/json") => serde_json::from_slice(body).ok(),
+            _ => None,
+        };
+        let Some(answer) = answer else { return Self::Unknown };
+        // A namespace is in itself, as the path has it, and its object lies in none.
+        let inside = !what.namespace.is_empty() && what.resource != "namespaces";
+        let namespace = inside.then_some(what.namespace.as_str());
+        // What is created has its name in the answer alone.
+        let name = if what.name.is_empty() { answer.metadata.name.as_deref() } else { Some(&*what.name) };
+        let key = name.and_then(|name| ObjectKey::checked(namespace, name).ok());
+        if let Some(version) = answer.metadata.resource_version.and_then(|version| version.parse().ok()) {
+            return Self::Written { key, version };
+        }
+        let deletes = what.verb == "delete" && what.subresource.is_empty() && answer.kind == "Status";
+        match (answer.details.uid, key) {
+            (Some(uid), Some(key)) if deletes && !uid.is_empty() => Self::Deleted(Deleted { key, uid }),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Subresources that are answered and stored nowhere.
+const UNSTORED: [&str; 1] = ["token"];
+
+/// What is read of an answer: of an object its version, of a Status what was deleted.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Answer {
+    kind: String,
+    metadata: Metadata,
+    details: Details,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    uid: Option<String>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Reads an object or a Status by the numbers of its fields (`generated.proto` of k8s.io/apimachinery).
+    fn of_protobuf(body: &[u8]) -> Option<Self> {
+        const METADATA: u64 = 1;
+        const NAME: u64 = 1;
+        const RESOURCE_VERSION: u64 = 6;
+        const STATUS_DETAILS: u64 = 5;
+        const DETAILS_UID: u64 = 6;
+        let envelope = Envelope::read(body)?;
+        let object = Message::read(envelope.object)?;
+        let text = |message: Option<Message<'_>>, number| {
+            message?.text(number).filter(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let mut answer = Self { kind: envelope.kind.to_owned(), ..Self::default() };
+        match envelope.kind {
+            "Status" => answer.details.uid = text(object.message(STATUS_DETAILS), DETAILS_UID),
+            _ => {
+                answer.metadata.name = text(object.message(METADATA), NAME);
+                answer.metadata.resource_version = text(object.message(METADATA), RESOURCE_VERSION);
+            }
+        }
+        Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn write(verb: &str) -> Attributes {
+        let name = if verb == "create" { "".into() } else { "x".into() };
+        let namespace = "n".into();
+        Attributes { namespace, name, ..Attributes::resource(verb, "", "v1", "configmaps") }
+    }
+
+    fn read(content_type: &'static str, body: &[u8], what: &Attributes) -> Outcome {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        Outcome::of_answer(&headers, body, what)
+    }
+
+    fn written(version: u64) -> Outcome {
+        Outcome::Written { key: Some(ObjectKey::namespaced("n", "x")), version }
+    }
+
+    /// A field of a protobuf message.
+    fn field(number: u8, content: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
+    }
+
+    fn envelope(kind: &str, object: &[u8]) -> Vec<u8> {
+        let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [protobuf::MAGIC.to_vec(), field(1, &type_meta), field(2, object)].concat()
+    }
+
+    #[test]
+    fn an_answer_names_the_version_that_was_written() {
+        let object = br#"{"kind":"ConfigMap","data":{"metadata":"no"},"metadata":{"name":"x","resourceVersion":"17"}}"#;
+        assert_eq!(read("application/json", object, &write("update")), written(17));
+        assert_eq!(read("application/json;charset=utf-8", object, &write("delete")), written(17));
+        let object = envelope("ConfigMap", &field(1, &[field(1, b"x"), field(6, b"18")].concat()));
+        assert_eq!(read("application/vnd.kubernetes.protobuf", &object, &write("create")), written(18));
+    }
+
+    #[test]
+    fn a_deletion_names_the_object_that_is_gone() {
+        let gone = Outcome::Deleted(Deleted { key: ObjectKey::namespaced("n", "x"), uid: "u".into() });
+        let status =
+            br#"{"kind":"Status","metadata":{},"status":"Success","details":{"name":"x","uid":"u"}}"#;
+        assert_eq!(read("application/json", status, &write("delete")), gone);
+        let details = [field(1, b"x"), field(6, b"u")].concat();
+        let status = envelope("Status", &[field(1, b""), field(5, &details)].concat());
+        assert_eq!(read("application/vnd.kubernetes.protobuf", &status, &write("delete")), gone);
+        let namespace =
+            Attributes { namespace: "x".into(), ..Attributes::resource("delete", "", "v1", "namespaces") };
+        let namespace = Attributes { name: "x".into(), ..namespace };
+        let status = br#"{"kind":"Status","details":{"name":"x","uid":"u"}}"#;
+        let gone = Outcome::Deleted(Deleted { key: ObjectKey::cluster("x"), uid: "u".into() });
+        assert_eq!(read("application/json", status, &namespace), gone);
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_leaves_everything_possible() {
+        for body in
+            [&b""[..], b"{", b"[]", br#"{"metadata":null}"#, br#"{"metadata":{"resourceVersion":"x"}}"#]
+        {
+            assert_eq!(read("application/json", body, &write("update")), Outcome::Unknown);
+        }
+        let eviction = Attributes { subresource: "eviction".into(), ..write("create") };
+        assert_eq!(
+            read("application/json", br#"{"kind":"Status","details":{"uid":"u"}}"#, &eviction),
+            Outcome::Unknown
+        );
+        assert_eq!(read("application/yaml", b"kind: ConfigMap", &write("update")), Outcome::Unknown);
+        assert_eq!(
+            read("application/vnd.kubernetes.protobuf", b"k8s\0\xff", &write("update")),
+            Outcome::Unknown
+        );
+    }
+
+    #[test]
+    fn a_refusal_tells_something_or_nothing() {
+        let of =
+            |code: u16, verb: &str| Outcome::of_status(StatusCode::from_u16(code).unwrap(), &write(verb));
+        for code in [404, 409, 410, 500, 502, 503, 504] {
+            assert_eq!(of(code, "update"), Some(Outcome::Unknown), "{code}");
+        }
+        for code in [400, 401, 403, 405, 413, 415, 422, 429] {
+            assert_eq!(of(code, "update"), Some(Outcome::Nothing), "{code}");
+        }
+        assert_eq!((of(200, "update"), of(201, "create"), of(202, "delete")), (None, None, None));
+        assert_eq!(of(200, "deletecollection"), Some(Outcome::Unknown));
+    }
+}

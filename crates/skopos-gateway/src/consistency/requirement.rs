@@ -1,0 +1,142 @@
+//! The requirement of one read of the newest state.
+
+use std::time::Duration;
+
+use http::{HeaderMap, header};
+use skopos::{ObjectKey, RawObject, Snapshot};
+use tokio::time::Instant;
+
+use super::Floor;
+use crate::config::Reads;
+
+/// What the answer to a read without a `resourceVersion` has to hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Requirement {
+    age: Age,
+    floor: Floor,
+}
+
+/// How old the answer may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Age {
+    /// However old: the answer says it.
+    Any,
+    /// At most so old.
+    AtMost(Duration),
+    /// As new as this moment, or newer.
+    Since(Instant),
+}
+
+// === impl Requirement ===
+
+impl Requirement {
+    /// Makes the requirement of a request that came just now: the configured one, unless the request asks for a newer answer by
+    /// `Cache-Control: no-cache` or `max-age` (RFC 9111).
+    pub(crate) fn new(reads: Reads, max_age: Duration, headers: &HeaderMap, floor: Floor) -> Self {
+        let age = match (reads, requested_age(headers)) {
+            (Reads::Consistent, _) | (_, Some(Duration::ZERO)) => Age::Since(Instant::now()),
+            (Reads::Bounded, requested) => Age::AtMost(requested.unwrap_or(max_age).min(max_age)),
+        };
+        Self { age, floor }
+    }
+
+    /// Makes the requirement of a read of many clusters, whose answer says how old each of them is: it is bounded where the
+    /// configuration or the request says so.
+    pub(crate) fn of_many(reads: Reads, headers: &HeaderMap, floor: Floor) -> Self {
+        let age = match (reads, requested_age(headers)) {
+            (Reads::Consistent, _) | (_, Some(Duration::ZERO)) => Age::Since(Instant::now()),
+            (Reads::Bounded, Some(requested)) => Age::AtMost(requested),
+            (Reads::Bounded, None) => Age::Any,
+        };
+        Self { age, floor }
+    }
+
+    /// Returns whether any content will do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.age == Age::Any && self.floor.is_empty()
+    }
+
+    /// Returns whether this content is new enough.
+    pub(crate) fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {
+        self.is_young(content) && self.floor.is_met_by(content)
+    }
+
+    /// Returns the objects of which this content has lost a change that a caller was told of, with the versions of these changes.
+    pub(crate) fn lost<'a>(
+        &'a self,
+        content: &'a Snapshot<RawObject>,
+    ) -> impl Iterator<Item = (&'a ObjectKey, u64)> + 'a {
+        self.floor.lost(content)
+    }
+
+    /// Returns whether nothing is missing but what the watch is about to bring.
+    pub(crate) fn waits_for_watch(&self, content: &Snapshot<RawObject>) -> bool {
+        self.is_young(content) && self.floor.is_brought_by_watch()
+    }
+
+    /// Returns whether older content is no answer at all: it is asked for, or memory lacks what a caller was told. Otherwise older
+    /// content is better than none, with a warning.
+    pub(crate) fn is_strict(&self, content: &Snapshot<RawObject>) -> bool {
+        self.is_consistent() || !self.floor.is_met_by(content)
+    }
+
+    /// Returns whether the answer has to hold all that was committed before the request.
+    pub(crate) fn is_consistent(&self) -> bool {
+        matches!(self.age, Age::Since(_))
+    }
+
+    fn is_young(&self, content: &Snapshot<RawObject>) -> bool {
+        match self.age {
+            Age::Any => true,
+            Age::AtMost(max_age) => content.freshness().is_within(max_age),
+            Age::Since(since) => content.is_proven_after(since),
+        }
+    }
+}
+
+/// Reads how old an answer the client accepts, where it says so.
+fn requested_age(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let ages = values.flat_map(|value| value.split(',')).filter_map(|directive| {
+        let (name, value) = directive.split_once('=').unwrap_or((directive, ""));
+        match name.trim().to_ascii_lowercase().as_str() {
+            "no-cache" => Some(Duration::ZERO),
+            "max-age" => value.trim().trim_matches('"').parse().ok().map(Duration::from_secs),
+            _ => None,
+        }
+    });
+    ages.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn age(reads: Reads, cache_control: &'static str) -> Age {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(cache_control));
+        Requirement::new(reads, Duration::from_secs(60), &headers, Floor::default()).age
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_may_ask_for_a_newer_answer_and_never_for_an_older_one() {
+        let (now, at_most) =
+            (Age::Since(Instant::now()), |seconds| Age::AtMost(Duration::from_secs(seconds)));
+        for (cache_control, expected) in [
+            ("", at_most(60)),
+            ("max-age=10", at_most(10)),
+            ("max-age=3600", at_most(60)),
+            ("Max-Age = 5 , no-transform", at_most(5)),
+            ("max-age=ten", at_most(60)),
+            ("max-age=0", now),
+            ("no-cache", now),
+            ("max-age=30, no-cache", now),
+            ("max-stale=600", at_most(60)),
+        ] {
+            assert_eq!(age(Reads::Bounded, cache_control), expected, "{cache_control}");
+            assert_eq!(age(Reads::Consistent, cache_control), now, "{cache_control}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Members whose content has to be newer than what the merged history has heard: for what was written through the gateway, and for
+//! consistent reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::HeaderMap;
+use skopos::{RawObject, ResourceId, Snapshot, Source};
+use skopos_fleet::{CachedKind, Cluster, ClusterId};
+use tokio::time::{Instant, timeout};
+
+use super::kinds::Kind;
+use super::merger::{Position, Roster};
+use crate::clusters::is_asked;
+use crate::consistency::{CatchUp, Requirement};
+use crate::services::Services;
+
+/// Has the merged history catch up with what a read of these clusters has to show, within `cache.memberDeadline`, all at the same
+/// time. Returns those that are older than they have to be, and why.
+pub(super) async fn catch_up(
+    services: &Services,
+    merged: &Kind,
+    clusters: &[Cluster],
+    resource: &ResourceId,
+    headers: &HeaderMap,
+) -> BTreeMap<ClusterId, String> {
+    let catching_up = clusters.iter().filter_map(|cluster| {
+        let (id, cache) = (cluster.id(), &services.config.cache);
+        let floor = services.floors.of(id, &resource.group, &resource.plural);
+        let requirement = Requirement::of_many(cache.reads_of(id.as_str()), headers, floor);
+        let kept = cluster.cached(resource).filter(|_| !requirement.is_empty())?;
+        let one = async move {
+            let listing = services.listings.of(id, &kept);
+            let floors = &services.floors;
+            let catch_up =
+                CatchUp { cluster: id, kind: &kept, requirement: &requirement, floors, listing: &listing };
+            let limit = cache.member_deadline.0;
+            let shown = async {
+                match newest(cluster, &catch_up, limit).await? {
+                    Newest::Kept(content) => heard(merged, id, &content).await,
+                    Newest::Listed(content) => show(merged, id, &kept, &content),
+                }
+                Ok(())
+            };
+            let shown =
+                timeout(limit, shown).await.unwrap_or_else(|_| Err(behind(&format!("not within {limit:?}"))));
+            shown.err().map(|why| (id.clone(), why))
+        };
+        Some(Box::pin(one))
+    });
+    join_all(catching_up).await.into_iter().flatten().collect()
+}
+
+/// Content that is new enough.
+enum Newest {
+    /// Of the store, of which the merged history hears by itself.
+    Kept(Snapshot<RawObject>),
+    /// Of a list of the member, of which it does not.
+    Listed(Snapshot<RawObject>),
+}
+
+/// Finds content that meets the requirement.
+///
+/// # Errors
+/// Why there is none within `limit`.
+async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> Result<Newest, String> {
+    let deadline = Instant::now() + limit;
+    let store = catch_up.kind.informer().snapshot();
+    if let Some(listed) =
+        catch_up.listing.ahead_of(&store).filter(|listed| catch_up.requirement.is_met_by(listed))
+    {
+        return Ok(Newest::Listed(listed));
+    }
+    if catch_up.requirement.is_met_by(&store) {
+        return Ok(Newest::Kept(store));
+    }
+    if !is_asked(cluster.state().condition) {
+        return Err(behind(&cluster.state()));
+    }
+    if let Some(content) = catch_up.await_watch(&store, store.len(), limit).await {
+        return Ok(Newest::Kept(content));
+    }
+    match catch_up.ask(deadline.saturating_duration_since(Instant::now())).await {
+        Ok(read) if read.source == Source::Live => Ok(Newest::Listed(read.snapshot)),
+        Ok(read) => Ok(Newest::Kept(read.snapshot)),
+        Err(Some(why)) => Err(behind(&why)),
+        Err(None) => Err(behind(&format!("it did not answer within {limit:?}"))),
+    }
+}
+
+fn behind(why: &dyn std::fmt::Display) -> String {
+    format!("it may lack what was written through the gateway, or what a consistent read has to show: {why}")
+}
+
+/// Waits until the merged history has heard of what the store has. Of a member that has told nothing yet, its first content will be as
+/// new.
+async fn heard(merged: &Kind, id: &ClusterId, content: &Snapshot<RawObject>) {
+    let (epoch, version) = (content.epoch(), content.resource_version());
+    let has_told = |roster: &Roster| {
+        let member = roster.get(id).filter(|member| member.position.is_some());
+        member.is_none_or(|member| member.has_told(epoch, version))
+    };
+    merged.history.wait_for(has_told).await;
+}
+
+/// Shows what the member has listed in the merged history. A list has all changes of its version, so that none of them is told
+/// once more.
+fn show(merged: &Kind, id: &ClusterId, kept: &CachedKind, content: &Snapshot<RawObject>) {
+    let identity = kept.informer().cluster();
+    let position = Position { identity, epoch: content.epoch(), version: content.resource_version().clone() };
+    let objects = content.iter().map(|object| object.raw().clone()).collect();
+    let store = kept.informer().store();
+    merged.follows.listed(id, &store, content, || merged.history.take_ahead(id, position, objects));
+}
