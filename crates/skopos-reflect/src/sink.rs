@@ -85,6 +85,13 @@ pub trait Sink: Send {
     /// spare them the attempt with [`InitialList::Paged`](crate::InitialList).
     fn streams_no_lists(&mut self) {}
 
+    /// Compares the content with a consistent list of metadata, soon. The server sends no bookmarks, so nothing but that proves
+    /// the age while nothing happens. [`DriverHandle::compared`](crate::DriverHandle::compared) tells that both are the same; where they differ, ask for a
+    /// [relist](crate::DriverHandle::relist). Returns whether it will be done; by default it is not.
+    fn compare(&mut self) -> bool {
+        false
+    }
+
     /// How the link stands. Called when the condition, the number of attempts or the reason has changed.
     fn state(&mut self, state: &LinkState);
 }

@@ -73,6 +73,7 @@ impl House {
                     let Ok(turn) = Turn::wait(informer, deadline).await else { return };
                     // Somebody else's audit may have confirmed what was restored meanwhile.
                     let parts = due.parts(informer);
+                    parts.iter().for_each(|part| informer.links[*part].comparing());
                     if !parts.is_empty() {
                         let _ = turn.audit_and_heal(&parts, deadline).await;
                     }
@@ -95,6 +96,8 @@ impl House {
 enum Due {
     /// What a checkpoint said, whose RV the server has accepted.
     Confirmation,
+    /// The age of which nothing but a comparison can prove.
+    Doubt,
     Interval,
 }
 
@@ -103,6 +106,7 @@ impl Due {
     fn parts(self, informer: &Shared) -> Vec<usize> {
         match self {
             Self::Confirmation => informer.confirmable(),
+            Self::Doubt => informer.doubted(),
             Self::Interval => informer.auditable(),
         }
     }
@@ -117,7 +121,9 @@ fn due(informer: &Shared) -> Option<Due> {
     let is_due = |due: Due, at: Option<Instant>| {
         (at.is_some_and(|at| at <= now) && !due.parts(informer).is_empty()).then_some(due)
     };
-    let due = is_due(Due::Confirmation, Some(times.confirms_at)).or_else(|| is_due(Due::Interval, times.at));
+    let due = is_due(Due::Confirmation, Some(times.confirms_at))
+        .or_else(|| is_due(Due::Doubt, Some(now)))
+        .or_else(|| is_due(Due::Interval, times.at));
     if due.is_some() {
         *next = None;
     } else if times.at.is_some_and(|at| at <= now) {

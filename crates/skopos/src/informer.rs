@@ -285,6 +285,11 @@ impl Shared {
         self.parts_that(|part, condition| self.store.peek().is_restored(part) && condition.is_watching())
     }
 
+    /// The parts that are to be compared with a list, because nothing else can tell whether anything is missing.
+    pub(crate) fn doubted(&self) -> Vec<usize> {
+        self.auditable().into_iter().filter(|part| self.links[*part].is_doubted()).collect()
+    }
+
     fn parts_that(&self, are: impl Fn(usize, &Condition) -> bool) -> Vec<usize> {
         let basis = self.freshness().basis();
         let parts = basis.parts.iter().enumerate();

@@ -30,10 +30,22 @@ pub(crate) struct Link {
     pub(crate) handle: DriverHandle,
     pub(crate) troubles: Arc<TroubleLog>,
     pub(crate) set_aside: Arc<SetAside>,
+    /// Only a comparison with a list can tell whether anything is missing.
+    doubted: Arc<AtomicBool>,
     broken: Arc<AtomicBool>,
 }
 
 impl Link {
+    /// Returns whether the content is to be compared with a list now.
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubted.load(Ordering::Relaxed)
+    }
+
+    /// Takes in that the content is being compared.
+    pub(crate) fn comparing(&self) {
+        self.doubted.store(false, Ordering::Relaxed);
+    }
+
     /// Whether it panicked: nothing comes from it any more.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Relaxed)
@@ -83,6 +95,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
     machine.resume = resume;
     let troubles = Arc::new(TroubleLog::default());
     let set_aside = Arc::new(SetAside::default());
+    let doubted = Arc::new(AtomicBool::new(false));
     let (cell, clock) = (store.freshness().clone(), ground.common.clock);
     let limits = ground.options.limits.clone();
     let options = DriverOptions { machine, limits, clock, seed: Some(seed) };
@@ -104,6 +117,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
         cell: cell.clone(),
         troubles: troubles.clone(),
         set_aside: set_aside.clone(),
+        doubted: doubted.clone(),
         staged: BTreeSet::new(),
         transform,
         resource: resource.clone(),
@@ -120,7 +134,7 @@ pub(crate) fn start(parts: LinkParts<'_>) -> Link {
             tell_of_panic(&cell, part, clock, &panic);
         }
     });
-    Link { target, handle, troubles, set_aside, broken }
+    Link { target, handle, troubles, set_aside, doubted, broken }
 }
 
 /// Runs to the end; what it said if it panicked.
@@ -181,6 +195,7 @@ struct Intake {
     cell: Arc<FreshnessCell>,
     troubles: Arc<TroubleLog>,
     set_aside: Arc<SetAside>,
+    doubted: Arc<AtomicBool>,
     /// What cannot be read of the list that is on its way in.
     staged: BTreeSet<ObjectKey>,
     transform: Transform,
@@ -245,6 +260,12 @@ impl Sink for Intake {
 
     fn streams_no_lists(&mut self) {
         self.unstreamed.learn(&self.resource);
+    }
+
+    /// By the next look of the factory's housekeeping.
+    fn compare(&mut self) -> bool {
+        self.doubted.store(true, Ordering::Relaxed);
+        true
     }
 
     fn state(&mut self, state: &LinkState) {

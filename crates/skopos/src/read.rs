@@ -21,7 +21,7 @@ use crate::error::{LiveError, ReadError, ReadOneError, WaitError};
 use crate::freshness::{Basis, Common, Freshness, PartBasis, Proof};
 use crate::informer::{Informer, Shared};
 use crate::object::{Entry, Object};
-use crate::store::{Closed, Content, Index, Snapshot};
+use crate::store::{Closed, Content, Digest, Index, Snapshot};
 
 /// What a bounded read found.
 #[derive(Clone, Debug)]
@@ -422,21 +422,37 @@ impl Shared {
         timeout_at(deadline, settled).await.unwrap_or(Ok(false))
     }
 
-    /// Waits until a part of the content has reached `revision`; false if it did not by the deadline.
+    /// Waits until a part of the content has reached `revision`, or is the same as a list with this digest; returns whether it has
+    /// reached it by the deadline.
     pub(crate) async fn reach_part(
         &self,
         part: usize,
         revision: &ResourceVersion,
+        digest: &Digest,
         deadline: Instant,
     ) -> Result<bool, Closed> {
         let mut progress = self.store.progress();
-        let settled =
-            progress.wait_for(|progress| progress.closed || self.store.peek().rv_of(part) >= revision);
+        let has_reached = || self.store.peek().rv_of(part) >= revision;
+        let settled = progress.wait_for(|progress| {
+            progress.closed || has_reached() || self.has_digest(part, &self.store.peek(), digest)
+        });
         match timeout_at(deadline, settled).await {
-            Ok(Ok(progress)) if !progress.closed => Ok(true),
+            Ok(Ok(progress)) if !progress.closed => Ok(has_reached()),
             Ok(_) => Err(Closed),
             Err(_) => Ok(false),
         }
+    }
+
+    /// Returns whether a part of this content has the very objects of a list with this digest.
+    pub(crate) fn has_digest(&self, part: usize, content: &Content, digest: &Digest) -> bool {
+        if self.links.len() == 1 {
+            return content.digest == *digest;
+        }
+        let mut own = Digest::EMPTY;
+        let objects =
+            content.objects.iter().map(Entry::raw).filter(|object| content.is_of(part, object.key()));
+        objects.for_each(|object| own.add(object.key(), object.uid(), object.resource_version()));
+        own == *digest
     }
 }
 

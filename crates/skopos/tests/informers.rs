@@ -308,6 +308,51 @@ async fn consistent_reads_hold_what_was_committed_before_them() {
     dead.heal();
 }
 
+/// As a kube-apiserver with Events, of which it keeps no watch cache.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_kind_of_a_busy_server_without_bookmarks_stays_live() {
+    let world = world().await;
+    world.create("a", "one", "1");
+    let maps = world.factory.informer::<ConfigMap>(InformerOptions::all()).unwrap();
+    maps.wait_synced(secs(5)).await.unwrap();
+    let _none =
+        world.server.faults().inject(Fault::WithholdBookmarks).on(Match::watch().resource("configmaps"));
+    world.server.clear_requests();
+    for second in 0..3600 {
+        tokio::time::sleep(secs(1)).await;
+        world.server.create(namespace_object(&format!("busy-{second}"))).unwrap();
+        let freshness = maps.freshness();
+        assert!(freshness.is_live(), "after {second} s: {freshness}");
+        if second % 600 == 599 {
+            // What happens is told as ever, and what is created and deleted at once is, too.
+            world.put("a", "one", &second.to_string());
+        }
+    }
+    let requests = world.server.requests();
+    let lists =
+        requests.iter().filter(|r| r.verb == "list" && r.query_param("limit").as_deref() != Some("1"));
+    let lists = lists.filter(|r| r.resource.as_deref() == Some("configmaps")).count();
+    assert!((30..=70).contains(&lists), "about one a minute: {lists}");
+    assert_eq!(maps.stats().relists, 0);
+    let value = || maps.snapshot().iter().next().unwrap().label("value").map(str::to_owned);
+    eventually("the last change is told", || value().as_deref() == Some("3599")).await;
+
+    // A stream that is stalled is found all the same.
+    let stall = world.server.faults().inject(Fault::Stall).on(Match::watch().resource("configmaps"));
+    world.put("a", "one", "stalled");
+    let begun = Instant::now();
+    eventually_within(secs(120), "it is found", || {
+        !maps.freshness().is_live() || value().as_deref() == Some("stalled")
+    })
+    .await;
+    stall.heal();
+    eventually_within(secs(120), "it is healed", || {
+        maps.freshness().is_live() && value().as_deref() == Some("stalled")
+    })
+    .await;
+    assert!(begun.elapsed() < secs(240));
+}
+
 /// A watch says nothing of what happens elsewhere, which moves the revision that a probe sees.
 #[tokio::test(start_paused = true)]
 async fn consistent_reads_of_a_quiet_kind_in_a_busy_cluster_do_not_wait_for_a_bookmark() {

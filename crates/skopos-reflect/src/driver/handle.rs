@@ -26,6 +26,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 struct Commands {
     probe: Option<(Time, ResourceVersion)>,
+    /// When a list was sent and compared, and its RV.
+    compared: Option<(Time, Time, ResourceVersion)>,
     relist: bool,
     retry: bool,
     suspended: Option<Duration>,
@@ -51,6 +53,16 @@ impl DriverHandle {
         self.tell(|commands| {
             if commands.probe.as_ref().is_none_or(|(last, _)| *last <= sent_at) {
                 commands.probe = Some((sent_at, resource_version));
+            }
+        });
+    }
+
+    /// The content was compared at `compared_at` with a consistent list that was sent at `sent_at`, and both are the same
+    /// ([`Input::Compared`]).
+    pub fn compared(&self, sent_at: Time, compared_at: Time, resource_version: ResourceVersion) {
+        self.tell(|commands| {
+            if commands.compared.as_ref().is_none_or(|(last, ..)| *last <= sent_at) {
+                commands.compared = Some((sent_at, compared_at, resource_version));
             }
         });
     }
@@ -137,6 +149,9 @@ impl Commands {
         }
         if let Some((sent_at, resource_version)) = self.probe.take() {
             return Some(Input::Probed { sent_at, resource_version });
+        }
+        if let Some((sent_at, compared_at, resource_version)) = self.compared.take() {
+            return Some(Input::Compared { sent_at, compared_at, resource_version });
         }
         if std::mem::take(&mut self.relist) {
             return Some(Input::Relist);

@@ -8,6 +8,10 @@
 //! * It shows a change that the stream did not bring, not even a little later: the stream is stalled, and replaced.
 //! * It shows a bookmark and no such change: nothing happened up to there. The RV moves, the age is proven.
 //! * It shows nothing: nothing is known. Looks go on, and after a while everything is listed again.
+//! * It shows nothing and ends in order: nothing is wrong with the stream, but the server sends no bookmarks, as a kube-apiserver
+//!   of Events, which it does not keep in its watch cache. The content is compared with a list of metadata
+//!   ([`Sink::compare`]); where both are the same, the age is proven. From then on that takes the place of looks, once a
+//!   minute while nothing happens, until a bookmark comes.
 //! * It is refused, as the server has forgotten what was at our RV: everything is listed again.
 //!
 //! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A stream that has
@@ -34,13 +38,19 @@ pub(super) struct Doubt {
     inconclusive: u32,
     /// How often everything was listed in vain because of doubt.
     vain_lists: u32,
-    /// When a probe last confirmed our RV.
+    /// When a probe last confirmed our RV, or a comparison our content.
     confirmed_at: Option<Time>,
     /// When the server was back, that could not be reached before: until then no stream could bring anything.
     back_since: Time,
     /// It was told that the stream is held back, and nothing has come through since: a stream that is opened in its place
     /// is no better before it has shown something.
     held_back: bool,
+    /// A look ended in order without a bookmark, and none has come since.
+    sends_no_bookmarks: bool,
+    /// The content is being compared with a list of metadata, until then at most.
+    comparing_until: Option<Time>,
+    /// When a list last replaced everything.
+    listed_at: Time,
 }
 
 #[derive(Debug)]
@@ -60,6 +70,8 @@ struct Look {
     patience: Time,
     /// It showed a change, up to this RV, that the stream has until that moment to deliver.
     missing: Option<(ResourceVersion, Time)>,
+    /// It showed a bookmark, if only an old one.
+    bookmarked: bool,
 }
 
 /// Lists that are made because of doubt double the time up to the next one so often.
@@ -75,6 +87,8 @@ const OVERDUE: Duration = Duration::from_secs(60);
 const RECENT: Duration = Duration::from_secs(60);
 /// What the stream of a server that is well takes far less than, to deliver what a probe has seen.
 const SHORT_GRACE: Duration = Duration::from_secs(1);
+/// How long a comparison with a list of metadata may take.
+const COMPARISON_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a look may take to be answered, beside its own length.
 const LOOK_OVERTIME: Duration = Duration::from_secs(7);
 
@@ -85,6 +99,7 @@ impl Doubt {
 
     /// The stream brought a bookmark: it is one that can be believed.
     pub(super) fn heard(&mut self) {
+        self.sends_no_bookmarks = false;
         self.vain_lists = 0;
         self.inconclusive = 0;
         self.held_back = false;
@@ -106,7 +121,9 @@ impl Doubt {
     }
 
     /// A list has replaced everything.
-    pub(super) fn listed(&mut self, cause: ReplaceCause) {
+    pub(super) fn listed(&mut self, cause: ReplaceCause, now: Time) {
+        self.listed_at = now;
+        self.comparing_until = None;
         self.inconclusive = 0;
         self.held_back = false;
         if cause == ReplaceCause::Unproven {
@@ -269,6 +286,7 @@ impl Machine {
             self.doubt.inconclusive = 0;
             self.doubt.not_before = self.now;
             if self.doubt.probes.is_empty() {
+                self.doubt.comparing_until = None;
                 self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
             }
             self.proven(sent_at, sink);
@@ -279,6 +297,9 @@ impl Machine {
     pub(super) fn doubt_timer(&self) -> Option<Time> {
         let State::Watching(watching) = &self.state else { return None };
         let opened_at = watching.opened_at?;
+        if let Some(until) = self.doubt.comparing_until {
+            return Some(until);
+        }
         if let Some(look) = &self.doubt.look {
             return Some(match &look.missing {
                 Some((_, judged_at)) => *judged_at,
@@ -289,12 +310,15 @@ impl Machine {
             Some(_) if self.waits_for_the_rest() => return Some(opened_at + SHORT_GRACE),
             Some(probe) => {
                 let overdue_at = self.fresh.map_or(Time::ORIGIN, |fresh| fresh + OVERDUE);
+                let overdue_at = (probe.seen_at + SHORT_GRACE).max(overdue_at);
+                let due = match self.doubt.sends_no_bookmarks {
+                    // A comparison is a list of everything: not before the age has to be proven.
+                    true => overdue_at,
+                    false => overdue_at.min(probe.seen_at + self.options.probe_grace),
+                };
                 // A stream that is opened at our RV brings what comes after it at once: silence that one stream leaves
                 // to the next is not a new one.
-                (probe.seen_at + SHORT_GRACE)
-                    .max(overdue_at)
-                    .min(probe.seen_at + self.options.probe_grace)
-                    .max(opened_at + DELIVERY_GRACE)
+                due.max(opened_at + DELIVERY_GRACE)
             }
             None => {
                 watching.last_frame.max(self.doubt.confirmed_at.unwrap_or_default())
@@ -305,12 +329,67 @@ impl Machine {
     }
 
     pub(super) fn on_doubt_timer(&mut self, sink: &mut dyn Sink) {
-        match &self.doubt.look {
-            Some(Look { missing: Some(_), .. }) => self.on_stalled(sink),
-            Some(_) => self.on_look_over(sink),
-            None if self.waits_for_the_rest() => self.on_moved(sink),
-            None => self.take_look(),
+        if self.doubt.comparing_until.take().is_some() {
+            return self.on_nothing_shown(sink);
         }
+        match &self.doubt.look {
+            Some(Look { missing: Some(_), .. }) => return self.on_stalled(sink),
+            Some(_) => return self.on_look_over(sink),
+            None if self.waits_for_the_rest() => return self.on_moved(sink),
+            None => {}
+        }
+        if !(self.doubt.sends_no_bookmarks && self.compare(sink)) {
+            self.take_look();
+        }
+    }
+
+    /// Has the content compared with a list of metadata, if there is something to compare and the sink can. Returns whether that is
+    /// under way, or will be as soon as a request may be made.
+    fn compare(&mut self, sink: &mut dyn Sink) -> bool {
+        if self.doubt.probes.is_empty() {
+            return false;
+        }
+        let affordable_at = self.affordable_at(1);
+        if affordable_at > self.now {
+            self.doubt.not_before = affordable_at;
+            return true;
+        }
+        if !sink.compare() {
+            return false;
+        }
+        self.requests.spend(self.now);
+        self.doubt.comparing_until = Some(self.now + COMPARISON_TIMEOUT);
+        true
+    }
+
+    /// The content was what a consistent list showed, which was sent then: it holds everything that was committed before. Not
+    /// that nothing happened in between: what came and went may still be on its way, so the RV stays.
+    pub(super) fn on_compared(
+        &mut self,
+        sent_at: Time,
+        compared_at: Time,
+        resource_version: &ResourceVersion,
+        sink: &mut dyn Sink,
+    ) {
+        let replaced = self.doubt.listed_at >= compared_at;
+        if replaced || self.witness.is_some() || !matches!(self.state, State::Watching(_)) {
+            return;
+        }
+        self.doubt.comparing_until = None;
+        self.doubt.confirmed_at = Some(self.now);
+        self.doubt.probes.retain(|probe| probe.resource_version > *resource_version);
+        self.doubt.inconclusive = 0;
+        self.doubt.vain_lists = 0;
+        self.doubt.not_before = self.now;
+        if self.doubt.probes.is_empty() {
+            self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
+        }
+        // A second stream had nothing to say either, and nothing is missing: then the first is not held back.
+        if self.doubt.sends_no_bookmarks && std::mem::take(&mut self.doubt.held_back) {
+            self.settle();
+            self.set_standing();
+        }
+        self.proven(sent_at, sink);
     }
 
     fn take_look(&mut self) {
@@ -336,7 +415,7 @@ impl Machine {
             second_look: true,
         }));
         let patience = self.now + timeout + LOOK_OVERTIME;
-        self.doubt.look = Some(Look { id, running: true, patience, missing: None });
+        self.doubt.look = Some(Look { id, running: true, patience, missing: None, bookmarked: false });
     }
 
     pub(super) fn on_look_events(
@@ -351,6 +430,7 @@ impl Machine {
                     WatchEvent::Added(object) | WatchEvent::Modified(object) | WatchEvent::Deleted(object),
                 ) => (object.key(), object.resource_version()),
                 Ok(WatchEvent::Bookmark { resource_version, .. }) => {
+                    look.bookmarked = true;
                     if look.missing.is_none() {
                         let resource_version = resource_version.clone();
                         self.on_look_bookmark(&resource_version, sink);
@@ -402,6 +482,17 @@ impl Machine {
         }
     }
 
+    /// The look ended in order, as the server had been asked to end it.
+    pub(super) fn on_look_closed(&mut self, sink: &mut dyn Sink) {
+        let silent = self.doubt.look.as_ref().is_some_and(|look| look.missing.is_none() && !look.bookmarked);
+        if silent && self.compare(sink) {
+            self.doubt.sends_no_bookmarks = true;
+            self.doubt.look = None;
+            return;
+        }
+        self.on_look_over(sink);
+    }
+
     /// The look shows nothing more.
     pub(super) fn on_look_over(&mut self, sink: &mut dyn Sink) {
         let Some(look) = &mut self.doubt.look else { return };
@@ -415,6 +506,11 @@ impl Machine {
             return;
         }
         self.doubt.look = None;
+        self.on_nothing_shown(sink);
+    }
+
+    /// Nothing tells whether anything is missing.
+    fn on_nothing_shown(&mut self, sink: &mut dyn Sink) {
         self.doubt.inconclusive = self.doubt.inconclusive.saturating_add(1);
         let pause = self.options.probe_grace.saturating_mul(1 << self.doubt.inconclusive.min(3));
         self.doubt.not_before = self.now + pause + self.up_to(pause / 4);

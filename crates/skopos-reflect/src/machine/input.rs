@@ -73,6 +73,16 @@ pub enum Input {
         /// The RV of the answer.
         resource_version: ResourceVersion,
     },
+    /// The content was compared with a list of metadata, and both had the same objects in the same versions: an audit, or the answer
+    /// to [`Sink::compare`](crate::Sink::compare).
+    Compared {
+        /// When the list was *sent*. It has to be a consistent one.
+        sent_at: Time,
+        /// When they were compared: content that was replaced since is another.
+        compared_at: Time,
+        /// The RV of the list.
+        resource_version: ResourceVersion,
+    },
     /// Read everything again: an audit found a difference, or an operator asks. The old content stays until then.
     Relist,
     /// The network or the server is back as far as others can tell: if the link waits after a failure, let it try now.

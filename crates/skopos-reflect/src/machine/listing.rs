@@ -437,7 +437,7 @@ impl Machine {
         self.broken.listed(gathered.unreadable, gathered.nameless);
         self.link.undecodable = self.broken.count();
         self.link_changed = true;
-        self.doubt.listed(plan.cause);
+        self.doubt.listed(plan.cause, self.now);
         self.proven(gathered.asked_at, sink);
         self.on_moved(sink);
         true

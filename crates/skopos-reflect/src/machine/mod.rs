@@ -288,6 +288,9 @@ impl Machine {
             Input::Stop => self.stop(None, sink),
             Input::Timeout => self.on_timeout(sink),
             Input::Probed { sent_at, resource_version } => self.on_probed(sent_at, resource_version, sink),
+            Input::Compared { sent_at, compared_at, resource_version } => {
+                self.on_compared(sent_at, compared_at, &resource_version, sink);
+            }
             Input::Relist => self.on_relist(sink),
             Input::RetryNow => {
                 self.try_early();
@@ -330,7 +333,7 @@ impl Machine {
                     );
                 }
                 (Addressee::Main, State::Watching(_)) => self.on_watch_closed(sink),
-                (Addressee::SecondLook, _) => self.on_look_over(sink),
+                (Addressee::SecondLook, _) => self.on_look_closed(sink),
                 _ => {}
             },
             Input::Failed { id, failure } => self.on_failed(id, &failure, sink),

@@ -66,6 +66,11 @@ pub(super) struct Differences {
 }
 
 impl Comparison {
+    /// Returns the digest of what was listed so far.
+    pub(super) fn digest(&self) -> Digest {
+        self.found.digest
+    }
+
     pub(super) fn new(before: ResourceVersion) -> Self {
         Self { before, listed: HashMap::new(), late: HashMap::new(), found: Differences::default() }
     }

@@ -199,8 +199,15 @@ async fn audit_part(
         let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
         comparison.differences(&revision, reached.then_some((after.rv_of(part), entries)))
     };
-    let mut reached = shared.reach_part(part, &revision, deadline.min(Instant::now() + PATIENCE)).await?;
+    let until = deadline.min(Instant::now() + PATIENCE);
+    let mut reached = shared.reach_part(part, &revision, &comparison.digest(), until).await?;
     let mut after = shared.store.current();
+    let same = shared.has_digest(part, &after, &comparison.digest());
+    if same {
+        let now = Instant::now();
+        let clock = &shared.ground.common.clock;
+        link.handle.compared(clock.at(sent_at), clock.at(now), revision.clone());
+    }
     let mut found = compared(&after, reached);
     if found.count() > 0 && reached && *after.rv_of(part) == revision {
         reached = has_the_rest(shared, part, deadline).await;
@@ -211,7 +218,8 @@ async fn audit_part(
         return Err(AuditError::Replaced);
     }
     let known = found.are_known(&unread.or(link.set_aside.unread()));
-    let differences = if known { 0 } else { found.count() };
+    // What is the same by now lacks nothing, whatever it lacked before.
+    let differences = if known || same { 0 } else { found.count() };
     if known && found.count() > 0 {
         // The audit could read them.
         link.handle.retry_now();
@@ -219,7 +227,7 @@ async fn audit_part(
     if differences > 0 {
         tracing::warn!(target = %link.target, differences, examples = ?found.examples, "an audit found differences: listing again");
         mark_different(shared, part, differences);
-    } else if reached && shared.store.peek().is_restored(part) {
+    } else if (reached || same) && shared.store.peek().is_restored(part) {
         // What was restored is what the server has: each object that has not changed since is the same.
         shared.freshness().prove(part, sent_at);
         shared.store.confirm(part);
@@ -230,7 +238,7 @@ async fn audit_part(
         digest: found.digest,
         differences,
         examples: if differences > 0 { found.examples } else { Vec::new() },
-        complete: reached,
+        complete: reached || same,
     })
 }
 
@@ -241,8 +249,8 @@ async fn one_of_few(lists: &Semaphore, deadline: Instant) -> Result<SemaphorePer
     permit.ok_or_else(|| LiveError::Deadline { waited: begun.elapsed() })
 }
 
-/// How long the store may take to reach the list's revision: a watch with selectors learns of revisions that do not concern
-/// it only by bookmarks, or when the link takes a second look at the probe's behest.
+/// How long the store may take to reach the list's revision, or to become the same as the list: a watch learns of revisions that do
+/// not concern it only by bookmarks, or when the link takes a second look at the probe's behest.
 const PATIENCE: Duration = Duration::from_secs(25);
 
 /// Of several changes that share a revision the last may be on their way. A stream that stands for a moment has brought them; one

@@ -90,6 +90,11 @@ impl Desk {
         self.give(Input::Probed { sent_at: at(sent_at), resource_version: rv.into() });
     }
 
+    pub(super) fn compared(&mut self, sent_at: u64, compared_at: u64, rv: u64) {
+        let (sent_at, compared_at) = (at(sent_at), at(compared_at));
+        self.give(Input::Compared { sent_at, compared_at, resource_version: rv.into() });
+    }
+
     /// The answer to a list, as a whole.
     pub(super) fn list(&mut self, id: RequestId, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) {
         self.give(Input::Opened { id });

@@ -139,6 +139,78 @@ fn a_look_that_shows_nothing_is_said_and_repeated_ever_more_rarely() {
     assert!(wait >= secs(60) && wait <= secs(75), "{wait:?}");
 }
 
+/// A kube-apiserver keeps no watch cache of Events, and sends no bookmarks of them.
+#[test]
+fn a_server_without_bookmarks_is_believed_when_a_comparison_shows_that_nothing_is_missing() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    assert_eq!((desk.sink.comparisons, desk.machine.poll_action()), (1, None));
+    assert_eq!(desk.machine.state().condition, Condition::Watching, "nothing is wrong");
+    desk.at(40);
+    desk.compared(39, 40, 20);
+    assert_eq!((desk.sink.fresh, desk.sink.rv), (Some(at(39)), Some(10)), "what came and went may be due");
+    assert!(desk.due() > at(120), "no probe is ahead any more");
+    // From now on there is no look, and no comparison before the age has to be proven.
+    desk.at(50);
+    desk.probe(49, 30);
+    assert_eq!(desk.due(), at(99));
+    desk.at(99);
+    desk.give(Input::Timeout);
+    assert_eq!((desk.sink.comparisons, desk.machine.poll_action()), (2, None));
+    desk.compared(100, 101, 40);
+    assert_eq!(desk.sink.fresh, Some(at(100)));
+    // A bookmark ends that, and a change needs neither.
+    desk.at(110);
+    desk.probe(109, 41);
+    desk.change(watch, 41);
+    assert_eq!(desk.sink.fresh, Some(at(109)));
+    desk.bookmark(watch, 42);
+    desk.probe(110, 50);
+    assert_eq!(desk.due(), at(125), "the stream has 15 s, and then there is a look");
+}
+
+#[test]
+fn a_comparison_that_does_not_come_leaves_the_doubt() {
+    let (mut desk, _, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    assert_eq!(desk.due(), desk.now + secs(30));
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
+    // It comes late, and says that nothing is missing.
+    desk.compared(70, 71, 20);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    assert_eq!(desk.sink.fresh, Some(at(70)));
+}
+
+#[test]
+fn a_comparison_of_content_that_was_replaced_since_proves_nothing() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    desk.give(Input::Relist);
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    let list = desk.asks().id();
+    desk.list(list, Vec::new(), 15);
+    let listed = desk.sink.fresh;
+    let again = desk.watches().id;
+    desk.give(Input::Opened { id: again });
+    assert!(listed > Some(at(35)));
+    desk.compared(35, 35, 20);
+    assert_eq!(desk.sink.fresh, listed);
+}
+
+#[test]
+fn a_look_that_is_cut_off_is_no_silence_of_the_server() {
+    let (mut desk, _, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.lose(look);
+    assert_eq!(desk.sink.comparisons, 0);
+    assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
+}
+
 #[test]
 fn a_probe_that_proves_less_than_a_later_one_is_forgotten() {
     let (mut desk, watch) = Desk::watching(1);

@@ -34,6 +34,9 @@ pub(super) struct Recorder {
     undecodable: usize,
     /// Whether it is given changes without content, which can be healed of nothing.
     pub(super) changes_only: bool,
+    /// Whether it compares its content when it is asked to, and how often it was.
+    pub(super) compares: bool,
+    pub(super) comparisons: usize,
     /// Whether such a one was told to go on from another RV.
     pub(super) went_on: bool,
     /// What was passed over last, and at which RV.
@@ -99,6 +102,11 @@ fn entry(object: &RawObject) -> (String, (u64, u64)) {
 }
 
 impl Sink for Recorder {
+    fn compare(&mut self) -> bool {
+        self.comparisons += usize::from(self.compares);
+        self.compares
+    }
+
     fn begin_replace(&mut self) {
         assert!(!self.stopped && self.staged.is_none(), "one list at a time");
         self.staged = Some(Default::default());
