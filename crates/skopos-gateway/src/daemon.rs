@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
 use crate::config::{self, Config, ConfigError, ConfigFollower};
-use crate::fleet::{self, SourceError, Wishes};
+use crate::fleet::{self, KeptParts, SourceError, Wishes};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
 use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles};
@@ -377,8 +377,8 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),
         (
-            "outbound.impersonate, authorization.loopback: what is kept of objects in memory",
-            fleet::writes(before) != fleet::writes(after),
+            "outbound.impersonate, authorization.loopback, cache.managedFields: what is kept of objects in memory",
+            KeptParts::of(before) != KeptParts::of(after),
         ),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(field, _)| field).collect()

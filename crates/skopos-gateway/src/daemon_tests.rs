@@ -349,7 +349,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
     assert!(Arc::ptr_eq(&before, &gateway.load_full()));
     assert_eq!(
         needs_restart(&Config::default(), &refused.config).last().unwrap().split(':').next(),
-        Some("outbound.impersonate, authorization.loopback")
+        Some("outbound.impersonate, authorization.loopback, cache.managedFields")
     );
     running.end().await;
 }

@@ -22,7 +22,7 @@ use skopos_fleet::{
 use skopos_serve::Registry;
 
 use crate::bucket;
-use crate::config::{self, Config, HostCluster, LoopbackTrust};
+use crate::config::{self, Config, HostCluster, LoopbackTrust, ManagedFields};
 use crate::merged::Restarts;
 
 /// How the fleet behaves of which `config` speaks: what it keeps, for how long, and within which bounds.
@@ -39,14 +39,14 @@ pub fn options(config: &Config) -> FleetOptions {
         }
         known.map(|known| resource_id(&known))
     });
-    let writes = writes(config);
+    let kept = KeptParts::of(config);
     let cluster = ClusterOptions {
         kinds: pinned.collect(),
         prefetch_documents: true,
         idle_stop: Some(config.cache.idle_stop.0),
         memory_budget: Some(config.cache.bytes_per_cluster.0),
         informer: InformerChoice::new(move |_, _| {
-            InformerOptions::all().journal(JournalOptions::default()).transform(kept(writes))
+            InformerOptions::all().journal(JournalOptions::default()).transform(kept.transform())
         }),
         ..ClusterOptions::default()
     };
@@ -347,13 +347,37 @@ pub fn resource_id(resource: &skopos_serve::ResourceType) -> ResourceId {
     }
 }
 
-/// What of an object is kept. `kubectl apply` needs what it last applied, so that stays where writes go through; it may have
-/// in it what somebody has taken out of the object since.
-fn kept(writes: bool) -> Transform {
-    match writes {
-        true => Transform::DropManagedFields,
-        false => {
-            Transform::Custom { name: "drop-last-applied".into(), apply: Arc::new(without_last_applied) }
+/// What is kept of an object, from the least to the most. Whoever writes needs what was last applied (`kubectl apply`) and which
+/// fields are whose (the Extract functions of client-go's apply configurations, whose next apply removes what they do not find).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum KeptParts {
+    /// Neither managed fields nor what was last applied, which may have in it what was removed from the object since.
+    WithoutLastApplied,
+    /// No managed fields.
+    WithoutManagedFields,
+    /// Everything.
+    All,
+}
+
+// === impl KeptParts ===
+
+impl KeptParts {
+    /// Returns what is kept as `config` says.
+    pub(crate) fn of(config: &Config) -> Self {
+        match config.cache.managed_fields {
+            _ if !writes(config) => Self::WithoutLastApplied,
+            ManagedFields::Drop => Self::WithoutManagedFields,
+            ManagedFields::KeepForWriters => Self::All,
+        }
+    }
+
+    fn transform(self) -> Transform {
+        match self {
+            Self::All => Transform::Keep,
+            Self::WithoutManagedFields => Transform::DropManagedFields,
+            Self::WithoutLastApplied => {
+                Transform::Custom { name: "drop-last-applied".into(), apply: Arc::new(without_last_applied) }
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use super::{Allowed, Clusters, status_of};
 use crate::catalog;
 use crate::consistency::{Floors, Requirement};
 use crate::ending::ending;
-use crate::fleet::{resource_id, writes};
+use crate::fleet::{KeptParts, resource_id, writes};
 use crate::headers::{Stamp, stamp};
 use crate::query::Query;
 use crate::response::Response;
@@ -64,10 +64,10 @@ impl Clusters {
         if !self.may_be_kept(target, call) {
             return None;
         }
-        // `kubectl apply` gets the object first, and takes fields that it does not find among those last applied for somebody
-        // else's: they would stay for ever.
-        let lacking = !self.keeps_applied && writes(&self.services.config);
-        if lacking && target.attributes.verb == "get" && is_asked(cluster.state().condition) {
+        // A writer gets the object first, and takes fields that it does not find among its own for those of another: they would
+        // stay, or be removed.
+        let lacks_parts = self.kept < KeptParts::All && writes(&self.services.config);
+        if lacks_parts && target.attributes.verb == "get" && is_asked(cluster.state().condition) {
             return None;
         }
         let cache = &self.services.config.cache;

@@ -43,7 +43,7 @@ use skopos_wire::{GroupResource, Status};
 use crate::auth::Identity;
 use crate::authz::Attributes;
 use crate::config::ConnectPolicy;
-use crate::fleet;
+use crate::fleet::KeptParts;
 use crate::gateway::not_found;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
@@ -63,8 +63,8 @@ pub use self::views::Served;
 pub struct Clusters {
     services: Services,
     views: Views,
-    /// Whether what was last applied is in memory: decided when the informers are made.
-    keeps_applied: bool,
+    /// What is in memory of an object: decided when the informers are made.
+    kept: KeptParts,
 }
 
 /// A request whose cluster is there and which is allowed.
@@ -83,14 +83,14 @@ impl Clusters {
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let (compressed, per_cluster) = (bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
         let views = Views::new(compressed, per_cluster, services.listings.clone());
-        let keeps_applied = fleet::writes(&services.config);
-        Self { services, views, keeps_applied }
+        let kept = KeptParts::of(&services.config);
+        Self { services, views, kept }
     }
 
     /// The same with other services; watches go on.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        Self { services, views: self.views.clone(), keeps_applied: self.keeps_applied }
+        Self { services, views: self.views.clone(), kept: self.kept }
     }
 
     /// What was made for lists and watches so far, and what is held for them.

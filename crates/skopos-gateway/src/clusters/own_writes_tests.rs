@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use skopos_testserver::{Fault, How, Match};
 use tokio::time::{sleep, timeout};
 
-use crate::config::{LoopbackTrust, Reads};
+use crate::config::{LoopbackTrust, ManagedFields, Reads};
 use crate::testing::{Lab, Told, told};
 
 const MAPS: &str = "/clusters/a/api/v1/namespaces/default/configmaps";
@@ -365,4 +365,47 @@ async fn consistent_reads_hold_what_others_have_written_before() {
         assert!(begun.elapsed() <= Duration::from_millis(6100), "{:?}", begun.elapsed());
         assert_eq!(lab.get(&format!("{MAPS}?resourceVersion=0"), headers).await.code, 200);
     }
+}
+
+/// As client-go's `Extract*` functions find what a manager has applied.
+fn managers(object: &Value) -> Vec<&str> {
+    let fields = object["metadata"]["managedFields"].as_array();
+    fields.into_iter().flatten().filter_map(|entry| entry["manager"].as_str()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_reads_which_fields_are_its_own() {
+    for managed_fields in [ManagedFields::KeepForWriters, ManagedFields::Drop] {
+        let lab = Lab::with(&["a"], |config| {
+            config.authorization.loopback = LoopbackTrust::Trusted;
+            config.cache.managed_fields = managed_fields;
+        });
+        lab.get(MAPS, &[]).await;
+        let object =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}});
+        let apply = [("content-type", "application/apply-patch+yaml")];
+        let path = format!("{MAPS}/m");
+        let applied =
+            lab.send(Method::PATCH, &format!("{path}?fieldManager=me"), &apply, object.to_string()).await;
+        assert_eq!(applied.status(), 201);
+        let read: Value = serde_json::from_slice(&lab.get(&path, &[]).await.body).unwrap();
+        assert_eq!(managers(&read), ["me"], "{managed_fields:?}");
+        let list: Value = serde_json::from_slice(&lab.get(MAPS, &[]).await.body).unwrap();
+        let kept = managers(
+            &list["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "m").unwrap(),
+        );
+        assert_eq!(kept.is_empty(), managed_fields == ManagedFields::Drop);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_is_written_no_managed_fields_are_kept() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    lab.admit("token", "alice");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "m", "namespace": "default", "managedFields": [{"manager": "me"}]}});
+    lab.member("a").create(object).unwrap();
+    let list = lab.get_as("token", MAPS).await;
+    let list: Value = serde_json::from_slice(&list.body).unwrap();
+    assert!(list["items"].as_array().unwrap().iter().all(|item| managers(item).is_empty()));
 }

@@ -21,9 +21,9 @@ pub use kubeconfig::of_kubeconfig;
 pub use model::{
     Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,
     CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind,
-    KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, MemberDown, Metrics, Observers,
-    Oidc, Outbound, PolicyRule, Reads, SecretFlavour, SecretSource, StreamLimits, Tls, TokenReview,
-    VclusterSource,
+    KubeconfigSource, KubeconfigSwitches, Limits, Listen, LoopbackTrust, ManagedFields, MemberDown, Metrics,
+    Observers, Oidc, Outbound, PolicyRule, Reads, SecretFlavour, SecretSource, StreamLimits, Tls,
+    TokenReview, VclusterSource,
 };
 pub use schema::json_schema;
 pub use values::{ByteSize, Span};

@@ -28,6 +28,8 @@ pub struct Cache {
     pub never: Vec<Kind>,
     /// Whether Secrets are kept.
     pub secrets: bool,
+    /// Whether managed fields are kept, which are often half of an object.
+    pub managed_fields: ManagedFields,
     /// A kind that nobody has read for so long is dropped.
     pub idle_stop: Span,
     /// JSON in memory per cluster; the coldest kinds go first.
@@ -47,6 +49,16 @@ pub enum Reads {
     /// As an API server's: they hold all that was committed before the request. A probe of the cluster proves that, one for all
     /// who wait, so each read takes a round trip to the cluster. While the cluster does not answer, such reads fail.
     Consistent,
+}
+
+/// Whether managed fields (`metadata.managedFields`) are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub enum ManagedFields {
+    /// Kept where writes go through the gateway (`outbound.impersonate`, or `loopback: Trusted`).
+    #[default]
+    KeepForWriters,
+    /// Never kept: lists and watches have none. Where writes go through, single objects are read from the cluster.
+    Drop,
 }
 
 /// A kind, by its resource.
@@ -93,6 +105,7 @@ impl Default for Cache {
             kinds: Vec::new(),
             never: Vec::new(),
             secrets: false,
+            managed_fields: ManagedFields::KeepForWriters,
             idle_stop: Span::seconds(600),
             bytes_per_cluster: ByteSize::mebibytes(256),
             compressed_bytes: ByteSize::mebibytes(256),

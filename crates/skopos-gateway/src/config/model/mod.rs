@@ -10,7 +10,7 @@ mod outbound;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::cache::{Cache, Kind, Reads};
+pub use self::cache::{Cache, Kind, ManagedFields, Reads};
 pub use self::callers::{
     Authentication, Authorization, AuthorizationMode, ClientCertificates, LoopbackTrust, MemberDown,
     Observers, Oidc, PolicyRule, TokenReview,
