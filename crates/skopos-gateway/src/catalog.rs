@@ -127,6 +127,22 @@ impl Catalogs {
         }
     }
 
+    /// What `cluster` serves now, within `within`; where its server does not answer, what it said when it was last asked.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub(crate) async fn current(
+        &self,
+        cluster: &Cluster,
+        within: Duration,
+    ) -> Result<Arc<Catalog>, Arc<str>> {
+        let Some(request) = &self.request else { return Err("discovery is no document".into()) };
+        match cluster.current_document(request, within).await {
+            Ok(document) => self.read(cluster.id(), &document),
+            Err(error) => Err(error.to_string().into()),
+        }
+    }
+
     /// The same of what is kept, however old; `None` if nothing is. Asks nobody.
     pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Arc<Catalog>, Arc<str>>> {
         let document = cluster.kept_document(self.request.as_ref()?)?;

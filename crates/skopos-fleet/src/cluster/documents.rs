@@ -54,7 +54,6 @@ struct Slot {
 
 /// A document to wait for.
 pub(crate) struct Fetch {
-    pub(crate) old: Option<Document>,
     pub(crate) fetching: Fetching,
     /// Whether it was begun just now: then somebody has to drive it.
     pub(crate) begun: bool,
@@ -98,6 +97,12 @@ impl DocumentRequest {
     /// The path, with its query.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Returns whether the answer never changes: the path has a hash of it, as the index of OpenAPI names it.
+    pub(crate) fn is_immutable(&self) -> bool {
+        let query = self.path.split_once('?').map(|(_, query)| query).unwrap_or_default();
+        self.path.starts_with("/openapi/v3/") && query.split('&').any(|pair| pair.starts_with("hash="))
     }
 
     /// The content types.
@@ -237,13 +242,12 @@ impl Documents {
             last_used: now,
         });
         slot.last_used = now;
-        let old = slot.document.clone();
         if let Some(fetching) = &slot.fetching {
-            return Fetch { old, fetching: fetching.clone(), begun: false };
+            return Fetch { fetching: fetching.clone(), begun: false };
         }
-        let fetching = begin(old.clone());
+        let fetching = begin(slot.document.clone());
         slot.fetching = Some(fetching.clone());
-        Fetch { old, fetching, begun: true }
+        Fetch { fetching, begun: true }
     }
 
     /// A fetch is over; keeps what is worth it, unless it was let go of meanwhile.

@@ -199,6 +199,19 @@ impl Cluster {
         self.unit.document(request, limit).await
     }
 
+    /// The same document as it is now: what is kept counts if the server says that it is still that, after this call. While the
+    /// server does not answer within `limit`, the old one, whose age is known.
+    ///
+    /// # Errors
+    /// As [`Cluster::document`].
+    pub async fn current_document(
+        &self,
+        request: &DocumentRequest,
+        limit: Duration,
+    ) -> Result<Document, FleetError> {
+        self.unit.current_document(request, limit).await
+    }
+
     /// A document that is kept, of whatever age; see [`Document::age`]. Asks nobody, and waits for nothing.
     pub fn kept_document(&self, request: &DocumentRequest) -> Option<Document> {
         self.unit.documents.get(request)

@@ -25,7 +25,7 @@ impl Clusters {
         };
         let request = DocumentRequest::new(&path, accept)?;
         let limit = self.services.config.cache.member_deadline.0;
-        Some(match cluster.document(&request, limit).await {
+        Some(match cluster.current_document(&request, limit).await {
             Ok(document) => Ok(answer(&document, call.headers.get(header::IF_NONE_MATCH))),
             // A document that the server does not have is its answer, too.
             Err(FleetError::Refused { code: 404, .. }) => Ok(crate::gateway::not_found()),

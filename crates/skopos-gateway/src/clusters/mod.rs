@@ -7,6 +7,8 @@
 //!                             └─▶ everything else ─────────────▶ the member, streamed
 //! ```
 
+#[cfg(test)]
+mod discovery_tests;
 mod documents;
 mod errors;
 #[cfg(test)]

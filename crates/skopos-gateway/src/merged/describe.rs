@@ -112,7 +112,7 @@ impl Merged {
         let limit = self.services.config.cache.member_deadline.0;
         let asked = self.ask(seen, |cluster| {
             let catalogs = self.catalogs.clone();
-            async move { catalogs.of(&cluster, limit).await }.boxed()
+            async move { catalogs.current(&cluster, limit).await }.boxed()
         });
         let asked = asked.await;
         let (mut offers, mut unknown) = (Vec::with_capacity(asked.len()), Vec::new());
@@ -132,7 +132,7 @@ impl Merged {
         let request = openapi::request().ok_or_else(Status::resource_not_served)?;
         let asked = self.ask(seen, |cluster| {
             let request = request.clone();
-            async move { cluster.document(&request, limit).await.ok() }.boxed()
+            async move { cluster.current_document(&request, limit).await.ok() }.boxed()
         });
         let asked = asked.await;
         let index = |(cluster, document): (Cluster, Option<Option<skopos_fleet::Document>>)| {
@@ -146,7 +146,7 @@ impl Merged {
         let (cluster, address) = openapi::elect(&indexes, name).ok_or_else(Status::resource_not_served)?;
         let accept = call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
         let request = DocumentRequest::new(address, accept).ok_or_else(Status::resource_not_served)?;
-        let document = cluster.document(&request, limit).await.map_err(|error| status_of(&error))?;
+        let document = cluster.current_document(&request, limit).await.map_err(|error| status_of(&error))?;
         Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
     }
 

@@ -27,24 +27,54 @@ impl Unit {
         request: &DocumentRequest,
         limit: Duration,
     ) -> Result<Document, FleetError> {
+        self.document_within(request, self.options.document_age, limit).await
+    }
+
+    /// The document as it is now.
+    pub(crate) async fn current_document(
+        self: &Arc<Self>,
+        request: &DocumentRequest,
+        limit: Duration,
+    ) -> Result<Document, FleetError> {
+        let age = if request.is_immutable() { Duration::MAX } else { Duration::ZERO };
+        self.document_within(request, age, limit).await
+    }
+
+    async fn document_within(
+        self: &Arc<Self>,
+        request: &DocumentRequest,
+        max_age: Duration,
+        limit: Duration,
+    ) -> Result<Document, FleetError> {
         let begun = Instant::now();
-        if let Some(document) = self.documents.young(request, self.options.document_age) {
+        if !max_age.is_zero()
+            && let Some(document) = self.documents.young(request, max_age)
+        {
             return Ok(document);
         }
         // What is kept of an earlier run is better than nothing.
         let left = || limit.saturating_sub(begun.elapsed());
         let _ = timeout(left(), self.recalled.cancelled()).await;
-        let refusal = self.is_over().map_or_else(|| self.check_answers(false), Err);
+        let old = self.documents.get(request);
+        let refusal = self.is_over().map_or_else(|| self.check_answers(old.is_some()), Err);
         if let Err(refusal) = refusal {
-            return self.documents.get(request).ok_or(refusal);
+            return old.ok_or(refusal);
         }
-        let fetch = self.fetch_ahead(request);
-        let fetched = match timeout(left(), self.stop.run_until_cancelled(fetch.fetching)).await {
+        let fetching = async {
+            let fetch = self.fetch_ahead(request);
+            let fetched = fetch.fetching.await;
+            // What was asked for before this call may be of before it, too.
+            match fetch.begun || !max_age.is_zero() {
+                true => fetched,
+                false => self.fetch_ahead(request).fetching.await,
+            }
+        };
+        let fetched = match timeout(left(), self.stop.run_until_cancelled(fetching)).await {
             Ok(Some(result)) => result,
             Ok(None) => Err(FleetError::Closed),
             Err(_) => Err(self.too_late(begun, None)),
         };
-        match (fetched, fetch.old) {
+        match (fetched, old) {
             // A server in trouble says less than what it said when it was well.
             (Ok(document), Some(old)) if document.status.is_server_error() => Ok(old),
             (Ok(document), _) => Ok(document),
