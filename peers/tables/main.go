@@ -3,6 +3,7 @@
 //
 //	go run . builtin < objects.yaml > builtin.jsonl
 //	go run . jsonpath > jsonpath.jsonl
+//	go run . openapi < DOCUMENT.json             for the test of the test server's openapi/wire.rs
 package main
 
 import (
@@ -12,9 +13,9 @@ import (
 )
 
 func main() {
-	programs := map[string]func(emit func(any)) error{"builtin": builtin, "jsonpath": jsonPaths}
+	programs := map[string]func(emit func(any)) error{"builtin": builtin, "jsonpath": jsonPaths, "openapi": openAPI}
 	if len(os.Args) != 2 || programs[os.Args[1]] == nil {
-		fail(fmt.Errorf("usage: tables builtin|jsonpath"))
+		fail(fmt.Errorf("usage: tables builtin|jsonpath|openapi"))
 	}
 	out := json.NewEncoder(os.Stdout)
 	out.SetEscapeHTML(false)
