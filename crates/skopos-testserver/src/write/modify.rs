@@ -280,6 +280,10 @@ pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
 pub(super) fn patch_status(error: &PatchError) -> Status {
     match error {
         PatchError::Malformed(message) => Status::bad_request(message),
+        PatchError::TooLarge(message) => {
+            let message = format!("Request entity too large: {message}");
+            Status::failure(413, skopos_wire::StatusReason::RequestEntityTooLarge, message)
+        }
         PatchError::Unprocessable(_) => Status::failure(
             422,
             skopos_wire::StatusReason::Invalid,
