@@ -114,18 +114,15 @@ impl FieldSet {
         }
     }
 
-    /// What is in it and not in `keep`, where a member that has something of `keep` below it is spared too: what may be
-    /// removed from an object without touching what `keep` needs.
-    pub(crate) fn difference_sparing(&self, keep: &Self) -> Self {
-        let left = |(edge, below): (&String, &Self)| {
-            let below = match keep.children.get(edge) {
-                Some(keep) => below.difference_sparing(keep),
-                None => below.clone(),
-            };
-            (!below.is_empty()).then(|| (edge.clone(), below))
+    /// The set with all fields that something is below of: an owner of `.spec.replicas` then owns `.spec` too. Items of lists
+    /// are owned only by who names them.
+    pub(crate) fn with_named_fields(&self) -> Self {
+        let named = |(edge, below): (&String, &Self)| {
+            let mut below = below.with_named_fields();
+            below.member |= edge.starts_with("f:") && !below.children.is_empty();
+            (edge.clone(), below)
         };
-        let children = self.children.iter().filter_map(left).collect();
-        Self { member: self.member && keep.is_empty(), children }
+        Self { member: self.member, children: self.children.iter().map(named).collect() }
     }
 
     /// The set without the subtree at the end of an edge.

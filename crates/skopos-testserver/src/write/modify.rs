@@ -131,6 +131,10 @@ impl Writer<'_> {
         let written = self.modify_with(place, part, options, |old| {
             let mut managers = Managers::from_json(&old["metadata"]["managedFields"]);
             let live = bare(old);
+            if managers.is_empty() {
+                let earlier = metadata::manager(BEFORE_FIRST_APPLY, Operation::Update, resource, None);
+                metadata::record(&mut managers, &earlier, None, &live, resource);
+            }
             let mut new =
                 apply::apply(Some(&live), &bare(&config), &mut managers, &manager, options.force, shape)
                     .map_err(|e| patch_status(&e))?;
@@ -178,6 +182,10 @@ impl Writer<'_> {
 
             let managers = managers.unwrap_or_else(|| {
                 let mut managers = metadata::managers_before(Some(&old), &wanted);
+                // An object without managers has been cleared of them, and stays so until something is applied to it.
+                if managers.is_empty() {
+                    return managers;
+                }
                 let manager =
                     metadata::manager(&options.manager, Operation::Update, resource, part.subresource());
                 metadata::record(&mut managers, &manager, Some(&old), &new, resource);
@@ -265,6 +273,9 @@ impl Writer<'_> {
         Ok(Ok(Written::Stored(stored)))
     }
 }
+
+/// The manager of what was there before anything was applied, where nothing is managed yet.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Refuses fields that the kind does not have, if there are any.
 pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
