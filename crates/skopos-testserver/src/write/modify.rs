@@ -220,6 +220,10 @@ impl Writer<'_> {
             Part::Status => {
                 let mut new = old.clone();
                 replace_field(&mut new, wanted, "status");
+                // The controller of Deployments keeps its revision there.
+                if place.resource.kind == "Deployment" && !place.resource.custom {
+                    replace_field(&mut new["metadata"], &wanted["metadata"], "annotations");
+                }
                 new
             }
             Part::Main if has_status && !options.trusted => {
@@ -231,7 +235,7 @@ impl Writer<'_> {
         };
         metadata::carry_over(old, &mut new);
         defaults::on_update(&place.resource, old, &mut new);
-        metadata::bump_generation(old, &mut new);
+        metadata::bump_generation(&place.resource, part, old, &mut new);
         metadata::metadata_mut(&mut new)
             .insert("resourceVersion".into(), old["metadata"]["resourceVersion"].clone());
         new
