@@ -19,6 +19,7 @@ mod modify;
 mod options;
 mod pods;
 mod scale;
+mod token;
 mod validate;
 
 use std::sync::Arc;
