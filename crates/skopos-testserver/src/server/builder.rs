@@ -27,6 +27,9 @@ use crate::storage::{HistoryLimits, Storage};
 /// The most that is kept of compressed objects, with the objects that would be gone otherwise.
 const MAX_BLOCK_BYTES: usize = 512 << 20;
 
+/// The port that a server without one names in its Service: kube-apiserver's own.
+const SECURE_PORT: u16 = 6443;
+
 /// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own
 /// times and limits.
 pub struct TestServerBuilder {
@@ -250,7 +253,7 @@ impl TestServerBuilder {
     /// When an object is not accepted.
     pub fn start_in_memory(self) -> Result<TestServer, StartError> {
         let Self { protocols, max_streams, .. } = self;
-        let state = Arc::new(self.state()?);
+        let state = Arc::new(self.state(SECURE_PORT)?);
         let front = Front::new(state, None, protocols, max_streams);
         Ok(Self::run(front, None, None, None))
     }
@@ -274,7 +277,7 @@ impl TestServerBuilder {
         };
         let config = tls.as_ref().map(|tls| tls.identity.config.clone());
         let (max_streams, token) = (self.max_streams, self.token.clone());
-        let state = Arc::new(self.state()?);
+        let state = Arc::new(self.state(port)?);
         Ok(Self::run(Front::new(state, config, protocols, max_streams), Some((listener, port)), tls, token))
     }
 
@@ -298,7 +301,7 @@ impl TestServerBuilder {
         TestServer { shared: Arc::new(shared) }
     }
 
-    fn state(self) -> Result<ServerState, StartError> {
+    fn state(self, port: u16) -> Result<ServerState, StartError> {
         let activity = Arc::new(Notify::new());
         let registry = Registry::builtin();
         for resource in self.resources {
@@ -321,7 +324,7 @@ impl TestServerBuilder {
             activity,
             lifecycle: Lifecycle::new(self.workloads),
         };
-        crate::write::create_system_namespaces(&state)?;
+        crate::write::create_system_objects(&state, port)?;
         for object in self.objects {
             crate::write::create_object(&state, object)?;
         }
