@@ -14,7 +14,7 @@ use skopos_serve::{RequestInfo, RequestVerb};
 use skopos_wire::Status;
 use tokio::time::timeout;
 
-use super::router;
+use super::{host, router};
 use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;

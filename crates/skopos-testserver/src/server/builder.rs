@@ -43,6 +43,7 @@ pub struct TestServerBuilder {
     start_time: Timestamp,
     seed: Option<u64>,
     workloads: bool,
+    only_local_hosts: bool,
     protocols: Protocols,
     max_streams: u32,
     log_capacity: usize,
@@ -64,6 +65,7 @@ impl Default for TestServerBuilder {
             start_time: Timestamp::now(),
             seed: None,
             workloads: false,
+            only_local_hosts: false,
             protocols: Protocols::Both,
             max_streams: DEFAULT_MAX_STREAMS,
             log_capacity: 65_536,
@@ -240,6 +242,14 @@ impl TestServerBuilder {
         self
     }
 
+    /// Refuses requests that name another host than this machine (`localhost`, a loopback address): a web page whose name
+    /// resolves to 127.0.0.1 cannot use the server then. Every name is taken unless set.
+    #[must_use]
+    pub fn only_local_hosts(mut self, yes: bool) -> Self {
+        self.only_local_hosts = yes;
+        self
+    }
+
     /// Has `observer` called with each request, when it comes and whenever its outcome changes. It must be quick.
     #[must_use]
     pub fn on_request(mut self, observer: impl Fn(&RequestRecord) + Send + Sync + 'static) -> Self {
@@ -317,6 +327,7 @@ impl TestServerBuilder {
             clock: Clock::starting_at(self.start_time),
             rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),
             contract: self.contract,
+            only_local_hosts: self.only_local_hosts,
             blocks: BlockCache::new(MAX_BLOCK_BYTES).blocks(),
             auth,
             faults: Faults::new(),
