@@ -18,8 +18,9 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Serves until stopped.
 pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result<(), CliError> {
-    let builder =
-        TestServer::builder().tls(args.tls).port(args.port).workloads(args.workloads).only_local_hosts(true);
+    let builder = TestServer::builder().tls(args.tls).port(args.port).workloads(args.workloads);
+    // Over TLS no page gets here by a name of its own: it would need a certificate for it.
+    let builder = builder.only_local_hosts(!args.tls);
     let server = builder.start().await.map_err(start_error)?;
     let world = World::of_pods(&server, args.objects)?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig_out, &server)?;

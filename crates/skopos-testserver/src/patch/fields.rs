@@ -184,8 +184,9 @@ impl FieldSet {
     }
 
     fn collect_paths(&self, prefix: &mut String, paths: &mut Vec<String>) {
-        if self.member {
-            paths.push(prefix.clone());
+        // The members of a level come before what is below them.
+        for edge in self.children.iter().filter(|(_, below)| below.member).map(|(edge, _)| edge) {
+            paths.push(format!("{prefix}{}", readable(edge)));
         }
         for (edge, below) in &self.children {
             let length = prefix.len();
@@ -338,6 +339,9 @@ mod tests {
         let set = FieldSet::of(&deployment(), Shape::builtin(), false);
         let paths = set.paths();
         assert!(paths.contains(&".spec.template.spec.containers[name=\"c\"].name".to_owned()), "{paths:?}");
+        let name = paths.iter().position(|path| path.ends_with("[name=\"c\"].name"));
+        let port = paths.iter().position(|path| path.ends_with(".containerPort"));
+        assert!(name < port, "what is further down comes later: {paths:?}");
         assert!(paths.contains(&".metadata.finalizers[=\"example.com/x\"]".to_owned()), "{paths:?}");
     }
 
