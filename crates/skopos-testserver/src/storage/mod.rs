@@ -68,6 +68,9 @@ pub(crate) enum WriteError {
 /// One change of one object.
 pub(crate) type Change = Event<Arc<Stored>>;
 
+/// What happened at a revision, by resource.
+type Changes = Vec<(ResourceKey, Change)>;
+
 /// What happened since a revision.
 #[derive(Debug)]
 pub(crate) enum Tail {
@@ -237,7 +240,7 @@ impl Inner {
         resource: &ResourceKey,
         key: &str,
         write: Write,
-    ) -> Result<(Arc<Stored>, Vec<(ResourceKey, Change)>), WriteError> {
+    ) -> Result<(Arc<Stored>, Changes), WriteError> {
         let twin = events::twin(resource).map(|twin| {
             let write = match &write {
                 Write::Put(draft) => Write::Put(events::converted(draft, &twin)),

@@ -1,5 +1,7 @@
 //! The columns of pods.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::super::row::{AGE, Column, NAME, NONE, Row, list};
@@ -11,7 +13,7 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
 const POD: &[Column] = &[
     NAME,
     Column::new("Ready", "string", |row| format!("{}/{}", row.pod().ready, row.pod().total).into()),
-    Column::new("Status", "string", |row| row.pod().status.as_str().into()),
+    Column::new("Status", "string", |row| (*row.pod().status).into()),
     Column::new("Restarts", "string", restarts),
     AGE,
     Column::wide("IP", |row| match row.items(&["status", "podIPs"]).next() {
@@ -58,7 +60,7 @@ pub(in super::super) struct PodSummary<'a> {
     ready: usize,
     total: usize,
     /// The phase, or the most telling reason of the containers.
-    status: String,
+    status: Cow<'a, str>,
     restarts: Restarts<'a>,
 }
 
@@ -77,13 +79,14 @@ impl<'a> PodSummary<'a> {
             ready: 0,
             total: list(&spec["containers"]).len() + list(&spec["initContainers"]).filter(is_sidecar).count(),
             status: match text(&status["reason"]) {
-                "" => text(&status["phase"]).to_owned(),
-                reason => reason.to_owned(),
-            },
+                "" => text(&status["phase"]),
+                reason => reason,
+            }
+            .into(),
             restarts: Restarts::default(),
         };
         if has_condition(pod, |c| c["type"] == "PodScheduled" && c["reason"] == "SchedulingGated") {
-            "SchedulingGated".clone_into(&mut summary.status);
+            summary.status = "SchedulingGated".into();
         }
         let initialized = list(&status["conditions"]).find(|c| c["type"] == "Initialized");
         let is_initialized = initialized.is_some_and(|c| c["status"] == "True");
@@ -94,9 +97,9 @@ impl<'a> PodSummary<'a> {
         }
         if !pod["metadata"]["deletionTimestamp"].is_null() {
             if status["reason"] == "NodeLost" {
-                "Unknown".clone_into(&mut summary.status);
+                summary.status = "Unknown".into();
             } else if !matches!(text(&status["phase"]), "Succeeded" | "Failed") {
-                "Terminating".clone_into(&mut summary.status);
+                summary.status = "Terminating".into();
             }
         }
         summary
@@ -130,7 +133,8 @@ impl<'a> PodSummary<'a> {
                 format!("Init:{waits_for}")
             } else {
                 format!("Init:{index}/{}", list(declared).len())
-            };
+            }
+            .into();
             return Err(sidecars);
         }
         Ok(sidecars)
@@ -144,7 +148,7 @@ impl<'a> PodSummary<'a> {
             let state = &container["state"];
             let waits_for = state["waiting"]["reason"].as_str().unwrap_or_default();
             if !waits_for.is_empty() {
-                waits_for.clone_into(&mut self.status);
+                self.status = waits_for.into();
             } else if !state["terminated"].is_null() {
                 self.status = end(&state["terminated"]);
                 if exit_code(&state["terminated"]) != 0 {
@@ -159,11 +163,11 @@ impl<'a> PodSummary<'a> {
             return;
         }
         if is_running && has_condition(pod, |c| c["type"] == "Ready" && c["status"] == "True") {
-            "Running".clone_into(&mut self.status);
+            self.status = "Running".into();
         } else if let Some(error) = error {
             self.status = error;
         } else if is_running {
-            "NotReady".clone_into(&mut self.status);
+            self.status = "NotReady".into();
         }
     }
 }
@@ -190,10 +194,10 @@ fn exit_code(terminated: &Value) -> i64 {
     terminated["exitCode"].as_i64().unwrap_or(0)
 }
 
-fn end(terminated: &Value) -> String {
+fn end(terminated: &Value) -> Cow<'_, str> {
     match (terminated["reason"].as_str().unwrap_or_default(), terminated["signal"].as_i64().unwrap_or(0)) {
-        ("", 0) => format!("ExitCode:{}", exit_code(terminated)),
-        ("", signal) => format!("Signal:{signal}"),
-        (reason, _) => reason.to_owned(),
+        ("", 0) => format!("ExitCode:{}", exit_code(terminated)).into(),
+        ("", signal) => format!("Signal:{signal}").into(),
+        (reason, _) => reason.into(),
     }
 }

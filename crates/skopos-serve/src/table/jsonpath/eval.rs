@@ -140,6 +140,15 @@ fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
     for found in &input {
         let Found::Value(Value::Array(items)) = found else { return Err(input) };
         for item in items.iter().map(Found::Value) {
+            if let (Some(left), Some(right)) = (single(item, &condition.left), single(item, &condition.right))
+            {
+                match condition.operator.of_single(left, right) {
+                    Some(true) => all.push(item),
+                    Some(false) => {}
+                    None => return Err(all),
+                }
+                continue;
+            }
             let left = walk(vec![item], &condition.left);
             if condition.operator == Operator::Exists {
                 if !left.unwrap_or_else(|found| found).is_empty() {
@@ -169,6 +178,22 @@ fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
     Ok(all)
 }
 
+/// Evaluates a side that finds at most one value, as nearly all do: fields, or a literal. `None` for all others.
+fn single<'a>(item: Found<'a>, nodes: &'a [Node]) -> Option<Option<Found<'a>>> {
+    match nodes {
+        [Node::Text(text)] => return Some(Some(Found::Text(text))),
+        [Node::Int(number)] => return Some(Some(Found::Int(*number))),
+        [Node::Bool(yes)] => return Some(Some(Found::Bool(*yes))),
+        _ => {}
+    }
+    let mut found = Some(item);
+    for node in nodes {
+        let Node::Field(name) = node else { return None };
+        found = found.and_then(|found| field(found, name));
+    }
+    Some(found)
+}
+
 /// A value that can be compared: with others of its kind, and whole numbers with each other.
 enum Comparable<'a> {
     Bool(bool),
@@ -178,6 +203,15 @@ enum Comparable<'a> {
 }
 
 impl Operator {
+    /// Returns whether the item passes by what its sides find; `None` where they cannot be compared.
+    fn of_single(self, left: Option<Found<'_>>, right: Option<Found<'_>>) -> Option<bool> {
+        match (left, right) {
+            (left, _) if self == Self::Exists => Some(left.is_some()),
+            (Some(left), Some(right)) => self.holds(left, right),
+            _ => Some(false),
+        }
+    }
+
     /// Compares two values; `None` where they cannot be compared.
     fn holds(self, left: Found<'_>, right: Found<'_>) -> Option<bool> {
         let (left, right) = (comparable(left)?, comparable(right)?);

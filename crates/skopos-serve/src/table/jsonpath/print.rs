@@ -14,7 +14,10 @@ impl Found<'_> {
     #[must_use]
     pub fn cell(self, column_type: &str, now: Timestamp) -> Value {
         match column_type {
-            "string" => self.to_string().into(),
+            "string" => match self {
+                Self::Value(text @ Value::String(_)) => text.clone(),
+                other => other.to_string().into(),
+            },
             "integer" => self.to_integer().map_or(Value::Null, Value::from),
             "number" => self.to_number().map_or(Value::Null, Value::Number),
             "boolean" => match self {
