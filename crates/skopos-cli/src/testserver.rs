@@ -84,8 +84,8 @@ fn not_written(path: &Path, error: &io::Error) -> CliError {
         .hint("name another file with --kubeconfig-out")
 }
 
-/// Writes a file that only this user may read. A file that is there is replaced and not written to, so that nobody who made it
-/// keeps it; a link is refused.
+/// Writes a file that only this user may read. An existing file is replaced and not written to, so that its owner does not
+/// keep it. A link is refused.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(there) if there.is_symlink() => {
@@ -152,7 +152,7 @@ mod tests {
         fs::write(&path, "made by another user").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let before = fs::metadata(&path).unwrap().ino();
-        // Whoever holds the earlier file open does not see what is written.
+        // A process that holds the earlier file open does not see the new text.
         let earlier = fs::File::open(&path).unwrap();
         write_private(&path, "text").unwrap();
         let after = fs::metadata(&path).unwrap();

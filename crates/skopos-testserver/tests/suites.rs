@@ -221,7 +221,7 @@ fn define(server: &TestServer, kind: &str, subresources: Value, schema: Value) -
                 "names": {"plural": plural, "singular": singular, "kind": kind},
                 "versions": [{"name": "v1", "served": true, "storage": true, "subresources": subresources,
                               "schema": {"openAPIV3Schema": schema}}]}}))
-        .unwrap();
+        .expect("the definition is taken");
     format!("/apis/lab.test/v1/namespaces/default/{plural}")
 }
 
@@ -298,7 +298,7 @@ async fn items_have_the_order_of_the_applied_configuration() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_manages_an_object_that_was_cleared_of_managers_until_it_is_applied() {
+async fn cleared_managers_stay_away_until_an_apply() {
     let server = server().await;
     let mut map = config_map("a");
     map["data"] = json!({"x": "1"});

@@ -12,7 +12,7 @@ use crate::resources::{PrinterColumn, ResourceType};
 /// The columns that a CustomResourceDefinition declares, with their paths.
 #[derive(Debug)]
 pub(super) struct CustomColumns {
-    /// What they were made of.
+    /// The declarations that were parsed.
     declared: Vec<PrinterColumn>,
     columns: Vec<(PrinterColumn, JsonPath)>,
 }

@@ -48,11 +48,11 @@ pub(crate) fn handle(state: &ServerState, info: &RequestInfo, headers: &HeaderMa
     })
 }
 
-/// In which form a document is sent.
+/// The encoding of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     Json,
-    /// Of version 2 only.
+    /// For version 2 only.
     Protobuf,
 }
 

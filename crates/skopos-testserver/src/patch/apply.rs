@@ -175,7 +175,8 @@ impl<'a> Items<'a> {
 
 /// Removes what the manager applied `before` and applies no longer, unless another manager owns it.
 ///
-/// An item of a list goes as a whole, also where others own some of its fields: only who owns the item itself keeps it.
+/// An item of a list is removed as a whole, also where other managers own some of its fields. Only an owner of the item
+/// itself keeps it.
 fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>) -> Value {
     if before.is_empty() {
         return merged;
@@ -331,7 +332,7 @@ mod tests {
         assert_eq!(live, both);
     }
 
-    /// What `merge_items` makes of two lists of containers, by their names.
+    /// Merges two lists of containers and returns their names.
     fn order(live: &str, config: &str) -> String {
         let list = |names: &str| containers(&names.split(' ').map(|name| (name, "i")).collect::<Vec<_>>());
         let merged = merge(&list(live), &list(config), Shape::builtin());

@@ -115,7 +115,7 @@ impl FieldSet {
     }
 
     /// The set with all fields that something is below of: an owner of `.spec.replicas` then owns `.spec` too. Items of lists
-    /// are owned only by who names them.
+    /// are owned only where the set has them.
     pub(crate) fn with_named_fields(&self) -> Self {
         let named = |(edge, below): (&String, &Self)| {
             let mut below = below.with_named_fields();

@@ -131,7 +131,7 @@ fn get(document: &mut Value, path: &str) -> Result<Value, PatchError> {
 
 /// Returns the object or list that holds the end of a path, and the last key.
 fn parent<'a>(document: &'a mut Value, path: &str) -> Result<(&'a mut Value, String), PatchError> {
-    // What stands before the first slash counts for nothing.
+    // Text before the first slash is ignored.
     let mut keys = path.split('/').skip(1).map(|key| key.replace("~1", "/").replace("~0", "~"));
     let mut last = keys.next().ok_or_else(|| missing(path))?;
     let mut parent = document;

@@ -155,7 +155,7 @@ impl Managers {
         self.entries.iter().filter(move |e| e.manager != *but).map(|e| (&e.manager, &e.fields))
     }
 
-    /// What all managers own together.
+    /// Returns the fields that any manager owns.
     pub(crate) fn union_of_all(&self) -> FieldSet {
         self.entries.iter().fold(FieldSet::default(), |all, entry| all.union(&entry.fields))
     }

@@ -68,7 +68,7 @@ pub(crate) enum WriteError {
 /// One change of one object.
 pub(crate) type Change = Event<Arc<Stored>>;
 
-/// What happened at a revision, by resource.
+/// The changes of one revision, by resource.
 type Changes = Vec<(ResourceKey, Change)>;
 
 /// What happened since a revision.

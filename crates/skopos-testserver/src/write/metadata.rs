@@ -72,8 +72,8 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
 
 /// Counts a change of the desired state.
 ///
-/// That is everything beside metadata and status. Of a custom resource without a status subresource the status counts too,
-/// of Deployments the annotations, and of EndpointSlices the labels. A write of the status alone never counts.
+/// The desired state is everything beside metadata and status. The status counts too for a custom resource without a status
+/// subresource, the annotations for Deployments, and the labels for EndpointSlices. A write of the status alone never counts.
 pub(super) fn bump_generation(resource: &ResourceType, part: Part, old: &Value, new: &mut Value) {
     let Some(generation) = old["metadata"]["generation"].as_i64() else { return };
     if part == Part::Status {

@@ -143,8 +143,8 @@ pub(crate) fn scale_object(
     Writer::new(state).set_scale(&place, &scale, &WriteOptions::trusted(TEST)).map(drop)
 }
 
-/// Creates what a kube-apiserver creates by itself: the system namespaces, and the Service of the API with its endpoints, of
-/// which this is the port.
+/// Creates the objects that kube-apiserver itself creates: the system namespaces, and the Service of the API with its
+/// endpoints on `port`.
 ///
 /// # Errors
 /// None, in a new server.

@@ -14,7 +14,7 @@ use crate::place::Place;
 const MIN_SECONDS: i64 = 600;
 
 impl Writer<'_> {
-    /// Issues a token of a service account: of the form of a JSON web token, although nobody can check its signature.
+    /// Issues a token of a service account. It has the form of a JSON web token, with a random signature.
     ///
     /// # Errors
     /// 404 for an account or an object that is not there, 409 for another object, 422 for a time that is too short.

@@ -36,7 +36,7 @@ const SCALE: &[Column] = &[
     AGE,
 ];
 
-/// How many metrics are shown.
+/// The number of metrics that are shown.
 const SHOWN: usize = 2;
 
 fn targets(row: &Row<'_>) -> Value {
@@ -138,5 +138,5 @@ impl<'a> Metric<'a> {
     }
 }
 
-/// How Go prints a pointer to a quantity that is not there.
+/// Go's text of a missing quantity.
 const NO_QUANTITY: &str = "<nil>";

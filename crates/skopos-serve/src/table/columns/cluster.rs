@@ -75,7 +75,7 @@ const NODE: &[Column] = &[
     }),
 ];
 
-/// Of both groups that have events: they are one kind, and differ in the names of fields.
+/// The columns of Events. Both API groups serve the same kind with other names of fields.
 const EVENT: &[Column] = &[
     Column::new("Last Seen", "string", |row| event_last_seen(row).into()),
     Column::new("Type", "string", |row| row.cell(&["type"])),

@@ -27,7 +27,7 @@ pub(super) fn columns(kind: &str) -> Option<&'static [Column]> {
     })
 }
 
-/// How many of many are shown.
+/// The number of items that are shown of a long list.
 const SHOWN: usize = 3;
 
 const SERVICE: &[Column] = &[

@@ -55,7 +55,7 @@ fn readiness_gates(row: &Row<'_>) -> Value {
     format!("{}/{}", gates.clone().filter(is_met).count(), gates.len()).into()
 }
 
-/// What the states of a pod's containers amount to.
+/// A summary of the states of a pod's containers.
 pub(in super::super) struct PodSummary<'a> {
     ready: usize,
     total: usize,
@@ -181,7 +181,7 @@ impl<'a> Restarts<'a> {
     }
 }
 
-/// An init container that goes on beside the containers.
+/// Returns whether an init container keeps running beside the containers.
 fn is_sidecar(container: &&Value) -> bool {
     container["restartPolicy"] == "Always"
 }

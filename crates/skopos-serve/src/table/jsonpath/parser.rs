@@ -2,7 +2,7 @@
 
 use super::print::unquote;
 
-/// A part of the text: what stands in braces, or the text between.
+/// A part of the template: a path in braces, or the text between paths.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Section {
     Text(String),
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// Reads a number, of which the first character is behind already.
+    /// Reads the rest of a number after its first character.
     fn number(&mut self, nodes: &mut Vec<Node>) -> Parsed {
         while self.rest().starts_with(|c: char| c == '.' || c.is_ascii_digit()) {
             self.next();
@@ -259,7 +259,7 @@ impl<'a> Parser<'a> {
         Some(next)
     }
 
-    /// Returns whether a backslash stands before the character that was read last.
+    /// Returns whether a backslash precedes the last character read.
     fn is_escaped(&self) -> bool {
         self.pos >= 2 && self.input.as_bytes()[self.pos - 2] == b'\\'
     }
