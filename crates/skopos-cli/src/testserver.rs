@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use skopos_testserver::{StartError, TestServer};
+use tempfile::NamedTempFile;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +19,8 @@ const TICK: Duration = Duration::from_millis(20);
 /// Serves until stopped.
 pub(crate) async fn run(args: TestserverArgs, stop: CancellationToken) -> Result<(), CliError> {
     let builder = TestServer::builder().tls(args.tls).port(args.port).workloads(args.workloads);
+    // Over TLS no page gets here by a name of its own: it would need a certificate for it.
+    let builder = builder.only_local_hosts(!args.tls);
     let server = builder.start().await.map_err(start_error)?;
     let world = World::of_pods(&server, args.objects)?;
     let kubeconfig = Kubeconfig::write(args.kubeconfig_out, &server)?;
@@ -42,39 +45,65 @@ pub(crate) fn start_error(error: StartError) -> CliError {
     }
 }
 
-/// The file for kubectl. One that nobody asked for by name goes with the server.
+/// The file for kubectl. One that was not asked for by name goes with the server.
 #[derive(Debug)]
 enum Kubeconfig {
     Asked(PathBuf),
-    Temporary(PathBuf),
+    Temporary(NamedTempFile),
 }
 
 impl Kubeconfig {
     fn write(asked: Option<PathBuf>, server: &TestServer) -> Result<Self, CliError> {
-        let temporary = || std::env::temp_dir().join(format!("skopos-testserver-{}.yaml", server.port()));
-        let file = asked.map_or_else(|| Self::Temporary(temporary()), Self::Asked);
-        let path = file.path();
-        std::fs::write(path, server.kubeconfig()).map_err(|error| {
-            CliError::new(format!("the kubeconfig cannot be written to {}: {error}", path.display()))
-                .hint("name another file with --kubeconfig-out")
-        })?;
-        Ok(file)
+        match asked {
+            Some(path) => {
+                write_private(&path, &server.kubeconfig()).map_err(|error| not_written(&path, &error))?;
+                Ok(Self::Asked(path))
+            }
+            None => {
+                let folder = std::env::temp_dir();
+                let file = private_file(
+                    &folder,
+                    &format!("skopos-testserver-{}-", server.port()),
+                    &server.kubeconfig(),
+                );
+                file.map(Self::Temporary).map_err(|error| not_written(&folder, &error))
+            }
+        }
     }
 
     fn path(&self) -> &Path {
         match self {
-            Self::Asked(path) | Self::Temporary(path) => path,
+            Self::Asked(path) => path,
+            Self::Temporary(file) => file.path(),
         }
     }
 }
 
-impl Drop for Kubeconfig {
-    fn drop(&mut self) {
-        if let Self::Temporary(path) = self {
-            // Nothing is lost if it stays.
-            let _ = std::fs::remove_file(path);
+fn not_written(path: &Path, error: &io::Error) -> CliError {
+    CliError::new(format!("the kubeconfig cannot be written to {}: {error}", path.display()))
+        .hint("name another file with --kubeconfig-out")
+}
+
+/// Writes a file that only this user may read. An existing file is replaced and not written to, so that its owner does not
+/// keep it. A link is refused.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => {
+            return Err(io::Error::other("it is a link; name the file itself"));
         }
+        // A pipe or a device is meant as what it is.
+        Ok(there) if !there.is_file() && !there.is_dir() => return std::fs::write(path, text),
+        _ => {}
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    private_file(folder, ".skopos-testserver-", text)?.persist(path).map(drop).map_err(|error| error.error)
+}
+
+/// Makes a new file of a name that is not foreseen, with mode 0600. It goes when it is dropped.
+fn private_file(folder: &Path, prefix: &str, text: &str) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new().prefix(prefix).suffix(".yaml").tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 /// Says what runs, and what to do next. A script that has read what it needs may close its end: the server runs on.
@@ -106,5 +135,52 @@ async fn churn(server: &TestServer, mut world: World, per_second: u32) {
         for _ in 0..pace.due(passed) {
             world.change(server);
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn the_kubeconfig_is_a_new_file_of_this_user_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kubeconfig");
+        fs::write(&path, "made by another user").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let before = fs::metadata(&path).unwrap().ino();
+        // A process that holds the earlier file open does not see the new text.
+        let earlier = fs::File::open(&path).unwrap();
+        write_private(&path, "text").unwrap();
+        let after = fs::metadata(&path).unwrap();
+        assert_ne!(after.ino(), before);
+        assert_eq!(after.permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "text");
+        assert_eq!(io::read_to_string(earlier).unwrap(), "made by another user");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let error = write_private(&link, "text").unwrap_err();
+        assert!(error.to_string().contains("link"), "{error}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+    }
+
+    #[test]
+    fn the_temporary_file_is_private_and_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = private_file(folder.path(), "skopos-testserver-1-", "text").unwrap();
+        assert_eq!(fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o600);
+        let path = file.path().to_owned();
+        drop(file);
+        assert!(!path.exists());
     }
 }

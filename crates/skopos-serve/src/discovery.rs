@@ -28,7 +28,7 @@ pub fn answer(
     }
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let (content_type, document) = document(path, accept, resources)?;
-    Some(respond::bytes(StatusCode::OK, content_type, Bytes::from(document.to_string())))
+    Some(respond::bytes(StatusCode::OK, content_type, Bytes::from(document.to_string() + "\n")))
 }
 
 /// The document at a path, with its content type; `None` for paths that have none. Of a group's versions the most stable and

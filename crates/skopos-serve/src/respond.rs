@@ -19,15 +19,16 @@ pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
 /// A response.
 pub type Response = http::Response<ResponseBody>;
 
-/// `value` as JSON.
+/// Returns `value` as JSON. It ends with a newline, as all that Go's JSON encoder writes.
 pub fn json(code: StatusCode, value: &impl Serialize) -> Response {
-    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut body = serde_json::to_vec(value).unwrap_or_default();
+    body.push(b'\n');
     bytes(code, "application/json", body.into())
 }
 
-/// The object's stored bytes or any other ready JSON.
-pub fn json_bytes(code: StatusCode, body: Bytes) -> Response {
-    bytes(code, "application/json", body)
+/// Returns the object's stored bytes or any other ready JSON, and a newline.
+pub fn json_bytes(code: StatusCode, body: &[u8]) -> Response {
+    bytes(code, "application/json", [body, b"\n"].concat().into())
 }
 
 /// Plain text.

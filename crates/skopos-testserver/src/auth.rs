@@ -5,13 +5,19 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{StatusCode, header};
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use serde_json::{Value, json};
 use skopos_serve::respond::{self, Response};
 use skopos_serve::{RequestInfo, RequestTarget, RequestVerb};
 use skopos_wire::{GroupResource, Status};
 
+mod issued;
+
+use self::issued::IssuedTokens;
+pub(crate) use self::issued::{API_AUDIENCE, BoundObject, IssuedToken};
 use crate::faults::{Match, RequestFacts};
+use crate::state::ServerState;
 
 /// A user as authentication knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +29,8 @@ pub struct User {
     pub groups: Vec<String>,
     /// The uid, or empty.
     pub uid: String,
+    /// More about the user, by keys such as `authentication.kubernetes.io/credential-id`.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// What a SubjectAccessReview asks: may `user` do `verb` to the resource (or the path)?
@@ -64,6 +72,7 @@ struct Rules {
     /// Whether requests need a token that is known.
     required: bool,
     tokens: HashMap<String, User>,
+    issued: IssuedTokens,
     policy: Option<Policy>,
     /// Whether requests to this server are judged by the policy too, and not only reviews.
     enforced: bool,
@@ -99,6 +108,11 @@ impl Auth {
         self.shared.write().tokens.remove(token);
     }
 
+    /// Makes a token of a service account known.
+    pub(crate) fn issue(&self, token: String, issued: IssuedToken, now: Timestamp) {
+        self.shared.write().issued.insert(token, issued, now);
+    }
+
     /// Answers SubjectAccessReviews.
     pub fn answer_reviews(&self, policy: impl Fn(&AccessQuestion) -> bool + Send + Sync + 'static) {
         self.shared.write().policy = Some(Arc::new(policy));
@@ -121,13 +135,18 @@ impl Auth {
     /// Who sends the request, and whether it may pass.
     pub(crate) fn check(
         &self,
+        state: &ServerState,
         info: &RequestInfo,
         parts: &Parts,
         facts: &RequestFacts,
     ) -> Result<User, Status> {
         let rules = self.shared.read();
         let token = bearer(parts);
-        let known = token.and_then(|token| rules.tokens.get(token)).cloned();
+        let issued = |token: &str| {
+            let found = rules.issued.find(state, token, &[API_AUDIENCE.to_owned()])?;
+            found.ok().map(IssuedToken::user)
+        };
+        let known = token.and_then(|token| rules.tokens.get(token).cloned().or_else(|| issued(token)));
         // Health is for everybody.
         if matches!(info.path.as_str(), "/healthz" | "/readyz" | "/livez") {
             return Ok(known.unwrap_or_else(User::anonymous));
@@ -150,6 +169,7 @@ impl Auth {
     /// Answers the reviews that no storage is behind; `None` if it is none.
     pub(crate) fn review(
         &self,
+        state: &ServerState,
         info: &RequestInfo,
         target: &RequestTarget,
         user: &User,
@@ -158,7 +178,7 @@ impl Auth {
         if info.verb != RequestVerb::Create || target.subresource.is_some() {
             return None;
         }
-        let answer: fn(&Self, &User, &Value) -> Value =
+        let answer: fn(&Self, &ServerState, &User, &Value) -> Value =
             match (target.resource.group.as_str(), target.resource.plural.as_str()) {
                 ("authentication.k8s.io", "tokenreviews") => Self::token_review,
                 ("authentication.k8s.io", "selfsubjectreviews") => Self::self_review,
@@ -173,7 +193,7 @@ impl Auth {
             Ok(review) => review,
             Err(error) => return Some(Err(Status::bad_request(error.to_string()))),
         };
-        let status = answer(self, user, &review);
+        let status = answer(self, state, user, &review);
         let answered = json!({
             "kind": target.resource.kind,
             "apiVersion": target.resource.api_version(),
@@ -184,31 +204,44 @@ impl Auth {
         Some(Ok(respond::json(StatusCode::CREATED, &answered)))
     }
 
-    fn token_review(&self, _: &User, review: &Value) -> Value {
+    fn token_review(&self, state: &ServerState, _: &User, review: &Value) -> Value {
         let token = review.pointer("/spec/token").and_then(Value::as_str).unwrap_or_default();
-        match self.shared.read().tokens.get(token) {
-            Some(user) => json!({"authenticated": true, "user": user.to_value()}),
+        let rules = self.shared.read();
+        if let Some(user) = rules.tokens.get(token) {
+            return json!({"authenticated": true, "user": user.to_value()});
+        }
+        let asked = review.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
+        let mut asked: Vec<String> = asked.filter_map(Value::as_str).map(str::to_owned).collect();
+        if asked.is_empty() {
+            asked.push(API_AUDIENCE.to_owned());
+        }
+        match rules.issued.find(state, token, &asked) {
+            Some(Ok(issued)) => {
+                let audiences: Vec<&String> = asked.iter().filter(|a| issued.audiences.contains(a)).collect();
+                json!({"authenticated": true, "user": issued.user().to_value(), "audiences": audiences})
+            }
+            Some(Err(problem)) => json!({"user": {}, "error": problem}),
             None => json!({"error": "invalid bearer token, token lookup failed", "user": {}}),
         }
     }
 
-    fn self_review(&self, user: &User, _: &Value) -> Value {
+    fn self_review(&self, _: &ServerState, user: &User, _: &Value) -> Value {
         json!({"userInfo": user.to_value()})
     }
 
-    fn access_review(&self, _: &User, review: &Value) -> Value {
+    fn access_review(&self, _: &ServerState, _: &User, review: &Value) -> Value {
         let text = |path: &str| review.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let groups = review.pointer("/spec/groups").and_then(Value::as_array);
         let groups = groups.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         self.answer(AccessQuestion { user: text("/spec/user"), groups, ..AccessQuestion::of_spec(review) })
     }
 
-    fn self_access_review(&self, user: &User, review: &Value) -> Value {
+    fn self_access_review(&self, _: &ServerState, user: &User, review: &Value) -> Value {
         let question = AccessQuestion::of_spec(review);
         self.answer(AccessQuestion { user: user.name.clone(), groups: user.groups.clone(), ..question })
     }
 
-    fn rules_review(&self, _: &User, _: &Value) -> Value {
+    fn rules_review(&self, _: &ServerState, _: &User, _: &Value) -> Value {
         json!({
             "incomplete": self.shared.read().policy.is_some(),
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
@@ -243,7 +276,7 @@ impl User {
     /// A user in the group of all who are known.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), groups: vec!["system:authenticated".into()], uid: String::new() }
+        Self { name: name.into(), groups: vec!["system:authenticated".into()], ..Self::default() }
     }
 
     /// The same user in these groups too.
@@ -257,7 +290,7 @@ impl User {
         Self {
             name: "system:anonymous".into(),
             groups: vec!["system:unauthenticated".into()],
-            uid: String::new(),
+            ..Self::default()
         }
     }
 
@@ -265,6 +298,9 @@ impl User {
         let mut user = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
             user["uid"] = self.uid.as_str().into();
+        }
+        if !self.extra.is_empty() {
+            user["extra"] = json!(self.extra);
         }
         user
     }

@@ -22,6 +22,8 @@ pub(crate) struct ServerState {
     /// Names, uids and jitter; seeded, so that a run can be repeated.
     pub(crate) rng: Arc<Mutex<fastrand::Rng>>,
     pub(crate) contract: ServeOptions,
+    /// Whether requests have to name this machine.
+    pub(crate) only_local_hosts: bool,
     /// Of which compressed lists are made.
     pub(crate) blocks: Blocks,
     pub(crate) auth: Auth,

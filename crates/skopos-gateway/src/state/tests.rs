@@ -121,8 +121,11 @@ async fn what_events_and_frames_hold_does_not_grow_with_the_kinds() {
         config.cache.secrets = true;
     });
     let mut watches = Vec::new();
+    // Behind what the member has from its start.
+    let version = lab.member("a").resource_version();
     for (_, plural) in KINDS {
-        let watch = format!("/clusters/a/api/v1/{plural}?watch=1&timeoutSeconds=500");
+        let watch =
+            format!("/clusters/a/api/v1/{plural}?watch=1&timeoutSeconds=500&resourceVersion={version}");
         watches.push(lab.send(http::Method::GET, &watch, &[], "").await.into_body());
     }
     // Each kind would have its latest hundred.

@@ -159,7 +159,11 @@ impl Form {
             Kind::Table(writer) => {
                 let object = serde_json::from_slice(&item.json()).unwrap_or_default();
                 let cells = writer.cells(&object, item.cells(), now);
-                out.text(format!("{{\"cells\":{cells},\"object\":").as_bytes());
+                out.text(format!("{{\"cells\":{cells},").as_bytes());
+                if let Some(conditions) = writer.conditions(&object) {
+                    out.text(format!("\"conditions\":{conditions},").as_bytes());
+                }
+                out.text(b"\"object\":");
                 match writer.include() {
                     IncludeObject::None => out.text(b"null"),
                     IncludeObject::Metadata => write_metadata(item, out),

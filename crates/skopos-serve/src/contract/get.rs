@@ -37,7 +37,7 @@ pub async fn get<S: Source>(
     let object = object
         .filter(|object| request.permit.allows(object))
         .ok_or_else(|| Status::not_found(resource, name))?;
-    Ok(respond::json_bytes(StatusCode::OK, form.object(&object, object.revision(), source.now())))
+    Ok(respond::json_bytes(StatusCode::OK, &form.object(&object, object.revision(), source.now())))
 }
 
 async fn look<S: Source>(

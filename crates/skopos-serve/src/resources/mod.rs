@@ -13,6 +13,7 @@ use serde_json::Value;
 
 pub use self::crd::InvalidCrd;
 pub use self::registry::{Registry, UnknownResource};
+use crate::table::ColumnCache;
 
 /// One served version of one resource: what a client finds under `/apis/GROUP/VERSION/PLURAL`.
 ///
@@ -52,6 +53,7 @@ pub struct ResourceType {
     pub storage_version: String,
     /// Whether a CustomResourceDefinition brought it.
     pub custom: bool,
+    pub(crate) column_cache: ColumnCache,
 }
 
 /// What may be done with a resource, as discovery names it.
@@ -145,6 +147,7 @@ impl ResourceType {
             schema: None,
             storage_version: version.to_owned(),
             custom: false,
+            column_cache: ColumnCache::default(),
         }
     }
 

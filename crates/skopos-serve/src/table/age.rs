@@ -1,5 +1,7 @@
 //! Ages as kubectl prints them: exact while young, coarser with time.
 
+use jiff::Timestamp;
+
 /// `90s`, `5m3s`, `3h`, `2d4h`, `400d`, `3y20d`.
 #[must_use]
 pub fn human_duration(seconds: i64) -> String {
@@ -20,6 +22,38 @@ pub fn human_duration(seconds: i64) -> String {
         _ if hours < 24 * 365 * 8 => two(hours / 24 / 365, "y", (hours / 24) % 365, "d"),
         _ => format!("{}y", hours / 24 / 365),
     }
+}
+
+/// Returns the age of a time at `now`; `None` for a text that Go does not read as a time of RFC 3339.
+pub(super) fn age_of(time: &str, now: Timestamp) -> Option<String> {
+    const ZERO: &str = "0001-01-01T00:00:00Z";
+    if time == ZERO {
+        return Some("<unknown>".to_owned());
+    }
+    Some(human_duration(seconds_between(parse_time(time)?, now)))
+}
+
+/// Reads a time of RFC 3339 as Go does: `2026-01-02T03:04:05Z`, with fractions of a second or an offset. Like Go it takes a
+/// comma before the fraction and an hour of one digit.
+pub(super) fn parse_time(text: &str) -> Option<Timestamp> {
+    if let Some((date, time)) = text.split_once('T').filter(|(_, time)| time.as_bytes().get(1) == Some(&b':'))
+    {
+        return parse_exact(&format!("{date}T0{time}"));
+    }
+    if text.contains(',') { parse_exact(&text.replacen(',', ".", 1)) } else { parse_exact(text) }
+}
+
+fn parse_exact(text: &str) -> Option<Timestamp> {
+    let bytes = text.as_bytes();
+    let is_shaped = bytes.len() >= "2006-01-02T15:04:05Z".len()
+        && bytes[10] == b'T'
+        && bytes[19..].iter().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'+' | b'-' | b':' | b'Z'));
+    if is_shaped { text.parse().ok() } else { None }
+}
+
+/// Returns the whole seconds from one time to another, as Go's `int(duration.Seconds())`.
+pub(super) fn seconds_between(earlier: Timestamp, later: Timestamp) -> i64 {
+    later.duration_since(earlier).as_secs()
 }
 
 fn two(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {

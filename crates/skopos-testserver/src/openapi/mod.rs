@@ -1,4 +1,5 @@
-//! OpenAPI, enough for kubectl to create, apply, validate and explain: `/openapi/v2` and `/openapi/v3`, as JSON.
+//! OpenAPI, enough for kubectl to create, apply, validate and explain: `/openapi/v2` and `/openapi/v3`, as JSON, version 2 as
+//! protobuf too.
 //!
 //! The fields of built-in kinds are described in `fields.txt`; those of custom kinds come from their definitions.
 
@@ -7,6 +8,7 @@ mod document;
 mod protobuf;
 mod strict;
 mod types;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -32,11 +34,45 @@ pub(crate) fn handle(state: &ServerState, info: &RequestInfo, headers: &HeaderMa
     }
     let document = document(&info.path, &state.registry.all())?;
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !accepts_json(accept) {
+    let is_v2 = info.path.starts_with("/openapi/v2");
+    Some(match Encoding::negotiate(accept, is_v2) {
+        Some(Encoding::Json) => {
+            respond::bytes(StatusCode::OK, "application/json", Bytes::from(document.to_string()))
+        }
+        Some(Encoding::Protobuf) => {
+            respond::bytes(StatusCode::OK, PROTOBUF_V2, wire::document(&document).into())
+        }
+        None if is_v2 => respond::status(&Status::not_acceptable(&["application/json", PROTOBUF_V2])),
         // kubectl asks for protobuf only, and does well without the document when it cannot have it.
-        return Some(respond::status(&Status::not_acceptable(&["application/json"])));
+        None => respond::status(&Status::not_acceptable(&["application/json"])),
+    })
+}
+
+/// The encoding of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    Json,
+    /// For version 2 only.
+    Protobuf,
+}
+
+/// The media type of OpenAPI v2 in protobuf. Clients may also write an `@` in the place of the second dot before `v1.0`.
+const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+impl Encoding {
+    /// Returns the first form that the client accepts.
+    fn negotiate(accept: &str, is_v2: bool) -> Option<Self> {
+        if accept.trim().is_empty() {
+            return Some(Self::Json);
+        }
+        accept.split(',').find_map(|clause| {
+            match clause.split(';').next().unwrap_or_default().trim().replace('@', ".").as_str() {
+                "application/json" | "application/*" | "*/*" => Some(Self::Json),
+                PROTOBUF_V2 if is_v2 => Some(Self::Protobuf),
+                _ => None,
+            }
+        })
     }
-    Some(respond::bytes(StatusCode::OK, "application/json", Bytes::from(document.to_string())))
 }
 
 fn document(path: &str, resources: &[Arc<ResourceType>]) -> Option<Value> {
@@ -70,12 +106,6 @@ fn document_key(resource: &ResourceType) -> String {
     format!("{root}/{}", resource.api_version())
 }
 
-fn accepts_json(accept: &str) -> bool {
-    let base = |media_type: &str| media_type.split(';').next().unwrap_or_default().trim().to_owned();
-    accept.is_empty()
-        || accept.split(',').any(|m| matches!(base(m).as_str(), "application/json" | "application/*" | "*/*"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,8 +135,13 @@ mod tests {
     }
 
     #[test]
-    fn protobuf_alone_is_not_served() {
-        assert!(!accepts_json("application/com.github.proto-openapi.spec.v2.v1.0+protobuf"));
-        assert!(accepts_json("application/json, */*") && accepts_json(""));
+    fn version_2_is_served_in_protobuf_too() {
+        const NEW: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+        assert_eq!(Encoding::negotiate(NEW, true), Some(Encoding::Protobuf));
+        assert_eq!(Encoding::negotiate(PROTOBUF_V2, true), Some(Encoding::Protobuf));
+        assert_eq!(Encoding::negotiate(NEW, false), None);
+        assert_eq!(Encoding::negotiate("application/json, */*", true), Some(Encoding::Json));
+        assert_eq!(Encoding::negotiate("", true), Some(Encoding::Json));
+        assert_eq!(Encoding::negotiate("text/html", true), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Server-side apply: merging what one manager wants into an object that others manage too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -40,22 +40,22 @@ pub(crate) fn apply(
         return Ok(config);
     };
     let merged = merge(live, &config, shape);
-    let changed = super::fields::changes(live, &merged, shape).written;
+    let before = managers.of(manager);
+    managers.set(manager, wanted);
+    let new = prune(merged, &before, managers, shape);
+    let changes = super::fields::changes(live, &new, shape);
 
     let mut conflicts = Vec::new();
     for (other, owned) in managers.others(manager) {
-        let taken = owned.intersection(&changed);
+        let taken = owned.intersection(&changes.written);
         conflicts.extend(taken.paths().into_iter().map(|path| Conflict { manager: other.printed(), path }));
     }
     if !conflicts.is_empty() && !force {
         return Err(PatchError::Conflict(conflicts));
     }
-    managers.take_from_others(manager, &changed);
-
-    let before = managers.of(manager);
-    managers.set(manager, wanted.clone());
-    let dropped = before.difference_sparing(&wanted.union(&managers.union_of_others(manager)));
-    Ok(prune(&merged, &dropped, shape))
+    managers.take_from_others(manager, &changes.written);
+    managers.take_from_others(manager, &changes.removed);
+    Ok(new)
 }
 
 /// The message of a 409 about these conflicts.
@@ -95,28 +95,111 @@ fn merge(live: &Value, config: &Value, shape: Shape<'_>) -> Value {
     }
 }
 
+/// Merges two lists item by item. The items of `config` come in its order; those that only `live` has stay where they are
+/// between the items that both have.
 fn merge_items(live: &[Value], config: &[Value], shape: Shape<'_>) -> Value {
-    let mut result = live.to_vec();
-    for item in config {
-        let edge = item_edge(item, shape);
-        match result.iter_mut().find(|live| item_edge(live, shape) == edge) {
-            Some(live) => *live = merge(live, item, shape.item()),
-            None => result.push(item.clone()),
+    let live = Items::new(live, shape);
+    let config = Items::new(config, shape);
+    let mut shared = config.edges.iter().filter(|edge| live.has(edge));
+    let mut next_shared = shared.next();
+    let mut merged = BTreeSet::new();
+    let mut result = Vec::with_capacity(live.edges.len().max(config.edges.len()));
+    let (mut l, mut r) = (0, 0);
+    while l < live.edges.len() || r < config.edges.len() {
+        if let (Some(left), Some(right)) = (live.edges.get(l), config.edges.get(r)) {
+            if left == right {
+                merged.insert(left);
+                result.push(config.merged_into(&live, right, shape));
+                (l, r) = (l + 1, r + 1);
+                next_shared = shared.next();
+                continue;
+            }
+            if config.has(left) && next_shared.is_some_and(|next| next != left) {
+                // It comes later in the new order.
+                l += 1;
+                continue;
+            }
+        }
+        if let Some(left) = live.edges.get(l) {
+            if !config.has(left) {
+                result.push(live.values[l].clone());
+                l += 1;
+                continue;
+            }
+            if merged.contains(left) {
+                l += 1;
+            }
+        }
+        if let Some(right) = config.edges.get(r) {
+            merged.insert(right);
+            result.push(config.merged_into(&live, right, shape));
+            r += 1;
+            if next_shared == Some(right) {
+                next_shared = shared.next();
+            }
         }
     }
     Value::Array(result)
 }
 
-/// Removes fields; an object or list that becomes empty by it goes too.
-fn prune(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Value {
-    prune_below(value, gone, shape).unwrap_or_else(|| Value::Object(serde_json::Map::new()))
+/// The items of a list, with what tells them apart.
+struct Items<'a> {
+    values: &'a [Value],
+    edges: Vec<String>,
+    by_edge: BTreeMap<String, Vec<&'a Value>>,
 }
 
-fn prune_below(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Option<Value> {
+impl<'a> Items<'a> {
+    fn new(values: &'a [Value], shape: Shape<'_>) -> Self {
+        let edges: Vec<String> = values.iter().map(|item| item_edge(item, shape)).collect();
+        let mut by_edge: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+        for (edge, value) in edges.iter().zip(values) {
+            by_edge.entry(edge.clone()).or_default().push(value);
+        }
+        Self { values, edges, by_edge }
+    }
+
+    fn has(&self, edge: &str) -> bool {
+        self.by_edge.contains_key(edge)
+    }
+
+    /// Returns an item as it is after it was merged into the one of `live`. Of several there that are alike none is meant.
+    fn merged_into(&self, live: &Items<'_>, edge: &str, shape: Shape<'_>) -> Value {
+        let own = self.by_edge.get(edge).and_then(|items| items.first());
+        match (live.by_edge.get(edge).map(Vec::as_slice), own) {
+            (Some([there]), Some(own)) => merge(there, own, shape.item()),
+            (_, own) => own.map(|own| (*own).clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Removes what the manager applied `before` and applies no longer, unless another manager owns it.
+///
+/// An item of a list is removed as a whole, also where other managers own some of its fields. Only an owner of the item
+/// itself keeps it.
+fn prune(merged: Value, before: &FieldSet, managers: &Managers, shape: Shape<'_>) -> Value {
+    if before.is_empty() {
+        return merged;
+    }
+    let before = before.with_named_fields();
+    let all = |object: &Value| FieldSet::of(object, shape, false).with_named_fields();
+    let everything = all(&merged);
+    let left = all(&without(&merged, &before, shape));
+    let kept = left.union(&managers.union_of_all().with_named_fields());
+    let left = all(&without(&merged, &everything.difference(&kept), shape));
+    without(&merged, &everything.difference(&left).intersection(&before), shape)
+}
+
+/// Removes fields; an object or list that becomes empty by it goes too.
+fn without(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Value {
+    without_below(value, gone, shape).unwrap_or_else(|| Value::Object(serde_json::Map::new()))
+}
+
+fn without_below(value: &Value, gone: &FieldSet, shape: Shape<'_>) -> Option<Value> {
     let keep = |edge: &str, value: &Value, shape: Shape<'_>| match gone.child(edge) {
         None => Some(value.clone()),
         Some(below) if below.is_member() => None,
-        Some(below) => prune_below(value, below, shape),
+        Some(below) => without_below(value, below, shape),
     };
     let kept = match value {
         Value::Object(map) => {
@@ -151,7 +234,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::patch::managed::Operation;
+    use crate::patch::managed::{self, Operation};
 
     fn manager(name: &str) -> Manager {
         Manager::new(name, Operation::Apply, "apps/v1", None)
@@ -215,6 +298,64 @@ mod tests {
         live["spec"]["containers"][1]["imagePullPolicy"] = json!("Always");
         let live = apply(Some(&live), &pod(&["x"]), &mut managers, &a, false, Shape::builtin()).unwrap();
         assert_eq!(live, pod(&["x"]));
+    }
+
+    fn containers(images: &[(&str, &str)]) -> Value {
+        let containers: Vec<_> = images.iter().map(|(n, i)| json!({"name": n, "image": i})).collect();
+        json!({"spec": {"containers": containers}})
+    }
+
+    #[test]
+    fn a_dropped_container_goes_as_a_whole_though_another_changed_its_image() {
+        let mut managers = Managers::default();
+        let (a, other) = (manager("a"), Manager::new("kubectl-set", Operation::Update, "apps/v1", None));
+        let both = containers(&[("web", "web:1"), ("helper", "helper:1")]);
+        let live = apply(None, &both, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let changed = containers(&[("web", "web:1"), ("helper", "helper:2")]);
+        managed::record(&mut managers, &other, Some(&live), &changed, Shape::builtin());
+        let one = containers(&[("web", "web:1")]);
+        let live = apply(Some(&changed), &one, &mut managers, &a, false, Shape::builtin()).unwrap();
+        assert_eq!(live, one);
+        assert!(managers.of(&other).is_empty(), "what is gone has no owner");
+    }
+
+    #[test]
+    fn a_container_that_another_manager_owns_stays() {
+        let mut managers = Managers::default();
+        let (a, b) = (manager("a"), manager("b"));
+        let both = containers(&[("web", "web:1"), ("helper", "helper:1")]);
+        let live = apply(None, &both, &mut managers, &a, false, Shape::builtin()).unwrap();
+        let helper = containers(&[("helper", "helper:1")]);
+        let live = apply(Some(&live), &helper, &mut managers, &b, false, Shape::builtin()).unwrap();
+        let web = containers(&[("web", "web:1")]);
+        let live = apply(Some(&live), &web, &mut managers, &a, false, Shape::builtin()).unwrap();
+        assert_eq!(live, both);
+    }
+
+    /// Merges two lists of containers and returns their names.
+    fn order(live: &str, config: &str) -> String {
+        let list = |names: &str| containers(&names.split(' ').map(|name| (name, "i")).collect::<Vec<_>>());
+        let merged = merge(&list(live), &list(config), Shape::builtin());
+        let names = merged["spec"]["containers"].as_array().unwrap().iter();
+        names.map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn items_take_the_order_of_the_applied_configuration() {
+        for (live, config, expected) in [
+            ("b", "a b", "a b"),
+            ("a b c", "c b a", "c b a"),
+            ("a x b", "b a", "x b a"),
+            ("x a y b z", "a b", "x a y b z"),
+            ("x a y b z", "b a", "x y b z a"),
+            ("a b", "n a b", "n a b"),
+            ("a b", "a n b", "a n b"),
+            ("a b", "a b n", "a b n"),
+            ("x y", "a b", "x y a b"),
+            ("a b c d", "d x b", "a c d x b"),
+        ] {
+            assert_eq!(order(live, config), expected, "{live} and {config}");
+        }
     }
 
     #[test]

@@ -114,18 +114,15 @@ impl FieldSet {
         }
     }
 
-    /// What is in it and not in `keep`, where a member that has something of `keep` below it is spared too: what may be
-    /// removed from an object without touching what `keep` needs.
-    pub(crate) fn difference_sparing(&self, keep: &Self) -> Self {
-        let left = |(edge, below): (&String, &Self)| {
-            let below = match keep.children.get(edge) {
-                Some(keep) => below.difference_sparing(keep),
-                None => below.clone(),
-            };
-            (!below.is_empty()).then(|| (edge.clone(), below))
+    /// The set with all fields that something is below of: an owner of `.spec.replicas` then owns `.spec` too. Items of lists
+    /// are owned only where the set has them.
+    pub(crate) fn with_named_fields(&self) -> Self {
+        let named = |(edge, below): (&String, &Self)| {
+            let mut below = below.with_named_fields();
+            below.member |= edge.starts_with("f:") && !below.children.is_empty();
+            (edge.clone(), below)
         };
-        let children = self.children.iter().filter_map(left).collect();
-        Self { member: self.member && keep.is_empty(), children }
+        Self { member: self.member, children: self.children.iter().map(named).collect() }
     }
 
     /// The set without the subtree at the end of an edge.
@@ -187,8 +184,9 @@ impl FieldSet {
     }
 
     fn collect_paths(&self, prefix: &mut String, paths: &mut Vec<String>) {
-        if self.member {
-            paths.push(prefix.clone());
+        // The members of a level come before what is below them.
+        for edge in self.children.iter().filter(|(_, below)| below.member).map(|(edge, _)| edge) {
+            paths.push(format!("{prefix}{}", readable(edge)));
         }
         for (edge, below) in &self.children {
             let length = prefix.len();
@@ -341,6 +339,9 @@ mod tests {
         let set = FieldSet::of(&deployment(), Shape::builtin(), false);
         let paths = set.paths();
         assert!(paths.contains(&".spec.template.spec.containers[name=\"c\"].name".to_owned()), "{paths:?}");
+        let name = paths.iter().position(|path| path.ends_with("[name=\"c\"].name"));
+        let port = paths.iter().position(|path| path.ends_with(".containerPort"));
+        assert!(name < port, "what is further down comes later: {paths:?}");
         assert!(paths.contains(&".metadata.finalizers[=\"example.com/x\"]".to_owned()), "{paths:?}");
     }
 

@@ -155,9 +155,14 @@ impl Managers {
         self.entries.iter().filter(move |e| e.manager != *but).map(|e| (&e.manager, &e.fields))
     }
 
-    /// What all but one manager own together.
-    pub(crate) fn union_of_others(&self, but: &Manager) -> FieldSet {
-        self.others(but).fold(FieldSet::default(), |all, (_, fields)| all.union(fields))
+    /// Returns the fields that any manager owns.
+    pub(crate) fn union_of_all(&self) -> FieldSet {
+        self.entries.iter().fold(FieldSet::default(), |all, entry| all.union(&entry.fields))
+    }
+
+    /// Whether nothing is managed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Takes fields from all but one manager.

@@ -2,13 +2,14 @@
 //!
 //! | content type | module | what it is |
 //! |---|---|---|
-//! | `application/json-patch+json` | the `json-patch` crate | RFC 6902 |
+//! | `application/json-patch+json` | [`json`] | RFC 6902 |
 //! | `application/merge-patch+json` | the `json-patch` crate | RFC 7386 |
 //! | `application/strategic-merge-patch+json` | [`strategic`] | merge patch that knows lists with keys |
 //! | `application/apply-patch+yaml` | [`apply`] | server-side apply, with [`managed`] fields |
 
 pub(crate) mod apply;
 pub(crate) mod fields;
+mod json;
 pub(crate) mod managed;
 mod shape;
 mod strategic;
@@ -38,6 +39,9 @@ pub(crate) enum PatchError {
     /// The body is not a patch at all: 400.
     #[error("{0}")]
     Malformed(String),
+    /// The patch has more operations than are allowed: 413.
+    #[error("{0}")]
+    TooLarge(String),
     /// The patch is well-formed and cannot be applied to this object: 422.
     #[error("{0}")]
     Unprocessable(String),
@@ -71,12 +75,7 @@ pub(crate) fn patch(
 ) -> Result<Value, PatchError> {
     let mut result = object.clone();
     match kind {
-        PatchKind::Json => {
-            let operations = serde_json::from_value::<json_patch::Patch>(patch.clone())
-                .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
-            json_patch::patch(&mut result, &operations)
-                .map_err(|error| PatchError::Unprocessable(error.to_string()))?;
-        }
+        PatchKind::Json => json::apply(&mut result, patch)?,
         PatchKind::Merge | PatchKind::Apply => {
             expect_object(patch)?;
             json_patch::merge(&mut result, patch);

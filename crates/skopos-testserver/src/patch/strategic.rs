@@ -75,9 +75,13 @@ fn merge_field(
     }
     match (target.get_mut(key), value) {
         (Some(Value::Object(inner)), Value::Object(value)) => merge_map(inner, value, shape),
+        // The items of the patch come in its order.
         (Some(Value::Array(items)), Value::Array(changes)) => {
             let before = items.clone();
             merge_list(items, changes, shape)?;
+            if shape.strategic_list() != ListShape::Atomic {
+                sort_by(items, value, &before, shape);
+            }
             if let Some(order) = patch.get(&format!("{ELEMENT_ORDER}{key}")) {
                 sort_by(items, order, &before, shape);
             }
@@ -212,8 +216,8 @@ mod tests {
         let patch =
             pod(json!([{"name": "a", "image": "a:2", "env": [{"name": "Y", "value": "2"}]}, {"name": "c"}]));
         let expected = pod(json!([
-            {"name": "a", "image": "a:2", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
-            {"name": "b"}, {"name": "c"},
+            {"name": "a", "image": "a:2", "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]},
+            {"name": "c"}, {"name": "b"},
         ]));
         assert_eq!(merged(before, &patch), expected);
     }
@@ -246,7 +250,7 @@ mod tests {
     fn scalars_are_added_to_and_deleted_from_sets() {
         let before = json!({"metadata": {"finalizers": ["a", "b"]}});
         let patch = json!({"metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}});
-        assert_eq!(merged(before, &patch), json!({"metadata": {"finalizers": ["b", "c"]}}));
+        assert_eq!(merged(before, &patch), json!({"metadata": {"finalizers": ["c", "b"]}}));
     }
 
     #[test]

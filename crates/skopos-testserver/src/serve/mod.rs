@@ -7,6 +7,7 @@
 //! ```
 
 mod connection;
+mod host;
 mod memory;
 pub(crate) mod router;
 mod service;

@@ -14,7 +14,7 @@ use skopos_serve::{RequestInfo, RequestVerb};
 use skopos_wire::Status;
 use tokio::time::timeout;
 
-use super::router;
+use super::{host, router};
 use crate::faults::{ConnectionControl, Fault, FaultyBody, RequestFacts, Rule, hostile_body};
 use crate::log::{LogEntry, Outcome, RequestRecord};
 use crate::openapi;
@@ -114,13 +114,16 @@ async fn respond(
     body: Incoming,
 ) -> Response {
     let handled = async {
-        let user = state.auth.check(info, parts, facts)?;
+        if state.only_local_hosts {
+            host::check_local(parts)?;
+        }
+        let user = state.auth.check(state, info, parts, facts)?;
         let body = match parts.method {
             Method::GET | Method::HEAD => Bytes::new(),
             _ => openapi::to_json(&parts.headers, read(body).await?)?,
         };
         if let Some(target) = &info.target
-            && let Some(review) = state.auth.review(info, target, &user, &body)
+            && let Some(review) = state.auth.review(state, info, target, &user, &body)
         {
             return review;
         }

@@ -27,6 +27,9 @@ use crate::storage::{HistoryLimits, Storage};
 /// The most that is kept of compressed objects, with the objects that would be gone otherwise.
 const MAX_BLOCK_BYTES: usize = 512 << 20;
 
+/// The port that a server without one names in its Service: kube-apiserver's own.
+const SECURE_PORT: u16 = 6443;
+
 /// Options of a [`TestServer`]. The defaults are plain HTTP on a free port, no authentication, and kube-apiserver's own
 /// times and limits.
 pub struct TestServerBuilder {
@@ -40,6 +43,7 @@ pub struct TestServerBuilder {
     start_time: Timestamp,
     seed: Option<u64>,
     workloads: bool,
+    only_local_hosts: bool,
     protocols: Protocols,
     max_streams: u32,
     log_capacity: usize,
@@ -61,6 +65,7 @@ impl Default for TestServerBuilder {
             start_time: Timestamp::now(),
             seed: None,
             workloads: false,
+            only_local_hosts: false,
             protocols: Protocols::Both,
             max_streams: DEFAULT_MAX_STREAMS,
             log_capacity: 65_536,
@@ -237,6 +242,14 @@ impl TestServerBuilder {
         self
     }
 
+    /// Refuses requests that name another host than this machine (`localhost`, a loopback address): a web page whose name
+    /// resolves to 127.0.0.1 cannot use the server then. Every name is taken unless set.
+    #[must_use]
+    pub fn only_local_hosts(mut self, yes: bool) -> Self {
+        self.only_local_hosts = yes;
+        self
+    }
+
     /// Has `observer` called with each request, when it comes and whenever its outcome changes. It must be quick.
     #[must_use]
     pub fn on_request(mut self, observer: impl Fn(&RequestRecord) + Send + Sync + 'static) -> Self {
@@ -250,7 +263,7 @@ impl TestServerBuilder {
     /// When an object is not accepted.
     pub fn start_in_memory(self) -> Result<TestServer, StartError> {
         let Self { protocols, max_streams, .. } = self;
-        let state = Arc::new(self.state()?);
+        let state = Arc::new(self.state(SECURE_PORT)?);
         let front = Front::new(state, None, protocols, max_streams);
         Ok(Self::run(front, None, None, None))
     }
@@ -274,7 +287,7 @@ impl TestServerBuilder {
         };
         let config = tls.as_ref().map(|tls| tls.identity.config.clone());
         let (max_streams, token) = (self.max_streams, self.token.clone());
-        let state = Arc::new(self.state()?);
+        let state = Arc::new(self.state(port)?);
         Ok(Self::run(Front::new(state, config, protocols, max_streams), Some((listener, port)), tls, token))
     }
 
@@ -298,7 +311,7 @@ impl TestServerBuilder {
         TestServer { shared: Arc::new(shared) }
     }
 
-    fn state(self) -> Result<ServerState, StartError> {
+    fn state(self, port: u16) -> Result<ServerState, StartError> {
         let activity = Arc::new(Notify::new());
         let registry = Registry::builtin();
         for resource in self.resources {
@@ -314,6 +327,7 @@ impl TestServerBuilder {
             clock: Clock::starting_at(self.start_time),
             rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),
             contract: self.contract,
+            only_local_hosts: self.only_local_hosts,
             blocks: BlockCache::new(MAX_BLOCK_BYTES).blocks(),
             auth,
             faults: Faults::new(),
@@ -321,7 +335,7 @@ impl TestServerBuilder {
             activity,
             lifecycle: Lifecycle::new(self.workloads),
         };
-        crate::write::create_system_namespaces(&state)?;
+        crate::write::create_system_objects(&state, port)?;
         for object in self.objects {
             crate::write::create_object(&state, object)?;
         }

@@ -7,6 +7,7 @@
 //!
 //! A [`Storage`] knows nothing of HTTP, selectors or admission. It is a cheap handle; its clones share the content.
 
+mod events;
 mod history;
 mod object;
 mod table;
@@ -66,6 +67,9 @@ pub(crate) enum WriteError {
 
 /// One change of one object.
 pub(crate) type Change = Event<Arc<Stored>>;
+
+/// The changes of one revision, by resource.
+type Changes = Vec<(ResourceKey, Change)>;
 
 /// What happened since a revision.
 #[derive(Debug)]
@@ -178,10 +182,12 @@ impl Storage {
     pub(crate) fn delete_together<'a>(&self, keys: &'a [(ResourceKey, String)]) -> Vec<Option<Arc<Stored>>> {
         let mut inner = self.shared.inner.write();
         let revision = inner.revision + 1;
-        let mut events: BTreeMap<&ResourceKey, Vec<Change>> = BTreeMap::new();
+        let mut events: BTreeMap<ResourceKey, Vec<Change>> = BTreeMap::new();
         let delete = |(resource, key): &'a (ResourceKey, String)| {
-            let (object, event) = inner.apply(revision, resource, key, Write::Delete).ok()?;
-            events.entry(resource).or_default().push(event);
+            let (object, changes) = inner.apply_to_both(revision, resource, key, Write::Delete).ok()?;
+            for (resource, event) in changes {
+                events.entry(resource).or_default().push(event);
+            }
             Some(object)
         };
         let gone = keys.iter().map(delete).collect();
@@ -201,17 +207,18 @@ impl Storage {
         let current = inner.tables.get(resource).and_then(|table| table.get(key));
         let write = decide(current)?;
         let revision = inner.revision + 1;
-        let (object, event) = inner.apply(revision, resource, key, write)?;
-        self.publish(&mut inner, revision, [(resource, vec![event])]);
+        let (object, changes) = inner.apply_to_both(revision, resource, key, write)?;
+        let events = changes.into_iter().map(|(resource, event)| (resource, vec![event]));
+        self.publish(&mut inner, revision, events);
         Ok(object)
     }
 
     /// The revision is the newest, and this is all that happened at it.
-    fn publish<'a>(
+    fn publish(
         &self,
         inner: &mut Inner,
         revision: u64,
-        events: impl IntoIterator<Item = (&'a ResourceKey, Vec<Change>)>,
+        events: impl IntoIterator<Item = (ResourceKey, Vec<Change>)>,
     ) {
         let now = Instant::now();
         inner.revision = revision;
@@ -219,14 +226,38 @@ impl Storage {
         inner.compact_when_due(now, &self.shared.limits);
         // Under the lock, so that events are in the order of revisions, and none up to the newest is missing.
         for (resource, events) in events {
-            self.window(resource).extend(events);
+            self.window(&resource).extend(events);
         }
         self.shared.activity.notify_waiters();
     }
 }
 
 impl Inner {
-    /// Makes the next version of an object, and the event that tells of it.
+    /// Makes the next version of an object, and of the same object in the other group if it is an Event, which two groups serve.
+    fn apply_to_both(
+        &mut self,
+        revision: u64,
+        resource: &ResourceKey,
+        key: &str,
+        write: Write,
+    ) -> Result<(Arc<Stored>, Changes), WriteError> {
+        let twin = events::twin(resource).map(|twin| {
+            let write = match &write {
+                Write::Put(draft) => Write::Put(events::converted(draft, &twin)),
+                Write::Delete => Write::Delete,
+            };
+            (twin, write)
+        });
+        let (object, event) = self.apply(revision, resource, key, write)?;
+        let mut changes = vec![(resource.clone(), event)];
+        if let Some((twin, write)) = twin {
+            let (_, event) = self.apply(revision, &twin, key, write)?;
+            changes.push((twin, event));
+        }
+        Ok((object, changes))
+    }
+
+    /// Makes the next version of an object, and the event about it.
     fn apply(
         &mut self,
         revision: u64,

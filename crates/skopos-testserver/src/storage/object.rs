@@ -212,6 +212,11 @@ impl Draft {
         self.namespace.as_deref()
     }
 
+    /// The object as a tree, with an empty resourceVersion. A draft is valid JSON, so this never fails in practice.
+    pub(super) fn to_value(&self) -> Value {
+        serde_json::from_slice(&[&self.head[..], &self.tail].concat()).unwrap_or(Value::Null)
+    }
+
     pub(crate) fn key(&self) -> String {
         object_key(self.namespace(), &self.name)
     }

@@ -72,6 +72,16 @@ impl<'a> Cluster<'a> {
         self.write(resource, object, Part::Whole, edit);
     }
 
+    /// Changes what a controller may write with the status of an object; nothing happens if it is gone.
+    pub(super) fn edit_with_status(
+        self,
+        resource: &Arc<ResourceType>,
+        object: &Value,
+        edit: impl Fn(&mut Value),
+    ) {
+        self.write(resource, object, Part::Status, edit);
+    }
+
     /// Changes the status of an object; nothing happens if it is gone.
     pub(super) fn set_status(self, resource: &Arc<ResourceType>, object: &Value, status: &Value) {
         self.write(resource, object, Part::Status, |object| object["status"] = status.clone());

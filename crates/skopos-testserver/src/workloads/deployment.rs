@@ -34,7 +34,7 @@ pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
     if let Some(new) = &new {
         let revision = &new["metadata"]["annotations"][REVISION];
         if deployment["metadata"]["annotations"][REVISION] != *revision {
-            cluster.edit(&deployments, &deployment, |d| {
+            cluster.edit_with_status(&deployments, &deployment, |d| {
                 d["metadata"]["annotations"][REVISION] = revision.clone()
             });
         }

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
 
+mod schema;
+
 use super::metadata::metadata_mut;
 use crate::state::ServerState;
 
@@ -44,7 +46,8 @@ pub(super) fn on_update(resource: &ResourceType, old: &Value, new: &mut Value) {
 
 fn on_write(resource: &ResourceType, object: &mut Value) {
     if let Some(schema) = &resource.schema {
-        fill_from_schema(schema, object);
+        schema::drop_nulls(schema, object);
+        schema::fill(schema, object);
         return;
     }
     match kind(resource) {
@@ -218,28 +221,6 @@ fn quality_of_service(pod: &Value) -> &'static str {
             && requests.iter().all(|(what, amount)| limits.get(what) == Some(amount))
     };
     if containers().all(guaranteed) { "Guaranteed" } else { "Burstable" }
-}
-
-/// Fills in the defaults that a custom resource's schema gives.
-fn fill_from_schema(schema: &Value, value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-                if !map.contains_key(name) {
-                    let Some(default) = property.get("default") else { continue };
-                    map.insert(name.clone(), default.clone());
-                }
-                if let Some(value) = map.get_mut(name) {
-                    fill_from_schema(property, value);
-                }
-            }
-            if schema["additionalProperties"].is_object() {
-                map.values_mut().for_each(|value| fill_from_schema(&schema["additionalProperties"], value));
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(|item| fill_from_schema(&schema["items"], item)),
-        _ => {}
-    }
 }
 
 /// Sets what a pointer names if nothing is there, making the objects on the way.

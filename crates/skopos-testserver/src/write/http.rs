@@ -274,7 +274,7 @@ impl Request<'_> {
         match written {
             Written::Stored(object) => {
                 let now = self.state.clock.now();
-                respond::json_bytes(code, form.object(object, object.revision(), now))
+                respond::json_bytes(code, &form.object(object, object.revision(), now))
             }
             Written::Dry(object) => respond::json(code, object),
         }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use skopos_serve::ResourceType;
 
+use super::Part;
 use crate::patch::Shape;
 use crate::patch::managed::{self, Manager, Managers, Operation};
 use crate::state::ServerState;
@@ -12,19 +13,23 @@ const SERVERS_OWN: [&str; 6] =
     ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"];
 
 /// Kinds that are not custom and have a generation nevertheless.
-const WITH_GENERATION: [&str; 14] = [
+const WITH_GENERATION: [&str; 18] = [
     "CronJob",
     "CustomResourceDefinition",
     "DaemonSet",
     "Deployment",
+    "EndpointSlice",
     "Ingress",
+    "IngressClass",
     "Job",
     "MutatingWebhookConfiguration",
     "NetworkPolicy",
     "Pod",
     "PodDisruptionBudget",
+    "PodTemplate",
     "PriorityClass",
     "ReplicaSet",
+    "ReplicationController",
     "StatefulSet",
     "ValidatingWebhookConfiguration",
 ];
@@ -65,16 +70,35 @@ pub(super) fn carry_over(old: &Value, new: &mut Value) {
     }
 }
 
-/// Counts a change of the wanted state.
-pub(super) fn bump_generation(old: &Value, new: &mut Value) {
+/// Counts a change of the desired state.
+///
+/// The desired state is everything beside metadata and status. The status counts too for a custom resource without a status
+/// subresource, the annotations for Deployments, and the labels for EndpointSlices. A write of the status alone never counts.
+pub(super) fn bump_generation(resource: &ResourceType, part: Part, old: &Value, new: &mut Value) {
     let Some(generation) = old["metadata"]["generation"].as_i64() else { return };
-    let wanted = |object: &Value| -> Map<String, Value> {
+    if part == Part::Status {
+        return;
+    }
+    let status_counts = resource.custom && resource.subresource("status").is_none();
+    let fields = |object: &Value| -> Map<String, Value> {
         let fields = object.as_object().into_iter().flatten();
-        let wanted = fields
-            .filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status" | "apiVersion" | "kind"));
-        wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let counted = fields.filter(|(name, _)| match name.as_str() {
+            "metadata" | "apiVersion" | "kind" => false,
+            "status" => status_counts,
+            _ => true,
+        });
+        counted.map(|(name, value)| (name.clone(), value.clone())).collect()
     };
-    if wanted(old) != wanted(new) {
+    let metadata = match resource.kind.as_str() {
+        "Deployment" if !resource.custom => Some("annotations"),
+        "EndpointSlice" if !resource.custom => Some("labels"),
+        _ => None,
+    };
+    let differs = |field: &str| {
+        let map = |object: &Value| object["metadata"][field].as_object().cloned().unwrap_or_default();
+        map(old) != map(new)
+    };
+    if fields(old) != fields(new) || metadata.is_some_and(differs) {
         metadata_mut(new).insert("generation".into(), json!(generation.saturating_add(1)));
     }
 }

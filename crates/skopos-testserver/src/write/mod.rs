@@ -19,6 +19,7 @@ mod modify;
 mod options;
 mod pods;
 mod scale;
+mod token;
 mod validate;
 
 use std::sync::Arc;
@@ -142,17 +143,50 @@ pub(crate) fn scale_object(
     Writer::new(state).set_scale(&place, &scale, &WriteOptions::trusted(TEST)).map(drop)
 }
 
-/// Creates the namespaces that every cluster has.
+/// Creates the objects that kube-apiserver itself creates: the system namespaces, and the Service of the API with its
+/// endpoints on `port`.
 ///
 /// # Errors
 /// None, in a new server.
-pub(crate) fn create_system_namespaces(state: &ServerState) -> Result<(), Status> {
-    for name in ["default", "kube-system", "kube-public"] {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-        create_object(state, namespace)?;
+pub(crate) fn create_system_objects(state: &ServerState, port: u16) -> Result<(), Status> {
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        create_as(
+            state,
+            APISERVER,
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+        )?;
     }
-    Ok(())
+    let ports = json!([{"name": "https", "port": port, "protocol": "TCP"}]);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default",
+                     "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"], "sessionAffinity": "None",
+                 "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]},
+    });
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default",
+                     "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": "127.0.0.1"}], "ports": ports}],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "kubernetes", "namespace": "default",
+                     "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+        "ports": ports,
+    });
+    [service, endpoints, slice].into_iter().try_for_each(|object| create_as(state, APISERVER, object))
 }
+
+fn create_as(state: &ServerState, manager: &str, object: Value) -> Result<(), Status> {
+    let place = Place { name: String::new(), ..place_of(state, &object)? };
+    Writer::new(state).create(&place, object, &WriteOptions::trusted(manager)).map(drop)
+}
+
+/// The name under which the server's own objects appear in `managedFields`.
+const APISERVER: &str = "kube-apiserver";
 
 /// The name under which the test's own writes appear in `managedFields`.
 const TEST: &str = "skopos-testserver";

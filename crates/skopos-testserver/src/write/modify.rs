@@ -131,6 +131,10 @@ impl Writer<'_> {
         let written = self.modify_with(place, part, options, |old| {
             let mut managers = Managers::from_json(&old["metadata"]["managedFields"]);
             let live = bare(old);
+            if managers.is_empty() {
+                let earlier = metadata::manager(BEFORE_FIRST_APPLY, Operation::Update, resource, None);
+                metadata::record(&mut managers, &earlier, None, &live, resource);
+            }
             let mut new =
                 apply::apply(Some(&live), &bare(&config), &mut managers, &manager, options.force, shape)
                     .map_err(|e| patch_status(&e))?;
@@ -178,6 +182,10 @@ impl Writer<'_> {
 
             let managers = managers.unwrap_or_else(|| {
                 let mut managers = metadata::managers_before(Some(&old), &wanted);
+                // An object without managers has been cleared of them, and stays so until something is applied to it.
+                if managers.is_empty() {
+                    return managers;
+                }
                 let manager =
                     metadata::manager(&options.manager, Operation::Update, resource, part.subresource());
                 metadata::record(&mut managers, &manager, Some(&old), &new, resource);
@@ -212,6 +220,10 @@ impl Writer<'_> {
             Part::Status => {
                 let mut new = old.clone();
                 replace_field(&mut new, wanted, "status");
+                // The controller of Deployments keeps its revision there.
+                if place.resource.kind == "Deployment" && !place.resource.custom {
+                    replace_field(&mut new["metadata"], &wanted["metadata"], "annotations");
+                }
                 new
             }
             Part::Main if has_status && !options.trusted => {
@@ -223,7 +235,7 @@ impl Writer<'_> {
         };
         metadata::carry_over(old, &mut new);
         defaults::on_update(&place.resource, old, &mut new);
-        metadata::bump_generation(old, &mut new);
+        metadata::bump_generation(&place.resource, part, old, &mut new);
         metadata::metadata_mut(&mut new)
             .insert("resourceVersion".into(), old["metadata"]["resourceVersion"].clone());
         new
@@ -266,6 +278,9 @@ impl Writer<'_> {
     }
 }
 
+/// The manager of what was there before anything was applied, where nothing is managed yet.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
 /// Refuses fields that the kind does not have, if there are any.
 pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
     if unknown.is_empty() {
@@ -280,6 +295,10 @@ pub(super) fn refuse(place: &Place, unknown: &[String]) -> Result<(), Status> {
 pub(super) fn patch_status(error: &PatchError) -> Status {
     match error {
         PatchError::Malformed(message) => Status::bad_request(message),
+        PatchError::TooLarge(message) => {
+            let message = format!("Request entity too large: {message}");
+            Status::failure(413, skopos_wire::StatusReason::RequestEntityTooLarge, message)
+        }
         PatchError::Unprocessable(_) => Status::failure(
             422,
             skopos_wire::StatusReason::Invalid,

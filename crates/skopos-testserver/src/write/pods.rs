@@ -1,4 +1,4 @@
-//! The subresources of pods and service accounts: eviction, binding, log, token.
+//! The subresources of pods: eviction, binding, log.
 
 use serde_json::{Value, json};
 use skopos_wire::{GroupResource, LabelSelector, Status, StatusCause};
@@ -97,24 +97,5 @@ impl Writer<'_> {
             "{} started\n{} is a pod of a test server: there is no more to say\n",
             place.name, place.name
         ))
-    }
-
-    /// A token for a service account, which nothing checks.
-    ///
-    /// # Errors
-    /// 404.
-    pub(crate) fn token(&self, place: &Place, request: &Value) -> Result<Value, Status> {
-        self.state.storage.get(&place.storage, &place.key()).ok_or_else(|| place.not_found())?;
-        let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(3600);
-        let expires = self.state.clock.now().checked_add(jiff::SignedDuration::from_secs(seconds));
-        let expires = expires.unwrap_or_else(|_| self.state.clock.now());
-        let mut answer = request.clone();
-        answer["kind"] = "TokenRequest".into();
-        answer["apiVersion"] = "authentication.k8s.io/v1".into();
-        answer["status"] = json!({
-            "token": format!("skopos-test-{:016x}", self.state.rng.lock().u64(..)),
-            "expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        });
-        Ok(answer)
     }
 }

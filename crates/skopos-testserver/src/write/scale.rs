@@ -1,7 +1,7 @@
 //! The scale subresource: an `autoscaling/v1` Scale in front of the fields that hold the numbers.
 
 use serde_json::{Value, json};
-use skopos_serve::table::JsonPath;
+use skopos_serve::table::{Found, JsonPath};
 use skopos_serve::{ScalePaths, Subresource};
 use skopos_wire::Status;
 
@@ -60,7 +60,7 @@ fn paths(place: &Place) -> Result<&ScalePaths, Status> {
 }
 
 fn scale_of(object: &Value, paths: &ScalePaths) -> Value {
-    let at = |path: &str| JsonPath::parse(path).and_then(|path| path.first(object).cloned());
+    let at = |path: &str| JsonPath::parse(path).ok()?.first(object).and_then(Found::value).cloned();
     let metadata = &object["metadata"];
     let mut status = json!({"replicas": at(&paths.status_replicas).and_then(|v| v.as_i64()).unwrap_or(0)});
     let selector = paths.selector.as_deref().and_then(at);

@@ -1,0 +1,273 @@
+//! Evaluation of paths. An error has what was found before it, since a filter by existence goes by that.
+
+use serde_json::Value;
+
+use super::parser::{Filter, Node, Operator, Section, Slice};
+
+/// A value that a path finds: one of the object, or a literal of the path itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found<'a> {
+    /// A value of the object.
+    Value(&'a Value),
+    /// A quoted text of the path.
+    Text(&'a str),
+    /// A whole number of the path.
+    Int(i64),
+    /// Another number of the path.
+    Float(f64),
+    /// `true` or `false` in the path.
+    Bool(bool),
+    /// A byte of a text: a wildcard goes through them.
+    Byte(u8),
+}
+
+impl<'a> Found<'a> {
+    /// Returns the value of the object, if it is one.
+    #[must_use]
+    pub fn value(self) -> Option<&'a Value> {
+        match self {
+            Self::Value(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+type Outcome<'a> = Result<Vec<Found<'a>>, Vec<Found<'a>>>;
+
+/// Returns the first value that the first path finds, if all of them can be evaluated.
+pub(super) fn first<'a>(sections: &'a [Section], object: &'a Value) -> Option<Found<'a>> {
+    let mut first = None;
+    for (index, section) in sections.iter().enumerate() {
+        let found = match section {
+            Section::Text(text) => vec![Found::Text(text)],
+            Section::Path(nodes) => walk(vec![Found::Value(object)], nodes).ok()?,
+        };
+        if index == 0 {
+            first = found.first().copied();
+        }
+    }
+    first
+}
+
+fn walk<'a>(input: Vec<Found<'a>>, nodes: &'a [Node]) -> Outcome<'a> {
+    nodes.iter().try_fold(input, step)
+}
+
+fn step<'a>(input: Vec<Found<'a>>, node: &'a Node) -> Outcome<'a> {
+    match node {
+        Node::Field(name) => Ok(input.into_iter().filter_map(|found| field(found, name)).collect()),
+        Node::Wildcard => Ok(input.into_iter().flat_map(children).collect()),
+        Node::Recursive => {
+            let mut all = Vec::new();
+            input.into_iter().for_each(|found| descend(found, &mut all));
+            Ok(all)
+        }
+        Node::Slice(bounds) => slice(input, *bounds),
+        Node::Union(paths) => {
+            let mut all = Vec::new();
+            for path in paths {
+                match walk(input.clone(), path) {
+                    Ok(found) => all.extend(found),
+                    Err(_) => return Err(input),
+                }
+            }
+            Ok(all)
+        }
+        Node::Filter(condition) => filter(input, condition),
+        Node::Text(text) => Ok(vec![Found::Text(text)]),
+        Node::Int(number) => Ok(vec![Found::Int(*number); input.len()]),
+        Node::Float(number) => Ok(vec![Found::Float(*number); input.len()]),
+        Node::Bool(yes) => Ok(vec![Found::Bool(*yes); input.len()]),
+        Node::Word => Err(input),
+    }
+}
+
+fn field<'a>(found: Found<'a>, name: &str) -> Option<Found<'a>> {
+    found.value()?.get(name).map(Found::Value)
+}
+
+fn children(found: Found<'_>) -> Vec<Found<'_>> {
+    match found {
+        Found::Value(Value::Object(map)) => map.values().map(Found::Value).collect(),
+        Found::Value(Value::Array(items)) => items.iter().map(Found::Value).collect(),
+        Found::Value(Value::String(text)) => text.bytes().map(Found::Byte).collect(),
+        Found::Text(text) => text.bytes().map(Found::Byte).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn descend<'a>(found: Found<'a>, all: &mut Vec<Found<'a>>) {
+    let below = children(found);
+    if !below.is_empty() {
+        all.push(found);
+        below.into_iter().for_each(|found| descend(found, all));
+    }
+}
+
+fn slice<'a>(input: Vec<Found<'a>>, bounds: Slice) -> Outcome<'a> {
+    let mut all = Vec::new();
+    for found in &input {
+        let items = match found {
+            Found::Value(Value::Array(items)) => items,
+            Found::Value(Value::Null) => continue,
+            _ => return Err(input),
+        };
+        let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+        let start = bounds.start.unwrap_or(0);
+        let start = if start < 0 { start.saturating_add(length) } else { start };
+        let end = bounds.end.unwrap_or(length);
+        let from_the_end = end < 0 || (end == 0 && bounds.is_index);
+        let end = if from_the_end { end.saturating_add(length) } else { end };
+        if start == end {
+            return Ok(all);
+        }
+        let (Ok(from), Ok(to)) = (usize::try_from(start), usize::try_from(end)) else { return Err(input) };
+        let step = match bounds.step.map(usize::try_from) {
+            None => 1,
+            Some(Ok(step)) if step > 0 => step,
+            Some(_) => return Err(input),
+        };
+        match items.get(from..to) {
+            Some(items) if from < to => all.extend(items.iter().step_by(step).map(Found::Value)),
+            _ => return Err(input),
+        }
+    }
+    Ok(all)
+}
+
+fn filter<'a>(input: Vec<Found<'a>>, condition: &'a Filter) -> Outcome<'a> {
+    let mut all = Vec::new();
+    for found in &input {
+        let Found::Value(Value::Array(items)) = found else { return Err(input) };
+        for item in items.iter().map(Found::Value) {
+            if let (Some(left), Some(right)) = (single(item, &condition.left), single(item, &condition.right))
+            {
+                match condition.operator.of_single(left, right) {
+                    Some(true) => all.push(item),
+                    Some(false) => {}
+                    None => return Err(all),
+                }
+                continue;
+            }
+            let left = walk(vec![item], &condition.left);
+            if condition.operator == Operator::Exists {
+                if !left.unwrap_or_else(|found| found).is_empty() {
+                    all.push(item);
+                }
+                continue;
+            }
+            let Ok(left) = left else { return Err(input) };
+            let left = match left[..] {
+                [] => continue,
+                [left] => left,
+                _ => return Err(input),
+            };
+            let Ok(right) = walk(vec![item], &condition.right) else { return Err(input) };
+            let right = match right[..] {
+                [] => continue,
+                [right] => right,
+                _ => return Err(input),
+            };
+            match condition.operator.holds(left, right) {
+                Some(true) => all.push(item),
+                Some(false) => {}
+                None => return Err(all),
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Evaluates a side that finds at most one value, as nearly all do: fields, or a literal. `None` for all others.
+fn single<'a>(item: Found<'a>, nodes: &'a [Node]) -> Option<Option<Found<'a>>> {
+    match nodes {
+        [Node::Text(text)] => return Some(Some(Found::Text(text))),
+        [Node::Int(number)] => return Some(Some(Found::Int(*number))),
+        [Node::Bool(yes)] => return Some(Some(Found::Bool(*yes))),
+        _ => {}
+    }
+    let mut found = Some(item);
+    for node in nodes {
+        let Node::Field(name) = node else { return None };
+        found = found.and_then(|found| field(found, name));
+    }
+    Some(found)
+}
+
+/// A value that can be compared: with others of its kind, and whole numbers with each other.
+enum Comparable<'a> {
+    Bool(bool),
+    Whole(i64),
+    Float(f64),
+    Text(&'a str),
+}
+
+impl Operator {
+    /// Returns whether the item passes by what its sides find; `None` where they cannot be compared.
+    fn of_single(self, left: Option<Found<'_>>, right: Option<Found<'_>>) -> Option<bool> {
+        match (left, right) {
+            (left, _) if self == Self::Exists => Some(left.is_some()),
+            (Some(left), Some(right)) => self.holds(left, right),
+            _ => Some(false),
+        }
+    }
+
+    /// Compares two values; `None` where they cannot be compared.
+    fn holds(self, left: Found<'_>, right: Found<'_>) -> Option<bool> {
+        let (left, right) = (comparable(left)?, comparable(right)?);
+        Some(match self {
+            Self::Exists | Self::Unknown => return None,
+            Self::Equal => equal(&left, &right)?,
+            Self::NotEqual => !equal(&left, &right)?,
+            Self::Less => less(&left, &right)?,
+            Self::LessOrEqual => less(&left, &right)? || equal(&left, &right)?,
+            Self::GreaterOrEqual => !less(&left, &right)?,
+            Self::Greater => !(less(&left, &right)? || equal(&left, &right)?),
+        })
+    }
+}
+
+fn comparable(found: Found<'_>) -> Option<Comparable<'_>> {
+    Some(match found {
+        Found::Value(Value::Bool(yes)) => Comparable::Bool(*yes),
+        Found::Value(Value::String(text)) => Comparable::Text(text),
+        Found::Value(Value::Number(number)) => match whole(number) {
+            Some(number) => Comparable::Whole(number),
+            None => Comparable::Float(number.as_f64()?),
+        },
+        Found::Value(_) => return None,
+        Found::Text(text) => Comparable::Text(text),
+        Found::Int(number) => Comparable::Whole(number),
+        Found::Float(number) => Comparable::Float(number),
+        Found::Bool(yes) => Comparable::Bool(yes),
+        Found::Byte(byte) => Comparable::Whole(byte.into()),
+    })
+}
+
+fn equal(left: &Comparable<'_>, right: &Comparable<'_>) -> Option<bool> {
+    Some(match (left, right) {
+        (Comparable::Bool(left), Comparable::Bool(right)) => left == right,
+        (Comparable::Whole(left), Comparable::Whole(right)) => left == right,
+        (Comparable::Float(left), Comparable::Float(right)) => left == right,
+        (Comparable::Text(left), Comparable::Text(right)) => left == right,
+        _ => return None,
+    })
+}
+
+fn less(left: &Comparable<'_>, right: &Comparable<'_>) -> Option<bool> {
+    Some(match (left, right) {
+        (Comparable::Whole(left), Comparable::Whole(right)) => left < right,
+        (Comparable::Float(left), Comparable::Float(right)) => left < right,
+        (Comparable::Text(left), Comparable::Text(right)) => left < right,
+        _ => return None,
+    })
+}
+
+/// Returns the number as a kube-apiserver has it in memory, if it is whole there: `2.0` is stored as `2`.
+pub(super) fn whole(number: &serde_json::Number) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let short = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;
+    number
+        .as_i64()
+        .or_else(|| number.as_f64().filter(|_| number.is_f64()).filter(short).map(|float| float as i64))
+}

@@ -1,0 +1,80 @@
+//! JSONPath of printer columns, as kubectl and kube-apiserver evaluate it (`k8s.io/client-go/util/jsonpath`).
+//!
+//! ```text
+//!  text ──▶ parser: nodes ──▶ eval: what they find in an object ──▶ print: Go's text of it
+//! ```
+//!
+//! `peers/tables` records what Go's own package makes of some 900 paths; the tests here compare with it.
+
+mod eval;
+mod parser;
+mod print;
+
+use serde_json::Value;
+use thiserror::Error;
+
+pub use self::eval::Found;
+use self::parser::Section;
+
+/// A parsed path such as `.status.conditions[?(@.type=="Ready")].status`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JsonPath {
+    sections: Vec<Section>,
+    /// The names of the fields, if the path is nothing but fields: most are, and need no search.
+    fields: Option<Vec<String>>,
+}
+
+/// A path that is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{path:?} is not a valid JSONPath: {problem}")]
+pub struct InvalidJsonPath {
+    /// The path.
+    pub path: String,
+    /// The problem, in the words of Kubernetes' parser.
+    pub problem: String,
+}
+
+impl JsonPath {
+    /// Parses a path as a CustomResourceDefinition has it: without braces around it.
+    ///
+    /// # Errors
+    /// When Kubernetes' parser refuses it.
+    pub fn parse(path: &str) -> Result<Self, InvalidJsonPath> {
+        let sections = parser::parse(&format!("{{{path}}}"))
+            .map_err(|problem| InvalidJsonPath { path: path.to_owned(), problem })?;
+        let fields = parser::fields(&sections);
+        Ok(Self { sections, fields })
+    }
+
+    /// Returns the first value that the path finds. A path that cannot be evaluated on the object finds nothing.
+    #[must_use]
+    pub fn first<'a>(&'a self, object: &'a Value) -> Option<Found<'a>> {
+        match &self.fields {
+            Some(fields) => fields.iter().try_fold(object, |value, name| value.get(name)).map(Found::Value),
+            None => eval::first(&self.sections, object),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn finds_values_in_the_object_itself() {
+        let object = json!({"spec": {"list": [{"n": 1}, {"n": 2}]}});
+        let find = |path: &str| JsonPath::parse(path).unwrap().first(&object).and_then(Found::value).cloned();
+        assert_eq!(find(".spec.list[1].n"), Some(json!(2)));
+        assert_eq!(find(".spec.list"), Some(object["spec"]["list"].clone()));
+        assert_eq!(find(".spec.missing.n"), None);
+        assert_eq!(find("'a text of the path'"), None);
+    }
+
+    #[test]
+    fn refused_paths_are_named() {
+        let error = JsonPath::parse(".spec.list[").unwrap_err();
+        assert_eq!(error.to_string(), "\".spec.list[\" is not a valid JSONPath: unterminated array");
+    }
+}

@@ -1,0 +1,69 @@
+//! Events, which are one kind in two API groups: `v1` and `events.k8s.io/v1` differ in the names of some fields. Each is kept in
+//! both forms, so that readers of either find all of them, with the same versions.
+
+use serde_json::{Map, Value};
+
+use super::{Draft, ResourceKey};
+
+const CORE: &str = "v1";
+const NEW: &str = "events.k8s.io/v1";
+
+/// `(name in v1, name in events.k8s.io/v1)` of the fields that have two.
+const RENAMED: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// Returns where the same objects are in another form, if they are Events.
+pub(super) fn twin(resource: &ResourceKey) -> Option<ResourceKey> {
+    match (&*resource.group, &*resource.plural) {
+        ("", "events") => Some(ResourceKey::new("events.k8s.io", "events")),
+        ("events.k8s.io", "events") => Some(ResourceKey::new("", "events")),
+        _ => None,
+    }
+}
+
+/// Converts an Event to the form of `twin`.
+pub(super) fn converted(draft: &Draft, twin: &ResourceKey) -> Draft {
+    let to_core = twin.group.is_empty();
+    let rename = |name: &str| {
+        let renamed = RENAMED.iter().find(|(core, new)| *(if to_core { new } else { core }) == name);
+        renamed.map_or(name, |(core, new)| if to_core { core } else { new }).to_owned()
+    };
+    let Value::Object(event) = draft.to_value() else { return draft.clone() };
+    let mut event: Map<String, Value> =
+        event.into_iter().map(|(name, value)| (rename(&name), value)).collect();
+    event.insert("apiVersion".into(), (if to_core { CORE } else { NEW }).into());
+    // Only names of fields changed, so it is still an object that can be stored.
+    Draft::from_value(&Value::Object(event)).unwrap_or_else(|_| draft.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_event_has_the_names_of_either_group_and_comes_back_as_it_was() {
+        let core = json!({"kind": "Event", "apiVersion": "v1",
+            "metadata": {"name": "e", "namespace": "n", "uid": "u", "resourceVersion": ""},
+            "involvedObject": {"kind": "Pod", "name": "p"}, "message": "m", "reason": "R", "count": 2,
+            "source": {"component": "c"}, "firstTimestamp": "2026-01-01T00:00:00Z",
+            "lastTimestamp": "2026-01-01T00:00:00Z", "reportingComponent": "k", "series": {"count": 3}});
+        let draft = Draft::from_value(&core).unwrap();
+        let new = converted(&draft, &ResourceKey::new("events.k8s.io", "events"));
+        let expected = json!({"kind": "Event", "apiVersion": "events.k8s.io/v1",
+            "metadata": {"name": "e", "namespace": "n", "uid": "u", "resourceVersion": ""},
+            "regarding": {"kind": "Pod", "name": "p"}, "note": "m", "reason": "R", "deprecatedCount": 2,
+            "deprecatedSource": {"component": "c"}, "deprecatedFirstTimestamp": "2026-01-01T00:00:00Z",
+            "deprecatedLastTimestamp": "2026-01-01T00:00:00Z", "reportingController": "k", "series": {"count": 3}});
+        assert_eq!(new.to_value(), expected);
+        assert_eq!(converted(&new, &ResourceKey::new("", "events")).to_value(), core);
+    }
+}
