@@ -22,7 +22,7 @@ use skopos_serve::{RequestInfo, ResourceType};
 use skopos_wire::Status;
 
 use self::document::Dialect;
-pub(crate) use self::protobuf::{PROTOBUF, to_json};
+pub(crate) use self::protobuf::to_json;
 pub(crate) use self::strict::{drop_unknown_fields, unknown_fields};
 pub(crate) use self::types::{check_scale_types, check_types};
 use crate::state::ServerState;

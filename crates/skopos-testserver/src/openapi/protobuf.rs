@@ -8,14 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use skopos_serve::resources::split_api_version;
 use skopos_wire::Status;
+use skopos_wire::protobuf::{Envelope, Field as Wire, MEDIA_TYPE, Message};
 
 use super::catalog::{Definition, Field, FieldType, builtin_name, catalog};
-
-/// The media type of Kubernetes' protobuf.
-pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-
-/// What such a body begins with.
-const MAGIC: &[u8] = b"k8s\0";
 
 /// The body as JSON if the headers say that it is protobuf; else as it is.
 ///
@@ -24,7 +19,7 @@ const MAGIC: &[u8] = b"k8s\0";
 pub(crate) fn to_json(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Status> {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if body.is_empty() || !content_type.starts_with(PROTOBUF) {
+    if body.is_empty() || !content_type.starts_with(MEDIA_TYPE) {
         return Ok(body);
     }
     let object = decode(&body)
@@ -32,18 +27,15 @@ pub(crate) fn to_json(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Status>
     Ok(Bytes::from(object.to_string()))
 }
 
-/// Reads the envelope (`runtime.Unknown`) and the object in it.
+/// Reads the envelope and the object in it.
 fn decode(body: &[u8]) -> Option<Value> {
-    let envelope = Message::read(body.strip_prefix(MAGIC)?)?;
-    let type_meta = Message::read(envelope.bytes(1)?)?;
-    let api_version = std::str::from_utf8(type_meta.bytes(1)?).ok()?;
-    let kind = std::str::from_utf8(type_meta.bytes(2)?).ok()?;
-    let (group, version) = split_api_version(api_version);
-    let definition = catalog().get(&builtin_name(group, version, kind))?;
+    let envelope = Envelope::read(body)?;
+    let (group, version) = split_api_version(envelope.api_version);
+    let definition = catalog().get(&builtin_name(group, version, envelope.kind))?;
     let mut object = Map::new();
-    object.insert("apiVersion".into(), api_version.into());
-    object.insert("kind".into(), kind.into());
-    fill(&mut object, definition, &[], &Message::read(envelope.bytes(2).unwrap_or_default())?)?;
+    object.insert("apiVersion".into(), envelope.api_version.into());
+    object.insert("kind".into(), envelope.kind.into());
+    fill(&mut object, definition, &[], &Message::read(envelope.object)?)?;
     Some(Value::Object(object))
 }
 
@@ -180,91 +172,11 @@ fn single(r#type: &FieldType, wire: &Wire<'_>) -> Option<Option<Value>> {
     Some(Some(value))
 }
 
-/// The fields of a message, in the order of the bytes.
-struct Message<'a>(Vec<(u64, Wire<'a>)>);
-
-#[derive(Clone, Copy)]
-enum Wire<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-impl<'a> Message<'a> {
-    fn read(mut bytes: &'a [u8]) -> Option<Self> {
-        let mut fields = Vec::new();
-        while !bytes.is_empty() {
-            let tag = varint(&mut bytes)?;
-            let value = match tag & 7 {
-                0 => Wire::Number(varint(&mut bytes)?),
-                1 => Wire::Number(u64::from_le_bytes(take(&mut bytes, 8)?.try_into().ok()?)),
-                2 => {
-                    let length = usize::try_from(varint(&mut bytes)?).ok()?;
-                    Wire::Bytes(take(&mut bytes, length)?)
-                }
-                5 => Wire::Number(u32::from_le_bytes(take(&mut bytes, 4)?.try_into().ok()?).into()),
-                _ => return None,
-            };
-            fields.push((tag >> 3, value));
-        }
-        Some(Self(fields))
-    }
-
-    fn last(&self, number: u64) -> Option<Wire<'a>> {
-        self.0.iter().rev().find(|(n, _)| *n == number).map(|(_, value)| *value)
-    }
-
-    fn bytes(&self, number: u64) -> Option<&'a [u8]> {
-        self.last(number)?.bytes()
-    }
-
-    fn by_number(&self) -> std::collections::BTreeMap<u64, Vec<Wire<'a>>> {
-        let mut grouped = std::collections::BTreeMap::<u64, Vec<Wire<'a>>>::new();
-        for (number, value) in &self.0 {
-            grouped.entry(*number).or_default().push(*value);
-        }
-        grouped
-    }
-}
-
-impl<'a> Wire<'a> {
-    fn bytes(self) -> Option<&'a [u8]> {
-        match self {
-            Self::Bytes(bytes) => Some(bytes),
-            Self::Number(_) => None,
-        }
-    }
-
-    fn integer(self) -> Option<i64> {
-        match self {
-            Self::Number(number) => Some(number.cast_signed()),
-            Self::Bytes(_) => None,
-        }
-    }
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (head, tail) = bytes.split_at_checked(length)?;
-    *bytes = tail;
-    Some(head)
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
     use serde_json::json;
+    use skopos_wire::protobuf::MAGIC;
 
     use super::*;
 
@@ -277,7 +189,7 @@ mod tests {
 
     fn decoded(body: Vec<u8>) -> Result<Value, Status> {
         let mut headers = HeaderMap::new();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
         to_json(&headers, body.into()).map(|json| serde_json::from_slice(&json).unwrap())
     }
 

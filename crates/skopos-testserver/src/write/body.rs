@@ -5,14 +5,14 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 use skopos_serve::ResourceType;
 use skopos_serve::resources::split_api_version;
-use skopos_wire::Status;
+use skopos_wire::{Status, protobuf};
 
 use super::metadata::metadata_mut;
-use crate::openapi::{PROTOBUF, check_types};
+use crate::openapi::check_types;
 use crate::place::Place;
 
 /// What the server can read.
-const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
+const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", protobuf::MEDIA_TYPE];
 
 /// The media type of a request's body, without parameters; JSON if nothing is said.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
@@ -30,7 +30,7 @@ pub(super) fn content_type(headers: &HeaderMap) -> &str {
 pub(super) fn object(headers: &HeaderMap, body: &[u8]) -> Result<Value, Status> {
     let value = match content_type(headers) {
         // Protobuf was turned into JSON when the body was read.
-        "application/json" | PROTOBUF => json(body)?,
+        "application/json" | protobuf::MEDIA_TYPE => json(body)?,
         "application/yaml" => yaml(body)?,
         _ => return Err(Status::unsupported_media_type(&ACCEPTED)),
     };
