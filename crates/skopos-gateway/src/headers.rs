@@ -100,6 +100,12 @@ pub fn inbound_answer(from_member: &HeaderMap) -> HeaderMap {
     copy(from_member, &ALLOWED)
 }
 
+/// Returns whether the client asks for a table, as kubectl does for what it prints.
+pub(crate) fn wants_table(headers: &HeaderMap) -> bool {
+    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accept.flat_map(|accept| accept.split(',')).next().is_some_and(|first| first.contains("as=Table"))
+}
+
 /// Adds those of the list.
 pub(crate) fn pass_on(from: &HeaderMap, to: &mut HeaderMap, allowed: &[HeaderName]) {
     for name in allowed {

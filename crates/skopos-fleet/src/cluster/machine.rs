@@ -219,6 +219,11 @@ impl Condition {
     pub const ALL: [Condition; 6] =
         [Self::Connecting, Self::Live, Self::Degraded, Self::Unreachable, Self::Paused, Self::Removed];
 
+    /// Returns whether a cluster in this condition may answer, so that it is worth waiting for.
+    pub fn is_asked(self) -> bool {
+        matches!(self, Self::Connecting | Self::Live | Self::Degraded)
+    }
+
     /// One word in lower case.
     pub fn word(self) -> &'static str {
         match self {

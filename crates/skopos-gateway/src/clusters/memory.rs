@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::Mutex;
 use skopos::{Freshness, ObjectKey, RawObject, ResourceVersion, Snapshot};
 use skopos_fleet::{CachedKind, Cluster, Condition, Ended, FleetError};
@@ -14,6 +14,7 @@ use skopos_wire::Status;
 use tokio::time::{sleep, timeout};
 
 use super::newest::no_number;
+use super::presentation::Presentation;
 use super::state::State;
 use super::view::{Row, View};
 use super::{Allowed, Clusters, status_of};
@@ -21,7 +22,7 @@ use crate::catalog;
 use crate::consistency::{Floors, Requirement};
 use crate::ending::ending;
 use crate::fleet::{KeptParts, resource_id, writes};
-use crate::headers::{Stamp, stamp};
+use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::Response;
 use crate::route::{Audited, Call, WATCH_LIFETIME};
@@ -39,6 +40,8 @@ pub(super) struct Memory {
     /// The object that is asked for, if it is one.
     pub(super) one: Option<ObjectKey>,
     pub(super) member_deadline: Duration,
+    /// What the member warns of that uses the kind.
+    warnings: Vec<HeaderValue>,
     /// What was read last, for the headers.
     pub(super) said: Arc<Mutex<Option<Said>>>,
 }
@@ -67,7 +70,7 @@ impl Clusters {
         // A writer gets the object first, and takes fields that it does not find among its own for those of another: they would
         // stay, or be removed.
         let lacks_parts = self.kept < KeptParts::All && writes(&self.services.config);
-        if lacks_parts && target.attributes.verb == "get" && is_asked(cluster.state().condition) {
+        if lacks_parts && target.attributes.verb == "get" && cluster.state().condition.is_asked() {
             return None;
         }
         let cache = &self.services.config.cache;
@@ -89,6 +92,18 @@ impl Clusters {
             Ok(namespace) => namespace,
             Err(status) => return Some(Err(status)),
         };
+        let answers = cluster.state().condition.is_asked();
+        let presentation = match (resource.custom, answers) {
+            // Its definition says all.
+            (true, _) => None,
+            (false, true) => self.presentations.of(cluster, &resource).await,
+            (false, false) => self.presentations.kept(cluster, &resource),
+        };
+        let other_columns = headers::wants_table(&call.headers)
+            && presentation.as_ref().is_some_and(|presentation| presentation.has_other_columns);
+        if other_columns && answers {
+            return None;
+        }
         let one = (what.verb == "get").then(|| ObjectKey::checked(namespace, &what.name).ok()).flatten();
         let floor = self.services.floors.of(cluster.id(), &what.group, &what.resource);
         let reads = cache.reads_of(cluster.id().as_str());
@@ -101,6 +116,7 @@ impl Clusters {
             floors: self.services.floors.clone(),
             one,
             member_deadline: cache.member_deadline.0,
+            warnings: warnings(&resource, presentation.as_deref(), other_columns),
             said: Arc::default(),
         };
         Some(self.tell(memory, &resource, namespace, call, target).await)
@@ -194,10 +210,18 @@ fn serve_options() -> ServeOptions {
     options
 }
 
-/// Whether a cluster that stands so is worth being waited for.
-pub(crate) fn is_asked(condition: Condition) -> bool {
-    matches!(condition, Condition::Connecting | Condition::Live | Condition::Degraded)
+/// Returns what the member would warn of, and that its tables look otherwise where they do.
+fn warnings(
+    resource: &ResourceType,
+    presentation: Option<&Presentation>,
+    other_columns: bool,
+) -> Vec<HeaderValue> {
+    let own = resource.deprecation.as_deref();
+    let own = own.into_iter().chain(other_columns.then_some(OTHER_COLUMNS)).filter_map(headers::warning);
+    own.chain(presentation.iter().flat_map(|shown| shown.warnings.iter().cloned())).collect()
 }
+
+const OTHER_COLUMNS: &str = "skopos: the columns of this table are those of Kubernetes 1.36; the cluster has others, and does not answer";
 
 /// Whether it is the cluster itself that does not answer.
 fn is_away(cluster: &Cluster, error: &FleetError) -> bool {
@@ -247,6 +271,9 @@ impl Memory {
         let warning = is_old.then(|| self.warning(&said.freshness));
         let source = if said.live { "member" } else { "memory" };
         stamp(answer.headers_mut(), &Stamp { source, age, warning });
+        for warning in &self.warnings {
+            answer.headers_mut().append(header::WARNING, warning.clone());
+        }
         answer.extensions_mut().insert(Audited { source, age, ..Audited::default() });
     }
 

@@ -22,6 +22,9 @@ mod noninterference_tests;
 #[cfg(test)]
 mod own_writes_tests;
 mod pass;
+mod presentation;
+#[cfg(test)]
+mod presentation_tests;
 mod state;
 mod stream;
 #[cfg(test)]
@@ -53,11 +56,11 @@ use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
 use crate::upgrade;
 
+use self::presentation::Presentations;
 use self::views::Views;
 
 pub(crate) use self::documents::answer as document_answer;
 pub use self::errors::status_of;
-pub(crate) use self::memory::is_asked;
 pub use self::views::Served;
 
 /// The route of single clusters.
@@ -65,6 +68,7 @@ pub use self::views::Served;
 pub struct Clusters {
     services: Services,
     views: Views,
+    presentations: Presentations,
     /// What is in memory of an object: decided when the informers are made.
     kept: KeptParts,
 }
@@ -86,13 +90,13 @@ impl Clusters {
         let (compressed, per_cluster) = (bytes(cache.compressed_bytes.0), bytes(cache.bytes_per_cluster.0));
         let views = Views::new(compressed, per_cluster, services.listings.clone());
         let kept = KeptParts::of(&services.config);
-        Self { services, views, kept }
+        Self { services, views, presentations: Presentations::new(), kept }
     }
 
     /// The same with other services; watches go on.
     #[must_use]
     pub fn renewed(&self, services: Services) -> Self {
-        Self { services, views: self.views.clone(), kept: self.kept }
+        Self { services, ..self.clone() }
     }
 
     /// What was made for lists and watches so far, and what is held for them.

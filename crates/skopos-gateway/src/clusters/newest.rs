@@ -19,7 +19,7 @@ use skopos_serve::ReadError;
 use skopos_wire::Status;
 use tokio::time::Instant;
 
-use super::memory::{Memory, is_asked};
+use super::memory::Memory;
 use super::state::State;
 use crate::consistency::CatchUp;
 
@@ -33,7 +33,7 @@ impl Memory {
         if self.requirement.is_met_by(&content) {
             return self.tell(content, false);
         }
-        if !is_asked(self.cluster.state().condition) {
+        if !self.cluster.state().condition.is_asked() {
             return self.outdated(None);
         }
         // On the heap: most reads never get here, and all would carry its size.
@@ -49,7 +49,7 @@ impl Memory {
         }
         let mut states = self.cluster.states();
         // Found while it is being asked.
-        let away = states.wait_for(|state| !is_asked(state.condition));
+        let away = states.wait_for(|state| !state.condition.is_asked());
         let left = deadline.saturating_duration_since(Instant::now());
         let asked = async {
             match &self.one {
@@ -95,7 +95,7 @@ impl Memory {
             return self.tell(content, false);
         }
         let state = self.cluster.state();
-        let asked = is_asked(state.condition);
+        let asked = state.condition.is_asked();
         let consistent = self.requirement.is_consistent();
         if !consistent && (!asked || !self.requirement.is_strict(&content)) {
             let told = self.tell(content, false);

@@ -12,12 +12,13 @@ use skopos_wire::Status;
 use tokio::time::{Instant, timeout_at};
 
 use super::openapi::{self, Index};
-use super::route::{Merged, wants_table};
+use super::route::Merged;
 use super::standing::Clusters;
 use super::union::{self, Offer};
 use crate::authz::Attributes;
 use crate::catalog::{self, Catalog};
 use crate::clusters::{document_answer, status_of};
+use crate::headers;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call};
 
@@ -101,7 +102,7 @@ impl Merged {
                 elect(&offers).ok_or_else(|| not_served(&unknown))?
             }
         };
-        Ok(match wants_table(&call.headers) {
+        Ok(match headers::wants_table(&call.headers) {
             true => self.with_columns(found, seen).await,
             false => found,
         })

@@ -12,7 +12,6 @@ use tokio::time::{Instant, timeout};
 
 use super::kinds::Kind;
 use super::merger::{Position, Roster};
-use crate::clusters::is_asked;
 use crate::consistency::{CatchUp, Requirement};
 use crate::services::Services;
 
@@ -75,7 +74,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
     if catch_up.requirement.is_met_by(&store) {
         return Ok(Newest::Kept(store));
     }
-    if !is_asked(cluster.state().condition) {
+    if !cluster.state().condition.is_asked() {
         return Err(behind(&cluster.state()));
     }
     if let Some(content) = catch_up.await_watch(&store, store.len(), limit).await {

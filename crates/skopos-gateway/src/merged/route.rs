@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, stream};
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode};
 use skopos::LabelSelector;
 use skopos_fleet::{Cluster, ClusterId, Fleet};
 use skopos_serve::{BlockCache, Blocks, Registry, Request, ResourceType, ServeOptions};
@@ -28,7 +28,7 @@ use crate::authz::{Attributes, Decision};
 use crate::catalog::Catalogs;
 use crate::clusters::Served;
 use crate::ending::{ending, error_event};
-use crate::headers::{Stamp, stamp};
+use crate::headers::{self, Stamp, stamp};
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route, WATCH_LIFETIME};
@@ -328,7 +328,7 @@ impl Read<'_> {
             return Err(missing);
         }
         let request = self.request(&query);
-        let mut answer = if wants_table(&self.call.headers) {
+        let mut answer = if headers::wants_table(&self.call.headers) {
             skopos_serve::list(&source, &self.options(), &request).await?
         } else if let [_] = holders.as_slice() {
             skopos_serve::get(&source, &self.options(), &request).await?
@@ -527,9 +527,4 @@ fn wanted(query: &Query) -> Result<Wanted, Status> {
     let labels = LabelSelector::parse(selector)
         .map_err(|error| Status::bad_request(format!("clusterSelector: {error}")))?;
     Ok(Wanted { names, labels })
-}
-
-pub(super) fn wants_table(headers: &HeaderMap) -> bool {
-    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accept.flat_map(|accept| accept.split(',')).next().is_some_and(|first| first.contains("as=Table"))
 }

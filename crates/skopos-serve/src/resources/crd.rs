@@ -4,6 +4,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::{PrinterColumn, ResourceType, ScalePaths, Subresource};
+use crate::discovery::by_stability;
 
 /// A CustomResourceDefinition lacks what is needed to serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -56,18 +57,38 @@ impl ResourceType {
             ..Self::new(group, "", plural, kind)
         };
         let served = versions.iter().filter(|version| version["served"].as_bool() == Some(true));
-        served.map(|version| base.with_version(version)).collect()
+        served.map(|version| base.with_version(version, versions)).collect()
     }
 
-    fn with_version(&self, version: &Value) -> Result<Self, InvalidCrd> {
+    fn with_version(&self, version: &Value, all: &[Value]) -> Result<Self, InvalidCrd> {
+        let name = required(version, "name", "spec.versions[].name")?;
         Ok(Self {
-            version: required(version, "name", "spec.versions[].name")?.to_owned(),
+            version: name.to_owned(),
+            deprecation: is_deprecated(version).then(|| {
+                let own = text(version, "deprecationWarning");
+                own.unwrap_or_else(|| deprecation(&self.group, name, &self.kind, all))
+            }),
             subresources: subresources(&version["subresources"]),
             columns: columns(&version["additionalPrinterColumns"]),
             schema: version["schema"].get("openAPIV3Schema").cloned(),
             ..self.clone()
         })
     }
+}
+
+fn is_deprecated(version: &Value) -> bool {
+    version["deprecated"].as_bool() == Some(true)
+}
+
+/// Words the warning of a deprecated version as kube-apiserver does: with the newest version that is served and not deprecated, if that
+/// is a newer one.
+fn deprecation(group: &str, version: &str, kind: &str, all: &[Value]) -> String {
+    let candidates =
+        all.iter().filter(|other| other["served"].as_bool() == Some(true) && !is_deprecated(other));
+    let names = candidates.filter_map(|other| other["name"].as_str());
+    let newest = names.filter(|other| by_stability(other, version).is_lt()).min_by(|a, b| by_stability(a, b));
+    let instead = newest.map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
+    format!("{group}/{version} {kind} is deprecated{instead}")
 }
 
 fn storage_version(versions: &[Value]) -> Result<String, InvalidCrd> {
@@ -159,6 +180,21 @@ mod tests {
         assert_eq!(v1.columns[0].json_path, ".spec.size");
         assert!(versions[1].subresources.is_empty());
         assert_eq!(versions[1].storage_version, "v1");
+    }
+
+    #[test]
+    fn a_deprecated_version_has_a_warning() {
+        let mut crd = widgets();
+        crd["spec"]["versions"][1]["deprecated"] = json!(true);
+        let warnings = |crd: &Value| -> Vec<Option<String>> {
+            ResourceType::from_crd(crd).unwrap().into_iter().map(|resource| resource.deprecation).collect()
+        };
+        let text = "demo.example/v1beta1 Widget is deprecated; use demo.example/v1 Widget";
+        assert_eq!(warnings(&crd), [None, Some(text.to_owned())]);
+        crd["spec"]["versions"][0]["deprecated"] = json!(true);
+        crd["spec"]["versions"][1]["deprecationWarning"] = json!("gone soon");
+        let text = "demo.example/v1 Widget is deprecated";
+        assert_eq!(warnings(&crd), [Some(text.to_owned()), Some("gone soon".to_owned())]);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct ResourceType {
     pub storage_version: String,
     /// Whether a CustomResourceDefinition brought it.
     pub custom: bool,
+    /// What a client is warned of that uses this version, where a CustomResourceDefinition deprecates it.
+    pub deprecation: Option<String>,
     pub(crate) column_cache: ColumnCache,
 }
 
@@ -147,6 +149,7 @@ impl ResourceType {
             schema: None,
             storage_version: version.to_owned(),
             custom: false,
+            deprecation: None,
             column_cache: ColumnCache::default(),
         }
     }

@@ -168,8 +168,9 @@ impl TableWriter {
         if self.has_conditions { columns::pod_conditions(object) } else { None }
     }
 
-    /// What the columns are.
-    pub(crate) fn definitions(&self) -> Value {
+    /// Returns the `columnDefinitions` of its tables.
+    #[must_use]
+    pub fn definitions(&self) -> Value {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i64| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
         let builtin = |column: &Column| {
             definition(column.name, column.r#type, column.format, column.name, column.priority)
