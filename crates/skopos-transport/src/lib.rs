@@ -52,7 +52,7 @@ pub use self::{
     kubeconfig::{config_from_kubeconfig, infer_config},
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
     proxy::{ProxyFault, proxy_from_environment},
-    stats::{ConnectionStats, Down, LastDeath, TransportStats},
+    stats::{ConnectionStats, CredentialTrouble, Down, LastDeath, TransportStats},
     transport::Transport,
     upgrade::{Tunnel, Upgrade},
 };

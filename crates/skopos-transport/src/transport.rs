@@ -318,10 +318,11 @@ impl<'a> Call<'a> {
         let request = Request::from_parts(head.clone(), Body::empty());
         let completing = self.owner.credentials.complete(request);
         let limit = self.hub.options.connect_timeout;
-        let mut request = match self.hub.patience.timeout(Some(limit), completing).await {
-            Ok(request) => request?,
-            Err(Expired) => return Err(Death::Auth("the token's source does not answer".into()).into()),
+        let request = match self.hub.patience.timeout(Some(limit), completing).await {
+            Ok(request) => request,
+            Err(Expired) => Err(Death::Auth("the token's source does not answer".into())),
         };
+        let mut request = request.inspect_err(|death| self.hub.has_no_credentials(death))?;
         // After the configuration's own headers, which may name another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
         Ok(request.into_parts().0)
@@ -375,7 +376,7 @@ impl<'a> Call<'a> {
         let sending = sender.send(Request::from_parts(parts, body));
         match self.hub.patience.timeout(deadlines.headers, sending).await {
             Ok(Ok(response)) => {
-                self.hub.served(lease.id());
+                self.hub.served(lease.id(), response.status() != StatusCode::UNAUTHORIZED);
                 Ok((response, lease))
             }
             Ok(Err(mut failure)) => {

@@ -148,11 +148,12 @@ impl Feed {
     /// comes.
     fn let_go(&self, id: &ClusterId, kind: &CachedKind) {
         let why = match kind.end_reason() {
-            Some(Ended::Evicted) => "it was let go: what may be kept of the cluster in memory is used up",
-            Some(Ended::Unwanted) => "it may not be kept any more",
+            Some(Ended::Evicted) => Absence::Because("the memory of the cluster is used up".into()),
+            Some(Ended::Unwanted) => Absence::Because("it may not be kept any more".into()),
+            Some(Ended::NotServed) => Absence::NotServed,
             _ => return,
         };
-        self.absences.set(id, Absence::Because(why.into()));
+        self.absences.set(id, why);
         self.follows.forget(id);
         self.history.vanish(id);
     }
