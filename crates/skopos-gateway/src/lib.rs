@@ -53,6 +53,7 @@ mod testing;
 #[cfg(test)]
 mod unchanged_clients;
 pub mod upgrade;
+mod watch_path;
 
 pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::{Gateway, GatewayBuilder};

@@ -55,6 +55,7 @@ use crate::route::{Audited, Call, Route};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
 use crate::upgrade;
+use crate::watch_path::spelled_as_list;
 
 use self::presentation::Presentations;
 use self::views::Views;
@@ -124,7 +125,8 @@ impl Clusters {
         answer
     }
 
-    async fn routed(&self, name: &str, call: Call, audited: &mut Audited) -> Result<Response, Status> {
+    async fn routed(&self, name: &str, mut call: Call, audited: &mut Audited) -> Result<Response, Status> {
+        (call.path, call.query) = spelled_as_list(&call.method, call.path, call.query)?;
         let target = Target::parse(&call.method, &call.path, &call.query)?;
         let what = target.attributes();
         audited.what = what.to_string().into();

@@ -34,6 +34,7 @@ use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route, WATCH_LIFETIME};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
+use crate::watch_path::spelled_as_list;
 
 /// The route of all clusters together. Cheap to clone.
 #[derive(Clone)]
@@ -125,22 +126,23 @@ impl Merged {
 
     async fn serve(self, call: Call) -> Response {
         let mut audited = Audited { source: "memory", ..Audited::default() };
-        let answered = self.routed(&call, &mut audited).await;
+        let answered = self.routed(call, &mut audited).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
         answer.extensions_mut().insert(audited);
         answer
     }
 
-    async fn routed(&self, call: &Call, audited: &mut Audited) -> Result<Response, Status> {
+    async fn routed(&self, mut call: Call, audited: &mut Audited) -> Result<Response, Status> {
         if call.method != Method::GET && call.method != Method::HEAD {
             let message = "the fleet as a whole is read only: write to one cluster, below /clusters/NAME";
             return Err(Status::failure(405, skopos_wire::StatusReason::MethodNotAllowed, message));
         }
+        (call.path, call.query) = spelled_as_list(&call.method, call.path, call.query)?;
         let target = Target::parse(&call.method, &call.path, &call.query)?;
         audited.what = target.attributes().to_string().into();
         match target {
-            Target::Path(what) => self.describe(call, &what, audited).await,
-            Target::Resource(target) => self.resource(call, &target, audited).await,
+            Target::Path(what) => self.describe(&call, &what, audited).await,
+            Target::Resource(target) => self.resource(&call, &target, audited).await,
         }
     }
 
