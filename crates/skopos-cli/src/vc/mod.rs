@@ -125,7 +125,7 @@ async fn delete(args: DeleteArgs) -> Result<(), CliError> {
 }
 
 async fn kubeconfig(args: KubeconfigArgs) -> Result<(), CliError> {
-    let context = cluster::context(&args.name.host.cluster)?;
+    let context = cluster::context(&args.name.host.cluster).await?;
     let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
     let options = KubeconfigOptions {
         server: args.server,
@@ -150,7 +150,7 @@ async fn host_of(name: NameArgs) -> Result<(Host, NameArgs), CliError> {
 /// The host that the flags mean, and the namespace of its context.
 async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
     // By name, so that helm, which looks by itself, does not find another one.
-    let args = ClusterArgs { context: cluster::context(args)?, ..args.clone() };
+    let args = ClusterArgs { context: cluster::context(args).await?, ..args.clone() };
     let config = cluster::load(&args).await?;
     let Cluster { transport, namespace, .. } = Cluster::new(config)?;
     let helm = Helm { kubeconfig: args.kubeconfig, context: args.context, ..Helm::default() };

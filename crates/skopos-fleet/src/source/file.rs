@@ -123,10 +123,7 @@ impl KubeconfigFile {
     /// What the file says; `Err`: it says nothing at all that can be used.
     fn read(&self, content: &[u8]) -> Result<Contexts, String> {
         let kubeconfig = Kubeconfig::parse(content, &self.policy).map_err(|error| error.to_string())?;
-        let kubeconfig = match self.path.parent() {
-            Some(folder) => kubeconfig.in_folder(folder),
-            None => kubeconfig,
-        };
+        let kubeconfig = kubeconfig.in_folder_of(&self.path);
         let names: Vec<&str> = match &self.contexts {
             Some(wanted) => wanted.iter().map(String::as_str).collect(),
             None => {

@@ -132,8 +132,8 @@ impl Folder {
                 }
                 Look::Content(content) => {
                     let kubeconfig = Kubeconfig::parse(&content, policy);
-                    let folder = file.path().parent().unwrap_or(Path::new(""));
-                    let spec = kubeconfig.and_then(|kubeconfig| kubeconfig.in_folder(folder).cluster(None));
+                    let spec =
+                        kubeconfig.and_then(|kubeconfig| kubeconfig.in_folder_of(file.path()).cluster(None));
                     spec.map_err(SpecError::from)
                 }
             };
