@@ -149,9 +149,7 @@ impl Daemon {
         let fleet = Fleet::new(FleetOptions { keeper, cluster, ..embedding.fleet });
         let hosts = FleetHosts {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
-            files: config.clusters.kubeconfigs.clone(),
             fleet: fleet.clone(),
-            reading: Arc::default(),
         };
         let services = Services::new(fleet.clone(), config);
         let changes = follower.as_ref().map(ConfigFollower::subscribe);

@@ -39,6 +39,47 @@ impl Running {
         running
     }
 
+    /// In front of kubeconfigs with these contexts, each of which leads to a server with one ConfigMap that is called so.
+    async fn with_contexts(files: &[&[&str]]) -> (Self, Vec<TestServer>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.listen.address = "127.0.0.1:0".parse().unwrap();
+        config.authorization.loopback = config::LoopbackTrust::Trusted;
+        let mut servers = Vec::new();
+        for (n, names) in files.iter().enumerate() {
+            let (mut clusters, mut contexts) = (Vec::new(), Vec::new());
+            for (m, name) in names.iter().enumerate() {
+                let server = TestServer::builder().start().await.unwrap();
+                let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("which-{n}-{m}"), "namespace": "default"}});
+                server.create(map).unwrap();
+                clusters.push(json!({"name": m.to_string(), "cluster": {"server": server.url()}}));
+                contexts.push(json!({"name": name, "context": {"cluster": m.to_string()}}));
+                servers.push(server);
+            }
+            let path = folder.path().join(n.to_string());
+            std::fs::write(&path, json!({"clusters": clusters, "contexts": contexts}).to_string()).unwrap();
+            config.clusters.kubeconfigs.push(config::KubeconfigSource {
+                path,
+                contexts: None,
+                labels: std::collections::BTreeMap::new(),
+            });
+        }
+        let daemon = Daemon::of_config(config).await.unwrap();
+        let running = Self::of(daemon, servers[0].clone(), folder);
+        running.fleet.unread_sources(PATIENCE).await;
+        (running, servers)
+    }
+
+    /// The ConfigMaps that a path shows, but for those that every cluster has.
+    async fn shown(&self, path: &str) -> Vec<String> {
+        let (code, list) = self.ask("GET", path, "application/json", &Value::Null).await;
+        assert_eq!(code, 200, "{path}: {list}");
+        let names = list["items"].as_array().unwrap().iter();
+        let names = names.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.starts_with("which")).collect()
+    }
+
     /// In front of a host and the virtual clusters that are found in it.
     async fn in_front_of(virtuals: &VirtualClusters) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -135,6 +176,45 @@ impl Running {
         let ended = tokio::time::timeout(PATIENCE, self.tasks.join_next()).await;
         self.member.stop().await;
         ended.unwrap().unwrap().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
+    let (running, servers) = Running::with_contexts(&[
+        &["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes"],
+        &["team-prod"],
+    ])
+    .await;
+    let (_, status) = running.ask("GET", "/api/v1/status", "application/json", &Value::Null).await;
+    let clusters = status["clusters"].as_array().unwrap().clone();
+    assert_eq!(clusters.len(), 6, "{status}");
+    assert!(status.get("problems").is_none(), "{status}");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(running.shown(&format!("/clusters/team-prod{maps}")).await, ["which-0-1"]);
+    let mut seen = Vec::new();
+    for cluster in &clusters {
+        let name = cluster["name"].as_str().unwrap();
+        let shown = running.shown(&format!("/clusters/{name}{maps}")).await;
+        assert_eq!(shown.len(), 1, "{name}");
+        // In the merged view by its name, and by the value of its label.
+        assert_eq!(running.shown(&format!("/fleet{maps}?clusters={name}")).await, shown);
+        let value = cluster["labelValue"].as_str().unwrap_or(name);
+        let labelled = format!("/fleet{maps}?labelSelector=skopos.dev%2Fcluster%3D{value}");
+        assert_eq!(running.shown(&labelled).await, shown, "{cluster}");
+        let context = cluster["context"].as_str().unwrap_or(name).to_owned();
+        seen.push((shown[0].clone(), context));
+    }
+    seen.sort();
+    let expected = ["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes", "team-prod"];
+    assert_eq!(seen.iter().map(|(_, context)| context.as_str()).collect::<Vec<_>>(), expected);
+    // By a context that is no cluster's name. One that is means the cluster of that name.
+    let by_context = |name: &str| format!("/fleet{maps}?clusters={name}");
+    assert_eq!(running.shown(&by_context("team%2Fprod")).await, ["which-0-0"]);
+    assert_eq!(running.shown(&by_context("team-prod")).await, ["which-0-1"]);
+    running.end().await;
+    for server in servers {
+        server.stop().await;
     }
 }
 

@@ -5,6 +5,7 @@ mod output;
 use std::io::{Read, Write};
 use std::path::Path;
 
+use skopos::transport::KubeconfigPaths;
 use skopos_fleet::vcluster::{
     Chart, CreateOptions, DeleteOptions, Error, Helm, Host, HostOptions, KubeconfigOptions, Manifests,
     PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
@@ -153,7 +154,8 @@ async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
     let args = ClusterArgs { context: cluster::context(args).await?, ..args.clone() };
     let config = cluster::load(&args).await?;
     let Cluster { transport, namespace, .. } = Cluster::new(config)?;
-    let helm = Helm { kubeconfig: args.kubeconfig, context: args.context, ..Helm::default() };
+    let kubeconfig = args.kubeconfig.map(KubeconfigPaths::file);
+    let helm = Helm { kubeconfig, context: args.context, ..Helm::default() };
     let client = transport.client(namespace.as_str());
     Ok((Host::new(client, HostOptions { helm, ..HostOptions::default() }), namespace))
 }

@@ -1,5 +1,7 @@
 //! The JSON schema of the file, and the file held against it: every problem at once.
 
+use std::collections::BTreeSet;
+
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json};
 use serde_saphyr::Location;
@@ -70,9 +72,14 @@ impl<'a> Checker<'a> {
         let none = Map::new();
         let known = schema["properties"].as_object();
         let others = &schema["additionalProperties"];
+        let mut found = BTreeSet::new();
         for (key, value) in entries {
             let inner = join(field, &key.value);
-            match known.and_then(|known| known.get(&key.value)) {
+            let name = known.map_or(&*key.value, |known| name_of(&key.value, known));
+            if !found.insert(name) {
+                self.problem(key.referenced, field, format!("{name:?} is given twice: remove one"));
+            }
+            match known.and_then(|known| known.get(name)) {
                 Some(schema) => self.value(schema, value, &inner),
                 None if others.is_object() => self.value(others, value, &inner),
                 None => {
@@ -82,7 +89,7 @@ impl<'a> Checker<'a> {
             }
         }
         for required in schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str) {
-            if !entries.iter().any(|(key, _)| key.value == required) {
+            if !found.contains(required) {
                 self.problems.push(node.problem(field, format!("{required:?} is missing")));
             }
         }
@@ -181,6 +188,15 @@ fn wanted_kind(wanted: &str) -> &str {
         "boolean" => "true or false",
         "integer" => "a whole number",
         other => other,
+    }
+}
+
+/// Returns the name of a field, which may be written as its alias.
+fn name_of<'a>(key: &'a str, known: &'a Map<String, Json>) -> &'a str {
+    let is_alias = |(_, schema): &(&String, &Json)| schema["x-alias"].as_str() == Some(key);
+    match known.iter().find(is_alias) {
+        Some((name, _)) if !known.contains_key(key) => name,
+        _ => key,
     }
 }
 

@@ -152,9 +152,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether it is one of those that are named. Says nothing of its labels.
+    /// Returns whether the cluster is named: by its own name, or by a context that can be no cluster's name, such as
+    /// `team/prod`. Its labels do not matter.
     pub(crate) fn names(&self, cluster: &Cluster) -> bool {
-        self.names.as_ref().is_none_or(|names| names.contains(cluster.id().as_str()))
+        let Some(names) = &self.names else { return true };
+        names.contains(cluster.id().as_str())
+            || cluster
+                .original_name()
+                .is_some_and(|name| names.contains(&*name) && ClusterId::new(&*name).is_err())
     }
 
     /// Whether it is named and has the labels. To be asked of clusters that the caller may read: of others the answer would
