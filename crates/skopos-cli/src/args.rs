@@ -1,4 +1,6 @@
 //! The command line: names and meanings as kubectl has them, wherever kubectl has one.
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,22 +98,32 @@ Examples:
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  skopos serve --kubeconfig ~/.kube/config     all its contexts, on loopback, with your own rights
+  skopos serve                                 the contexts of $KUBECONFIG or ~/.kube/config, read-only
+  skopos serve --kubeconfig a --kubeconfig b   those of two files; --kubeconfig a:b merges them as kubectl does
+  skopos serve --allow-writes --listen :8002   on another port, writes too
   skopos serve --config gateway.yaml           docs/gateway.md says what can be configured
   kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
 
 /// How to serve.
 #[derive(Debug, Clone, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["config", "kubeconfig", "print_schema"]))]
 pub(crate) struct ServeArgs {
     /// The configuration, in YAML; it is followed while it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Quick start: all contexts of this kubeconfig, on 127.0.0.1:8001, for whoever is on this machine
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Quick start: all contexts of this kubeconfig, or of a list (a:b), which is merged as kubectl does. May be repeated
+    ///
+    /// They are served on loopback, to everyone on this machine, with the credentials of the kubeconfig, as `kubectl proxy`
+    /// does. Default: $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) kubeconfig: Vec<OsString>,
+    /// Quick start: where to listen [default: 127.0.0.1:8001]; loopback only
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = parse_listen)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Quick start: let writes through, too, for everyone on this machine
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) allow_writes: bool,
     /// Print the JSON schema of the configuration, for editors, and end
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["config", "kubeconfig", "listen", "allow_writes"])]
     pub(crate) print_schema: bool,
 }
 
@@ -282,6 +294,21 @@ pub(crate) enum DemoCommand {
     },
 }
 
+/// Parses `127.0.0.1:8002`, `[::1]:8002`, `localhost:8002`, `:8002` or `8002`. Other addresses than loopback need a configuration.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").or(text.strip_prefix(':')).unwrap_or(text);
+    let address = match port.parse::<u16>() {
+        Ok(port) => SocketAddr::from(([127, 0, 0, 1], port)),
+        Err(_) => text.parse().map_err(|_| "write it as 127.0.0.1:8002, or as a port: 8002".to_owned())?,
+    };
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => {
+            Err("other machines need a configuration with TLS and authentication: use --config FILE".into())
+        }
+    }
+}
+
 /// `30s`, `1m30s`, `500ms`, or a plain number of seconds; more than nothing, at most a day.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -362,13 +389,35 @@ mod tests {
     }
 
     #[test]
-    fn serve_needs_one_of_its_files() {
-        assert!(parse("skopos serve --config f").is_ok() && parse("skopos serve --kubeconfig f").is_ok());
-        assert_eq!(parse("skopos serve").unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
-        assert_eq!(
-            parse("skopos serve --config a --kubeconfig b").unwrap_err().kind(),
-            ErrorKind::ArgumentConflict
-        );
+    fn serve_takes_a_configuration_or_kubeconfigs() {
+        let serve = |line: &str| match parse(line).unwrap().command {
+            Command::Serve(args) => args,
+            other => panic!("{other:?}"),
+        };
+        assert!(serve("skopos serve").kubeconfig.is_empty());
+        assert!(serve("skopos serve --config f").config.is_some());
+        let args = serve("skopos serve --kubeconfig a --kubeconfig b:c --listen :8002 --allow-writes");
+        assert_eq!((args.kubeconfig.len(), args.allow_writes), (2, true));
+        for wrong in ["--kubeconfig b", "--listen :1", "--allow-writes", "--print-schema"] {
+            let error = parse(&format!("skopos serve --config a {wrong}")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_to_listen_on() {
+        for (text, address) in [
+            ("8002", "127.0.0.1:8002"),
+            (":8002", "127.0.0.1:8002"),
+            ("localhost:8002", "127.0.0.1:8002"),
+            ("127.0.0.2:0", "127.0.0.2:0"),
+            ("[::1]:8002", "[::1]:8002"),
+        ] {
+            assert_eq!(parse_listen(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        for wrong in ["", "8002x", "70000", "host:1", "0.0.0.0:8001", "127.0.0.1"] {
+            assert!(parse_listen(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

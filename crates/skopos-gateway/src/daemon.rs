@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
-use crate::config::{self, Config, ConfigError, ConfigFollower};
+use crate::config::{Config, ConfigError, ConfigFollower};
 use crate::fleet::{self, SourceError, Wishes};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
@@ -107,14 +107,6 @@ impl Daemon {
         let config = follower.subscribe().borrow().config.clone();
         let embedding = Embedding::of(&config);
         Self::start(config, embedding, Some(follower)).await
-    }
-
-    /// All contexts of a kubeconfig, on loopback, in the name of whoever runs this.
-    ///
-    /// # Errors
-    /// When the address cannot be had.
-    pub async fn of_kubeconfig(path: PathBuf) -> Result<Self, DaemonError> {
-        Self::of_config(config::of_kubeconfig(path)).await
     }
 
     /// As a configuration says, which does not change.
@@ -375,7 +367,7 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),
         (
-            "outbound.impersonate, authorization.loopback: what is kept of objects in memory",
+            "outbound.impersonate, outbound.readOnly, authorization.loopback: what is kept of objects in memory",
             fleet::writes(before) != fleet::writes(after),
         ),
     ];

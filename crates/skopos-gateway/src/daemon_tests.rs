@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::bucket::testing::{Mood, S3};
+use crate::config;
 
 /// Bounds what a test waits for; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +31,11 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
-        let mut config = config::of_kubeconfig(kubeconfig);
+        let mut config = Config::from(config::QuickStart {
+            kubeconfigs: vec![kubeconfig],
+            writes: true,
+            ..config::QuickStart::default()
+        });
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         let daemon = Daemon::of_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
@@ -180,6 +185,47 @@ impl Running {
 }
 
 #[tokio::test]
+async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
+    for writes in [false, true] {
+        let member = TestServer::builder().start().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+        let listen = Some("127.0.0.1:0".parse().unwrap());
+        let quick = config::QuickStart { kubeconfigs: vec![kubeconfig], listen, writes };
+        let daemon = Daemon::of_config(quick.into()).await.unwrap();
+        let running = Running::of(daemon, member, folder);
+        assert_eq!(running.fleet.unread_sources(PATIENCE).await, 0);
+        let base = "/clusters/skopos-test/api/v1/namespaces/default/configmaps";
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let refused = if writes { None } else { Some(403) };
+        let (code, answer) = running.ask("POST", base, "application/json", &map).await;
+        assert_eq!(code, refused.unwrap_or(201), "{answer}");
+        if !writes {
+            assert!(answer["message"].as_str().unwrap().contains("read-only"), "{answer}");
+        }
+        let one = format!("{base}/a");
+        let patch = json!({"data": {"x": "y"}});
+        let patched = running.ask("PATCH", &one, "application/merge-patch+json", &patch).await;
+        assert_eq!(patched.0, refused.unwrap_or(200));
+        assert_eq!(
+            running.ask("DELETE", &one, "application/json", &json!({})).await.0,
+            refused.unwrap_or(200)
+        );
+        // Reads go through, and so do questions about oneself.
+        assert_eq!(running.ask("GET", base, "application/json", &Value::Null).await.0, 200);
+        let group = "/clusters/skopos-test/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+        assert_eq!(running.ask("POST", group, "application/json", &review).await.0, 201);
+        // Virtual clusters are neither made nor paused.
+        let pause = running.ask("POST", "/virtualclusters/a/b/pause", "application/json", &json!({})).await;
+        assert_eq!(pause.0 == 403, !writes, "{pause:?}");
+        running.end().await;
+    }
+}
+
+#[tokio::test]
 async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
     let (running, servers) = Running::with_contexts(&[
         &["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes"],
@@ -248,7 +294,11 @@ async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is
     let member = TestServer::builder().start().await.unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
-    let mut config = config::of_kubeconfig(kubeconfig);
+    let mut config = Config::from(config::QuickStart {
+        kubeconfigs: vec![kubeconfig],
+        writes: true,
+        ..config::QuickStart::default()
+    });
     config.listen.address = "127.0.0.1:0".parse().unwrap();
     config.cache.member_deadline = config::Span::seconds(1);
     let bucket = serde_json::to_value(s3.source(folder.path())).unwrap();
@@ -429,7 +479,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
     assert!(Arc::ptr_eq(&before, &gateway.load_full()));
     assert_eq!(
         needs_restart(&Config::default(), &refused.config).last().unwrap().split(':').next(),
-        Some("outbound.impersonate, authorization.loopback")
+        Some("outbound.impersonate, outbound.readOnly, authorization.loopback")
     );
     running.end().await;
 }

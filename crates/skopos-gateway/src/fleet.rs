@@ -55,7 +55,8 @@ pub fn options(config: &Config) -> FleetOptions {
 
 /// Whether writes go through to the clusters.
 pub(crate) fn writes(config: &Config) -> bool {
-    config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted
+    let through = config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted;
+    through && !config.outbound.read_only
 }
 
 /// What the configuration in force says of memory. Cheap to clone; all clones say the same.
