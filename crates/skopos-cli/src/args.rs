@@ -27,10 +27,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogArgs {
     /// Log to standard error what goes on beneath (-v decisions, -vv requests, -vvv everything)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options", display_order = 900)]
     pub(crate) verbose: u8,
     /// Form of the log lines
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", help_heading = "Global options", display_order = 901)]
     pub(crate) log_format: LogFormat,
 }
 
@@ -57,10 +57,10 @@ pub(crate) enum Command {
     /// changed, and says on standard error when its view is stale and why.
     #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArgs),
-    /// Make, list, pause, resume and delete virtual clusters
+    /// Create, list, pause, resume and delete virtual clusters
     ///
-    /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Everything may be
-    /// broken off and begun again.
+    /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Each command can be interrupted
+    /// and repeated.
     Vc(VcArgs),
     /// Serve the Kubernetes API of many clusters from memory, with the age of every answer
     ///
@@ -68,9 +68,9 @@ pub(crate) enum Command {
     /// and say how old they are; a cluster that is paused, slow or gone delays nobody.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
-    /// Show how a gateway and its clusters stand
+    /// Show the state of a gateway and its clusters
     Status(StatusArgs),
-    /// Show it again and again
+    /// Like status, refreshed every 2 s
     Top(TopArgs),
     /// Run a Kubernetes API server in memory, for trying things out and for tests
     Testserver(TestserverArgs),
@@ -88,7 +88,10 @@ Examples:
   skopos watch pods -A                       all pods, and what changes in them
   skopos watch deploy -n shop -l app=cart    short names and selectors as kubectl has them
   skopos watch certificates.cert-manager.io  any resource that the cluster serves
-  skopos watch pods -o json | jq -r 'select(.type == \"DELETED\") | .object.metadata.name'";
+  skopos watch pods -o json | jq -r 'select(.type == \"DELETED\") | .object.metadata.name'
+
+With -o json each line has a type. ADDED, MODIFIED and DELETED have an object. SYNCED (the first view is complete),
+STALE, LIVE (current again) and NOTE are about the view, and have none.";
 
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
@@ -224,6 +227,20 @@ pub(crate) struct WatchArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+impl WatchArgs {
+    /// Reads `pods/web-0` as `pods web-0`, as kubectl does.
+    pub(crate) fn split_name(mut self) -> Self {
+        if self.name.is_none()
+            && let Some((resource, name)) = self.resource.split_once('/')
+            && !name.is_empty()
+            && !name.contains('/')
+        {
+            (self.name, self.resource) = (Some(name.to_owned()), resource.to_owned());
+        }
+        self
+    }
+}
+
 /// How objects and their changes are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -247,7 +264,7 @@ pub(crate) struct TestserverArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) objects: u32,
     /// Changes per second that keep happening to those objects
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 0, value_parser = |text: &str| parse_churn(text, 100_000))]
     pub(crate) churn: u32,
     /// Give Deployments and StatefulSets pods that turn ready, as a cluster does
     #[arg(long)]
@@ -275,7 +292,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub(crate) clusters: u32,
     /// Changes per second that keep happening in them
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = |text: &str| parse_churn(text, 1_000))]
     pub(crate) churn: u32,
     /// How long each thing that is waited for may take
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
@@ -292,6 +309,11 @@ pub(crate) enum DemoCommand {
         /// To which cluster [default: the first virtual one]
         cluster: Option<String>,
     },
+}
+
+fn parse_churn(text: &str, most: u32) -> Result<u32, String> {
+    let number = text.parse::<u32>().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("write a number of changes per second, such as 5; at most {most}"))
 }
 
 /// Parses `127.0.0.1:8002`, `[::1]:8002`, `localhost:8002`, `:8002` or `8002`. Other addresses than loopback need a configuration.

@@ -420,7 +420,9 @@ fn name(number: usize) -> String {
 
 /// Name and namespace of a virtual cluster.
 fn split(cluster: &str) -> Result<(&str, &str), String> {
-    cluster.split_once('.').ok_or_else(|| format!("{cluster} is no virtual cluster"))
+    cluster.split_once('.').ok_or_else(|| {
+        format!("{cluster} is a real cluster and cannot be paused; choose a virtual one with ↑↓")
+    })
 }
 
 /// The gateway in front of the host and what is found in it.

@@ -187,7 +187,9 @@ fn explain(error: Error) -> CliError {
             Some("check that it runs and that the kubeconfig's address is right")
         }
         Error::Refused { status, .. } if status.code == 403 => Some("-n NAMESPACE asks for less"),
-        Error::Deadline { .. } => Some("--timeout gives it more time"),
+        Error::Deadline { .. } => {
+            Some("check the address, or allow more time with --timeout; the same command continues from here")
+        }
         _ => None,
     };
     match hint {

@@ -272,7 +272,7 @@ impl Memory {
     fn warning(&self, freshness: &Freshness) -> String {
         let (cluster, resource) = (self.cluster.id(), self.kind.resource());
         let age = match freshness.age() {
-            Some(age) => format!("at most {age:.0?} old"),
+            Some(age) => format!("up to {age:.0?} old"),
             None => "of unknown age".to_owned(),
         };
         let state = self.cluster.state();
@@ -286,7 +286,11 @@ impl Memory {
             },
             (_, Some(reason)) => reason.to_string(),
         };
-        format!("{resource} of cluster {cluster} from memory, {age}: {}: {why}", state.condition.word())
+        let state = match state.condition {
+            Condition::Live => String::new(),
+            condition => format!(": {}", condition.word()),
+        };
+        format!("{resource} of cluster {cluster} from memory, {age}{state}: {why}")
     }
 }
 

@@ -56,7 +56,15 @@ impl<'a> Checker<'a> {
             (Some("integer"), Value::Integer(number)) => self.integer(schema, *number, node, field),
             (None, _) => {}
             (Some(wanted), found) => {
-                let text = format!("must be {}, and is {}", wanted_kind(wanted), found.kind());
+                let text = match (schema["format"].as_str(), found) {
+                    (Some(Span::FORMAT), Value::Integer(_) | Value::Float) => {
+                        "write a duration with a unit: 30s".to_owned()
+                    }
+                    (Some(ByteSize::FORMAT), Value::Integer(_)) => {
+                        "write a size in quotes or with a unit: 512Mi".to_owned()
+                    }
+                    _ => format!("must be {}, and is {}", wanted_kind(wanted), found.kind()),
+                };
                 self.problems.push(node.problem(field, text));
             }
         }

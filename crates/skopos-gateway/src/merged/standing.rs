@@ -85,8 +85,16 @@ impl Clusters {
         let state = cluster.state();
         let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
         if off || !age.is_some_and(|age| age.is_within(max_age)) {
-            let age = most.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
-            self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
+            let age = most.map_or("of unknown age".to_owned(), |age| format!("up to {:.0?} old", age));
+            let silent = state.answered_at.map(|at| at.elapsed());
+            let why = match silent {
+                // It is called live, and has not answered for a while.
+                Some(silent) if state.condition == Condition::Live => {
+                    format!("it has not answered for {silent:.0?}")
+                }
+                _ => state.to_string(),
+            };
+            self.stale.push((cluster.id().clone(), format!("{age}: {why}")));
         }
     }
 
