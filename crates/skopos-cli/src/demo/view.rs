@@ -167,7 +167,7 @@ mod tests {
             ..live.clone()
         };
         let mut model = Model::default();
-        model.inflict(at(1000), FaultName::Reset, "oslo.vcluster-oslo");
+        model.inflict(at(1000), FaultName::BlackHole, "oslo.vcluster-oslo");
         let sample = Sample { at: at(4000), clusters: vec![live, bad], expected: 2 };
         model.observe(sample.clone());
         model.observe(Sample { at: at(4400), ..sample });

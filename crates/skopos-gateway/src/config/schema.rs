@@ -107,6 +107,7 @@ impl<'a> Checker<'a> {
         let wrong = match schema["format"].as_str() {
             Some(Span::FORMAT) => Span::parse(text).err(),
             Some(ByteSize::FORMAT) => ByteSize::parse(text).err(),
+            Some("maybe-empty") => None,
             _ if text.is_empty() => Some("must not be empty".to_owned()),
             _ => None,
         };
