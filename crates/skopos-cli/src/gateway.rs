@@ -194,7 +194,7 @@ mod tests {
         let gateway = Gateway::at(&url).unwrap();
         let error = tokio::select! {
             report = gateway.report() => report.unwrap_err(),
-            () = serving => unreachable!("it serves for ever"),
+            () = serving => unreachable!("it serves until the test ends"),
         };
         error.line().unwrap().replace(&url, "URL")
     }

@@ -1,7 +1,7 @@
 //! Ctrl-C, termination and hang-ups: asked to end, a command ends at once.
 //!
 //! A signal that is ignored when the process starts, as SIGHUP is under `nohup`, stays ignored. SIGINT is the exception: shells
-//! ignore it for every job in the background, and `kill -INT` is meant to end one all the same.
+//! ignore it for every job in the background, and `kill -INT` still has to end it.
 use std::sync::OnceLock;
 use std::time::Duration;
 

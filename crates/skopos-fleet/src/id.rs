@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 #[derive(Clone)]
 pub struct ClusterId {
     name: Arc<str>,
-    /// The value of a label that stands for it.
+    /// The label value that represents it.
     label: Arc<str>,
 }
 
@@ -97,7 +97,7 @@ impl ClusterId {
         &self.name
     }
 
-    /// Returns the value of a label that stands for this name, by which objects are selected: the name itself if it can be
+    /// Returns the label value that represents this name, by which objects are selected: the name itself if it can be
     /// one; otherwise the nearest value with a hash of the name behind it, as `kubernetes-admin-kubernetes-6d0f3a58` for
     /// `kubernetes-admin@kubernetes`.
     pub fn label_value(&self) -> &str {

@@ -284,7 +284,7 @@ impl QuietSource {
         source
     }
 
-    /// The name stands for another cluster now, which cannot be reached yet.
+    /// Lists another cluster under the name, which cannot be reached yet.
     pub(crate) fn lists_another(&self, name: &str) {
         let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
         let listed = Listed { origin: Some("elsewhere".into()), ..Listed::up(elsewhere) };

@@ -115,7 +115,7 @@ fn verify_itself(
     server_name: &ServerName<'_>,
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
-    // Refuses critical extensions that nobody understands, too.
+    // Refuses unknown critical extensions, too.
     let end_entity = ParsedCertificate::try_from(certificate)?;
     let (_, parsed) =
         X509Certificate::from_der(certificate).map_err(|_| Error::from(CertificateError::BadEncoding))?;

@@ -428,7 +428,7 @@ fn name(number: usize) -> String {
     NAMES.get(number).map_or_else(|| format!("city-{}", number + 1), |name| (*name).to_owned())
 }
 
-/// Changes something in a cluster, also in one that is quiet by itself.
+/// Changes an object in a cluster, also in a quiet one.
 fn touch(server: &TestServer) -> Result<(), String> {
     let name = "skopos-demo";
     let changed = match server.get("configmaps", Some("default"), name) {

@@ -29,7 +29,7 @@ pub(crate) struct SourceNumber(usize);
 pub(super) enum Step {
     /// There shall be one, like this. `before`: how it stood when this was last said.
     Put { listed: Listed, before: Option<Standing> },
-    /// The name stands for another cluster now, as far as is known.
+    /// The name belongs to another cluster now, as far as is known.
     Replace { listed: Listed, reason: Arc<str> },
     /// There shall be none.
     Take { reason: Arc<str> },
@@ -50,7 +50,7 @@ pub(super) struct Ledger {
     waiting: bool,
 }
 
-/// What a name stands for: an entry of a source.
+/// The owner of a name: an entry of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Holder {
     source: usize,
@@ -149,7 +149,7 @@ impl Ledger {
         steps
     }
 
-    /// What follows for a name that stood for one thing, and stands for `now` of a source.
+    /// Returns the step for a name that belonged to one entry, and belongs to `now` of a source.
     fn change(&self, source: usize, (was, before): (usize, &Listed), now: Listed) -> Option<Step> {
         if is_another((was, before), (source, &now)) {
             return Some(self.replacement(source, now));
@@ -255,7 +255,7 @@ impl Ledger {
         self.holders.insert(name, Holder { source, wanted });
     }
 
-    /// What follows when a name begins to stand for an entry of a source.
+    /// Returns the step for a name that an entry of a source gets.
     fn enter(&mut self, source: usize, name: &ClusterId, listed: Listed) -> Step {
         match self.left.remove(name) {
             Some((was, before)) if is_another((was, &before), (source, &listed)) => {

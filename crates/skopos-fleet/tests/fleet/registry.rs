@@ -183,7 +183,7 @@ async fn clusters_of_two_sources_with_one_name_are_both_there_and_keep_their_nam
     let of_second = fleet.cluster(other).unwrap();
     of_second.kind(&config_maps(), secs(5)).await.unwrap();
     assert_eq!(names(&of_second, &config_maps()), ["b"]);
-    // The name stays away when its cluster is gone: nobody who asks for it is sent to the other.
+    // The name is free when its cluster is gone, and no request for it goes to the other cluster.
     first.say([]);
     assert_eq!(there(&fleet), [other]);
     assert_eq!(fleet.cluster("x").unwrap().state().condition, Condition::Removed);
@@ -237,7 +237,7 @@ async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names()
     let cluster = fleet.cluster(made_up.as_str()).unwrap();
     let kind = cluster.kind(&config_maps(), secs(5)).await.unwrap();
     assert_eq!(cluster.original_name().as_deref(), Some("team/prod"));
-    // Somebody calls a context exactly so.
+    // Another context has exactly this name.
     let other = Said::follow(&fleet, "other").await;
     other.say([(made_up.as_str(), called(made_up.as_str(), "b"))]);
     assert_eq!(server(&fleet, made_up.as_str()), "b");

@@ -350,7 +350,7 @@ async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster(
     follow(&late);
     eventually("both are there", || ids(&late) == ids(&fleet)).await;
     assert_eq!(late.cluster("prod.team-a").unwrap().spec().unwrap().server().host(), Some("a"));
-    // When the first is gone, the other keeps its own name: nobody is sent to another cluster.
+    // When the first is gone, the other keeps its own name: no request goes to another cluster.
     server.delete("secrets", Some("team-a"), "one").unwrap();
     eventually("it left", || cluster.state().condition == Condition::Removed).await;
     assert_eq!(ids(&fleet), ["host", &*other]);

@@ -169,7 +169,7 @@ impl Authorizer {
         rules.down(cluster, who, what).aged(Duration::ZERO)
     }
 
-    /// Returns whether nothing may change a cluster, whoever the caller is.
+    /// Returns whether no caller may change a cluster.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.rules.load().read_only

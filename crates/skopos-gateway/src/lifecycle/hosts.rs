@@ -76,7 +76,7 @@ impl Hosts for FleetHosts {
 // === impl FleetHosts ===
 
 impl FleetHosts {
-    /// Returns how helm reaches a cluster: by the kubeconfig and the context that the cluster's own name stands for.
+    /// Returns how helm reaches a cluster: by the kubeconfig and the context of the cluster.
     fn helm(&self, cluster: &Cluster) -> Option<Helm> {
         let trusted = self.fleet.trusted(cluster.id().as_str())?;
         let there = trusted == *cluster && cluster.state().condition != Condition::Removed;

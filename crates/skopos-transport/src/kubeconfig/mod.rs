@@ -146,7 +146,7 @@ impl Kubeconfig {
     }
 
     /// Returns the configuration of a context, as [`Kubeconfig::config`] does, if `admit` admits all features that it uses.
-    /// A CA file is read where a plugin is told of it (`provideClusterInfo`); no other file is read.
+    /// A CA file is read if a plugin gets the cluster's data (`provideClusterInfo`); no other file is read.
     ///
     /// # Errors
     ///

@@ -121,7 +121,7 @@ fn check_exec(exec: &ExecEntry, auth_provider: bool) -> Result<(), KubeconfigErr
 const V1: &str = "client.authentication.k8s.io/v1";
 const V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
 
-/// Returns the plugin with what it is told of the cluster.
+/// Returns the plugin with the data that it gets about the cluster.
 fn plugin(exec: &ExecEntry, cluster: &ClusterEntry) -> Result<ExecConfig, KubeconfigError> {
     let env = exec.env.as_ref().map(|env| {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -149,7 +149,7 @@ fn plugin(exec: &ExecEntry, cluster: &ClusterEntry) -> Result<ExecConfig, Kubeco
     })
 }
 
-/// Returns what a plugin is told of the cluster (`provideClusterInfo`).
+/// Returns the data that a plugin gets about the cluster (`provideClusterInfo`).
 fn cluster_info(cluster: &ClusterEntry) -> Result<ExecAuthCluster, KubeconfigError> {
     let extension = cluster.extensions.iter().find(|extension| extension.name == EXTENSION);
     Ok(ExecAuthCluster {

@@ -48,15 +48,15 @@ async fn of_entries_with_one_name_the_first_counts_whole() {
         "users: [{name: u, user: {token: first}}]\ncontexts: [{name: other, context: {cluster: c, user: u}}]\n\
          current-context: main",
     );
-    let second = world.write("second", kubeconfig(&world.cluster(), "token: second, as: somebody"));
+    let second = world.write("second", kubeconfig(&world.cluster(), "token: second, as: jane"));
     world.check_given(&list(&[&first, &second]), &asked_by("Bearer first")).await;
-    let as_somebody = Outcome::Asked(Caller {
+    let as_jane = Outcome::Asked(Caller {
         authorization: Some("Bearer second".into()),
-        impersonated: Some("somebody".into()),
+        impersonated: Some("jane".into()),
         path: "/version".into(),
         ..Caller::default()
     });
-    world.check_given(&list(&[&second, &first]), &as_somebody).await;
+    world.check_given(&list(&[&second, &first]), &as_jane).await;
 }
 
 #[tokio::test]
@@ -158,12 +158,12 @@ async fn a_user_that_is_missing_or_empty_is_anonymous() {
     let world = World::start().await;
     // Over TLS kubectl asks the terminal for a name and a password.
     let cluster = format!("server: 'http://{}'", world.http);
-    for user in ["user: nobody", "user: ''", "namespace: x"] {
+    for user in ["user: none", "user: ''", "namespace: x"] {
         let text = kubeconfig(&cluster, "token: t").replace("user: u}", &format!("{user}}}"));
         let path = world.write("config", text);
         world.check_given(&Given::File(path), &asked_anonymously()).await;
     }
-    let text = kubeconfig(&world.cluster(), "token: t").replace("user: u}", "user: nobody}");
+    let text = kubeconfig(&world.cluster(), "token: t").replace("user: u}", "user: none}");
     let path = world.write("config", text);
     world.check_skopos_given(&Given::File(path), &asked_anonymously()).await;
 }

@@ -162,7 +162,7 @@ async fn a_plugin_needs_a_command_and_names_for_its_variables() {
 #[tokio::test]
 async fn a_plugin_is_told_of_the_cluster_if_the_kubeconfig_says_so() {
     let world = World::start().await;
-    // It gives a token only if it was told of the server and, without a terminal, that it is not interactive.
+    // It gives a token only if it knows the server and, without a terminal, that it is not interactive.
     let script = format!(
         "for part in '\"interactive\":false' '{}' certificate-authority-data; do \
          case \"$KUBERNETES_EXEC_INFO\" in *\"$part\"*) ;; *) exit 1;; esac; done; printf '%s' '{}'",

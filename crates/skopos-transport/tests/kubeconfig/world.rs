@@ -1,4 +1,4 @@
-//! A server that notes who asks, and the two readers of a kubeconfig: Skopos, and kubectl where it is installed.
+//! A server that records its callers, and the two readers of a kubeconfig: Skopos, and kubectl where it is installed.
 
 use std::{
     collections::BTreeMap,
@@ -301,18 +301,18 @@ pub(crate) fn kubeconfig(cluster: &str, user: &str) -> String {
 }
 
 pub(crate) fn asked_by(authorization: &str) -> Outcome {
-    Outcome::Asked(Caller { authorization: Some(authorization.to_owned()), ..nobody() })
+    Outcome::Asked(Caller { authorization: Some(authorization.to_owned()), ..anonymous() })
 }
 
 pub(crate) fn asked_anonymously() -> Outcome {
-    Outcome::Asked(nobody())
+    Outcome::Asked(anonymous())
 }
 
 pub(crate) fn asked_with_certificate() -> Outcome {
-    Outcome::Asked(Caller { certificate: true, ..nobody() })
+    Outcome::Asked(Caller { certificate: true, ..anonymous() })
 }
 
-fn nobody() -> Caller {
+fn anonymous() -> Caller {
     Caller { path: "/version".to_owned(), ..Caller::default() }
 }
 

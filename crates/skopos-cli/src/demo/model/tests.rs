@@ -89,7 +89,7 @@ fn a_fault_is_detected_by_what_belongs_to_it_and_by_nothing_else() {
     show(&mut model, 1500, &closed);
     let reopened = Trouble { healed: Some((at(1600), "watch resumed".into())), ..closed };
     show(&mut model, 1700, &reopened);
-    // Another fault elsewhere makes nobody forget this one.
+    // A fault of another cluster does not replace this one.
     model.inflict(at(5000), FaultName::Reset, "lima");
     let silent = Trouble { at: at(12_000), what: "no data arrives, and so on".into(), healed: None };
     show(&mut model, 12_100, &silent);
