@@ -11,8 +11,11 @@ use zeroize::Zeroizing;
 
 use crate::error::ConfigError;
 
-/// Returns the client certificate that `auth` names and its key, both in PEM. Nothing where it names none.
-pub(crate) fn client_identity(auth: &AuthInfo) -> Result<Option<(Vec<u8>, Zeroizing<Vec<u8>>)>, ConfigError> {
+/// A client certificate and its key, both in PEM.
+pub(crate) type ClientIdentity = (Vec<u8>, Zeroizing<Vec<u8>>);
+
+/// Returns the client certificate that `auth` names and its key. Nothing where it names none.
+pub(crate) fn client_identity(auth: &AuthInfo) -> Result<Option<ClientIdentity>, ConfigError> {
     let data = auth.client_certificate_data.as_deref();
     let certificate = pem("client-certificate-data", data, auth.client_certificate.as_deref())?;
     let data = auth.client_key_data.as_ref().map(|key| key.expose_secret());

@@ -159,7 +159,8 @@ fn there(fleet: &Fleet) -> Vec<String> {
 }
 
 fn server(fleet: &Fleet, name: &str) -> String {
-    fleet.cluster(name).unwrap().spec().unwrap().server().host().unwrap().to_owned()
+    let spec = fleet.cluster(name).expect("a cluster").spec().expect("it can be used");
+    spec.server().host().expect("a host").to_owned()
 }
 
 #[tokio::test(start_paused = true)]

@@ -162,7 +162,12 @@ impl Unit {
         let changed = machine.step(Instant::now(), input);
         if changed {
             let state = Arc::new(machine.state().clone());
-            tracing::info!(cluster = %self.id, %state, "cluster");
+            tracing::info!(
+                cluster = %self.id,
+                state = state.condition.word(),
+                reason = state.reason.as_deref().unwrap_or_default(),
+                "cluster changed its state"
+            );
             self.publish(state);
             self.news.tell();
         } else if machine.state().answered_at != self.state.load().answered_at {
