@@ -192,7 +192,7 @@ mod tests {
             "kubectl get pods -A ",
             "lima.vcluster-lima live",
             "▸ oslo.vcluster-oslo unreachable",
-            "oslo.vcluster-oslo: RST: every connection is reset",
+            "oslo.vcluster-oslo: black hole: the open connections",
             "oslo.vcluster-oslo: detected 1.0s after the fault: no answer",
             "q\u{a0}quit",
         ] {

@@ -76,6 +76,9 @@ impl Judge {
     }
 }
 
+/// Data that is older than the silence of its cluster by more than this is not old because of it.
+const SLACK: Duration = Duration::from_secs(10);
+
 // === impl Clusters ===
 
 impl Clusters {
@@ -85,16 +88,17 @@ impl Clusters {
         let state = cluster.state();
         let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
         if off || !age.is_some_and(|age| age.is_within(max_age)) {
-            let age = most.map_or("of unknown age".to_owned(), |age| format!("up to {:.0?} old", age));
+            let age = most.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
             let silent = state.answered_at.map(|at| at.elapsed());
-            let why = match silent {
-                // It is called live, and has not answered for a while.
-                Some(silent) if state.condition == Condition::Live => {
-                    format!("it has not answered for {silent:.0?}")
+            let why = match (state.condition, silent) {
+                // Not where a page or a held watch is old, and the cluster answers.
+                (Condition::Live, Some(silent)) if most.is_some_and(|age| silent + SLACK >= age) => {
+                    format!(": it has not answered for {silent:.0?}")
                 }
-                _ => state.to_string(),
+                (Condition::Live, _) => String::new(),
+                _ => format!(": {state}"),
             };
-            self.stale.push((cluster.id().clone(), format!("{age}: {why}")));
+            self.stale.push((cluster.id().clone(), age + &why));
         }
     }
 

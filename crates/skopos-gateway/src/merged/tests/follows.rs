@@ -82,7 +82,11 @@ async fn a_page_is_as_old_as_the_state_that_it_is_of() {
         let old = age(&page).unwrap();
         assert!((since..since + young + 1.0).contains(&old), "{old}, after {young}");
         for cluster in ["north", "south"] {
-            assert!(page.warnings().contains(&format!("{cluster} ({old:.0}s old")), "{}", page.warnings());
+            assert!(
+                page.warnings().contains(&format!("{cluster} (up to {old:.0}s old)")),
+                "{}",
+                page.warnings()
+            );
         }
         assert!(page.json["metadata"]["annotations"]["skopos.dev/stale"].is_string());
     }
