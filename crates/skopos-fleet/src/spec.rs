@@ -54,12 +54,6 @@ pub enum SpecError {
         /// Why.
         reason: String,
     },
-    /// Another source, named before this one, has a cluster of this name.
-    #[error("the name is taken by {by}")]
-    NameTaken {
-        /// The other source.
-        by: String,
-    },
 }
 
 impl ClusterSpec {

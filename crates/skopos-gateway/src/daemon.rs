@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
-use crate::config::{self, Config, ConfigError, ConfigFollower};
+use crate::config::{Config, ConfigError, ConfigFollower};
 use crate::fleet::{self, KeptParts, SourceError, Wishes};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
@@ -109,14 +109,6 @@ impl Daemon {
         Self::start(config, embedding, Some(follower)).await
     }
 
-    /// All contexts of a kubeconfig, on loopback, in the name of whoever runs this.
-    ///
-    /// # Errors
-    /// When the address cannot be had.
-    pub async fn of_kubeconfig(path: PathBuf) -> Result<Self, DaemonError> {
-        Self::of_config(config::of_kubeconfig(path)).await
-    }
-
     /// As a configuration says, which does not change.
     ///
     /// # Errors
@@ -149,9 +141,7 @@ impl Daemon {
         let fleet = Fleet::new(FleetOptions { keeper, cluster, ..embedding.fleet });
         let hosts = FleetHosts {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
-            files: config.clusters.kubeconfigs.clone(),
             fleet: fleet.clone(),
-            reading: Arc::default(),
         };
         let services = Services::new(fleet.clone(), config);
         let changes = follower.as_ref().map(ConfigFollower::subscribe);
@@ -377,7 +367,7 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),
         (
-            "outbound.impersonate, authorization.loopback, cache.managedFields: what is kept of objects in memory",
+            "outbound.impersonate, outbound.readOnly, authorization.loopback, cache.managedFields: what is kept of objects in memory",
             KeptParts::of(before) != KeptParts::of(after),
         ),
     ];

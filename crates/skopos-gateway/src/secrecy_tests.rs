@@ -336,8 +336,9 @@ async fn tokens_go_to_no_cluster_that_others_could_have_listed() {
     let source = QuietSource::default();
     lab.services.fleet.follow(source.clone());
     tokio::time::sleep(Duration::from_secs(20)).await;
-    source.lists([(home().id().clone(), Listed::up(home().spec().unwrap()))].into());
+    let listed = [(home().id().clone(), Listed::up(home().spec().unwrap()))].into();
     assert!(lab.services.fleet.leave(home().id(), "the file is not there for a moment"));
+    source.lists(listed);
     lab.member("home").clear_requests();
     let told = lab.get_as("t-jane", "/clusters/home/api/v1/pods").await;
     assert_eq!(told.code, 503, "{told:?}");
@@ -351,18 +352,13 @@ async fn what_one_cluster_allowed_is_not_allowed_in_another_that_takes_its_name(
     let lab = Lab::guarded(&["home", "a"], |_| {});
     lab.admit("t-jane", "jane");
     lab.member("a").auth().answer_reviews(|_| true);
-    let a = lab.services.fleet.cluster("a").unwrap();
+    let source = QuietSource::of_member(&lab.services.fleet, "a").await;
     let paths = ["/clusters/a/api/v1/pods", "/fleet/api/v1/pods?clusters=a"];
     for path in paths {
         assert_eq!(lab.get_as("t-jane", path).await.code, 200, "{path}");
     }
-    let source = QuietSource::default();
-    lab.services.fleet.follow(source.clone());
-    tokio::task::yield_now().await;
-    let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
-    source.lists([(a.id().clone(), Listed::up(elsewhere))].into());
     lab.member("a").auth().answer_reviews(|_| false);
-    assert!(lab.services.fleet.leave(a.id(), "it is listed elsewhere"));
+    source.lists_another("a");
     for path in paths {
         let told = lab.get_as("t-jane", path).await;
         assert_eq!(told.code, 403, "{path}: {told:?}");

@@ -271,6 +271,26 @@ pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 // === impl QuietSource ===
 
 impl QuietSource {
+    /// A source that lists a member in place of this process, so that it can list another one under the name later.
+    pub(crate) async fn of_member(fleet: &Fleet, name: &str) -> Self {
+        let source = Self::default();
+        fleet.follow(source.clone());
+        tokio::task::yield_now().await;
+        let cluster = fleet.cluster(name).unwrap();
+        let spec = cluster.spec().unwrap();
+        assert!(fleet.leave(cluster.id(), "it is listed by a source"));
+        let listed = Listed { origin: Some("here".into()), ..Listed::up(spec) };
+        source.lists([(cluster.id().clone(), listed)].into());
+        source
+    }
+
+    /// Lists another cluster under the name, which cannot be reached yet.
+    pub(crate) fn lists_another(&self, name: &str) {
+        let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
+        let listed = Listed { origin: Some("elsewhere".into()), ..Listed::up(elsewhere) };
+        self.lists([(ClusterId::new(name).unwrap(), listed)].into());
+    }
+
     pub(crate) fn speaks(&self) {
         self.lists(BTreeMap::new());
     }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     body::TransportBody,
     class::{ConnectionId, RequestClass, RequestOptions},
-    credentials::Credentials,
+    credentials::{self, Credentials},
     dialer::Dialer,
     error::{ConfigError, Death, TransportError},
     hub::{Hub, Lease},
@@ -72,6 +72,7 @@ impl Transport {
     /// When URL, proxy, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
     /// first request runs it, and its failure is that request's [`Death::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
+        let config = credentials::effective(config);
         let options = options.within_clocks();
         let dialer = Arc::new(TcpDialer::from_config(&config, &options)?);
         Self::with_dialer(config, options, Arc::new(SharedTcpDialer(dialer)))
@@ -93,6 +94,7 @@ impl Transport {
         if url.authority().is_none() || url.scheme().is_none() {
             return Err(ConfigError::Url { url: url.to_string(), reason: "needs scheme and host" });
         }
+        let config = credentials::effective(config);
         let credentials = Credentials::from_config(&config, options.credential_refresh_interval)?;
         let hub = Hub::new(config.cluster_url, options, dialer);
         Ok(Self { owner: Arc::new(Owner { hub, credentials }), gate: None })

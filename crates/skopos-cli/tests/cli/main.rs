@@ -2,6 +2,7 @@
 mod demo;
 mod killed;
 mod proxy;
+mod serve;
 mod support;
 mod surface;
 mod vc;

@@ -261,9 +261,9 @@ async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
     confirmed(&cluster).await;
     let other = Listed::up(spec("b"));
     let source = Once([(id("a"), other)].into());
+    assert!(kept.fleet.leave(&id("a"), "it is listed elsewhere"));
     kept.fleet.follow(source);
     assert_eq!(kept.fleet.unread_sources(PLENTY).await, 0);
-    assert!(kept.fleet.leave(&id("a"), "it is listed elsewhere"));
     let other = kept.fleet.cluster("a").unwrap();
     assert!(other != cluster);
     assert!(other.kind(&config_maps(), PLENTY).await.is_err(), "it cannot be reached");

@@ -69,6 +69,8 @@ struct Rules {
     when_down: MemberDown,
     /// The user that is the gateway itself.
     trusted: Option<Identity>,
+    /// Nothing may change a cluster.
+    read_only: bool,
     policy: Policy,
     holds: Duration,
     deadline: Duration,
@@ -167,6 +169,12 @@ impl Authorizer {
         rules.down(cluster, who, what).aged(Duration::ZERO)
     }
 
+    /// Returns whether no caller may change a cluster.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.rules.load().read_only
+    }
+
     /// Whether `who` counts as the gateway itself, of whom nothing is reviewed.
     #[must_use]
     pub fn trusts(&self, who: &Identity) -> bool {
@@ -218,6 +226,7 @@ impl Rules {
             mode: rules.mode,
             when_down: rules.when_member_is_down,
             trusted: trusts.then(Identity::loopback),
+            read_only: config.outbound.read_only,
             policy: Policy::new(rules.policy.clone()),
             holds: rules.cache.0.min(Duration::from_secs(10)),
             deadline: config.cache.member_deadline.0,

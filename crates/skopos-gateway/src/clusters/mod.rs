@@ -206,6 +206,11 @@ impl Clusters {
         if target.reads_log() && outbound.connect == ConnectPolicy::Refused {
             return refused("logs do not go through the gateway: outbound.connect is Refused");
         }
+        if outbound.read_only && (!target.reads() || streams) && !reviews_itself(target) {
+            return refused(
+                "the gateway is read-only: outbound.readOnly, or a quick start without --allow-writes",
+            );
+        }
         // In the gateway's own name a caller could give away rights that it does not have: the member checks such things for
         // whoever sends the request.
         if (!target.reads() || streams) && !outbound.impersonate && !self.is_trusted(who) {
@@ -229,6 +234,16 @@ impl Route for Clusters {
     fn switches(&self) -> bool {
         self.services.config.outbound.connect == ConnectPolicy::Streams
     }
+}
+
+/// Returns whether a request asks the cluster about the caller, and changes nothing although it is a POST (`kubectl auth`).
+fn reviews_itself(target: &ResourceTarget) -> bool {
+    let what = &target.attributes;
+    matches!(
+        (&*what.group, &*what.resource),
+        ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+            | ("authentication.k8s.io", "selfsubjectreviews")
+    )
 }
 
 /// What a caller must be allowed to do. To stream into a pod also where that is begun by a GET, as WebSockets are, means to

@@ -88,6 +88,10 @@ impl Lifecycle {
 
     async fn routed(&self, call: &Asked) -> Result<Response, Status> {
         let segments: Vec<&str> = call.path.segments().collect();
+        if call.method != Method::GET && self.authorizer.is_read_only() {
+            let why = "the gateway is read-only: outbound.readOnly, or a quick start without --allow-writes";
+            return Err(Status::forbidden(RESOURCE, "", why));
+        }
         match (call.method.as_str(), segments.as_slice()) {
             ("GET", []) => self.list(call).await,
             ("POST", []) => self.create(call).await,

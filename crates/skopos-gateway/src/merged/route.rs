@@ -1,6 +1,6 @@
 //! `/fleet/...`: who asks what of which clusters, and the answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,6 +222,7 @@ impl Merged {
         let members = self.services.fleet.members();
         let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
         let ways = named.iter().map(|cluster| (cluster.id().clone(), cluster.way())).collect();
+        let contexts: BTreeSet<Arc<str>> = named.iter().filter_map(Cluster::original_name).collect();
         let until = Instant::now() + self.services.config.cache.member_deadline.0;
         let decisions = stream::iter(named).map(|cluster| async move {
             let authorizer = &self.services.authorizer;
@@ -229,7 +230,8 @@ impl Merged {
             (cluster, decision)
         });
         let decisions: Vec<(Cluster, Decision)> = decisions.buffered(REVIEWS).collect().await;
-        let unknown = wanted.names.iter().flatten().filter(|name| !members.contains_key(name.as_str()));
+        let is_known = |name: &str| members.contains_key(name) || contexts.contains(name);
+        let unknown = wanted.names.iter().flatten().filter(|name| !is_known(name));
         let mut denied: Vec<String> = unknown.cloned().collect();
         let mut decision = None;
         let mut seen = Vec::with_capacity(decisions.len());

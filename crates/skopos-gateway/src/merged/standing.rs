@@ -78,6 +78,9 @@ impl Judge {
     }
 }
 
+/// Data that is older than the silence of its cluster by more than this is not old because of it.
+const SLACK: Duration = Duration::from_secs(10);
+
 // === impl Clusters ===
 
 impl Clusters {
@@ -89,8 +92,17 @@ impl Clusters {
         if let Some(why) = behind {
             self.stale.push((cluster.id().clone(), why.clone()));
         } else if off || !age.is_some_and(|age| age.is_within(max_age)) {
-            let age = most.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
-            self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
+            let age = most.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
+            let silent = state.answered_at.map(|at| at.elapsed());
+            let why = match (state.condition, silent) {
+                // Not where a page or a held watch is old, and the cluster answers.
+                (Condition::Live, Some(silent)) if most.is_some_and(|age| silent + SLACK >= age) => {
+                    format!(": it has not answered for {silent:.0?}")
+                }
+                (Condition::Live, _) => String::new(),
+                _ => format!(": {state}"),
+            };
+            self.stale.push((cluster.id().clone(), age + &why));
         }
     }
 
@@ -156,9 +168,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether it is one of those that are named. Says nothing of its labels.
+    /// Returns whether the cluster is named: by its own name, or by a context that can be no cluster's name, such as
+    /// `team/prod`. Its labels do not matter.
     pub(crate) fn names(&self, cluster: &Cluster) -> bool {
-        self.names.as_ref().is_none_or(|names| names.contains(cluster.id().as_str()))
+        let Some(names) = &self.names else { return true };
+        names.contains(cluster.id().as_str())
+            || cluster
+                .original_name()
+                .is_some_and(|name| names.contains(&*name) && ClusterId::new(&*name).is_err())
     }
 
     /// Whether it is named and has the labels. To be asked of clusters that the caller may read: of others the answer would

@@ -132,6 +132,7 @@ pub struct PolicyRule {
     /// Verbs: get, list, watch, create, ...; read only if absent.
     pub verbs: Vec<String>,
     /// API groups; `""` is the core group.
+    #[schemars(extend("items" = serde_json::json!({"type": "string", "format": "maybe-empty"})))]
     pub api_groups: Vec<String>,
     /// Resources, with their subresource behind a slash: `pods`, `pods/log`.
     pub resources: Vec<String>,

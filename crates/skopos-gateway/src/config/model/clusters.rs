@@ -40,10 +40,12 @@ pub struct CidrList {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KubeconfigSource {
-    /// The file.
-    #[schemars(with = "String")]
+    /// The file, or several as in `$KUBECONFIG` (`a:b`), which are merged as kubectl merges them. May also be written
+    /// `kubeconfig`.
+    #[serde(alias = "kubeconfig")]
+    #[schemars(with = "String", extend("x-alias" = "kubeconfig"))]
     pub path: PathBuf,
-    /// The contexts; all if absent. Each is a cluster of its name.
+    /// The contexts; all if absent. Each is a cluster of its name, or of the nearest one with a hash behind it.
     pub contexts: Option<Vec<String>>,
     /// Labels of these clusters, among which `?clusterSelector=` chooses.
     #[serde(default)]
@@ -83,8 +85,9 @@ pub struct KubeconfigSwitches {
 pub struct HostCluster {
     /// What it is called in the fleet; if absent, as its context is, and `host` if it is that of this pod.
     pub name: Option<String>,
-    /// Its kubeconfig; the service account of this pod if absent.
-    #[schemars(with = "Option<String>")]
+    /// Its kubeconfig; the service account of this pod if absent. May also be written `path`.
+    #[serde(alias = "path")]
+    #[schemars(with = "Option<String>", extend("x-alias" = "path"))]
     pub kubeconfig: Option<PathBuf>,
     /// The context; the current one if absent.
     pub context: Option<String>,
