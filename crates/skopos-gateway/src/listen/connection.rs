@@ -5,6 +5,9 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, Version, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,6 +24,7 @@ use super::guard::{Guard, Place};
 use super::tls::TlsKeeper;
 use super::vitals::{Vitals, WatchedBody};
 use super::{Handler, Peer};
+use crate::response::{self, Response};
 use crate::upgrade::Switched;
 
 /// Everything that serving connections needs.
@@ -95,9 +99,15 @@ impl<H: Handler> Front<H> {
         let builder = self.builder(&place.vitals);
         let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         tokio::pin!(serving);
+        let retired = async {
+            tokio::select! {
+                () = self.draining.cancelled() => {}
+                () = place.vitals.retire.cancelled() => {}
+            }
+        };
         let ended = tokio::select! {
             biased;
-            () = self.draining.cancelled() => {
+            () = retired => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
@@ -110,7 +120,7 @@ impl<H: Handler> Front<H> {
         let stream = switched.lock().take().and_then(|switched: Switched| switched.take());
         if let Some(stream) = stream {
             // It is neither idle nor without a request.
-            let _busy = place.vitals.begin();
+            let _busy = place.vitals.begin(Version::HTTP_11);
             stream.await;
         }
     }
@@ -145,13 +155,32 @@ async fn answer<H: Handler>(
     switched: Arc<Mutex<Option<Switched>>>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<WatchedBody>, Infallible> {
-    let flight = vitals.begin();
+    let flight = vitals.begin(request.version());
     guard.opened(&vitals);
+    let is_head = request.method() == Method::HEAD;
     let mut response = handler.handle(peer, request).await;
     if let Some(stream) = response.extensions_mut().remove::<Switched>() {
         *switched.lock() = Some(stream);
     }
-    Ok(response.map(|body| flight.watch(body)))
+    if is_head || has_no_content(response.status()) {
+        remove_body(&mut response, is_head);
+    }
+    Ok(flight.watch(response))
+}
+
+/// Returns whether an answer of this status never has a body (RFC 9110, section 6.4.1).
+fn has_no_content(status: StatusCode) -> bool {
+    status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+}
+
+/// Removes what must not be sent. The answer to a HEAD still says how long the body would be, if that is known: HTTP/2 clients
+/// take DATA behind such an answer for a broken stream.
+fn remove_body(response: &mut Response, is_head: bool) {
+    let body = std::mem::replace(response.body_mut(), response::whole(Bytes::new()));
+    let length = body.size_hint().exact().filter(|_| is_head && !body.is_end_stream());
+    if let Some(length) = length {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
 }
 
 /// Runs the streams of an HTTP/2 connection.

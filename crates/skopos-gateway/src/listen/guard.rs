@@ -118,14 +118,25 @@ impl Guard {
             let all: Vec<Arc<Vitals>> = self.open.lock().connections.values().cloned().collect();
             let now = Instant::now();
             for vitals in all {
-                if let Some(breach) = vitals.breach(&self.limits, now)
-                    && !vitals.close.is_cancelled()
-                {
-                    self.closed[index(breach)].fetch_add(1, Ordering::Relaxed);
-                    tracing::debug!(?breach, "connection closed");
-                    vitals.close.cancel();
+                if let Some(breach) = vitals.breach(&self.limits, now) {
+                    self.end(&vitals, breach);
                 }
             }
+        }
+    }
+
+    /// Ends a connection that breaks a limit. One that is only idle gets a second in which to end in order, since a request
+    /// may be on its way.
+    fn end(&self, vitals: &Vitals, breach: Breach) {
+        let retires = breach == Breach::Idle && !vitals.retire.is_cancelled();
+        let is_known = vitals.retire.is_cancelled() || vitals.close.is_cancelled();
+        match retires {
+            true => vitals.retire.cancel(),
+            false => vitals.close.cancel(),
+        }
+        if !is_known {
+            self.closed[index(breach)].fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(?breach, "connection closed");
         }
     }
 
@@ -216,7 +227,7 @@ mod tests {
     async fn those_that_have_asked_something_stay() {
         let guard = Guard::new(Limits { half_open: 2, ..Limits::default() });
         let busy = guard.enter(CancellationToken::new());
-        let _flight = busy.vitals.begin();
+        let _flight = busy.vitals.begin(http::Version::HTTP_11);
         guard.opened(&busy.vitals);
         let _others: Vec<Place> = (0..20).map(|_| guard.enter(CancellationToken::new())).collect();
         assert!(!busy.vitals.close.is_cancelled());

@@ -8,6 +8,8 @@
 
 mod connection;
 mod guard;
+#[cfg(test)]
+mod kept_open_tests;
 mod tls;
 mod vitals;
 
@@ -228,6 +230,11 @@ impl<H: Handler> InMemory<H> {
 
     pub(crate) fn connections(&self) -> usize {
         self.front.guard.connections()
+    }
+
+    /// Returns how many connections were closed for breaking a limit.
+    pub(crate) fn closed(&self) -> u64 {
+        ListenStats::of(self.front.guard.clone()).closed().map(|(_, count)| count).sum()
     }
 
     /// Lets everything come to an end by itself, without cutting anything.

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
+use http::{HeaderMap, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Limits;
-use crate::response::{BodyError, ResponseBody};
+use crate::response::{BodyError, Response, ResponseBody};
 
 /// One connection, as the guard sees it.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) struct Vitals {
     next_body: AtomicU64,
     /// Whether it counts as half open.
     waiting: AtomicBool,
+    /// Asks it to end in order: what is in progress is answered, and HTTP/2 clients are told with a GOAWAY.
+    pub(super) retire: CancellationToken,
     /// Closes it.
     pub(super) close: CancellationToken,
 }
@@ -70,6 +73,7 @@ impl Vitals {
             bodies: Mutex::default(),
             next_body: AtomicU64::new(0),
             waiting: AtomicBool::new(true),
+            retire: CancellationToken::new(),
             close,
         })
     }
@@ -84,12 +88,12 @@ impl Vitals {
         self.waiting.swap(false, Ordering::Relaxed)
     }
 
-    /// A request has come.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    /// Counts a request that has arrived. Only HTTP/2 lets a client abandon a request and keep the connection.
+    pub(super) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
         let mut state = self.state.lock();
         state.requests += 1;
         state.active += 1;
-        InFlight { vitals: self.clone(), finished: false }
+        InFlight { vitals: self.clone(), finished: version < Version::HTTP_2 }
     }
 
     /// The limit that it breaks, if any.
@@ -141,13 +145,19 @@ pub(super) struct InFlight {
 // === impl InFlight ===
 
 impl InFlight {
-    /// The body, watched over.
-    pub(super) fn watch(self, body: ResponseBody) -> WatchedBody {
+    /// Returns the answer with its body under observation.
+    pub(super) fn watch(self, answer: Response) -> http::Response<WatchedBody> {
+        let (parts, body) = answer.into_parts();
         let id = self.vitals.next_body.fetch_add(1, Ordering::Relaxed);
         let handed = Arc::new(Handed { since: Mutex::new(Some(Instant::now())) });
         self.vitals.bodies.lock().insert(id, handed.clone());
-        WatchedBody { body, handed, id, flight: self }
+        let unsent = declared_length(&parts.headers).or_else(|| body.size_hint().exact());
+        http::Response::from_parts(parts, WatchedBody { body, handed, id, unsent, flight: self })
     }
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 impl Drop for InFlight {
@@ -169,11 +179,17 @@ impl Handed {
 }
 
 /// A body that knows whether its client reads: hyper asks for more only when it can send.
+///
+/// The client has abandoned the answer if hyper drops the body while something of it is left to send. A body that was taken
+/// up to its declared length is complete: hyper does not poll it again. One that has nothing to send at the moment, as a watch
+/// between two events, may be dropped at any time.
 #[derive(Debug)]
 pub(super) struct WatchedBody {
     body: ResponseBody,
     handed: Arc<Handed>,
     id: u64,
+    /// How many bytes are left of the declared length.
+    unsent: Option<u64>,
     flight: InFlight,
 }
 
@@ -186,11 +202,19 @@ impl Body for WatchedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let handed_over = matches!(polled, Poll::Ready(Some(Ok(_))));
-        *self.handed.since.lock() = handed_over.then(Instant::now);
-        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.flight.finished = true;
-        }
+        let data = match &polled {
+            Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, |data| data.remaining() as u64)),
+            _ => None,
+        };
+        *self.handed.since.lock() = data.map(|_| Instant::now());
+        self.unsent = self.unsent.map(|unsent| unsent.saturating_sub(data.unwrap_or_default()));
+        // An error is the gateway's own way to end an answer, and trailers are the last of it.
+        let is_last = match &polled {
+            Poll::Ready(Some(Ok(frame))) => frame.is_trailers(),
+            Poll::Ready(None | Some(Err(_))) => true,
+            Poll::Pending => false,
+        };
+        self.flight.finished |= is_last || self.is_complete();
         polled
     }
 
@@ -203,10 +227,16 @@ impl Body for WatchedBody {
     }
 }
 
+impl WatchedBody {
+    /// Returns whether all of the answer was handed over.
+    fn is_complete(&self) -> bool {
+        self.unsent == Some(0) || self.body.is_end_stream()
+    }
+}
+
 impl Drop for WatchedBody {
     fn drop(&mut self) {
-        // A body without content is never asked for it.
-        self.flight.finished |= self.body.is_end_stream();
+        self.flight.finished |= self.is_complete() || self.handed.unread_since().is_none();
         self.flight.vitals.bodies.lock().remove(&self.id);
     }
 }
@@ -225,6 +255,10 @@ mod tests {
         Vitals::new(CancellationToken::new())
     }
 
+    fn answer(body: ResponseBody) -> Response {
+        http::Response::new(body)
+    }
+
     async fn after(vitals: &Vitals, seconds: u64) -> Option<Breach> {
         tokio::time::advance(Duration::from_secs(seconds)).await;
         vitals.breach(&limits(), Instant::now())
@@ -240,7 +274,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_in_progress_is_not_idle() {
         let vitals = vitals();
-        let flight = vitals.begin();
+        let flight = vitals.begin(Version::HTTP_2);
         assert_eq!(after(&vitals, 3600).await, None);
         drop(flight);
         assert_eq!(after(&vitals, 19).await, None);
@@ -251,18 +285,18 @@ mod tests {
     async fn a_client_that_does_not_read_is_stalled_and_one_that_waits_is_not() {
         use http_body_util::BodyExt as _;
         let vitals = vitals();
-        let flight = vitals.begin();
-        let mut unread = flight.watch(response::whole(Bytes::from_static(b"x")));
+        let flight = vitals.begin(Version::HTTP_2);
+        let mut unread = flight.watch(answer(response::whole(Bytes::from_static(b"x")))).into_body();
         unread.frame().await.unwrap().unwrap();
         assert_eq!(after(&vitals, 4).await, None);
         assert_eq!(after(&vitals, 2).await, Some(Breach::Stalled));
         drop(unread);
         assert_eq!(after(&vitals, 1).await, None);
 
-        let flight = vitals.begin();
+        let flight = vitals.begin(Version::HTTP_2);
         let silent =
             http_body_util::StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>());
-        let mut waiting = flight.watch(ResponseBody::new(silent));
+        let mut waiting = flight.watch(answer(ResponseBody::new(silent))).into_body();
         assert!(futures::poll!(std::pin::pin!(waiting.frame())).is_pending());
         assert_eq!(after(&vitals, 3600).await, None);
     }
@@ -271,15 +305,15 @@ mod tests {
     async fn abandoned_requests_are_counted_over_ten_seconds() {
         let vitals = vitals();
         for _ in 0..3 {
-            drop(vitals.begin());
+            drop(vitals.begin(Version::HTTP_2));
         }
         assert_eq!(after(&vitals, 0).await, None);
         tokio::time::advance(Duration::from_secs(11)).await;
         for _ in 0..3 {
-            drop(vitals.begin());
+            drop(vitals.begin(Version::HTTP_2));
         }
         assert_eq!(after(&vitals, 0).await, None);
-        drop(vitals.begin());
+        drop(vitals.begin(Version::HTTP_2));
         assert_eq!(after(&vitals, 0).await, Some(Breach::Resets));
     }
 
@@ -288,9 +322,9 @@ mod tests {
         use http_body_util::BodyExt as _;
         let vitals = vitals();
         for _ in 0..10 {
-            let body = vitals.begin().watch(response::whole(Bytes::from_static(b"x")));
-            body.collect().await.unwrap();
-            drop(vitals.begin().watch(response::whole(Bytes::new())));
+            let body = vitals.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::from_static(b"x"))));
+            body.into_body().collect().await.unwrap();
+            drop(vitals.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::new()))));
         }
         assert_eq!(vitals.breach(&limits(), Instant::now()), None);
     }

@@ -54,7 +54,8 @@ pub struct Limits {
     /// Requests at the same time on one HTTP/2 connection.
     #[schemars(range(min = 1, max = 10_000))]
     pub streams: u32,
-    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed.
+    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed. A watch that has told
+    /// all that there is may be ended at any time.
     #[schemars(range(min = 1, max = 100_000))]
     pub resets: u32,
     /// How long a client may leave an answer unread before its connection is closed.
