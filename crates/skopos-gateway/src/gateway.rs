@@ -5,19 +5,21 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use skopos_wire::{GroupResource, Status, StatusReason};
 
 pub use crate::audit::Observer;
 use crate::auth::Authenticator;
 use crate::body::LimitedBody;
+use crate::clusters::is_bodiless;
 use crate::listen::{Handler, Peer};
 use crate::path::Path;
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
 use crate::upgrade::{self, Wish};
-use crate::{audit, headers};
+use crate::{audit, authority, browser, headers, media_type};
 
 /// The gateway: authenticates, and hands requests to its routes by the first segment of their paths. Cheap to clone.
 #[derive(Clone)]
@@ -64,10 +66,9 @@ impl Gateway {
         let mut trail = audit::Trail::of(&peer, &parts, self.shared.observer.clone());
         let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
+        browser::protect(&mut answer);
         let headers = answer.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-cache, private"));
-        // What a member says that it sends is not to be second-guessed by a browser.
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
         if asked_to_switch && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             // What the client has sent in the meantime was meant for another protocol, and is not the next request.
             answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -143,6 +144,11 @@ impl Shared {
             let message = "the server does not allow this method on the requested resource";
             return Err(Status::failure(405, StatusReason::MethodNotAllowed, message));
         }
+        authority::settle(&mut parts)?;
+        browser::admit_change(&parts.method, &parts.headers, peer.tls)?;
+        if !is_bodiless(&parts.method) && !body.is_end_stream() {
+            media_type::admit(&parts.headers)?;
+        }
         let wish = if switches { Some(Wish::of(&mut parts, &body)?) } else { None };
         let mut headers = std::mem::take(&mut parts.headers);
         let path = Path::parse(parts.uri.path())?;
@@ -164,6 +170,9 @@ impl Shared {
             }
             trail.routed(&segment);
             return Ok(route.answer(call(Arc::default(), headers, body, None)).await);
+        }
+        if self.authenticator.is_ambient(peer) {
+            browser::admit_ambient(&headers, peer.tls)?;
         }
         // Which routes there are is for callers who are known.
         let identity =

@@ -62,11 +62,6 @@ pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     headers.get_all(name).iter().any(has)
 }
 
-/// The host of an `Origin`, with its port; `None` for one that has none, such as `null`.
-pub(crate) fn host_of(origin: &HeaderValue) -> Option<&str> {
-    origin.to_str().ok()?.split_once("://").map(|(_, host)| host)
-}
-
 /// The headers of the request to a member: those of the allow-list, and none that the client could smuggle.
 #[must_use]
 pub fn outbound(inbound: &HeaderMap) -> HeaderMap {

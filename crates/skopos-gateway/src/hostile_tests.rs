@@ -204,6 +204,43 @@ async fn requests_that_two_servers_would_cut_differently_are_refused() {
     served.end_well().await;
 }
 
+/// A page can make its own name resolve to this machine: every place where a request names its host counts.
+#[tokio::test]
+async fn a_host_elsewhere_is_refused_however_it_is_named() {
+    let served = Served::strict(Limits::default());
+    let path = "/clusters/a/api/v1/namespaces";
+    for (head, code) in [
+        (format!("GET {path} HTTP/1.1\r\nhost: evil.example"), "401"),
+        (format!("GET http://evil.example{path} HTTP/1.1\r\nhost: evil.example"), "401"),
+        (format!("GET http://evil.example{path} HTTP/1.1\r\nhost: localhost"), "400"),
+        (format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nhost: localhost"), "400"),
+        (format!("GET {path} HTTP/1.1"), "401"),
+        (format!("GET {path} HTTP/1.0"), "401"),
+        (format!("GET http://localhost{path} HTTP/1.1\r\nhost: LOCALHOST"), "200"),
+    ] {
+        let said = served.exchange(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()).await;
+        assert_eq!(said.split(' ').nth(1), Some(code), "{head}: {said}");
+    }
+    let mut tasks = JoinSet::new();
+    let (mut client, connection) = h2::client::handshake(served.connect().await).await.unwrap();
+    tasks.spawn(connection);
+    for (authority, host, code) in [
+        ("evil.example", None, 401),
+        ("localhost", Some("evil.example"), 400),
+        ("evil.example", Some("localhost"), 400),
+        ("localhost:1", None, 200),
+    ] {
+        let mut request = http::Request::get(format!("http://{authority}{path}"));
+        if let Some(host) = host {
+            request = request.header("host", host);
+        }
+        let (answer, _) = client.send_request(request.body(()).unwrap(), true).unwrap();
+        assert_eq!(answer.await.unwrap().status(), code, "{authority} {host:?}");
+    }
+    drop(client);
+    served.end_well().await;
+}
+
 #[tokio::test]
 async fn a_thousand_half_open_connections_take_no_place_from_others() {
     let served = Served::strict(Limits::default());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -245,6 +245,9 @@ impl Lab {
         let mut request = Request::new(LimitedBody::whole(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().unwrap();
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+        }
         for (name, value) in headers {
             let name = HeaderName::try_from(*name).unwrap();
             request.headers_mut().append(name, value.parse().unwrap());

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use http::HeaderMap;
+use rustls::pki_types::CertificateDer;
 use skopos_wire::Status;
 
 use self::oidc::Provider;
@@ -26,8 +27,8 @@ use self::token::{Token, TokenHash};
 use self::token_review::Reviewer;
 use crate::answers::{Answer, Answers, Holds};
 use crate::ask::Ask;
+use crate::authority::Authority;
 use crate::config::Config;
-use crate::headers;
 use crate::listen::Peer;
 
 pub use self::identity::Identity;
@@ -99,7 +100,7 @@ impl Authenticator {
         if !self.shared.demanded {
             return anonymous(peer, headers);
         }
-        if let Some(shown) = peer.certificate.as_ref().filter(|_| self.shared.certificates) {
+        if let Some(shown) = self.shown(peer) {
             return certificate::identity(shown, jiff::Timestamp::now()).map(Arc::new);
         }
         let Some(token) = Token::of(headers)? else { return Err(AuthError::Nothing) };
@@ -107,6 +108,16 @@ impl Authenticator {
         let key = token.hash();
         let ask = move || async move { shared.look_up(&token).await }.boxed();
         self.shared.known.get(key, ask).await.value
+    }
+
+    /// Returns whether the peer is known by what its browser, if it is one, adds to every request: the address, or a client
+    /// certificate.
+    pub(crate) fn is_ambient(&self, peer: &Peer) -> bool {
+        !self.shared.demanded || self.shown(peer).is_some()
+    }
+
+    fn shown<'a>(&self, peer: &'a Peer) -> Option<&'a CertificateDer<'static>> {
+        peer.certificate.as_ref().filter(|_| self.shared.certificates)
     }
 }
 
@@ -147,30 +158,16 @@ fn failed<V>(error: AuthError) -> Answer<Result<V, AuthError>> {
     Answer { value: Err(error), holds }
 }
 
-/// Where nothing is configured everybody on this machine may ask, but no page of a browser: neither under a name that it
-/// made resolve to this machine, nor from another origin.
+/// Returns the identity of everybody on this machine, where nothing is configured. A page may make its own name resolve to this
+/// machine, so the request has to name the machine itself.
 fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthError> {
     if !peer.address.ip().to_canonical().is_loopback() {
         return Err(AuthError::Refused("the caller is not on this machine"));
     }
-    if headers.get(http::header::HOST).is_some_and(|host| !is_local(host.as_bytes())) {
-        return Err(AuthError::Refused("the Host header does not name this machine"));
+    match Authority::of(headers).is_some_and(|authority| authority.is_loopback()) {
+        true => Ok(Arc::new(Identity::loopback())),
+        false => Err(AuthError::Refused("the Host header does not name this machine")),
     }
-    let elsewhere = |origin| !headers::host_of(origin).is_some_and(|host| is_local(host.as_bytes()));
-    if headers.get(http::header::ORIGIN).is_some_and(elsewhere) {
-        return Err(AuthError::Refused("the request is a page's from elsewhere"));
-    }
-    Ok(Arc::new(Identity::loopback()))
-}
-
-/// Whether `host[:port]` is this machine by name or address.
-fn is_local(host: &[u8]) -> bool {
-    let Ok(Ok(authority)) = std::str::from_utf8(host).map(str::parse::<http::uri::Authority>) else {
-        return false;
-    };
-    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 impl From<AuthError> for Status {

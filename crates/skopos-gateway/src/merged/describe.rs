@@ -147,7 +147,7 @@ impl Merged {
         let accept = call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
         let request = DocumentRequest::new(address, accept).ok_or_else(Status::resource_not_served)?;
         let document = cluster.document(&request, limit).await.map_err(|error| status_of(&error))?;
-        Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
+        document_answer(&document, call.headers.get(header::IF_NONE_MATCH))
     }
 
     /// Asks these clusters, [`DOCUMENTS`] of them at the same time; `None` for those that have not answered within the
