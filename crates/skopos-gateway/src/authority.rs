@@ -1,4 +1,4 @@
-//! The host that a request is for: one value, however a request says it.
+//! The host that a request names: one value, wherever the request names it.
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
@@ -11,14 +11,16 @@ pub(crate) struct Authority {
     port: Option<u16>,
 }
 
-/// Makes the `Host` header say which host a request is for. HTTP/2 says it in `:authority`, HTTP/1.1 also in the request line,
-/// and readers differ in which of them they look at.
+/// Sets the `Host` header to the host that the request names. HTTP/2 names it in `:authority`, HTTP/1.1 also in the request line,
+/// and readers differ in which one they use.
 ///
 /// # Errors
-/// 400 where they differ, where there are several, or where one is no host.
+/// 400 if two of them differ, if there are several `Host` headers, or if one is not a host name.
 pub(crate) fn settle(parts: &mut Parts) -> Result<(), Status> {
     let wrong = || {
-        Status::bad_request("the request names its host twice and differently, or by what is no host name")
+        Status::bad_request(
+            "the request names its host twice with different values, or its host name is invalid",
+        )
     };
     let line = parts.uri.authority().map(|authority| Authority::parse(authority.as_str()).ok_or_else(wrong));
     let mut all = parts.headers.get_all(header::HOST).iter();
@@ -39,7 +41,7 @@ pub(crate) fn settle(parts: &mut Parts) -> Result<(), Status> {
 // === impl Authority ===
 
 impl Authority {
-    /// Returns the host of a request that is settled.
+    /// Returns the host of a request after [`settle`].
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         headers.get(header::HOST).and_then(Self::from_header)
     }
@@ -51,21 +53,21 @@ impl Authority {
     fn parse(text: &str) -> Option<Self> {
         let parsed: http::uri::Authority = text.parse().ok()?;
         let is_plain = !text.contains('@') && !parsed.host().is_empty();
-        // A port that is none is no reading of the host alone.
+        // An invalid port makes the whole authority invalid.
         let port = parsed.port_u16();
         let is_whole = port.is_some() || text.len() == parsed.host().len();
         (is_plain && is_whole).then(|| Self { host: parsed.host().to_ascii_lowercase(), port })
     }
 
-    /// Returns whether this is the machine itself, by name or address.
+    /// Returns whether this names the machine itself, by name or address.
     pub(crate) fn is_loopback(&self) -> bool {
         let name = self.host.trim_start_matches('[').trim_end_matches(']');
         name == "localhost"
             || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
     }
 
-    /// Returns whether an `Origin` is that of the pages of this host: the same host and port, and the scheme where it is known.
-    /// Without TLS here something in front may have ended it.
+    /// Returns whether an `Origin` is the origin of this host: the same host and port, and the same scheme where it is known.
+    /// Without TLS a proxy in front may have terminated it.
     pub(crate) fn is_origin(&self, origin: &HeaderValue, is_tls: bool) -> bool {
         let Some((scheme, rest)) = origin.to_str().ok().and_then(|origin| origin.split_once("://")) else {
             return false;
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_for_one_host_however_it_says_it() {
+    fn host_and_authority_must_agree() {
         assert_eq!(settled("/", &["Localhost:1"]), Ok(Some("Localhost:1".into())));
         assert_eq!(settled("http://evil.example/", &[]), Ok(Some("evil.example".into())), "HTTP/2");
         assert_eq!(settled("http://LOCALHOST:1/", &["localhost:1"]), Ok(Some("localhost:1".into())));
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_known_by_name_and_address() {
+    fn loopback_names_are_recognized() {
         let is_loopback =
             |text: &str| Authority::parse(text).is_some_and(|authority| authority.is_loopback());
         for own in

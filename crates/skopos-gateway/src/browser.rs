@@ -1,13 +1,13 @@
-//! Rules about browsers. A page that somebody looks at must not act here with that person's rights, and nothing that is
-//! answered here may act as a page.
+//! Protection against web pages. A page must not act here with the rights of the person whose browser shows it, and no answer
+//! may act as a page.
 //!
 //! ```text
-//!  request ─▶ changes something, or switches protocols: of no page, or of one of this origin     admit_change
-//!         ─▶ identity that browsers send by themselves: no navigation, no page of elsewhere       admit_ambient
-//!  answer  ─▶ a type of the API, and a policy under which nothing runs and nobody frames it      protect
+//!  write or upgrade ──────────────────────────▶ same origin only                                      admit_change
+//!  identity that browsers send automatically ─▶ no navigation, same origin only                       admit_ambient
+//!  every answer ──────────────────────────────▶ a content type of the API, a policy that runs nothing  protect
 //! ```
 //!
-//! This is the only place that knows these rules: pages of the gateway's own would get theirs here.
+//! This module is the only place with these rules: pages of the gateway itself would get theirs here.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body::Body as _;
@@ -22,12 +22,12 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// What a browser may do with an answer, should it be made to show one: nothing.
+/// The policy of all answers: a browser that shows one runs nothing of it, and no page frames it.
 const CONTENT_POLICY: HeaderValue =
     HeaderValue::from_static("sandbox; default-src 'none'; frame-ancestors 'none'");
 
-/// Refuses requests of pages of other origins that could change something: all methods but GET and HEAD, and other protocols.
-/// Whatever proves the caller's identity, a browser may have added it by itself.
+/// Refuses cross-origin requests that could change something: all methods but GET and HEAD, and upgrades. This holds for every kind
+/// of authentication.
 ///
 /// # Errors
 /// 403.
@@ -39,14 +39,14 @@ pub(crate) fn admit_change(method: &Method, headers: &HeaderMap, is_tls: bool) -
     refuse_other_origins(headers, is_tls)
 }
 
-/// Refuses what browsers send by themselves with an identity that they add by themselves, as a client certificate or being on
-/// this machine: navigations, and whatever pages of other origins load.
+/// Refuses navigations and cross-origin reads. For callers whose identity a browser sends automatically: a client certificate, or a
+/// connection from this machine.
 ///
 /// # Errors
 /// 403.
 pub(crate) fn admit_ambient(headers: &HeaderMap, is_tls: bool) -> Result<(), Status> {
     if values(headers, &FETCH_MODE).any(|mode| mode.ends_with("navigate")) {
-        return Err(refused("a browser's navigation"));
+        return Err(refused("a navigation of a browser (header Sec-Fetch-Mode)"));
     }
     refuse_other_origins(headers, is_tls)
 }
@@ -56,7 +56,7 @@ pub(crate) fn protect(answer: &mut Response) {
     let has_body = !answer.body().is_end_stream();
     let headers = answer.headers_mut();
     media_type::restrict(headers, has_body);
-    // What is said to be a type is not to be second-guessed.
+    // Browsers must not guess another type.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_POLICY);
     headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
@@ -66,23 +66,23 @@ fn refuse_other_origins(headers: &HeaderMap, is_tls: bool) -> Result<(), Status>
     let own = Authority::of(headers);
     let is_own = |origin: &HeaderValue| own.as_ref().is_some_and(|own| own.is_origin(origin, is_tls));
     if !headers.get_all(header::ORIGIN).iter().all(is_own) {
-        return Err(refused("a page of another origin (Origin)"));
+        return Err(refused("a page of another origin (header Origin)"));
     }
     match values(headers, &FETCH_SITE).all(|site| site == "same-origin" || site == "none") {
         true => Ok(()),
-        false => Err(refused("a page of another site (Sec-Fetch-Site)")),
+        false => Err(refused("a page of another site (header Sec-Fetch-Site)")),
     }
 }
 
-/// Returns the values of a header that browsers set. What is no text is none that they know.
+/// Returns the values of a header that browsers set. A value that is not text matches none of theirs.
 fn values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("?"))
 }
 
 fn refused(sender: &str) -> Status {
     let why = format!(
-        "the request is that of {sender}, which might act with the rights of whoever looks at it: use kubectl, curl or \
-         another client than a browser"
+        "the request comes from {sender}, which could misuse the rights of the person in front of the browser: use kubectl, \
+         curl or another client"
     );
     Status::forbidden(GroupResource::new("", ""), "", why)
 }
@@ -127,7 +127,7 @@ mod tests {
     ];
 
     #[test]
-    fn pages_of_other_origins_change_nothing() {
+    fn cross_origin_writes_are_refused() {
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
             for (lines, with_tls, without) in REQUESTS {
                 let is_admitted = |is_tls| is_admitted(admit_change(&method, &sent(lines), is_tls));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_origins_switch_no_protocol() {
+    fn cross_origin_upgrades_are_refused() {
         for (lines, with_tls, _) in REQUESTS {
             let upgrade = [("upgrade", "websocket"), ("connection", "Upgrade")];
             let lines: Vec<_> = lines.iter().chain(&upgrade).copied().collect();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_read_nothing_by_an_identity_that_browsers_add_themselves() {
+    fn ambient_identities_refuse_navigation_and_cross_origin_reads() {
         for (lines, with_tls, _) in REQUESTS {
             assert_eq!(is_admitted(admit_ambient(&sent(lines), true)), with_tls, "{lines:?}");
         }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_acts_as_a_page() {
+    fn answers_are_harmless_to_browsers() {
         let mut answer = response::text(http::StatusCode::OK, "<script>");
         answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
         answer

@@ -1,5 +1,5 @@
-//! Pages of browsers against a whole gateway: they do not act with the rights of whoever looks at them, and what members
-//! answer is no page.
+//! Web pages against a whole gateway: they do not act with the rights of the person who sees them, and no member's answer is a
+//! page.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::config::{Authentication, AuthorizationMode, ClientCertificates, Confi
 use crate::listen::Peer;
 use crate::testing::{Lab, Told, told};
 
-/// A page that would read what the gateway has, should a browser take it for one.
+/// A page that would read other clusters if a browser ran it.
 const PAGE: &str = "<!doctype html><script>fetch('/clusters/other/api/v1/secrets')</script>";
 
 /// Allows everything to everybody, in the caller's own name.
@@ -65,7 +65,7 @@ impl Desk {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_a_hostile_member_is_shown_as_text() {
+async fn member_pages_are_served_as_text() {
     let lab = Lab::trusting(&["a"]);
     let evil = lab.add_echo("evil");
     for kind in ["text/html", "image/svg+xml", "application/xhtml+xml", "application/json, text/html"] {
@@ -93,7 +93,7 @@ async fn a_page_of_a_hostile_member_is_shown_as_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_page_is_kept_as_a_document_of_a_member() {
+async fn member_pages_are_not_cached_as_documents() {
     let lab = Lab::trusting(&[]);
     let evil = lab.add_echo("evil");
     evil.answers(200, &[("content-type", "text/html"), ("etag", "\"x\"")], PAGE);
@@ -107,7 +107,7 @@ async fn no_page_is_kept_as_a_document_of_a_member() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_page_acts_by_a_certificate() {
+async fn pages_are_refused_with_client_certificates() {
     let desk = Desk::new();
     desk.lab.member("a").clear_requests();
     let json = ("content-type", "application/json");
@@ -146,7 +146,7 @@ async fn no_page_acts_by_a_certificate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_page_acts_by_being_on_this_machine() {
+async fn pages_are_refused_on_loopback() {
     let lab = Lab::trusting(&["a"]);
     let namespaces = "/clusters/a/api/v1/namespaces";
     for lines in [
@@ -158,13 +158,13 @@ async fn no_page_acts_by_being_on_this_machine() {
         assert_eq!(lab.get(namespaces, &lines).await.code, 403, "{lines:?}");
     }
     assert_eq!(lab.get(namespaces, &[("host", "evil.example")]).await.code, 401);
-    // Health is for everybody, and tells nothing.
+    // Health checks are open to all callers.
     assert_eq!(lab.get("/readyz", &[("sec-fetch-mode", "navigate")]).await.code, 503);
 }
 
-/// No browser adds a token by itself.
+/// Browsers never send bearer tokens automatically.
 #[tokio::test(start_paused = true)]
-async fn who_shows_a_token_may_read_from_anywhere_and_change_nothing() {
+async fn bearer_tokens_permit_cross_origin_reads_only() {
     let lab = Lab::guarded(&["a"], open);
     lab.admit("t-jane", "jane");
     let lines = [

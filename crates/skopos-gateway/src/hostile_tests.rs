@@ -206,7 +206,7 @@ async fn requests_that_two_servers_would_cut_differently_are_refused() {
 
 /// A page can make its own name resolve to this machine: every place where a request names its host counts.
 #[tokio::test]
-async fn a_host_elsewhere_is_refused_however_it_is_named() {
+async fn foreign_hosts_are_refused() {
     let served = Served::strict(Limits::default());
     let path = "/clusters/a/api/v1/namespaces";
     for (head, code) in [

@@ -1,9 +1,9 @@
-//! Content types: those of the Kubernetes API pass, and a browser shows all others as plain text.
+//! Content types. Those of the Kubernetes API pass; a browser shows all others as plain text.
 
 use http::{HeaderMap, HeaderValue, header};
 use skopos_wire::Status;
 
-/// The types of answers. A browser runs none of them.
+/// Content types of answers. A browser runs none of them.
 const ANSWERS: [&str; 13] = [
     JSON,
     YAML,
@@ -22,7 +22,7 @@ const ANSWERS: [&str; 13] = [
     "application/vnd.google.protobuf",
 ];
 
-/// The types of bodies of requests. A form of a page can send none of them without asking first.
+/// Content types of request bodies. A web page can send none of them without a preflight request.
 const REQUESTS: [&str; 9] = [
     JSON,
     YAML,
@@ -41,8 +41,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const CBOR: &str = "application/cbor";
 const TEXT: &str = "text/plain";
 
-/// Makes the content type of an answer one of the API: any other becomes plain text, and so does one that two readers could
-/// read differently.
+/// Replaces the content type of an answer by plain text unless it is one of the API and has one reading.
 pub(crate) fn restrict(headers: &mut HeaderMap, has_body: bool) {
     let shown = single(headers).is_some_and(|shown| is_of(shown, &ANSWERS));
     if !shown && (has_body || headers.contains_key(header::CONTENT_TYPE)) {
@@ -50,12 +49,12 @@ pub(crate) fn restrict(headers: &mut HeaderMap, has_body: bool) {
     }
 }
 
-/// Returns whether a document has a type that discovery, OpenAPI or the version can have.
+/// Returns whether discovery, OpenAPI or the version can have this content type.
 pub(crate) fn is_document(content_type: &str) -> bool {
     is_of(content_type, &ANSWERS)
 }
 
-/// Refuses a body of a type that the API does not have. A body without a type is JSON, as the API server reads it.
+/// Refuses a request body of a type that the API does not have. A body without a type is JSON, as for the API server.
 ///
 /// # Errors
 /// 415.
@@ -87,8 +86,8 @@ fn single(headers: &HeaderMap) -> Option<&str> {
     first.to_str().ok()
 }
 
-/// Returns whether a content type is one of `known`, with plain parameters. A browser splits the header at commas and takes the
-/// last part, so nothing that could hide one is accepted.
+/// Returns whether a content type is one of `known`, with plain parameters. Browsers split the header at commas and use the last
+/// part, so nothing that could hide a comma is accepted.
 fn is_of(content_type: &str, known: &[&str]) -> bool {
     let mut parts = content_type.split(';').map(str::trim);
     let essence = parts.next().unwrap_or_default();
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_the_api_pass() {
+    fn api_types_pass() {
         for known in [
             "application/json",
             "application/json; charset=utf-8",
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_shown_as_text() {
+    fn other_types_become_text() {
         for other in [
             &["text/html"][..],
             &["text/html; charset=utf-8"],
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_of_types_of_the_api() {
+    fn bodies_need_an_api_type() {
         let sent = |line: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, line.parse().unwrap());

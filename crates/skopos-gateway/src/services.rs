@@ -13,6 +13,7 @@ use skopos_fleet::{Cluster, Fleet, FleetError};
 
 use crate::ask::{Ask, AskError, MOST_BYTES};
 use crate::authz::Authorizer;
+use crate::catalog::DefinitionsCache;
 use crate::config::Config;
 use crate::places::Places;
 
@@ -29,6 +30,8 @@ pub struct Services {
     pub watches: Places,
     /// How many streams into pods each caller has.
     pub streams: Places,
+    /// Which kinds each cluster has itself.
+    pub(crate) definitions: DefinitionsCache,
 }
 
 // === impl Services ===
@@ -40,7 +43,7 @@ impl Services {
         let authorizer = Authorizer::new(&config, Arc::new(FleetAsk::new(fleet.clone())));
         let watches = Places::new("watches", config.listen.limits.watches_per_user);
         let streams = Places::new("streams", config.outbound.streams.per_user);
-        Self { fleet, authorizer, config, watches, streams }
+        Self { fleet, authorizer, config, watches, streams, definitions: DefinitionsCache::default() }
     }
 
     /// How many sources have not said which clusters there are, though each had as long as a member has to answer. Right after

@@ -405,8 +405,12 @@ type Seen = (Request<()>, Bytes);
 pub(crate) struct Echo {
     seen: Arc<Mutex<Vec<Seen>>>,
     answers: Arc<Mutex<Option<Response<Bytes>>>>,
+    script: Arc<Mutex<Option<Box<Scripted>>>>,
     tasks: TaskTracker,
 }
+
+/// Answers requests that it knows.
+type Scripted = dyn Fn(&Request<()>) -> Option<Value> + Send;
 
 // === impl Echo ===
 
@@ -431,6 +435,21 @@ impl Echo {
         *self.answers.lock() = Some(answer);
     }
 
+    /// What the script knows is answered by it, as JSON.
+    pub(crate) fn scripted(&self, script: impl Fn(&Request<()>) -> Option<Value> + Send + 'static) {
+        *self.script.lock() = Some(Box::new(script));
+    }
+
+    fn answer(&self, request: &Request<()>) -> Response<Bytes> {
+        let scripted = self.script.lock().as_ref().and_then(|script| script(request));
+        if let Some(scripted) = scripted {
+            let mut answer = Response::new(Bytes::from(scripted.to_string()));
+            answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            return answer;
+        }
+        self.answers.lock().clone().unwrap_or_else(|| Response::new(Bytes::from_static(b"{}")))
+    }
+
     fn connect(&self) -> tokio::io::DuplexStream {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let echo = self.clone();
@@ -439,9 +458,9 @@ impl Echo {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
-                echo.seen.lock().push((Request::from_parts(parts, ()), body));
-                let answer =
-                    echo.answers.lock().clone().unwrap_or_else(|| Response::new(Bytes::from_static(b"{}")));
+                let request = Request::from_parts(parts, ());
+                let answer = echo.answer(&request);
+                echo.seen.lock().push((request, body));
                 Ok::<_, hyper::Error>(answer.map(Full::new))
             }
         });

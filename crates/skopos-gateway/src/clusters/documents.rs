@@ -40,7 +40,7 @@ impl Clusters {
 /// # Errors
 /// 502 where the member gave something of a type that no document of the API has, such as a page.
 pub(crate) fn answer(document: &Document, known: Option<&HeaderValue>) -> Result<Response, Status> {
-    if !media_type::is_document(&document.content_type) {
+    if !document.content_type.is_empty() && !media_type::is_document(&document.content_type) {
         let why =
             "the cluster answered with something else than a document of the API, which is not passed on";
         return Err(Status::failure(502, "BadGateway".to_owned(), why));

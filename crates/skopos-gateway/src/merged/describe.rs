@@ -8,7 +8,7 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{StatusCode, header};
 use skopos_fleet::{Cluster, ClusterId, DocumentRequest};
 use skopos_serve::{ResourceType, discovery};
-use skopos_wire::Status;
+use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout_at};
 
 use super::openapi::{self, Index};
@@ -98,7 +98,13 @@ impl Merged {
             Some(found) => found,
             None => {
                 let (offers, unknown) = self.offers(seen).await;
-                elect(&offers).ok_or_else(|| not_served(&unknown))?
+                let is_aggregated =
+                    |offer: &Offer| offer.catalog.is_aggregated(&what.group, &what.version, &what.resource);
+                match elect(&offers) {
+                    Some(found) => found,
+                    None if offers.iter().any(is_aggregated) => return Err(aggregated(what)),
+                    None => return Err(not_served(&unknown)),
+                }
             }
         };
         Ok(match wants_table(&call.headers) {
@@ -190,6 +196,13 @@ impl Merged {
 
 fn offer(cluster: &Cluster, catalog: Arc<Catalog>) -> Offer {
     Offer { cluster: cluster.id().clone(), catalog }
+}
+
+/// Returns the refusal of a kind whose answers may depend on the caller.
+fn aggregated(what: &Attributes) -> Status {
+    let why = "an aggregated API serves this kind, and its answers may depend on the caller, so there is no merged view of it: \
+               ask one cluster, below /clusters/NAME";
+    Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why)
 }
 
 /// 404, as API servers say it; with the first cluster of which nothing is known.

@@ -77,7 +77,7 @@ impl Merged {
     /// Over all clusters of these services. Feeds run until [`Merged::shutdown`].
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
-        let catalogs = Catalogs::new(services.fleet.clone());
+        let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
         let kinds = Arc::new(Kinds::new(services.fleet.clone(), catalogs.clone(), options));
         let registry = Arc::new(Registry::builtin());
         let blocks = BlockCache::new(MAX_BLOCK_BYTES).blocks();
