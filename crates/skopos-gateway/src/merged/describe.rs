@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::openapi::{self, Index};
 use super::route::{Merged, wants_table};
-use super::standing::Clusters;
+use super::standing::{Clusters, undecided};
 use super::union::{self, Offer};
 use crate::authz::Attributes;
 use crate::catalog::{self, Catalog};
@@ -56,7 +56,8 @@ impl Merged {
             }
             let (offers, unknown) = self.offers(&scope.seen).await;
             let whole = self.unions.of(offers);
-            standing.missing = unknown;
+            standing.missing = undecided(&scope.undecided);
+            standing.missing.extend(unknown);
             standing.missing.extend_from_slice(&whole.union().otherwise);
             united = Some(whole);
             standing.unread = scope.unread;

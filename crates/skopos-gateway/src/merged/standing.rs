@@ -37,6 +37,8 @@ pub(crate) struct Judge {
     pub(crate) max_age: Duration,
     pub(crate) unread: usize,
     pub(crate) denied: Vec<String>,
+    /// Those that do not say whether the caller may read them.
+    pub(crate) undecided: Vec<ClusterId>,
 }
 
 /// How many clusters a warning names; the list's annotations name all.
@@ -52,6 +54,7 @@ impl Judge {
     pub(crate) fn look(&self, roster: &Roster, ages: &Ages) -> Clusters {
         let mut found = Clusters { age: Some(Duration::ZERO), ..Clusters::default() };
         (found.unread, found.denied) = (self.unread, self.denied.clone());
+        found.missing = undecided(&self.undecided);
         for cluster in &self.seen {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
@@ -132,6 +135,11 @@ impl Clusters {
         let said = all.into_iter().filter(|(_, text)| !text.is_empty());
         said.map(|(name, text)| (name.to_owned(), text.chars().take(ANNOTATION).collect())).collect()
     }
+}
+
+/// Returns why clusters are missing that do not say whether the caller may read them.
+pub(crate) fn undecided(clusters: &[ClusterId]) -> Vec<(ClusterId, String)> {
+    clusters.iter().map(|id| (id.clone(), "it does not say whether you may read it".to_owned())).collect()
 }
 
 fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
