@@ -45,12 +45,8 @@ impl Desk {
                 Authentication { client_certificates: Some(ca), ..Authentication::default() };
             open(config);
         });
-        let peer = Peer {
-            address: "10.0.0.9:1234".parse().unwrap(),
-            certificate: Some(certificate("bob")),
-            tls: true,
-            draining: lab.draining.clone(),
-        };
+        let peer = Peer::new("10.0.0.9:1234".parse().unwrap(), true, lab.draining.clone());
+        let peer = Peer { certificate: Some(certificate("bob")), ..peer };
         Self { lab, peer: Arc::new(peer) }
     }
 

@@ -177,6 +177,7 @@ impl Shared {
         // Which routes there are is for callers who are known.
         let identity =
             self.authenticator.identify(peer, &headers).await.inspect_err(|why| trail.unknown(why))?;
+        peer.record.caller_known();
         trail.known(&identity);
         let Some(route) = self.routes.get(&segment) else { return Ok(not_found()) };
         trail.routed(&segment);

@@ -156,7 +156,8 @@ impl Lab {
     pub(crate) fn guarded(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
         let cluster = names[0].to_owned();
         Self::with(names, |config| {
-            let token_review = Some(TokenReview { cluster, audiences: Vec::new(), shared_accounts: false });
+            let token_review =
+                Some(TokenReview { cluster, audiences: Vec::new(), shared_accounts: false, only_jwt: false });
             config.authentication = Authentication { token_review, ..Authentication::default() };
             change(config);
         })
@@ -253,7 +254,7 @@ impl Lab {
             request.headers_mut().append(name, value.parse().unwrap());
         }
         let address = "127.0.0.1:999".parse().unwrap();
-        let peer = Peer { address, certificate: None, tls: true, draining: self.draining.clone() };
+        let peer = Peer::new(address, true, self.draining.clone());
         self.gateway.answer(Arc::new(peer), request).await
     }
 

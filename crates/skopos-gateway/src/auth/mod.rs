@@ -20,11 +20,11 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
-use skopos_wire::Status;
+use skopos_wire::{Status, StatusDetails};
 
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
-use self::token_review::Reviewer;
+use self::token_review::{ReviewSource, Reviewer};
 use crate::answers::{Answer, Answers, Holds};
 use crate::ask::Ask;
 use crate::authority::Authority;
@@ -105,9 +105,13 @@ impl Authenticator {
         }
         let Some(token) = Token::of(headers)? else { return Err(AuthError::Nothing) };
         let shared = self.shared.clone();
-        let key = token.hash();
-        let ask = move || async move { shared.look_up(&token).await }.boxed();
-        self.shared.known.get(key, ask).await.value
+        let (key, source) = (token.hash(), peer.into());
+        let ask = move || async move { shared.look_up(&token, source).await }.boxed();
+        let identity = self.shared.known.get(key, ask).await.value;
+        if !matches!(identity, Err(AuthError::Unavailable(_))) {
+            peer.record.token_reviewed(identity.is_err());
+        }
+        identity
     }
 
     /// Returns whether the peer is known by what its browser, if it is one, adds to every request: the address, or a client
@@ -130,7 +134,7 @@ impl std::fmt::Debug for Authenticator {
 // === impl Shared ===
 
 impl Shared {
-    async fn look_up(&self, token: &Token) -> Answer<Result<Arc<Identity>, AuthError>> {
+    async fn look_up(&self, token: &Token, source: ReviewSource) -> Answer<Result<Arc<Identity>, AuthError>> {
         if let Some(provider) = self.oidc.as_ref().filter(|provider| provider.issued(token)) {
             return match provider.identity(token, DEADLINE).await {
                 Ok((identity, valid_for)) => {
@@ -141,7 +145,7 @@ impl Shared {
             };
         }
         match &self.reviewer {
-            Some(reviewer) => match reviewer.identity(token, DEADLINE).await {
+            Some(reviewer) => match reviewer.identity(token, source, DEADLINE).await {
                 Ok(identity) => Answer { value: Ok(Arc::new(identity)), holds: Holds::SinceAsked(HOLDS) },
                 Err(error) => failed(error),
             },
@@ -173,7 +177,8 @@ fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthErro
 impl From<AuthError> for Status {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::Unavailable(why) => Status::service_unavailable(why),
+            AuthError::Unavailable(why) => Status::service_unavailable(why)
+                .with_details(StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() }),
             AuthError::Nothing | AuthError::Refused(_) => Status::unauthorized(),
         }
     }

@@ -88,8 +88,8 @@ impl<H: Handler> Front<H> {
         certificate: Option<CertificateDer<'static>>,
         place: &Place,
     ) {
-        let peer =
-            Arc::new(Peer { address, certificate, tls: self.tls.is_some(), draining: self.draining.clone() });
+        let peer = Peer::new(address, self.tls.is_some(), self.draining.clone());
+        let peer = Arc::new(Peer { certificate, ..peer });
         let (handler, vitals, guard) = (self.handler.clone(), place.vitals.clone(), self.guard.clone());
         let switched = Arc::new(Mutex::new(None));
         let switches = switched.clone();

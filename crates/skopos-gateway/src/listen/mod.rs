@@ -10,6 +10,7 @@ mod connection;
 mod guard;
 #[cfg(test)]
 mod kept_open_tests;
+mod source;
 mod tls;
 mod vitals;
 
@@ -18,6 +19,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -34,6 +36,7 @@ use crate::config::Limits;
 use crate::response::Response;
 
 pub use self::guard::ListenStats;
+pub(crate) use self::source::SourceNetwork;
 pub use self::tls::TlsError;
 
 /// Where and how to listen.
@@ -108,6 +111,15 @@ pub struct Peer {
     pub tls: bool,
     /// Cancelled when the gateway is about to stop: streams end then.
     pub draining: CancellationToken,
+    /// What its requests have shown so far.
+    pub(crate) record: Arc<PeerRecord>,
+}
+
+/// What the requests of a connection have shown.
+#[derive(Debug, Default)]
+pub(crate) struct PeerRecord {
+    is_known: AtomicBool,
+    token_refused: AtomicBool,
 }
 
 /// A bound socket that accepts nothing yet.
@@ -124,6 +136,45 @@ pub struct Listener {
 pub struct Drained {
     /// Connections that were still busy when the time for draining was over, and were cut.
     pub cut: usize,
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// The other end of a connection of which nothing is known but its address.
+    #[must_use]
+    pub fn new(address: SocketAddr, tls: bool, draining: CancellationToken) -> Self {
+        Self { address, certificate: None, tls, draining, record: Arc::default() }
+    }
+
+    /// Returns the network that it comes from.
+    pub(crate) fn source(&self) -> SourceNetwork {
+        self.address.into()
+    }
+}
+
+// === impl PeerRecord ===
+
+impl PeerRecord {
+    /// Records a caller who proved an identity.
+    pub(crate) fn caller_known(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether any caller has proved an identity.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Records whether a token was refused.
+    pub(crate) fn token_reviewed(&self, refused: bool) {
+        self.token_refused.store(refused, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last token was refused.
+    pub(crate) fn is_token_refused(&self) -> bool {
+        self.token_refused.load(Ordering::Relaxed)
+    }
 }
 
 // === impl Listener ===

@@ -42,6 +42,10 @@ pub struct TokenReview {
     /// the same names in all other clusters. Otherwise they may do something in this cluster alone.
     #[serde(default)]
     pub shared_accounts: bool,
+    /// Refuse tokens that are not JWTs without a review. Kubernetes' service account tokens are JWTs; tokens of webhooks, of
+    /// bootstrapping and of static files are not.
+    #[serde(default)]
+    pub only_jwt: bool,
 }
 
 /// Bearer tokens of an OpenID provider.
