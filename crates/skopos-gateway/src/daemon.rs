@@ -25,7 +25,7 @@ use crate::config::{self, Config, ConfigError, ConfigFollower};
 use crate::fleet::{self, SourceError, Wishes};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
-use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles};
+use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles, descriptors};
 use crate::merged::{KindsOptions, Merged};
 use crate::response::Response;
 use crate::services::{FleetAsk, Services};
@@ -139,6 +139,7 @@ impl Daemon {
         embedding: Embedding,
         follower: Option<ConfigFollower>,
     ) -> Result<Self, DaemonError> {
+        descriptors::raise_limit();
         let listener = Listener::bind(&listen_options(&config))?;
         let wishes = Wishes::of(config.clone());
         let fleet::Kept { keeper, restarts } = kept(&config, &wishes).await?;
@@ -154,6 +155,11 @@ impl Daemon {
             reading: Arc::default(),
         };
         let services = Services::new(fleet.clone(), config);
+        let (members, streams) = (fleet.clone(), services.streams.clone());
+        let listener = listener.reserving(move || {
+            let streams = usize::try_from(streams.open()).unwrap_or(usize::MAX);
+            descriptors::reserve(members.members().len(), streams)
+        });
         let changes = follower.as_ref().map(ConfigFollower::subscribe);
         let per_cluster = usize::try_from(services.config.cache.bytes_per_cluster.0).unwrap_or(usize::MAX);
         let current = Current {

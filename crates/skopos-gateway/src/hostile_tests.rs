@@ -270,6 +270,35 @@ async fn a_thousand_half_open_connections_take_no_place_from_others() {
     served.end_well().await;
 }
 
+/// As connections that ask for health, which needs no identity, and stay.
+#[tokio::test]
+async fn idle_connections_of_unknown_callers_make_room_for_others() {
+    let served = Served::strict(Limits { connections: 50, ..Limits::default() });
+    let mut known = served.connect().await;
+    let list = "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    known.write_all(list.as_bytes()).await.unwrap();
+    let mut begun = [0; 12];
+    timeout(PATIENCE, known.read_exact(&mut begun)).await.unwrap().unwrap();
+    let mut idle = Vec::new();
+    for n in 0..200 {
+        let mut stream = served.connect().await;
+        if n % 2 == 0 {
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        }
+        idle.push(stream);
+        if n % 40 == 39 {
+            assert_eq!(served.ask("GET /clusters/a/api/v1/namespaces HTTP/1.1").await.0, 200);
+        }
+    }
+    assert!(served.stats.connections() <= 50 && served.closed_for("connections") >= 100);
+    assert_eq!(served.stats.permitted(), 50);
+    // The caller who is known kept its connection.
+    known.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(closed(&mut known).await > 100);
+    drop(idle);
+    served.end_well().await;
+}
+
 #[tokio::test]
 async fn who_sends_byte_by_byte_is_closed() {
     let served = Served::strict(Limits { handshake: seconds(1), ..Limits::default() });

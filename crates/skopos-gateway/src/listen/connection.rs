@@ -15,7 +15,6 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,13 +46,11 @@ impl<H: Handler> Front<H> {
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
-        permit: OwnedSemaphorePermit,
     ) {
         let close = self.cut.child_token();
-        let place = self.guard.enter(close.clone());
+        let place = self.guard.enter(address.into(), close.clone());
         let tasks = self.tasks.clone();
         tasks.spawn(async move {
-            let _permit = permit;
             // The streams run as tasks of their own and end with the connection.
             let _streams = close.clone().drop_guard();
             close.run_until_cancelled(self.run(stream, address, &place)).await;
@@ -89,7 +86,8 @@ impl<H: Handler> Front<H> {
         place: &Place,
     ) {
         let peer = Peer::new(address, self.tls.is_some(), self.draining.clone());
-        let peer = Arc::new(Peer { certificate, ..peer });
+        let record = place.vitals.record.clone();
+        let peer = Arc::new(Peer { certificate, record, ..peer });
         let (handler, vitals, guard) = (self.handler.clone(), place.vitals.clone(), self.guard.clone());
         let switched = Arc::new(Mutex::new(None));
         let switches = switched.clone();
@@ -159,6 +157,7 @@ async fn answer<H: Handler>(
     guard.opened(&vitals);
     let is_head = request.method() == Method::HEAD;
     let mut response = handler.handle(peer, request).await;
+    guard.answered(&vitals);
     if let Some(stream) = response.extensions_mut().remove::<Switched>() {
         *switched.lock() = Some(stream);
     }

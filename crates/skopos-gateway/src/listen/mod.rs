@@ -7,6 +7,7 @@
 //! ```
 
 mod connection;
+pub(crate) mod descriptors;
 mod guard;
 #[cfg(test)]
 mod kept_open_tests;
@@ -14,6 +15,7 @@ mod source;
 mod tls;
 mod vitals;
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +27,6 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -33,6 +34,7 @@ use self::connection::Front;
 use self::guard::Guard;
 use self::tls::TlsKeeper;
 use crate::config::Limits;
+use crate::log_limit::LogLimit;
 use crate::response::Response;
 
 pub use self::guard::ListenStats;
@@ -123,12 +125,13 @@ pub(crate) struct PeerRecord {
 }
 
 /// A bound socket that accepts nothing yet.
-#[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<TlsKeeper>>,
     guard: Arc<Guard>,
+    /// How many descriptors everything else needs.
+    reserve: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 /// How listening ended.
@@ -202,7 +205,15 @@ impl Listener {
         let bound = |error| ListenError::Bind { address, error };
         let socket = listen(address).map_err(bound)?;
         let address = socket.local_addr().map_err(bound)?;
-        Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()) })
+        let reserve = Box::new(|| descriptors::reserve(0, 0));
+        Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()), reserve })
+    }
+
+    /// Leaves as many file descriptors free as `reserve` says, which is asked again and again.
+    #[must_use]
+    pub fn reserving(mut self, reserve: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        self.reserve = Box::new(reserve);
+        self
     }
 
     /// The address, with the port that was chosen.
@@ -237,7 +248,19 @@ impl Listener {
         if let Some(tls) = &self.tls {
             tasks.spawn(tls.clone().follow(cut.clone()));
         }
-        stop.run_until_cancelled(accept(&self.socket, &front)).await;
+        let limit = descriptors::limit();
+        let configured = limits.connections as usize;
+        let permitted = || descriptors::connections(limit, (self.reserve)(), configured);
+        if permitted() < configured {
+            let (open_files, permitted) = (limit, permitted());
+            tracing::warn!(
+                open_files,
+                permitted,
+                configured,
+                "the limit of open files permits fewer connections than listen.limits.connections: raise it (ulimit -n, LimitNOFILE)"
+            );
+        }
+        stop.run_until_cancelled(accept(&self.socket, &front, permitted)).await;
         drop(self.socket);
         draining.cancel();
         let _ = tokio::time::timeout(limits.drain.0, self.guard.emptied()).await;
@@ -249,17 +272,21 @@ impl Listener {
     }
 }
 
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 /// Serves connections in memory, as a [`Listener`] serves those of its socket: under virtual time.
 #[cfg(test)]
 pub(crate) struct InMemory<H> {
     front: Arc<Front<H>>,
-    places: Arc<Semaphore>,
 }
 
 #[cfg(test)]
 impl<H: Handler> InMemory<H> {
     pub(crate) fn new(handler: H, limits: Limits) -> Self {
-        let places = Arc::new(Semaphore::new(limits.connections as usize));
         let front = Front {
             handler,
             guard: Guard::new(limits),
@@ -269,13 +296,12 @@ impl<H: Handler> InMemory<H> {
             cut: CancellationToken::new(),
         };
         front.tasks.spawn(front.guard.clone().run(front.cut.clone()));
-        Self { front: Arc::new(front), places }
+        Self { front: Arc::new(front) }
     }
 
     pub(crate) fn connect(&self) -> tokio::io::DuplexStream {
         let (near, far) = tokio::io::duplex(4 * 1024);
-        let place = self.places.clone().try_acquire_owned().unwrap();
-        self.front.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)), place);
+        self.front.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)));
         near
     }
 
@@ -296,17 +322,28 @@ impl<H: Handler> InMemory<H> {
 }
 
 /// Accepts for ever. Beyond the limit connections wait in the system's backlog.
-async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>) {
+async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>, permitted: impl Fn() -> usize) {
     /// Out of descriptors or memory: others have to end first.
     const PAUSE: Duration = Duration::from_millis(50);
-    let places = Arc::new(Semaphore::new(front.guard.limits().connections as usize));
+    let log = LogLimit::new(Duration::from_secs(60));
+    // After a failure for want of descriptors there is room for fewer than computed.
+    let mut scarce = usize::MAX;
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        front.guard.make_room(|| permitted().min(scarce)).await;
         match socket.accept().await {
             Ok((stream, address)) => {
+                scarce = scarce.saturating_add(1);
                 // Small frames must not wait for acknowledgements; without it they merely come later.
                 let _ = stream.set_nodelay(true);
-                front.clone().serve(stream, address, place);
+                front.clone().serve(stream, address);
+            }
+            Err(error) if descriptors::is_exhausted(&error) => {
+                let connections = front.guard.connections();
+                if log.permits() {
+                    tracing::warn!(%error, connections, "out of file descriptors: idle connections are closed, and others wait. Raise the limit (ulimit -n, LimitNOFILE)");
+                }
+                scarce = connections.max(1);
+                tokio::time::sleep(PAUSE).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");

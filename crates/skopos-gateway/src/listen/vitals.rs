@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::{PeerRecord, SourceNetwork};
 use crate::config::Limits;
 use crate::response::{BodyError, Response, ResponseBody};
 
@@ -26,6 +27,10 @@ pub(super) struct Vitals {
     next_body: AtomicU64,
     /// Whether it counts as half open.
     waiting: AtomicBool,
+    /// Whether it counts as one of which no caller is known.
+    unknown: AtomicBool,
+    pub(super) source: SourceNetwork,
+    pub(super) record: Arc<PeerRecord>,
     /// Asks it to end in order: what is in progress is answered, and HTTP/2 clients are told with a GOAWAY.
     pub(super) retire: CancellationToken,
     /// Closes it.
@@ -56,10 +61,13 @@ pub(super) enum Breach {
 /// Over which time abandoned requests are counted.
 const RESET_WINDOW: Duration = Duration::from_secs(10);
 
+/// How long a request of an unknown caller may take while there is no room for others.
+const UNKNOWN_REQUEST: Duration = Duration::from_secs(1);
+
 // === impl Vitals ===
 
 impl Vitals {
-    pub(super) fn new(close: CancellationToken) -> Arc<Self> {
+    pub(super) fn new(source: SourceNetwork, close: CancellationToken) -> Arc<Self> {
         let now = Instant::now();
         Arc::new(Self {
             opened: now,
@@ -73,6 +81,9 @@ impl Vitals {
             bodies: Mutex::default(),
             next_body: AtomicU64::new(0),
             waiting: AtomicBool::new(true),
+            unknown: AtomicBool::new(true),
+            source,
+            record: Arc::default(),
             retire: CancellationToken::new(),
             close,
         })
@@ -86,6 +97,39 @@ impl Vitals {
     /// It no longer counts as half open. Returns whether it did until now.
     pub(super) fn settle(&self) -> bool {
         self.waiting.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns whether it counts as one of which no caller is known.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Stops counting it as unknown. Returns whether it did until now.
+    pub(super) fn know(&self) -> bool {
+        self.unknown.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns since when it has been without a request, if it is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        (state.active == 0).then_some(state.quiet_since)
+    }
+
+    /// Returns whether it may be closed to make room, now.
+    pub(super) fn may_be_closed(&self) -> bool {
+        match self.record.is_known() {
+            true => self.idle_since().is_some(),
+            false => self.overdue().is_some(),
+        }
+    }
+
+    /// Returns what a connection without a known caller is closed by, the least first: whether it has a request, and since when it has
+    /// not ended one. `None` for one that has just begun to send its request.
+    pub(super) fn overdue(&self) -> Option<(bool, Instant)> {
+        let state = self.state.lock();
+        let is_active = state.active > 0;
+        let is_due = !is_active || state.quiet_since.elapsed() >= UNKNOWN_REQUEST;
+        is_due.then_some((is_active, state.quiet_since))
     }
 
     /// Counts a request that has arrived. Only HTTP/2 lets a client abandon a request and keep the connection.
@@ -252,7 +296,7 @@ mod tests {
     }
 
     fn vitals() -> Arc<Vitals> {
-        Vitals::new(CancellationToken::new())
+        Vitals::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into(), CancellationToken::new())
     }
 
     fn answer(body: ResponseBody) -> Response {

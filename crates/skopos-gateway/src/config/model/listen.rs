@@ -37,12 +37,17 @@ pub struct Tls {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Connections in all. Further ones wait in the backlog of the system.
+    /// Connections in all, and fewer where the process may have fewer open files. Beyond that idle ones are closed, those of
+    /// unknown callers first, and further ones wait in the backlog of the system.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: u32,
     /// Connections that have not sent a complete request yet. When there are more, the oldest one is closed.
     #[schemars(range(min = 1, max = 100_000))]
     pub half_open: u32,
+    /// Connections from one address (one /64 network with IPv6) on which no caller has authenticated. When there are more, the
+    /// oldest one is closed.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub unauthenticated_per_address: u32,
     /// How long a TLS handshake, and then the first request, may take to come.
     pub handshake: Span,
     /// How long the headers of a further request may take, and how long a connection may be idle.
@@ -82,6 +87,7 @@ impl Default for Limits {
         Self {
             connections: 10_000,
             half_open: 512,
+            unauthenticated_per_address: 512,
             handshake: Span::seconds(10),
             idle: Span::seconds(90),
             header_bytes: ByteSize(64 * 1024),
