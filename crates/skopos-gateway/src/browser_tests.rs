@@ -40,7 +40,7 @@ struct Desk {
 impl Desk {
     fn new() -> Self {
         let lab = Lab::with(&["a"], |config| {
-            let ca = ClientCertificates { ca: "ca.pem".into() };
+            let ca = ClientCertificates::new("ca.pem");
             config.authentication =
                 Authentication { client_certificates: Some(ca), ..Authentication::default() };
             open(config);

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{
     Authentication, AuthorizationMode, ClientCertificates, Limits, LoopbackTrust, PolicyRule, Span,
 };
-use crate::listen::{Drained, ListenOptions, ListenStats, Listener, TlsFiles};
+use crate::gateway::Gateway;
+use crate::listen::{Drained, InMemory, ListenOptions, ListenStats, Listener, TlsFiles};
 use crate::testing::Lab;
 
 /// Bounds what a test waits for; nothing is measured by it.
@@ -450,25 +450,29 @@ impl Authority {
     }
 }
 
-async fn over_tls(
-    served: &Served,
-    ca: &str,
-    shown: Option<(String, String)>,
-    head: &str,
-) -> io::Result<String> {
+fn client_config(ca: &str, shown: Option<(String, String)>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots);
-    let config = match shown {
+    match shown {
         Some((certificate, key)) => {
             let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
             config.with_client_auth_cert(vec![certificate], key).unwrap()
         }
         None => config.with_no_client_auth(),
-    };
+    }
+}
+
+async fn over_tls(
+    served: &Served,
+    ca: &str,
+    shown: Option<(String, String)>,
+    head: &str,
+) -> io::Result<String> {
+    let config = client_config(ca, shown);
     let name = ServerName::try_from("localhost").unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(name, served.connect().await).await?;
     Ok(exchange(stream, format!("{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await)
@@ -492,7 +496,7 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
     };
     let lab = Lab::with(&["a"], |config| {
         config.authentication = Authentication {
-            client_certificates: Some(ClientCertificates { ca: Path::new(&ca).to_owned() }),
+            client_certificates: Some(ClientCertificates::new(&ca)),
             ..Authentication::default()
         };
         config.authorization.mode = AuthorizationMode::Policy;
@@ -525,4 +529,65 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
     served.stop.cancel();
     let mut tasks = served.tasks;
     timeout(PATIENCE, tasks.join_next()).await.unwrap();
+}
+
+/// A client that has connected with a certificate, by HTTP/1.1.
+async fn connected(
+    front: &InMemory<Gateway>,
+    ca: &str,
+    shown: Option<(String, String)>,
+) -> tokio_rustls::client::TlsStream<tokio::io::DuplexStream> {
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(client_config(ca, shown))).connect(name, front.connect()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_ca_that_is_replaced_ends_the_connections_of_its_certificates() {
+    let (old, new, own) = (Authority::new(), Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = own.sign(&["localhost"], "gateway");
+    let ca = write("clients.crt", &old.pem);
+    let files = TlsFiles {
+        certificate: write("tls.crt", &certificate),
+        key: write("tls.key", &key),
+        client_ca: Some(ca.clone()),
+    };
+    let lab = Lab::with(&["a"], |config| {
+        config.authentication.client_certificates = Some(ClientCertificates::new(&ca));
+        config.authorization.mode = AuthorizationMode::Policy;
+        config.authorization.policy = vec![PolicyRule { users: vec!["*".into()], ..PolicyRule::default() }];
+    });
+    let front = InMemory::with_tls(lab.gateway.clone(), Limits::default(), files);
+    let ask = async |stream: &mut tokio_rustls::client::TlsStream<_>, rest: &str| {
+        let head = format!("GET /clusters/a/api/v1/namespaces{rest} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).await.map(|_| String::from_utf8_lossy(&begun).into_owned())
+    };
+    let (jane, joe) = (old.sign(&[], "jane"), old.sign(&[], "joe"));
+    let mut idle = connected(&front, &own.pem, Some(jane.clone())).await;
+    assert_eq!(ask(&mut idle, "?limit=1").await.unwrap(), "HTTP/1.1 200");
+    let mut watching = connected(&front, &own.pem, Some(joe)).await;
+    assert_eq!(ask(&mut watching, "?watch=1&timeoutSeconds=500").await.unwrap(), "HTTP/1.1 200");
+    let mut nobody = connected(&front, &own.pem, None).await;
+    assert_eq!(ask(&mut nobody, "").await.unwrap(), "HTTP/1.1 401");
+
+    // One more beside it takes nothing away.
+    write("clients.crt", &format!("{}{}", new.pem, old.pem));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(front.connections(), 3);
+    write("clients.crt", &new.pem);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!((front.connections(), front.closed()), (1, 2), "only the one without a certificate is left");
+    closed(&mut idle).await;
+    closed(&mut watching).await;
+    let mut again = connected(&front, &own.pem, Some(jane)).await;
+    assert!(ask(&mut again, "").await.is_err());
+    let mut known = connected(&front, &own.pem, Some(new.sign(&[], "jane"))).await;
+    assert_eq!(ask(&mut known, "").await.unwrap(), "HTTP/1.1 200");
 }

@@ -22,6 +22,7 @@ use http::HeaderMap;
 use rustls::pki_types::CertificateDer;
 use skopos_wire::{Status, StatusDetails};
 
+use self::certificate::SystemNames;
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
 use self::token_review::{ReviewSource, Reviewer};
@@ -58,7 +59,7 @@ pub enum AuthError {
 struct Shared {
     /// Whether callers have to prove anything.
     demanded: bool,
-    certificates: bool,
+    certificates: Option<SystemNames>,
     reviewer: Option<Arc<Reviewer>>,
     oidc: Option<Arc<Provider>>,
     known: Answers<TokenHash, Result<Arc<Identity>, AuthError>>,
@@ -84,7 +85,7 @@ impl Authenticator {
         let ways = &config.authentication;
         let shared = Shared {
             demanded: ways.is_configured(),
-            certificates: ways.client_certificates.is_some(),
+            certificates: ways.client_certificates.as_ref().map(SystemNames::from),
             reviewer: ways.token_review.as_ref().map(|options| Arc::new(Reviewer::new(options, ask))),
             oidc: ways.oidc.as_ref().map(Provider::new).transpose()?.map(Arc::new),
             known: Answers::new(MOST_KNOWN, DEADLINE),
@@ -100,8 +101,8 @@ impl Authenticator {
         if !self.shared.demanded {
             return anonymous(peer, headers);
         }
-        if let Some(shown) = self.shown(peer) {
-            return certificate::identity(shown, jiff::Timestamp::now()).map(Arc::new);
+        if let Some((shown, system)) = self.shown(peer) {
+            return certificate::identity(shown, system, jiff::Timestamp::now()).map(Arc::new);
         }
         let Some(token) = Token::of(headers)? else { return Err(AuthError::Nothing) };
         let shared = self.shared.clone();
@@ -120,8 +121,9 @@ impl Authenticator {
         !self.shared.demanded || self.shown(peer).is_some()
     }
 
-    fn shown<'a>(&self, peer: &'a Peer) -> Option<&'a CertificateDer<'static>> {
-        peer.certificate.as_ref().filter(|_| self.shared.certificates)
+    /// Returns the certificate of the peer, if certificates count.
+    fn shown<'a>(&'a self, peer: &'a Peer) -> Option<(&'a CertificateDer<'static>, &'a SystemNames)> {
+        peer.certificate.as_ref().zip(self.shared.certificates.as_ref())
     }
 }
 

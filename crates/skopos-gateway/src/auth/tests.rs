@@ -292,7 +292,7 @@ async fn a_certificate_counts_only_where_it_is_asked_for() {
     params.distinguished_name.push(rcgen::DnType::CommonName, "jane");
     let shown = Peer { certificate: Some(params.self_signed(&key).unwrap().der().clone()), ..peer(CLIENT) };
 
-    let client_certificates = Some(ClientCertificates { ca: "ca.pem".into() });
+    let client_certificates = Some(ClientCertificates::new("ca.pem"));
     let authentication = Authentication { client_certificates, ..Authentication::default() };
     let config = Config { authentication, ..Config::default() };
     let by_certificate = Authenticator::new(&config, jane().arc()).unwrap();

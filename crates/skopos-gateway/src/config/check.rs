@@ -83,6 +83,13 @@ impl Faults {
                 }
             }
         }
+        let certificates = ways.client_certificates.as_ref();
+        if certificates.is_some_and(|own| own.shared_accounts && own.system_of.is_some()) {
+            self.add(
+                "authentication.clientCertificates.systemOf",
+                "names one cluster, and sharedAccounts means all of them: leave one of them out",
+            );
+        }
         if let Some(oidc) = &ways.oidc {
             if !oidc.issuer.starts_with("https://") || oidc.issuer.parse::<http::Uri>().is_err() {
                 self.add("authentication.oidc.issuer", "must be a URL that begins with https://");

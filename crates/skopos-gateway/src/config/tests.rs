@@ -125,6 +125,18 @@ authorization:
 }
 
 #[test]
+fn client_certificates_have_system_names_of_one_cluster_or_of_all() {
+    let with = |more: &str| {
+        let tls = "listen: {tls: {certificate: c, key: k}}";
+        format!("{tls}\nauthentication: {{clientCertificates: {{ca: c, {more}}}}}\n")
+    };
+    Config::parse(&with("systemOf: a")).unwrap();
+    Config::parse(&with("sharedAccounts: true")).unwrap();
+    let found = problems(&with("systemOf: a, sharedAccounts: true"));
+    assert!(found.len() == 1 && found[0].contains("authentication.clientCertificates.systemOf"), "{found:?}");
+}
+
+#[test]
 fn checkpoints_go_into_a_folder_or_into_a_bucket() {
     let text = "\
 checkpoints:

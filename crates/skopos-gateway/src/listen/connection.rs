@@ -67,11 +67,19 @@ impl<H: Handler> Front<H> {
         let Some(tls) = &self.tls else {
             return self.http(stream, address, None, place).await;
         };
+        let settings = tls.current();
         // The guard closes those that take too long.
-        match TlsAcceptor::from(tls.current()).accept(stream).await {
+        match TlsAcceptor::from(settings.config.clone()).accept(stream).await {
             Ok(stream) => {
-                let certificates = stream.get_ref().1.peer_certificates();
-                let certificate = certificates.and_then(<[_]>::first).map(|c| c.clone().into_owned());
+                let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let chain: Vec<_> = certificates.iter().map(|own| own.clone().into_owned()).collect();
+                let certificate = chain.first().cloned();
+                place.vitals.has_shown(chain);
+                // From here on a change of the CAs closes it; what changed before that is looked at now.
+                let now = tls.current();
+                if !now.has_clients_of(&settings) && !place.vitals.is_accepted_by(&now) {
+                    return tracing::debug!(%address, "the CA of a client certificate was replaced");
+                }
                 self.http(stream, address, certificate, place).await;
             }
             Err(error) => tracing::debug!(%error, %address, "TLS handshake failed"),

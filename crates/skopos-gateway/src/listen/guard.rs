@@ -11,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::SourceNetwork;
+use super::tls::Settings;
 use super::vitals::{Breach, Vitals};
 use crate::config::Limits;
 
@@ -60,8 +61,16 @@ pub(super) struct Place {
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Why connections were closed, in the order of the counters.
-const REASONS: [&str; 7] =
-    ["no_request", "idle", "stalled", "resets", "half_open", "unauthenticated_per_address", "connections"];
+const REASONS: [&str; 8] = [
+    "no_request",
+    "idle",
+    "stalled",
+    "resets",
+    "half_open",
+    "unauthenticated_per_address",
+    "connections",
+    "client_ca",
+];
 
 /// At the limit of connections as many idle ones are closed at once, if no caller is known of them.
 const MAX_CLOSED_AT_ONCE: usize = 64;
@@ -174,6 +183,14 @@ impl Guard {
         // Half of them at most: a client that has just connected is about to send its first request.
         let count = MAX_CLOSED_AT_ONCE.min(unknown.len().div_ceil(2));
         unknown.into_iter().take(count).map(|(_, vitals)| vitals).collect()
+    }
+
+    /// Closes the connections of clients that are not accepted under these settings.
+    pub(super) fn recheck(&self, settings: &Settings) {
+        let all: Vec<Arc<Vitals>> = self.open.lock().connections.values().cloned().collect();
+        for vitals in all.iter().filter(|vitals| !vitals.is_accepted_by(settings)) {
+            self.close(vitals, 7);
+        }
     }
 
     fn close(&self, vitals: &Vitals, reason: usize) {

@@ -246,7 +246,8 @@ impl Listener {
         });
         tasks.spawn(self.guard.clone().run(cut.clone()));
         if let Some(tls) = &self.tls {
-            tasks.spawn(tls.clone().follow(cut.clone()));
+            let guard = self.guard.clone();
+            tasks.spawn(tls.clone().follow(cut.clone(), move |settings| guard.recheck(settings)));
         }
         let limit = descriptors::limit();
         let configured = limits.connections as usize;
@@ -287,15 +288,27 @@ pub(crate) struct InMemory<H> {
 #[cfg(test)]
 impl<H: Handler> InMemory<H> {
     pub(crate) fn new(handler: H, limits: Limits) -> Self {
+        Self::over(handler, limits, None)
+    }
+
+    pub(crate) fn with_tls(handler: H, limits: Limits, files: TlsFiles) -> Self {
+        Self::over(handler, limits, Some(Arc::new(TlsKeeper::load(files).unwrap())))
+    }
+
+    fn over(handler: H, limits: Limits, tls: Option<Arc<TlsKeeper>>) -> Self {
         let front = Front {
             handler,
             guard: Guard::new(limits),
-            tls: None,
+            tls,
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
         };
         front.tasks.spawn(front.guard.clone().run(front.cut.clone()));
+        if let Some(tls) = &front.tls {
+            let guard = front.guard.clone();
+            front.tasks.spawn(tls.clone().follow(front.cut.clone(), move |settings| guard.recheck(settings)));
+        }
         Self { front: Arc::new(front) }
     }
 

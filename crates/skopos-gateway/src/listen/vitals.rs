@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,9 +11,11 @@ use bytes::{Buf as _, Bytes};
 use http::{HeaderMap, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::tls::Settings;
 use super::{PeerRecord, SourceNetwork};
 use crate::config::Limits;
 use crate::response::{BodyError, Response, ResponseBody};
@@ -31,6 +33,8 @@ pub(super) struct Vitals {
     unknown: AtomicBool,
     pub(super) source: SourceNetwork,
     pub(super) record: Arc<PeerRecord>,
+    /// The client's certificate and its intermediates, if it has shown any.
+    chain: OnceLock<Vec<CertificateDer<'static>>>,
     /// Asks it to end in order: what is in progress is answered, and HTTP/2 clients are told with a GOAWAY.
     pub(super) retire: CancellationToken,
     /// Closes it.
@@ -84,6 +88,7 @@ impl Vitals {
             unknown: AtomicBool::new(true),
             source,
             record: Arc::default(),
+            chain: OnceLock::new(),
             retire: CancellationToken::new(),
             close,
         })
@@ -97,6 +102,17 @@ impl Vitals {
     /// It no longer counts as half open. Returns whether it did until now.
     pub(super) fn settle(&self) -> bool {
         self.waiting.swap(false, Ordering::Relaxed)
+    }
+
+    /// Records the certificates that the client has shown.
+    pub(super) fn has_shown(&self, chain: Vec<CertificateDer<'static>>) {
+        // A connection has one handshake.
+        let _ = self.chain.set(chain);
+    }
+
+    /// Returns whether its client would be accepted under these settings.
+    pub(super) fn is_accepted_by(&self, settings: &Settings) -> bool {
+        self.chain.get().is_none_or(|chain| settings.accepts(chain))
     }
 
     /// Returns whether it counts as one of which no caller is known.
