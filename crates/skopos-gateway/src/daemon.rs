@@ -30,6 +30,7 @@ use crate::merged::{KindsOptions, Merged};
 use crate::response::Response;
 use crate::services::{FleetAsk, Services};
 use crate::state::State;
+use crate::via::{InstanceId, VIA};
 
 /// A gateway that listens, and answers once it runs.
 pub struct Daemon {
@@ -75,6 +76,7 @@ struct Current {
     lifecycle: Lifecycle,
     state: State,
     services: Services,
+    instance: InstanceId,
 }
 
 /// What whoever runs a gateway in their own process decides beyond its configuration.
@@ -147,7 +149,9 @@ impl Daemon {
         let (own, admits) = (embedding.fleet.cluster.admits.clone(), wishes.admits());
         let admits = Admits::new(move |kind| own.admits(kind) && admits.admits(kind));
         let cluster = ClusterOptions { admits, ..embedding.fleet.cluster };
-        let fleet = Fleet::new(FleetOptions { keeper, cluster, ..embedding.fleet });
+        let instance = InstanceId::random();
+        let connector = embedding.fleet.connector.with_header(VIA, instance.header());
+        let fleet = Fleet::new(FleetOptions { keeper, cluster, connector, ..embedding.fleet });
         let hosts = FleetHosts {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
             files: config.clusters.kubeconfigs.clone(),
@@ -175,6 +179,7 @@ impl Daemon {
             lifecycle: Lifecycle::new(services.authorizer.clone(), Arc::new(hosts)),
             state: State::new(services.clone(), changes),
             services,
+            instance,
         };
         let authenticator = authenticator(&fleet, &current.services.config)?;
         let gateway = Arc::new(ArcSwap::from_pointee(current.gateway(authenticator)));
@@ -305,6 +310,7 @@ impl Current {
         let config = &self.services.config;
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap_or(usize::MAX);
         let routes = Gateway::builder(authenticator, most)
+            .instance(self.instance.clone())
             .route("clusters", Arc::new(self.clusters.clone()))
             .route("fleet", Arc::new(self.merged.clone()))
             .route("virtualclusters", Arc::new(self.lifecycle.clone()));
@@ -356,6 +362,7 @@ impl Reload {
             lifecycle: self.current.lifecycle.renewed(services.authorizer.clone()),
             state: self.current.state.renewed(services.clone()),
             services,
+            instance: self.current.instance.clone(),
         };
         // First, for those who have something open: what they may do is decided anew.
         self.current.services.authorizer.take_over(config);

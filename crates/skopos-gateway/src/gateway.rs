@@ -19,6 +19,7 @@ use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
 use crate::upgrade::{self, Wish};
+use crate::via::InstanceId;
 use crate::{audit, authority, browser, headers, media_type};
 
 /// The gateway: authenticates, and hands requests to its routes by the first segment of their paths. Cheap to clone.
@@ -29,6 +30,7 @@ pub struct Gateway {
 
 /// What a gateway is made of.
 pub struct GatewayBuilder {
+    instance: InstanceId,
     authenticator: Authenticator,
     body_bytes: usize,
     routes: BTreeMap<String, Arc<dyn Route>>,
@@ -37,6 +39,7 @@ pub struct GatewayBuilder {
 }
 
 struct Shared {
+    instance: InstanceId,
     authenticator: Authenticator,
     body_bytes: usize,
     routes: BTreeMap<String, Arc<dyn Route>>,
@@ -51,6 +54,7 @@ impl Gateway {
     #[must_use]
     pub fn builder(authenticator: Authenticator, body_bytes: usize) -> GatewayBuilder {
         GatewayBuilder {
+            instance: InstanceId::random(),
             authenticator,
             body_bytes,
             routes: BTreeMap::new(),
@@ -108,6 +112,13 @@ impl GatewayBuilder {
         self
     }
 
+    /// Refuses requests that have come through this instance.
+    #[must_use]
+    pub fn instance(mut self, instance: InstanceId) -> Self {
+        self.instance = instance;
+        self
+    }
+
     /// Shows every answer to an observer.
     #[must_use]
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -118,8 +129,8 @@ impl GatewayBuilder {
     /// The gateway.
     #[must_use]
     pub fn build(self) -> Gateway {
-        let Self { authenticator, body_bytes, routes, open, observer } = self;
-        Gateway { shared: Arc::new(Shared { authenticator, body_bytes, routes, open, observer }) }
+        let Self { instance, authenticator, body_bytes, routes, open, observer } = self;
+        Gateway { shared: Arc::new(Shared { instance, authenticator, body_bytes, routes, open, observer }) }
     }
 }
 
@@ -134,6 +145,7 @@ impl Shared {
         trail: &mut audit::Trail,
     ) -> Result<Response, Status> {
         headers::admit(&mut parts.headers)?;
+        self.instance.admit(&parts.headers)?;
         body.admit()?;
         let switches = headers::wants_upgrade(&parts.headers);
         if parts.method == Method::CONNECT || switches && !self.routes.values().any(|route| route.switches())

@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use skopos_wire::{GroupResource, Status};
 
 use crate::auth::Identity;
+use crate::via::VIA;
 
 /// What a request's headers are refused for: the client's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +66,9 @@ pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
 /// The headers of the request to a member: those of the allow-list, and none that the client could smuggle.
 #[must_use]
 pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
-    const ALLOWED: [HeaderName; 7] = [
+    const ALLOWED: [HeaderName; 8] = [
+        // To which the transport adds this gateway.
+        VIA,
         header::ACCEPT,
         header::ACCEPT_ENCODING,
         header::CONTENT_TYPE,

@@ -59,6 +59,7 @@ mod testing;
 #[cfg(test)]
 mod unchanged_clients;
 pub mod upgrade;
+pub mod via;
 
 pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::{Gateway, GatewayBuilder};
