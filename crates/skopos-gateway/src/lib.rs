@@ -45,6 +45,7 @@ pub mod path;
 mod pem;
 pub mod places;
 pub mod query;
+mod reasons;
 pub mod response;
 pub mod route;
 #[cfg(test)]

@@ -436,7 +436,7 @@ impl Echo {
         *self.answers.lock() = Some(answer);
     }
 
-    /// What the script knows is answered by it, as JSON.
+    /// What the script knows is answered by it, as JSON; a Status with its code.
     pub(crate) fn scripted(&self, script: impl Fn(&Request<()>) -> Option<Value> + Send + 'static) {
         *self.script.lock() = Some(Box::new(script));
     }
@@ -445,6 +445,9 @@ impl Echo {
         let scripted = self.script.lock().as_ref().and_then(|script| script(request));
         if let Some(scripted) = scripted {
             let mut answer = Response::new(Bytes::from(scripted.to_string()));
+            if let Some(code) = scripted["code"].as_u64().filter(|_| scripted["kind"] == "Status") {
+                *answer.status_mut() = StatusCode::from_u16(u16::try_from(code).unwrap()).unwrap();
+            }
             answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             return answer;
         }

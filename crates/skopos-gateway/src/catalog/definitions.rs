@@ -13,6 +13,8 @@ use serde_json::Value;
 use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest};
 use tokio::time::Instant;
 
+use crate::reasons;
+
 /// The kinds that a cluster defines, and the group versions that it delegates to other servers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Definitions {
@@ -181,7 +183,7 @@ impl DefinitionsCache {
         }
         match cluster.document(request, within).await {
             Ok(document) => self.read(cluster, request, document),
-            Err(error) => Err(error.to_string().into()),
+            Err(error) => Err(reasons::of_error(&error).into()),
         }
     }
 

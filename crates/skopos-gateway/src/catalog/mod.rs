@@ -16,6 +16,8 @@ use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest, Fleet, FleetEr
 use skopos_serve::{Registry, ResourceType, Verb};
 use tokio::time::Instant;
 
+use crate::reasons;
+
 pub(crate) use self::definitions::{Definitions, DefinitionsCache, is_builtin};
 
 /// What a cluster says that it serves beside the built-in kinds, as far as that can be listed and watched.
@@ -159,7 +161,7 @@ impl Catalogs {
     pub(crate) async fn of(&self, cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Arc<str>> {
         let Some(request) = &self.request else { return Err("discovery is no document".into()) };
         let deadline = Instant::now() + within;
-        let document = cluster.document(request, within).await.map_err(|error| error.to_string())?;
+        let document = cluster.document(request, within).await.map_err(|error| reasons::of_error(&error))?;
         let offered = self.read(cluster.id(), &document)?;
         // Most clusters of a fleet have nothing of their own.
         if offered.types.is_empty() {

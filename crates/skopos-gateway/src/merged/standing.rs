@@ -12,6 +12,7 @@ use super::feed::{Absence, Absences};
 use super::follows::{Age, Ages};
 use super::merger::Roster;
 use crate::headers;
+use crate::reasons;
 
 /// How the clusters that were asked for stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl Judge {
                 match self.absences.of(id) {
                     Some(Absence::NotServed) => {}
                     Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
-                    None => found.missing.push((id.clone(), cluster.state().to_string())),
+                    None => found.missing.push((id.clone(), reasons::of_cluster(cluster, &self.resource))),
                 }
                 continue;
             }
@@ -73,7 +74,7 @@ impl Judge {
                 continue;
             }
             // Of that which is shown; another copy may be newer.
-            found.judge(cluster, ages.of(id), self.max_age);
+            found.judge(cluster, &self.resource, ages.of(id), self.max_age);
         }
         found
     }
@@ -82,14 +83,15 @@ impl Judge {
 // === impl Clusters ===
 
 impl Clusters {
-    fn judge(&mut self, cluster: &Cluster, age: Option<Age>, max_age: Duration) {
+    fn judge(&mut self, cluster: &Cluster, resource: &ResourceId, age: Option<Age>, max_age: Duration) {
         let most = age.and_then(|age| age.most);
         self.age = self.age.zip(most).map(|(oldest, age)| oldest.max(age));
         let state = cluster.state();
         let off = matches!(state.condition, Condition::Paused | Condition::Unreachable | Condition::Removed);
         if off || !age.is_some_and(|age| age.is_within(max_age)) {
             let age = most.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
-            self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
+            let reason = reasons::of_cluster(cluster, resource);
+            self.stale.push((cluster.id().clone(), format!("{age}, {reason}")));
         }
     }
 
