@@ -205,8 +205,8 @@ impl Daemon {
         &self.fleet
     }
 
-    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 32
-    /// seconds after the configured time for draining nothing is left. Dropped before, it cuts all connections and does not wait.
+    /// Serves until told to stop, and for `listen.shutdownDelay` after that; then answers in progress get their time, and everything
+    /// else ends. At the latest 32 seconds after these configured times nothing is left. Dropped before, it cuts all connections and does not wait.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let stop = stop.child_token();
         let _dropped = stop.clone().drop_guard();
@@ -229,6 +229,7 @@ impl Daemon {
         let unready = async {
             stop.cancelled().await;
             current.state.stopping();
+            tokio::time::sleep(current.services.config.listen.shutdown_delay()).await;
             if current.services.config.checkpoints.is_some() {
                 // What watches are told before they end is what is written, so that they can go on from there.
                 fleet.freeze(FREEZE).await;

@@ -162,6 +162,37 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
+/// A load balancer has to see that it is not ready before clients that connect are refused.
+#[tokio::test]
+async fn after_it_was_told_to_stop_it_answers_for_a_while() {
+    let member = TestServer::builder().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let mut config = config::of_kubeconfig(kubeconfig);
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    assert_eq!(config.listen.shutdown_delay(), Duration::ZERO, "nobody balances the load of loopback");
+    config.listen.shutdown_delay = Some(config::Span::seconds(3));
+    let daemon = Daemon::of_config(config).await.unwrap();
+    let mut changes = daemon.fleet().changes();
+    let running = Running::of(daemon, member, folder);
+    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    assert!(running.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    let told = tokio::time::Instant::now();
+    running.stop.cancel();
+    let path = format!("/clusters/{}/api/v1/namespaces", running.fleet.members().keys().next().unwrap());
+    let unready = async {
+        while !running.get("/readyz").await.starts_with("HTTP/1.1 503") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, unready).await.unwrap();
+    assert!(running.get(&path).await.starts_with("HTTP/1.1 200"), "new connections are answered");
+    let address = running.address;
+    assert_eq!(running.end().await.cut, 0);
+    assert!(told.elapsed() >= Duration::from_secs(3) && TcpStream::connect(address).await.is_err());
+}
+
 /// As with a kubeconfig that has the gateway itself among its contexts.
 #[tokio::test]
 async fn a_gateway_that_is_its_own_member_says_so_and_rests() {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Certificate and key. Without it the gateway speaks plain HTTP, on loopback only.
     pub tls: Option<Tls>,
+    /// How long the gateway goes on to accept connections and answer after it was told to stop, while `/readyz` says no: load
+    /// balancers need that long to send clients elsewhere. If absent, 5s, and nothing on loopback.
+    pub shutdown_delay: Option<Span>,
     /// What clients may use up.
     pub limits: Limits,
 }
@@ -76,9 +80,29 @@ pub struct Limits {
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 8001)), tls: None, limits: Limits::default() }
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8001)),
+            tls: None,
+            shutdown_delay: None,
+            limits: Limits::default(),
+        }
     }
 }
+
+impl Listen {
+    /// Returns how long to go on accepting after being told to stop.
+    #[must_use]
+    pub fn shutdown_delay(&self) -> Duration {
+        match self.shutdown_delay {
+            Some(delay) => delay.0,
+            None if self.address.ip().is_loopback() => Duration::ZERO,
+            None => SHUTDOWN_DELAY,
+        }
+    }
+}
+
+/// What kube-proxy and load balancers usually need to learn that a pod is not ready.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
 
 // === impl Limits ===
 
