@@ -191,6 +191,8 @@ async fn requests_that_two_servers_would_cut_differently_are_refused() {
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6",
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ntransfer-encoding: chunked, identity",
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: +5",
+        "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked",
+        "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
         "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nx : y",
         "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nx: a\r\n folded: b",
         "GET /clusters/a/api/v1/names paces HTTP/1.1",
@@ -201,6 +203,22 @@ async fn requests_that_two_servers_would_cut_differently_are_refused() {
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 400"), "{head}: {said}");
         assert_eq!(said.matches("HTTP/1.1").count(), usize::from(!said.is_empty()), "{head}: {said}");
     }
+    served.end_well().await;
+}
+
+#[tokio::test]
+async fn a_request_with_two_lengths_is_refused() {
+    let served = Served::strict(Limits::default());
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}}).to_string();
+    let chunked = format!("{:x}\r\n{object}\r\n0\r\n\r\n", object.len());
+    let lengths = [format!("content-length: {}", chunked.len()), "transfer-encoding: chunked".into()];
+    for lengths in [[&lengths[0], &lengths[1]], [&lengths[1], &lengths[0]]] {
+        let [one, other] = lengths;
+        let head = "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+        let said = served.exchange(format!("{head}\r\n{one}\r\n{other}\r\n\r\n{chunked}").as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 400") && said.contains("\"kind\":\"Status\""), "{said}");
+    }
+    assert!(served.lab.member("a").get("namespaces", None, "made").is_err());
     served.end_well().await;
 }
 
@@ -367,6 +385,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 
 /// `GET / http localhost`, compressed.
@@ -420,7 +439,11 @@ async fn floods_of_http2_frames_end_their_connection() {
             break;
         }
     }
-    drop(stream);
+    closed(&mut stream).await;
+    assert_eq!(served.closed_for("frames"), 1);
+    let pings = std::iter::repeat_with(|| frame(PING, 0, 0, &[0; 8])).take(1_000_000);
+    let sent = flood(http2(&served).await, pings).await;
+    assert!(sent < 17 * 1_000_000 && served.closed_for("frames") == 2, "{sent} bytes of pings were taken");
     served.end_well().await;
 }
 

@@ -14,15 +14,18 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
+use skopos_wire::Status;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::framing::Inspected;
 use super::guard::{Guard, Place};
 use super::tls::TlsKeeper;
 use super::vitals::{Vitals, WatchedBody};
 use super::{Handler, Peer};
+use crate::browser;
 use crate::response::{self, Response};
 use crate::upgrade::Switched;
 
@@ -103,6 +106,7 @@ impl<H: Handler> Front<H> {
             answer(handler.clone(), peer.clone(), vitals.clone(), guard.clone(), switches.clone(), request)
         });
         let builder = self.builder(&place.vitals);
+        let io = Inspected::new(io, place.vitals.clone());
         let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         tokio::pin!(serving);
         let retired = async {
@@ -164,6 +168,9 @@ async fn answer<H: Handler>(
     let flight = vitals.begin(request.version());
     guard.opened(&vitals);
     let is_head = request.method() == Method::HEAD;
+    if vitals.is_ambiguous() {
+        return Ok(flight.watch(ambiguous()));
+    }
     let mut response = handler.handle(peer, request).await;
     guard.answered(&vitals);
     if let Some(stream) = response.extensions_mut().remove::<Switched>() {
@@ -173,6 +180,15 @@ async fn answer<H: Handler>(
         remove_body(&mut response, is_head);
     }
     Ok(flight.watch(response))
+}
+
+/// Refuses a request with two lengths. Nothing follows it on its connection.
+fn ambiguous() -> Response {
+    let why = "a request has a Content-Length or a Transfer-Encoding, and not both";
+    let mut refused = response::status(&Status::bad_request(why));
+    refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    browser::protect(&mut refused);
+    refused
 }
 
 /// Returns whether an answer of this status never has a body (RFC 9110, section 6.4.1).

@@ -61,7 +61,7 @@ pub(super) struct Place {
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Why connections were closed, in the order of the counters.
-const REASONS: [&str; 8] = [
+const REASONS: [&str; 9] = [
     "no_request",
     "idle",
     "stalled",
@@ -70,6 +70,7 @@ const REASONS: [&str; 8] = [
     "unauthenticated_per_address",
     "connections",
     "client_ca",
+    "frames",
 ];
 
 /// At the limit of connections as many idle ones are closed at once, if no caller is known of them.
@@ -301,6 +302,7 @@ fn index(breach: Breach) -> usize {
         Breach::Idle => 1,
         Breach::Stalled => 2,
         Breach::Resets => 3,
+        Breach::Frames => 8,
     }
 }
 

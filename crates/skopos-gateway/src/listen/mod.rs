@@ -8,6 +8,7 @@
 
 mod connection;
 pub(crate) mod descriptors;
+mod framing;
 mod guard;
 #[cfg(test)]
 mod kept_open_tests;

@@ -29,6 +29,8 @@ pub(super) struct Vitals {
     next_body: AtomicU64,
     /// Whether it counts as half open.
     waiting: AtomicBool,
+    /// Whether a request had two lengths.
+    is_ambiguous: AtomicBool,
     /// Whether it counts as one of which no caller is known.
     unknown: AtomicBool,
     pub(super) source: SourceNetwork,
@@ -47,6 +49,7 @@ struct State {
     active: usize,
     quiet_since: Instant,
     abandoned: u32,
+    control_frames: u32,
     counting_since: Instant,
 }
 
@@ -60,9 +63,14 @@ pub(super) enum Breach {
     Stalled,
     /// The client abandons one request after the other.
     Resets,
+    /// The client sends frames that do nothing.
+    Frames,
 }
 
-/// Over which time abandoned requests are counted.
+/// Frames within [`RESET_WINDOW`] that ask for an answer or do nothing. Clients send a few: a PING each second, SETTINGS once.
+const MAX_CONTROL_FRAMES: u32 = 1000;
+
+/// Over which time abandoned requests and control frames are counted.
 const RESET_WINDOW: Duration = Duration::from_secs(10);
 
 /// How long a request of an unknown caller may take while there is no room for others.
@@ -80,8 +88,10 @@ impl Vitals {
                 active: 0,
                 quiet_since: now,
                 abandoned: 0,
+                control_frames: 0,
                 counting_since: now,
             }),
+            is_ambiguous: AtomicBool::new(false),
             bodies: Mutex::default(),
             next_body: AtomicU64::new(0),
             waiting: AtomicBool::new(true),
@@ -163,6 +173,9 @@ impl Vitals {
             if state.abandoned > limits.resets {
                 return Some(Breach::Resets);
             }
+            if state.control_frames > MAX_CONTROL_FRAMES {
+                return Some(Breach::Frames);
+            }
             if state.requests == 0 && now.duration_since(self.opened) > limits.handshake.0 {
                 return Some(Breach::NoRequest);
             }
@@ -184,14 +197,38 @@ impl Vitals {
         let mut state = self.state.lock();
         state.active = state.active.saturating_sub(1);
         state.quiet_since = now;
-        if finished {
-            return;
+        if !finished {
+            state.count(now);
+            state.abandoned += 1;
         }
-        if now.duration_since(state.counting_since) > RESET_WINDOW {
-            state.counting_since = now;
-            state.abandoned = 0;
+    }
+
+    /// Records what the client has sent beside requests.
+    pub(super) fn has_sent(&self, control_frames: u32, is_ambiguous: bool) {
+        if is_ambiguous {
+            self.is_ambiguous.store(true, Ordering::Relaxed);
         }
-        state.abandoned += 1;
+        if control_frames > 0 {
+            let mut state = self.state.lock();
+            state.count(Instant::now());
+            state.control_frames = state.control_frames.saturating_add(control_frames);
+        }
+    }
+
+    /// Returns whether a request had two lengths: then no reader can be sure where the next one begins.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous.load(Ordering::Relaxed)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Begins to count again, if the time for that has come.
+    fn count(&mut self, now: Instant) {
+        if now.duration_since(self.counting_since) > RESET_WINDOW {
+            (self.counting_since, self.abandoned, self.control_frames) = (now, 0, 0);
+        }
     }
 }
 

@@ -262,9 +262,7 @@ async fn warnings_are_about_the_kind_that_was_asked_for_and_quote_no_member() {
         all.chain([annotations]).collect::<Vec<_>>().join("\n")
     };
     for _ in 0..3 {
-        for (kind, told) in
-            [("events", "evil (it answers 403"), ("configmaps", "evil ("), ("pods", "evil")]
-        {
+        for (kind, told) in [("events", "evil (it answers 403"), ("configmaps", "evil ("), ("pods", "evil")] {
             let said = warnings(kind).await;
             assert!(said.contains(told), "{kind}: {said}");
             assert!(!said.contains("evil.example") && !said.contains("buy now"), "{kind}: {said}");
