@@ -87,6 +87,14 @@ impl ClusterSpec {
         self
     }
 
+    /// Sends a header with every request.
+    pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        let mut config = kube::Config::clone(&self.config);
+        config.headers.push((name, value));
+        self.config = Arc::new(config);
+        self
+    }
+
     /// The labels.
     pub fn labels(&self) -> &Arc<BTreeMap<String, String>> {
         &self.labels

@@ -16,6 +16,12 @@ use crate::config;
 /// Bounds what a test waits for; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The configuration of `skopos serve --kubeconfig FILE --allow-writes`.
+fn quick(kubeconfig: std::path::PathBuf) -> Config {
+    let kubeconfigs = vec![kubeconfig];
+    Config::from(config::QuickStart { kubeconfigs, writes: true, ..config::QuickStart::default() })
+}
+
 struct Running {
     address: SocketAddr,
     fleet: Fleet,
@@ -31,11 +37,7 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
-        let mut config = Config::from(config::QuickStart {
-            kubeconfigs: vec![kubeconfig],
-            writes: true,
-            ..config::QuickStart::default()
-        });
+        let mut config = quick(kubeconfig);
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         let daemon = Daemon::of_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
@@ -286,6 +288,100 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     let address = running.address;
     assert_eq!(running.end().await.cut, 0);
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// A load balancer has to see that it is not ready before clients that connect are refused.
+#[tokio::test]
+async fn after_it_was_told_to_stop_it_answers_for_a_while() {
+    let member = TestServer::builder().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let mut config = quick(kubeconfig);
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    assert_eq!(config.listen.shutdown_delay(), Duration::ZERO, "nobody balances the load of loopback");
+    config.listen.shutdown_delay = Some(config::Span::seconds(3));
+    let daemon = Daemon::of_config(config).await.unwrap();
+    let mut changes = daemon.fleet().changes();
+    let running = Running::of(daemon, member, folder);
+    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    assert!(running.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    let told = tokio::time::Instant::now();
+    running.stop.cancel();
+    let path = format!("/clusters/{}/api/v1/namespaces", running.fleet.members().keys().next().unwrap());
+    let unready = async {
+        while !running.get("/readyz").await.starts_with("HTTP/1.1 503") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, unready).await.unwrap();
+    assert!(running.get(&path).await.starts_with("HTTP/1.1 200"), "new connections are answered");
+    let address = running.address;
+    assert_eq!(running.end().await.cut, 0);
+    assert!(told.elapsed() >= Duration::from_secs(3) && TcpStream::connect(address).await.is_err());
+}
+
+/// As with a kubeconfig that has the gateway itself among its contexts.
+#[tokio::test]
+async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
+    let member = TestServer::builder().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let own = folder.path().join("own");
+    let context = |name: &str, path: &str, port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}{path}'}}}}]\n\
+             contexts: [{{name: {name}, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
+        )
+    };
+    // Written when the port is known: a file that is not there yet is a problem of the fleet.
+    let mut config = quick(kubeconfig);
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    let file = |path: &std::path::Path| config::KubeconfigSource {
+        path: path.to_owned(),
+        ..config.clusters.kubeconfigs[0].clone()
+    };
+    let files = [file(&own.join("all")), file(&own.join("again"))];
+    config.clusters.kubeconfigs.extend(files);
+    let daemon = Daemon::of_config(config).await.unwrap();
+    let port = daemon.address().port();
+    std::fs::create_dir(&own).unwrap();
+    std::fs::write(own.join("all"), context("all", "/fleet", port)).unwrap();
+    std::fs::write(own.join("again"), context("again", "/clusters/again", port)).unwrap();
+    let running = Running::of(daemon, member, folder);
+    let mut changes = running.fleet.changes();
+    let joined = async {
+        while ["all", "again", "skopos-test"].iter().any(|name| running.fleet.get(name).is_none()) {
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, joined).await.unwrap();
+    let (code, again) = running.ask("GET", "/clusters/again/api/v1/secrets", "", &Value::Null).await;
+    assert_eq!((code, &again["reason"]), (508, &"LoopDetected".into()), "{again}");
+    assert!(again["message"].as_str().unwrap().contains("is this gateway itself"), "{again}");
+    let list = running.get("/fleet/api/v1/namespaces").await;
+    assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
+    // What it asks itself for is refused, and not asked for again and again.
+    let asked = async || {
+        let text = running.get("/metrics").await;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("skopos_requests_total") && line.contains("code=\"508\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    tokio::time::timeout(PATIENCE, async {
+        while asked().await < 3.0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let before = asked().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(asked().await - before < 40.0, "{before} {}", asked().await);
+    running.end().await;
 }
 
 #[tokio::test]

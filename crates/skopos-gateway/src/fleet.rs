@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
-use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions};
+use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions, private_folder};
 use skopos_fleet::kubeconfig::{KubeconfigPaths, KubeconfigPolicy};
 use skopos_fleet::source::{
     KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterDial, VclusterSource,
@@ -104,7 +104,9 @@ pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
     let (keeper, restarts) = match (&checkpoints.folder, &checkpoints.bucket) {
         (Some(folder), _) => {
             let keeper = CheckpointKeeper::new(Directory::open(folder.join("clusters"))?, options);
-            (keeper, Restarts::Folder(folder.join("merged")))
+            let merged = folder.join("merged");
+            private_folder(&merged)?;
+            (keeper, Restarts::Folder(merged))
         }
         (None, Some(source)) => {
             let bucket = bucket::open(source, bucket::environment()).map_err(io::Error::other)?;

@@ -1,5 +1,7 @@
 //! The command as people and scripts run it.
 mod demo;
+#[cfg(target_os = "linux")]
+mod descriptors;
 mod killed;
 mod proxy;
 mod serve;

@@ -7,6 +7,9 @@
 //!                             └─▶ everything else ─────────────▶ the member, streamed
 //! ```
 
+mod dependence;
+#[cfg(test)]
+mod dependence_tests;
 #[cfg(test)]
 mod discovery_tests;
 mod documents;
@@ -159,11 +162,18 @@ impl Clusters {
         if way != Some(cluster.way()) {
             return Err(errors::is_another_now());
         }
+        let is_common = match self.is_trusted(&call.identity) {
+            true => true,
+            false => {
+                let is_own_name = !self.services.config.outbound.impersonate;
+                self.has_common_answer(&cluster, &target, &call.path, is_own_name).await?
+            }
+        };
         let allowed = Allowed { cluster, call };
         match target {
             Target::Path(_) => {
-                let documents = self.document(&allowed).await;
-                if let Some(document) = documents {
+                let document = if is_common { self.document(&allowed).await } else { None };
+                if let Some(document) = document {
                     audited.source = "memory";
                     return document;
                 }
@@ -175,7 +185,8 @@ impl Clusters {
                 self.switch(allowed, rights, &audited.what).await
             }
             Target::Resource(target) => {
-                if let Some(answer) = self.answer_from_memory(&allowed, &target).await {
+                let answer = if is_common { self.answer_from_memory(&allowed, &target).await } else { None };
+                if let Some(answer) = answer {
                     audited.source = "memory";
                     return answer;
                 }

@@ -125,6 +125,27 @@ authorization:
 }
 
 #[test]
+fn the_shutdown_delay_depends_on_the_address_and_has_a_bound() {
+    let delay = |text: &str| Config::parse(text).unwrap().listen.shutdown_delay().as_secs();
+    let outside = "listen: {address: '0.0.0.0:6443', tls: {certificate: c, key: k}}\nauthentication: {clientCertificates: {ca: c}}\n";
+    assert_eq!((delay(""), delay(outside), delay("listen: {shutdownDelay: 10s}")), (0, 5, 10));
+    let found = problems("listen: {shutdownDelay: 2m}");
+    assert!(found.len() == 1 && found[0].contains("listen.shutdownDelay: must be at most"), "{found:?}");
+}
+
+#[test]
+fn client_certificates_have_system_names_of_one_cluster_or_of_all() {
+    let with = |more: &str| {
+        let tls = "listen: {tls: {certificate: c, key: k}}";
+        format!("{tls}\nauthentication: {{clientCertificates: {{ca: c, {more}}}}}\n")
+    };
+    Config::parse(&with("systemOf: a")).unwrap();
+    Config::parse(&with("sharedAccounts: true")).unwrap();
+    let found = problems(&with("systemOf: a, sharedAccounts: true"));
+    assert!(found.len() == 1 && found[0].contains("authentication.clientCertificates.systemOf"), "{found:?}");
+}
+
+#[test]
 fn checkpoints_go_into_a_folder_or_into_a_bucket() {
     let text = "\
 checkpoints:

@@ -19,6 +19,7 @@ use super::merger::{Copy, Position, Told};
 use super::missed::Missed;
 use super::union;
 use crate::catalog::Catalogs;
+use crate::reasons;
 
 /// Feeds the history of one kind until told to stop.
 pub(crate) struct Feed {
@@ -347,7 +348,7 @@ impl Absence {
     fn of(error: &FleetError) -> Self {
         match error {
             FleetError::Refused { code: 404, .. } => Self::NotServed,
-            other => Self::Because(other.to_string().into()),
+            other => Self::Because(reasons::of_error(other).into()),
         }
     }
 }

@@ -62,6 +62,8 @@ pub(super) struct Scope {
     /// Those that an open watch need not ask about: the request sees them, or must not.
     considered: Vec<Cluster>,
     pub(super) denied: Vec<String>,
+    /// Those that do not say whether the request may see them.
+    pub(super) undecided: Vec<ClusterId>,
     /// One of the decisions: the one that an answer is refused with.
     pub(super) decision: Option<Decision>,
 }
@@ -79,7 +81,7 @@ impl Merged {
     /// Over all clusters of these services. Feeds run until [`Merged::shutdown`].
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
-        let catalogs = Catalogs::new(services.fleet.clone());
+        let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
         let kinds = Arc::new(Kinds::new(
             services.fleet.clone(),
             catalogs.clone(),
@@ -187,7 +189,7 @@ impl Merged {
         };
         // Meanwhile, too.
         scope.drop_others(&self.services.fleet);
-        let Scope { wanted, unread, seen, considered, denied, .. } = scope;
+        let Scope { wanted, unread, seen, considered, denied, undecided, .. } = scope;
         let judge = Arc::new(Judge {
             behind,
             seen,
@@ -196,6 +198,7 @@ impl Merged {
             max_age: self.services.config.cache.max_age.0,
             unread,
             denied,
+            undecided,
         });
         let resource = &resource;
         let read = Read { merged: self, call, target, resource, namespace, wanted, considered, judge, kind };
@@ -233,7 +236,7 @@ impl Merged {
         let is_known = |name: &str| members.contains_key(name) || contexts.contains(name);
         let unknown = wanted.names.iter().flatten().filter(|name| !is_known(name));
         let mut denied: Vec<String> = unknown.cloned().collect();
-        let mut decision = None;
+        let (mut decision, mut undecided) = (None, Vec::new());
         let mut seen = Vec::with_capacity(decisions.len());
         let mut considered = Vec::with_capacity(decisions.len());
         for (cluster, decided) in decisions {
@@ -243,16 +246,16 @@ impl Merged {
                     seen.push(cluster.clone());
                     considered.push(cluster);
                 }
+                // It may be seen yet.
+                false if decided.is_undecided() => undecided.push(cluster.id().clone()),
                 false => {
                     denied.push(cluster.id().to_string());
-                    // One that could not be asked may be seen yet.
-                    if !decided.is_undecided() {
-                        considered.push(cluster);
-                    }
+                    considered.push(cluster);
                 }
             }
-            // An answer that shows something is allowed, whatever else was not.
-            decision = decision.filter(|decision: &Decision| decision.allowed).or(Some(decided));
+            // An answer that shows something is allowed; one that shows nothing is denied if any cluster said so.
+            let rank = |decision: &Decision| (decision.allowed, !decision.is_undecided());
+            decision = decision.filter(|known| rank(known) >= rank(&decided)).or(Some(decided));
         }
         denied.sort();
         // Clusters that are not there are refused as those that one may not read.
@@ -261,7 +264,7 @@ impl Merged {
         {
             decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
         }
-        let mut scope = Scope { wanted, unread, seen, ways, considered, denied, decision };
+        let mut scope = Scope { wanted, unread, seen, ways, considered, denied, undecided, decision };
         scope.drop_others(&self.services.fleet);
         Ok(scope)
     }

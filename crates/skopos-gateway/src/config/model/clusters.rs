@@ -26,7 +26,8 @@ pub struct Clusters {
     pub addresses: CidrList,
 }
 
-/// Which addresses may be connected to, as CIDRs. Loopback, link-local and metadata addresses are denied unless allowed.
+/// Which addresses may be connected to, as CIDRs. Loopback, link-local and metadata addresses and those of this machine are denied
+/// unless allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CidrList {
