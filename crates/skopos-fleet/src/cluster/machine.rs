@@ -190,7 +190,7 @@ impl Machine {
         }
         match (self.answered, observation.connected, observation.trouble) {
             (true, true, Some(Trouble { reason, kind })) => {
-                self.to_trouble(now, Condition::Degraded, Some(reason), kind)
+                self.enter(now, Condition::Degraded, Some(reason), kind)
             }
             (true, true, None) => self.to(now, Condition::Live, None),
             // Connected, and no answer yet: a slow server. Not connected and not failing: nobody has asked for a while.
@@ -205,10 +205,10 @@ impl Machine {
     }
 
     fn to(&mut self, now: Instant, condition: Condition, reason: Option<Arc<str>>) -> bool {
-        self.to_trouble(now, condition, reason, None)
+        self.enter(now, condition, reason, None)
     }
 
-    fn to_trouble(
+    fn enter(
         &mut self,
         now: Instant,
         condition: Condition,
