@@ -27,6 +27,7 @@ pub mod deadline;
 pub mod discovery;
 mod gzip;
 mod json;
+mod pretty;
 mod request;
 pub mod resources;
 pub mod respond;

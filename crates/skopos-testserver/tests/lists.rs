@@ -423,3 +423,22 @@ async fn w16_w18_paths_that_are_not_served_and_health() {
     assert!(answer.headers["content-type"].to_str().unwrap().starts_with("text/plain"));
     fault.heal();
 }
+
+#[tokio::test(start_paused = true)]
+async fn lists_and_objects_are_indented_on_request() {
+    let server = with_maps(&["a"]).await;
+    for path in [MAPS.to_owned(), format!("{MAPS}/a")] {
+        let compact = get(&server, &path).await;
+        assert!(compact.body.ends_with(b"}\n") && !compact.body.contains(&b' '), "{:?}", compact.body);
+        for (wish, indented) in [("true", true), ("1", true), ("false", false), ("yes", false)] {
+            let answer = get(&server, &format!("{path}?pretty={wish}")).await;
+            assert_eq!(answer.ok(), compact.json());
+            assert_eq!(
+                answer.body.starts_with(b"{\n  \"kind\": \"ConfigMap"),
+                indented,
+                "{wish}: {:?}",
+                answer.body
+            );
+        }
+    }
+}

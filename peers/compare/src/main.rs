@@ -10,6 +10,8 @@ mod belief;
 mod catalogue;
 mod client;
 mod faults;
+mod gateway;
+mod kubectl;
 mod machine;
 mod page;
 mod programs;
@@ -37,6 +39,8 @@ enum Command {
     Speed(speed::Options),
     /// Hold client-go's informers on a gateway against those on the gateway's member, with and without faults.
     Through(through::Options),
+    /// Run kubectl commands on a cluster and through a gateway in front of it, and compare what they print.
+    Kubectl(kubectl::Options),
     /// Write docs/comparison.md and its plots from the results.
     Page,
     /// List the faults.
@@ -49,6 +53,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Faults(options) => faults::run(&options).await,
         Command::Speed(options) => speed::run(&options).await,
         Command::Through(options) => through::run(&options).await,
+        Command::Kubectl(options) => kubectl::run(&options).await,
         Command::Page => page::write(),
         Command::List => {
             for fault in catalogue::all() {

@@ -33,21 +33,28 @@ pub(crate) fn apiserver() -> PathBuf {
     peers().join("bin/apiserver")
 }
 
-/// The program `skopos`.
+/// The program `skopos`, where cargo puts it.
 pub(crate) fn skopos() -> PathBuf {
-    repository().join("target/debug/skopos")
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    target.join("debug/skopos")
 }
 
 /// Builds the clients and the real server.
 pub(crate) fn build() -> Result<()> {
     build_client_go()?;
-    build_go("apiserver")?;
+    build_apiserver()?;
     run(cargo().args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers()))
 }
 
 /// Builds client-go's client alone.
 pub(crate) fn build_client_go() -> Result<()> {
     build_go("client-go")
+}
+
+/// Builds the real server alone.
+pub(crate) fn build_apiserver() -> Result<()> {
+    build_go("apiserver")
 }
 
 /// Builds the program `skopos`.

@@ -279,6 +279,18 @@ async fn after_a_conflict_the_version_that_conflicted_is_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_the_member_is_asked_for_ends_with_one_newline() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
+    lab.send(Method::POST, MAPS, &[("content-type", "application/json")], object.to_string()).await;
+    let answer = lab.get(&format!("{MAPS}/x"), &[]).await;
+    assert_eq!(answer.header("skopos-source"), "member");
+    assert!(answer.body.ends_with(b"}\n"), "{:?}", answer.body);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_read_that_would_miss_an_own_write_fails_in_time() {
     let lab = Lab::trusting(&["a"]);
     lab.get(MAPS, &[]).await;

@@ -132,7 +132,7 @@ impl Form {
     }
 
     /// What stands before the items of a list; behind them stand `]}` and a newline.
-    pub(super) fn list_opening(&self, metadata: Value) -> String {
+    pub(super) fn list_opening(&self, metadata: &str) -> String {
         let (kind, api_version) = match &self.kind {
             Kind::Partial => ("PartialObjectMetadataList", "meta.k8s.io/v1".to_owned()),
             Kind::Table(_) => ("Table", "meta.k8s.io/v1".to_owned()),

@@ -6,6 +6,7 @@ use skopos_wire::{GroupResource, Status};
 use super::form::Purpose;
 use super::options::{Version, unmapped_version_error};
 use super::{Form, Request, ServeOptions};
+use crate::pretty;
 use crate::respond::{self, Response};
 use crate::source::{Contents as _, Item as _, ReadError, Source, Wanted};
 
@@ -37,7 +38,9 @@ pub async fn get<S: Source>(
     let object = object
         .filter(|object| request.permit.allows(object))
         .ok_or_else(|| Status::not_found(resource, name))?;
-    Ok(respond::json_bytes(StatusCode::OK, &form.object(&object, object.revision(), source.now())))
+    let response =
+        respond::json_bytes(StatusCode::OK, &form.object(&object, object.revision(), source.now()));
+    Ok(if pretty::is_wanted(request.query) { pretty::indent(response) } else { response })
 }
 
 async fn look<S: Source>(

@@ -7,6 +7,7 @@ use super::form::Purpose;
 use super::list_body::{ListBody, ListHead, accepts_gzip};
 use super::options::{ListOptions, Match, Version};
 use super::{Form, Permit, Request, Selection, ServeOptions};
+use crate::pretty;
 use crate::respond::Response;
 use crate::source::{Compacted, Contents, Item, ReadError, Source, Wanted};
 
@@ -37,8 +38,11 @@ pub async fn list<S: Source>(
         remaining: page.remaining.filter(|_| source.counts()),
         annotations: source.list_annotations(),
     };
-    let blocks = source.blocks().filter(|_| accepts_gzip(request.headers));
     let list = ListBody::new(form, &head, page.items, source.now());
+    if pretty::is_wanted(request.query) {
+        return Ok(pretty::indent(list.respond(None, options.gzip_from)));
+    }
+    let blocks = source.blocks().filter(|_| accepts_gzip(request.headers));
     Ok(list.respond(blocks, options.gzip_from))
 }
 

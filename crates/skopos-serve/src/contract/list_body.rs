@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::Form;
 use crate::gzip::{BlockKey, Blocks, Member, Part};
+use crate::json::quoted;
 use crate::respond::{self, BodyError, Response};
 use crate::source::Item;
 
@@ -74,18 +75,22 @@ pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
 // === impl ListHead ===
 
 impl ListHead {
-    fn metadata_value(&self) -> serde_json::Value {
-        let mut metadata = serde_json::json!({"resourceVersion": self.revision.to_string()});
+    /// Returns the list's metadata as JSON, its fields in the order in which kube-apiserver writes them.
+    fn metadata_json(&self) -> String {
+        let mut fields = vec![format!("\"resourceVersion\":\"{}\"", self.revision)];
         if let Some(token) = &self.continue_token {
-            metadata["continue"] = token.as_str().into();
+            fields.push(format!("\"continue\":{}", quoted(token)));
         }
         if let Some(remaining) = self.remaining {
-            metadata["remainingItemCount"] = remaining.into();
+            fields.push(format!("\"remainingItemCount\":{remaining}"));
         }
-        for (name, value) in &self.annotations {
-            metadata["annotations"][name] = value.as_str().into();
+        if !self.annotations.is_empty() {
+            let annotations = self.annotations.iter();
+            let annotations: Vec<String> =
+                annotations.map(|(name, value)| format!("{}:{}", quoted(name), quoted(value))).collect();
+            fields.push(format!("\"annotations\":{{{}}}", annotations.join(",")));
         }
-        metadata
+        format!("{{{}}}", fields.join(","))
     }
 }
 
@@ -93,7 +98,7 @@ impl ListHead {
 
 impl<I: Item> ListBody<I> {
     pub(super) fn new(form: Form, head: &ListHead, items: Vec<I>, now: Timestamp) -> Self {
-        let opening = Some(form.list_opening(head.metadata_value()));
+        let opening = Some(form.list_opening(&head.metadata_json()));
         Self { opening, items: items.into_iter(), first: true, form, now, output: Output::Plain }
     }
 
@@ -237,5 +242,26 @@ impl Sink for GzipSink {
 
     fn done(&self) -> usize {
         self.out.len() + self.text.len() + self.compressed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_fields_are_in_the_order_of_kube_apiserver() {
+        let mut head = ListHead {
+            revision: 7,
+            continue_token: Some("t".to_owned()),
+            remaining: Some(3),
+            annotations: Vec::new(),
+        };
+        let begin = r#"{"resourceVersion":"7","continue":"t","remainingItemCount":3"#;
+        assert_eq!(head.metadata_json(), format!("{begin}}}"));
+        head.annotations = vec![("a/b".to_owned(), "\"c\"".to_owned()), ("d".to_owned(), String::new())];
+        assert_eq!(head.metadata_json(), format!(r#"{begin},"annotations":{{"a/b":"\"c\"","d":""}}}}"#));
+        head = ListHead { revision: 8, continue_token: None, remaining: None, annotations: Vec::new() };
+        assert_eq!(head.metadata_json(), r#"{"resourceVersion":"8"}"#);
     }
 }

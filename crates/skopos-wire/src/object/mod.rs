@@ -76,11 +76,13 @@ impl RawObject {
     /// Scans an object in the buffer it came in, and keeps that buffer.
     ///
     /// Give it a buffer of the object's own size, as [`ListSplitter`](crate::ListSplitter) makes them: a slice of a larger
-    /// one keeps all of that alive. [`RawObject::copy_from`] is for slices.
+    /// one keeps all of that alive. [`RawObject::copy_from`] is for slices. White space around the object, such as the newline that ends an
+    /// API server's answer, is no part of it.
     ///
     /// # Errors
     /// If the bytes are no object with name, uid and resourceVersion, or exceed a limit: the server is at fault.
     pub fn scan(json: Bytes, limits: &Limits) -> Result<Self, ScanError> {
+        let json = json.slice_ref(json.trim_ascii());
         let inner = {
             let parts = Parts::of_document(&json, limits)?;
             parts.into_inner(0)?
@@ -93,6 +95,7 @@ impl RawObject {
     /// # Errors
     /// As [`RawObject::scan`].
     pub fn copy_from(json: &[u8], limits: &Limits) -> Result<Self, ScanError> {
+        let json = json.trim_ascii();
         let inner = Parts::of_document(json, limits)?.into_inner(0)?;
         Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
     }

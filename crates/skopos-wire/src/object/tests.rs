@@ -262,3 +262,15 @@ fn decodes_into_types_and_says_what_does_not_fit() {
     let error = object.decode::<Vec<u8>>().unwrap_err();
     assert!(error.to_string().starts_with("a cannot be decoded into alloc::vec::Vec<u8>: "), "{error}");
 }
+
+#[test]
+fn white_space_around_an_object_is_no_part_of_it() {
+    let json = format!("{{\"metadata\":{{{ID}}}}}");
+    let answer = Bytes::from(format!(" {json}\n"));
+    for object in
+        [RawObject::scan(answer.clone(), &Limits::default()), scan(&String::from_utf8_lossy(&answer))]
+    {
+        let object = object.unwrap();
+        assert_eq!((object.bytes().as_ref(), object.uid()), (json.as_bytes(), "u"));
+    }
+}

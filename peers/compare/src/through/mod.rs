@@ -14,7 +14,6 @@
 //! outcome alone, on the member as on the gateway: it is to be given nothing that was not, in no other order, and to hold what
 //! there is in the end.
 
-mod gateway;
 mod truth;
 
 use std::path::{Path, PathBuf};
@@ -30,10 +29,10 @@ use skopos_testserver::{How, TestServer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use self::gateway::Gateway;
 use self::truth::{Given, Truth};
 use crate::belief::Belief;
 use crate::client::{Client, Who};
+use crate::gateway::Gateway;
 use crate::programs;
 use crate::proxy::{self, Door, Proxy, Wire, kubeconfig_through};
 

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// It is killed when this is dropped.
-pub(super) struct Gateway {
+pub(crate) struct Gateway {
     child: Child,
     port: u16,
     cluster: String,
@@ -21,7 +21,7 @@ const PLENTY: Duration = Duration::from_secs(60);
 
 impl Gateway {
     /// Of the cluster that a kubeconfig's current context names.
-    pub(super) async fn start(program: &Path, folder: &Path, member: &str) -> Result<Self> {
+    pub(crate) async fn start(program: &Path, folder: &Path, member: &str) -> Result<Self> {
         let context = member.lines().find_map(|line| line.trim().strip_prefix("current-context:"));
         let cluster = context.context("the kubeconfig has no current context")?.trim().trim_matches('"');
         let kubeconfig = folder.join("member.yaml");
@@ -49,12 +49,12 @@ impl Gateway {
         Ok(Self { child, port, cluster: cluster.to_owned() })
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// For clients of the cluster, through a port in front of the gateway.
-    pub(super) fn kubeconfig(&self, port: u16) -> String {
+    pub(crate) fn kubeconfig(&self, port: u16) -> String {
         let server = format!("http://127.0.0.1:{port}/clusters/{}", self.cluster);
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{server}'}}}}]\n\
@@ -62,7 +62,7 @@ impl Gateway {
         )
     }
 
-    pub(super) async fn stop(mut self) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<()> {
         ensure!(self.child.try_wait()?.is_none(), "the gateway ended by itself");
         self.child.kill().await?;
         Ok(())
