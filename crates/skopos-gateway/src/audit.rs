@@ -84,7 +84,8 @@ impl Trail {
     }
 
     fn write(&self, code: StatusCode, took: Duration, audited: Option<&Audited>) {
-        let user = self.user.as_deref().map_or("", |who| who.user.as_str());
+        let user = self.user.as_deref().map_or("", |who| who.caller().user.as_str());
+        let impersonated = self.user.as_deref().filter(|who| who.actor.is_some());
         let nothing = Audited::default();
         let said = audited.unwrap_or(&nothing);
         let (allowed, by, decided) = match said.decision {
@@ -95,6 +96,7 @@ impl Trail {
             target: "skopos::audit",
             from = %self.from,
             user,
+            impersonated = impersonated.map(tracing::field::display),
             refused = self.refused.as_ref().map(tracing::field::display),
             method = %self.method,
             route = self.route,
