@@ -7,6 +7,7 @@ mod http;
 mod idle;
 mod lists;
 mod members;
+mod reads;
 mod setup;
 mod watches;
 
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     GatewayLists(lists::Options),
     /// Gets by name at an even rate, the gateway on one core (needs taskset).
     GatewayGet(get::Options),
+    /// Consistent reads beside bounded ones and the API server's own, by one reader and by many (needs peers/apiserver).
+    GatewayReads(reads::Options),
     /// Many watchers of one kind.
     GatewayWatches(watches::Options),
     /// Reads of healthy clusters beside many that are ill, against all well.
@@ -53,6 +56,7 @@ pub(crate) async fn run(command: Command) -> Result<()> {
     match command {
         Command::GatewayLists(options) => lists::run(options).await,
         Command::GatewayGet(options) => get::run(options).await,
+        Command::GatewayReads(options) => reads::run(options).await,
         Command::GatewayWatches(options) => watches::run(options).await,
         Command::FleetFaults(options) => faults::run(options).await,
         Command::FleetIdle(options) => idle::run(options).await,

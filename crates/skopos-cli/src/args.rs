@@ -1,4 +1,6 @@
 //! The command line: names and meanings as kubectl has them, wherever kubectl has one.
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,10 +27,10 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogArgs {
     /// Log to standard error what goes on beneath (-v decisions, -vv requests, -vvv everything)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Global options", display_order = 900)]
     pub(crate) verbose: u8,
     /// Form of the log lines
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT", help_heading = "Global options", display_order = 901)]
     pub(crate) log_format: LogFormat,
 }
 
@@ -55,10 +57,10 @@ pub(crate) enum Command {
     /// changed, and says on standard error when its view is stale and why.
     #[command(after_help = WATCH_EXAMPLES)]
     Watch(WatchArgs),
-    /// Make, list, pause, resume and delete virtual clusters
+    /// Create, list, pause, resume and delete virtual clusters
     ///
-    /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Everything may be
-    /// broken off and begun again.
+    /// As the vcluster CLI does, and beside it: what either has begun, the other understands. Each command can be interrupted
+    /// and repeated.
     Vc(VcArgs),
     /// Serve the Kubernetes API of many clusters from memory, with the age of every answer
     ///
@@ -66,9 +68,9 @@ pub(crate) enum Command {
     /// and say how old they are; a cluster that is paused, slow or gone delays nobody.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
-    /// Show how a gateway and its clusters stand
+    /// Show the state of a gateway and its clusters
     Status(StatusArgs),
-    /// Show it again and again
+    /// Like status, refreshed every 2 s
     Top(TopArgs),
     /// Run a Kubernetes API server in memory, for trying things out and for tests
     Testserver(TestserverArgs),
@@ -86,7 +88,10 @@ Examples:
   skopos watch pods -A                       all pods, and what changes in them
   skopos watch deploy -n shop -l app=cart    short names and selectors as kubectl has them
   skopos watch certificates.cert-manager.io  any resource that the cluster serves
-  skopos watch pods -o json | jq -r 'select(.type == \"DELETED\") | .object.metadata.name'";
+  skopos watch pods -o json | jq -r 'select(.type == \"DELETED\") | .object.metadata.name'
+
+With -o json each line has a type. ADDED, MODIFIED and DELETED have an object. SYNCED (the first view is complete),
+STALE, LIVE (current again) and NOTE are about the view, and have none.";
 
 const COMPLETION_EXAMPLES: &str = "\
 Examples:
@@ -96,22 +101,32 @@ Examples:
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  skopos serve --kubeconfig ~/.kube/config     all its contexts, on loopback, with your own rights
+  skopos serve                                 the contexts of $KUBECONFIG or ~/.kube/config, read-only
+  skopos serve --kubeconfig a --kubeconfig b   those of two files; --kubeconfig a:b merges them as kubectl does
+  skopos serve --allow-writes --listen :8002   on another port, writes too
   skopos serve --config gateway.yaml           docs/gateway.md says what can be configured
   kubectl --server http://127.0.0.1:8001/clusters/NAME get pods -A";
 
 /// How to serve.
 #[derive(Debug, Clone, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["config", "kubeconfig", "print_schema"]))]
 pub(crate) struct ServeArgs {
     /// The configuration, in YAML; it is followed while it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Quick start: all contexts of this kubeconfig, on 127.0.0.1:8001, for whoever is on this machine
-    #[arg(long, value_name = "FILE")]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Quick start: all contexts of this kubeconfig, or of a list (a:b), which is merged as kubectl does. May be repeated
+    ///
+    /// They are served on loopback, to everyone on this machine, with the credentials of the kubeconfig, as `kubectl proxy`
+    /// does. Default: $KUBECONFIG, then ~/.kube/config.
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) kubeconfig: Vec<OsString>,
+    /// Quick start: where to listen [default: 127.0.0.1:8001]; loopback only
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "config", value_parser = parse_listen)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Quick start: let writes through, too, for everyone on this machine
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) allow_writes: bool,
     /// Print the JSON schema of the configuration, for editors, and end
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["config", "kubeconfig", "listen", "allow_writes"])]
     pub(crate) print_schema: bool,
 }
 
@@ -212,6 +227,20 @@ pub(crate) struct WatchArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+impl WatchArgs {
+    /// Reads `pods/web-0` as `pods web-0`, as kubectl does.
+    pub(crate) fn split_name(mut self) -> Self {
+        if self.name.is_none()
+            && let Some((resource, name)) = self.resource.split_once('/')
+            && !name.is_empty()
+            && !name.contains('/')
+        {
+            (self.name, self.resource) = (Some(name.to_owned()), resource.to_owned());
+        }
+        self
+    }
+}
+
 /// How objects and their changes are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
@@ -235,7 +264,7 @@ pub(crate) struct TestserverArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) objects: u32,
     /// Changes per second that keep happening to those objects
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 0, value_parser = |text: &str| parse_churn(text, 100_000))]
     pub(crate) churn: u32,
     /// Give Deployments and StatefulSets pods that turn ready, as a cluster does
     #[arg(long)]
@@ -263,7 +292,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub(crate) clusters: u32,
     /// Changes per second that keep happening in them
-    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    #[arg(long, value_name = "EVENTS_PER_S", default_value_t = 2, value_parser = |text: &str| parse_churn(text, 1_000))]
     pub(crate) churn: u32,
     /// How long each thing that is waited for may take
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
@@ -280,6 +309,26 @@ pub(crate) enum DemoCommand {
         /// To which cluster [default: the first virtual one]
         cluster: Option<String>,
     },
+}
+
+fn parse_churn(text: &str, most: u32) -> Result<u32, String> {
+    let number = text.parse::<u32>().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("write a number of changes per second, such as 5; at most {most}"))
+}
+
+/// Parses `127.0.0.1:8002`, `[::1]:8002`, `localhost:8002`, `:8002` or `8002`. Other addresses than loopback need a configuration.
+pub(crate) fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost:").or(text.strip_prefix(':')).unwrap_or(text);
+    let address = match port.parse::<u16>() {
+        Ok(port) => SocketAddr::from(([127, 0, 0, 1], port)),
+        Err(_) => text.parse().map_err(|_| "write it as 127.0.0.1:8002, or as a port: 8002".to_owned())?,
+    };
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => {
+            Err("other machines need a configuration with TLS and authentication: use --config FILE".into())
+        }
+    }
 }
 
 /// `30s`, `1m30s`, `500ms`, or a plain number of seconds; more than nothing, at most a day.
@@ -362,13 +411,35 @@ mod tests {
     }
 
     #[test]
-    fn serve_needs_one_of_its_files() {
-        assert!(parse("skopos serve --config f").is_ok() && parse("skopos serve --kubeconfig f").is_ok());
-        assert_eq!(parse("skopos serve").unwrap_err().kind(), ErrorKind::MissingRequiredArgument);
-        assert_eq!(
-            parse("skopos serve --config a --kubeconfig b").unwrap_err().kind(),
-            ErrorKind::ArgumentConflict
-        );
+    fn serve_takes_a_configuration_or_kubeconfigs() {
+        let serve = |line: &str| match parse(line).unwrap().command {
+            Command::Serve(args) => args,
+            other => panic!("{other:?}"),
+        };
+        assert!(serve("skopos serve").kubeconfig.is_empty());
+        assert!(serve("skopos serve --config f").config.is_some());
+        let args = serve("skopos serve --kubeconfig a --kubeconfig b:c --listen :8002 --allow-writes");
+        assert_eq!((args.kubeconfig.len(), args.allow_writes), (2, true));
+        for wrong in ["--kubeconfig b", "--listen :1", "--allow-writes", "--print-schema"] {
+            let error = parse(&format!("skopos serve --config a {wrong}")).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_to_listen_on() {
+        for (text, address) in [
+            ("8002", "127.0.0.1:8002"),
+            (":8002", "127.0.0.1:8002"),
+            ("localhost:8002", "127.0.0.1:8002"),
+            ("127.0.0.2:0", "127.0.0.2:0"),
+            ("[::1]:8002", "[::1]:8002"),
+        ] {
+            assert_eq!(parse_listen(text), Ok(address.parse().unwrap()), "{text}");
+        }
+        for wrong in ["", "8002x", "70000", "host:1", "0.0.0.0:8001", "127.0.0.1"] {
+            assert!(parse_listen(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -1,16 +1,23 @@
 //! Rows of text in aligned columns.
 
-/// Each row as a line, its cells padded to the widest of their column, three spaces between, none at the end.
+/// Returns each row as a line, its cells padded to the widest of their column, three spaces between, none at the end.
 pub(crate) fn align<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let mut widths = [0; N];
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.to_vec()).collect();
+    align_rows(&rows)
+}
+
+/// Does the same for rows whose length is known when the program runs.
+pub(crate) fn align_rows(rows: &[Vec<String>]) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
     for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
-    let line = |row: &[String; N]| {
+    let line = |row: &Vec<String>| {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
+        for (cell, width) in row.iter().zip(&widths) {
             line.push_str(cell);
             line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 3));
         }

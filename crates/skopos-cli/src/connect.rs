@@ -45,12 +45,18 @@ impl Cluster {
         resolve(name, &known).cloned().map_err(CliError::new)
     }
 
+    fn explained(&self, error: &kube::Error, why: String) -> String {
+        let death = transport_error(error).map(|error| error.death().root());
+        death.and_then(|death| closed_without_answer(&self.url, death)).map_or(why, str::to_owned)
+    }
+
     async fn discover(
         &self,
         deadline: Instant,
         mut waiting: impl FnMut(&str) + Send,
     ) -> Result<Vec<Resource>, CliError> {
         const PAUSE: Duration = Duration::from_millis(500);
+        const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
         let client = self.transport.client(self.namespace.as_str());
         let started = Instant::now();
         let mut last = "no answer".to_owned();
@@ -59,19 +65,29 @@ impl Cluster {
                 Ok(Ok(known)) => return Ok(known),
                 Ok(Err(error)) => match judge(&error) {
                     Verdict::Hopeless(what) => return Err(CliError::new(format!("{}: {what}", self.url))),
-                    Verdict::TryAgain(why) => last = why,
+                    Verdict::TryAgain(why) => last = self.explained(&error, why),
                 },
                 Err(_) => {}
             }
-            if Instant::now() + PAUSE >= deadline {
+            // All of the time is used.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left < SHORTEST_PAUSE {
                 let waited = crate::human::seconds(started.elapsed());
                 return Err(CliError::new(format!("{} does not answer after {waited}: {last}", self.url))
                     .hint("check that it runs and that the kubeconfig's address is right"));
             }
             waiting(&last);
-            sleep(PAUSE).await;
+            sleep(PAUSE.min(left / 2)).await;
         }
     }
+}
+
+/// Returns what to say of a server that was asked by `http://` and closed the connection without an answer: such as one that
+/// speaks TLS.
+pub(crate) fn closed_without_answer(url: &str, death: &Death) -> Option<&'static str> {
+    let closed = matches!(death, Death::GoAway { .. } | Death::Eof | Death::Reset(_) | Death::Protocol(_));
+    (closed && url.starts_with("http://"))
+        .then_some("the server closed the connection without an answer: does it expect https://?")
 }
 
 /// What a failed request means for the next one.
@@ -91,7 +107,7 @@ fn judge(error: &kube::Error) -> Verdict {
                 "the credentials are not accepted (401 {message}): check the user of the kubeconfig's context"
             )),
             403 => Verdict::Hopeless(format!("not allowed (403): {message}")),
-            404 => Verdict::Hopeless("this is no Kubernetes API server (404 for /api)".into()),
+            404 => Verdict::Hopeless("this is not a Kubernetes API server (404 for /api)".into()),
             code @ (429 | 500..) => Verdict::TryAgain(format!("the server answers {code}: {message}")),
             code => Verdict::Hopeless(format!("the server answers {code}: {message}")),
         };
@@ -106,12 +122,14 @@ fn judge(error: &kube::Error) -> Verdict {
                 Death::Proxy { fault, .. } if fault.fault() == Fault::Caller => {
                     Verdict::Hopeless(root.to_string())
                 }
-                Death::Protocol(_) => Verdict::Hopeless(format!("this is no Kubernetes API server ({root})")),
+                Death::Protocol(_) => {
+                    Verdict::Hopeless(format!("this is not a Kubernetes API server ({root})"))
+                }
                 _ => Verdict::TryAgain(plain(&root.to_string())),
             }
         }
         None if matches!(error, kube::Error::SerdeError(_)) => {
-            Verdict::Hopeless("this is no Kubernetes API server (its answer cannot be read)".into())
+            Verdict::Hopeless("this is not a Kubernetes API server: its answer is no JSON of one".into())
         }
         None => Verdict::TryAgain(chain(error)),
     }

@@ -7,11 +7,12 @@ use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use kube::client::Body;
 use serde_json::Value;
-use skopos::transport::{RequestOptions, TransportBody, TransportOptions};
+use skopos::transport::{Death, RequestOptions, TlsFault, TransportBody, TransportError, TransportOptions};
 use skopos::{Status, Transport};
 use skopos_gateway::state::status::Report;
 
 use crate::args::GatewayArgs;
+use crate::connect::closed_without_answer;
 use crate::error::{CliError, chain};
 
 /// How long a gateway may take to answer.
@@ -57,10 +58,13 @@ impl Gateway {
     }
 
     fn config(url: &str) -> Result<kube::Config, CliError> {
-        let parsed = url.parse();
-        parsed
-            .map(kube::Config::new)
-            .map_err(|_| CliError::Usage(format!("{url:?} is no URL: write it as http://127.0.0.1:8001")))
+        let with_scheme = url.starts_with("http://") || url.starts_with("https://");
+        let parsed = url.parse::<http::Uri>().ok().filter(|url| with_scheme && url.host().is_some());
+        parsed.map(kube::Config::new).ok_or_else(|| {
+            let host = url.rsplit_once("://").map_or(url, |(_, host)| host);
+            let host = if host.parse::<http::uri::Authority>().is_ok() { host } else { "127.0.0.1:8001" };
+            CliError::Usage(format!("--server {url}: write http://{host}"))
+        })
     }
 
     fn with(config: kube::Config, url: String) -> Result<Self, CliError> {
@@ -71,7 +75,11 @@ impl Gateway {
     /// How it and its clusters stand.
     pub(crate) async fn report(&self) -> Result<Report, CliError> {
         let answer = self.ask(Method::GET, "/api/v1/status", None).await?.good()?;
-        serde_json::from_slice(&answer.body).map_err(|error| self.failed(&error))
+        serde_json::from_slice(&answer.body).map_err(|_| {
+            let why =
+                format!("{} answered, but is not a Skopos gateway (its status is not JSON of one)", self.url);
+            CliError::new(why).hint("name another with --server")
+        })
     }
 
     /// Sends a request and reads the whole answer, of whatever code. What is sent is a merge patch, or nothing.
@@ -88,7 +96,7 @@ impl Gateway {
         }
         let body = patch.map_or_else(Body::empty, |patch| Body::from(patch.to_string().into_bytes()));
         let request = request.body(body).map_err(|error| self.failed(&error))?;
-        let answer = self.transport.send(request).await.map_err(|error| self.failed(&error))?;
+        let answer = self.transport.send(request).await.map_err(|error| self.refused(&error))?;
         let (parts, body) = answer.into_parts();
         let body = Limited::new(body, MOST_BYTES).collect().await.map_err(|error| self.failed(&error))?;
         Ok(Answer { code: parts.status, headers: parts.headers, body: body.to_bytes() })
@@ -97,7 +105,7 @@ impl Gateway {
     /// Opens a watch, whose lines come as they are sent.
     pub(crate) async fn watch(&self, path: &str) -> Result<TransportBody, CliError> {
         let request = http::Request::get(path).body(Body::empty()).map_err(|error| self.failed(&error))?;
-        let answer = self.transport.send(request).await.map_err(|error| self.failed(&error))?;
+        let answer = self.transport.send(request).await.map_err(|error| self.refused(&error))?;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),
             code => Err(CliError::new(format!("the gateway answers {code} to a watch"))),
@@ -107,6 +115,20 @@ impl Gateway {
     /// Closes its connections.
     pub(crate) async fn close(&self, limit: Duration) {
         self.transport.shutdown(limit).await;
+    }
+
+    fn refused(&self, error: &TransportError) -> CliError {
+        let root = error.death().root();
+        match root {
+            Death::Tls(TlsFault::Untrusted(why)) => {
+                CliError::new(format!("the certificate of the gateway at {} is not trusted: {why}", self.url))
+                    .hint("give the gateway's CA with --certificate-authority FILE")
+            }
+            death => match closed_without_answer(&self.url, death) {
+                Some(why) => CliError::new(format!("{}: {why}", self.url)),
+                None => self.failed(error),
+            },
+        }
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> CliError {
@@ -135,5 +157,56 @@ impl Answer {
     /// A header, if it is there and a text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_scheme_is_answered_with_what_to_write() {
+        for (url, told) in [
+            ("127.0.0.1:8001", "--server 127.0.0.1:8001: write http://127.0.0.1:8001"),
+            ("gateway", "--server gateway: write http://gateway"),
+            ("ftp://gateway:1", "--server ftp://gateway:1: write http://gateway:1"),
+            ("http://", "--server http://: write http://127.0.0.1:8001"),
+            ("a b", "--server a b: write http://127.0.0.1:8001"),
+        ] {
+            let error = Gateway::config(url).map(|_| ()).unwrap_err();
+            assert_eq!(error.line().unwrap(), format!("error: {told}"));
+        }
+    }
+
+    /// Answers every connection with the same bytes, and closes it.
+    async fn report_of(answer: &'static [u8]) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = async {
+            loop {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4096];
+                let _ = socket.read(&mut request).await;
+                let _ = socket.write_all(answer).await;
+            }
+        };
+        let gateway = Gateway::at(&url).unwrap();
+        let error = tokio::select! {
+            report = gateway.report() => report.unwrap_err(),
+            () = serving => unreachable!("it serves until the test ends"),
+        };
+        error.line().unwrap().replace(&url, "URL")
+    }
+
+    #[tokio::test]
+    async fn another_server_is_not_taken_for_a_gateway_that_does_not_answer() {
+        let other = report_of(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>").await;
+        assert!(other.starts_with("error: URL answered, but is not a Skopos gateway"), "{other}");
+        let closed = report_of(b"").await;
+        assert_eq!(
+            closed,
+            "error: URL: the server closed the connection without an answer: does it expect https://?"
+        );
     }
 }

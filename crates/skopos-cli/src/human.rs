@@ -51,12 +51,19 @@ pub(crate) fn count(n: u64, noun: &str) -> String {
     }
 }
 
-/// The text in one line of at most `max` characters, without control characters, with `…` where something was cut.
+/// Returns whether a character does something to a terminal in place of being shown: control characters, and those that turn
+/// the direction of the text, so that it reads as another one.
+pub(crate) fn acts_on_terminals(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text in one line of at most `max` characters, without what acts on terminals, with `…` where something was cut.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let mut line = String::with_capacity(text.len().min(max));
     let mut length = 0;
     for c in text.chars() {
-        let c = if c.is_control() { ' ' } else { c };
+        let c = if acts_on_terminals(c) { ' ' } else { c };
         if c == ' ' && line.ends_with(' ') {
             continue;
         }

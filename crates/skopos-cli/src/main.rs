@@ -33,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Cli, Command};
 use crate::error::CliError;
+use crate::signals::Hangup;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -64,7 +65,8 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
         Command::Vc(args) => until_done(|stop| vc::run(args, stop)),
         Command::Serve(args) => {
-            until_done_within(serve::GRACE, |stop| serve::run(args, stop)).or_else(interruption_is_fine)
+            let served = until_done_within(serve::GRACE, Hangup::GoesOn, |stop| serve::run(args, stop));
+            served.or_else(interruption_is_fine)
         }
         Command::Status(args) => until_done(|stop| status::run(args, stop)),
         Command::Top(args) => until_done(|stop| status::top(args, stop)).or_else(interruption_is_fine),
@@ -74,7 +76,7 @@ fn run(command: Command) -> Result<(), CliError> {
         }
         Command::Demo(args) => {
             let checks = args.once;
-            let result = until_done_within(demo::GRACE, |stop| demo::run(args, stop));
+            let result = until_done_within(demo::GRACE, Hangup::Ends, |stop| demo::run(args, stop));
             demo::leave_terminal();
             // A check that was broken off has shown nothing.
             if checks { result.map_err(unread_is_a_failure) } else { result.or_else(interruption_is_fine) }
@@ -93,17 +95,17 @@ where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
-    until_done_within(signals::GRACE, command)
+    until_done_within(signals::GRACE, Hangup::Ends, command)
 }
 
 /// The same with so much time to leave in order.
-fn until_done_within<F, Fut>(grace: Duration, command: F) -> Result<(), CliError>
+fn until_done_within<F, Fut>(grace: Duration, hangup: Hangup, command: F) -> Result<(), CliError>
 where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
     let runtime = runtime()?;
-    let result = runtime.block_on(signals::until_interrupted(grace, command));
+    let result = runtime.block_on(signals::until_interrupted(grace, hangup, command));
     // What still blocks then (a write that nobody reads) ends with the process.
     runtime.shutdown_background();
     result
@@ -124,7 +126,8 @@ fn unread_is_a_failure(error: CliError) -> CliError {
 
 fn interruption_is_fine(error: CliError) -> Result<(), CliError> {
     match error {
-        CliError::Interrupted(_) => Ok(()),
+        // A terminal that went away did not ask for it.
+        CliError::Interrupted(signal) if signal != signals::SIGHUP => Ok(()),
         other => Err(other),
     }
 }

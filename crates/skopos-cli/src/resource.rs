@@ -74,9 +74,15 @@ impl fmt::Display for UnknownResource {
                 write!(f, "the server has no resource \"{name}\": did you mean {}?", close.join(" or "))
             }
             Self::NotWatchable { name } => write!(f, "the server cannot list and watch {name}"),
-            Self::Malformed { name } => {
-                write!(f, "\"{name}\" is no resource name: write it as pods, po or deployments.apps")
-            }
+            Self::Malformed { name } => match name.split_once('/') {
+                Some((resource, object)) if !object.contains('/') => {
+                    write!(f, "one resource at a time; for one object write: {resource} {object}")
+                }
+                _ if name.contains(',') => {
+                    write!(f, "\"{name}\": one resource at a time; write it as pods, po or deployments.apps")
+                }
+                _ => write!(f, "\"{name}\" is no resource name: write it as pods, po or deployments.apps"),
+            },
         }
     }
 }

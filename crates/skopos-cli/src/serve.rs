@@ -1,18 +1,31 @@
 //! `skopos serve`: the gateway, until told to stop.
+use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use skopos_gateway::config::ConfigError;
+use skopos::transport::KubeconfigPaths;
+use skopos_fleet::{Cluster, Condition, Fleet};
+use skopos_gateway::config::{Config, ConfigError, LoopbackTrust, QuickStart};
 use skopos_gateway::listen::ListenError;
 use skopos_gateway::{Daemon, DaemonError};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::ServeArgs;
 use crate::aside;
+use crate::cluster::no_kubeconfig;
 use crate::error::CliError;
+use crate::human;
 
 /// How long the end may take at most, whatever the configuration says: a second signal ends everything at once.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
+
+/// How long the sources of clusters may take to say what they have before the start is told without it.
+const SOURCES_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Clusters and problems that are named at the start.
+const MAX_NAMED: usize = 20;
 
 /// Serves until stopped.
 pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), CliError> {
@@ -20,19 +33,75 @@ pub(crate) async fn run(args: ServeArgs, stop: CancellationToken) -> Result<(), 
         return print_schema();
     }
     leave_no_core_dump();
-    let daemon = match (args.config, args.kubeconfig) {
-        (Some(path), _) => Daemon::of_file(path).await,
-        (None, Some(path)) => Daemon::of_kubeconfig(path).await,
-        // clap demands one of them.
-        (None, None) => return Err(CliError::Usage("give --config FILE or --kubeconfig FILE".into())),
+    let (daemon, config) = match args.config {
+        Some(path) => {
+            let config = Config::read(&path).map_err(|error| start_error(error.into()))?;
+            check_sources(&config, &path)?;
+            (Daemon::of_file(path).await, config)
+        }
+        None => {
+            let config = quick_start(args).await?;
+            (Daemon::of_config(config.clone()).await, config)
+        }
     };
     let daemon = daemon.map_err(start_error)?;
-    introduce(&daemon);
-    let drained = daemon.run(stop).await;
+    introduce(&daemon, &config);
+    let fleet = daemon.fleet().clone();
+    let told = async {
+        if stop.run_until_cancelled(fleet.unread_sources(SOURCES_TIMEOUT)).await.is_some() {
+            tell_clusters(&fleet, &config);
+        }
+    };
+    let (drained, ()) = tokio::join!(daemon.run(stop.clone()), told);
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut: their answers did not end in time");
     }
     Ok(())
+}
+
+/// Returns the configuration of a quick start, if its kubeconfigs have anything to serve.
+async fn quick_start(args: ServeArgs) -> Result<Config, CliError> {
+    let given: Vec<KubeconfigPaths> = args.kubeconfig.iter().map(KubeconfigPaths::list).collect();
+    let all = match given.is_empty() {
+        true => vec![KubeconfigPaths::from_environment()],
+        false => given,
+    };
+    let checked = all.clone();
+    tokio::task::spawn_blocking(move || checked.iter().try_for_each(check_kubeconfig))
+        .await
+        .map_err(CliError::new)??;
+    let joined = all.iter().map(|paths| match std::env::join_paths(paths.files()) {
+        Ok(list) => list,
+        // One whose name has the separator in it.
+        Err(_) => paths.files().first().map_or(OsString::new(), |path| path.as_os_str().to_owned()),
+    });
+    let kubeconfigs = joined.map(PathBuf::from).collect();
+    Ok(QuickStart { kubeconfigs, listen: args.listen, writes: args.allow_writes }.into())
+}
+
+fn check_kubeconfig(paths: &KubeconfigPaths) -> Result<(), CliError> {
+    if paths.skips_missing() && !paths.exist() {
+        return Err(no_kubeconfig(paths));
+    }
+    let kubeconfig = paths.read().map_err(CliError::new)?;
+    match kubeconfig.contexts().next() {
+        Some(_) => Ok(()),
+        None => Err(CliError::new(format!("kubeconfig {paths} defines no contexts"))
+            .hint("there is nothing to serve: name another with --kubeconfig FILE")),
+    }
+}
+
+fn check_sources(config: &Config, path: &std::path::Path) -> Result<(), CliError> {
+    let clusters = &config.clusters;
+    let none = clusters.kubeconfigs.is_empty()
+        && clusters.folders.is_empty()
+        && clusters.secrets.is_empty()
+        && clusters.vclusters.is_empty();
+    match none {
+        true => Err(CliError::new(format!("the configuration {} names no clusters", path.display()))
+            .hint("add clusters.kubeconfigs, folders, secrets or vclusters (docs/gateway.example.yaml)")),
+        false => Ok(()),
+    }
 }
 
 fn print_schema() -> Result<(), CliError> {
@@ -51,7 +120,7 @@ fn leave_no_core_dump() {
     }
 }
 
-/// What a failed start means to whoever typed the command. Every problem of a configuration gets a line.
+/// Returns what a failed start means to the person who typed the command. Every problem of a configuration gets a line.
 fn start_error(error: DaemonError) -> CliError {
     match error {
         DaemonError::Config(ConfigError::Invalid(problems)) => {
@@ -66,23 +135,93 @@ fn start_error(error: DaemonError) -> CliError {
         DaemonError::Listen(ListenError::Bind { address, error })
             if error.kind() == io::ErrorKind::AddrInUse =>
         {
-            CliError::new(format!("{address} is in use")).hint(
-                "another gateway may run there; listen.address of a configuration (--config) names another",
-            )
+            let port = address.port();
+            let next = port.checked_add(1).unwrap_or(1024);
+            CliError::new(format!("port {port} is in use")).hint(format!(
+                "choose another with --listen {}:{next}, or listen.address in a configuration",
+                address.ip()
+            ))
         }
         error => CliError::new(error),
     }
 }
 
-/// Says where it listens, and what to do next. A script that has read what it needs may close its end.
-fn introduce(daemon: &Daemon) {
+/// Says where it listens, who may do what, and what to do next. A script that has read what it needs may close its end.
+fn introduce(daemon: &Daemon, config: &Config) {
     let url = daemon.url();
     let text = format!(
         "serving at {url}\n\
+         {}\n\
          try: kubectl --server {url}/clusters/NAME get pods -A\n     \
          skopos status --server {url}\n\
-         Ctrl-C ends it.\n"
+         Ctrl-C ends it.\n",
+        rights(config)
     );
+    print(&text);
+}
+
+/// Says what callers may do.
+fn rights(config: &Config) -> &'static str {
+    let trusted = config.authorization.loopback == LoopbackTrust::Trusted;
+    match (config.authentication.is_configured(), trusted, config.outbound.read_only) {
+        (false, true, true) => {
+            "anyone on this machine can read these clusters with your credentials; writes are refused \
+             (--allow-writes lets them through)"
+        }
+        (false, true, false) => {
+            "anyone on this machine can read and WRITE these clusters with your credentials"
+        }
+        (false, false, _) => {
+            "callers are anonymous: each cluster decides what skopos:loopback-anonymous may read; writes are refused"
+        }
+        (true, _, read_only) if read_only || !config.outbound.impersonate => {
+            "callers prove who they are, and each cluster decides what they may read; writes are refused"
+        }
+        (true, ..) => "callers prove who they are, and each cluster decides what they may read and write",
+    }
+}
+
+/// Says which clusters there are, and what is wrong with the sources of others.
+fn tell_clusters(fleet: &Fleet, config: &Config) {
+    let members = fleet.members();
+    let there = members.values().filter(|cluster| cluster.state().condition != Condition::Removed);
+    let names: Vec<String> = there.map(name).collect();
+    let mut text = match names.as_slice() {
+        [] => "clusters: none yet\n".to_owned(),
+        names => format!("clusters: {}\n", some(names)),
+    };
+    if config.authorization.loopback == LoopbackTrust::Trusted && names.len() > 1 {
+        let _ = writeln!(text, "all of them: /fleet in place of /clusters/NAME");
+    }
+    print(&text);
+    let problems = fleet.problems();
+    for problem in problems.iter().take(MAX_NAMED) {
+        aside::say(format_args!("problem: {}", human::one_line(&problem.to_string(), 500)));
+    }
+    if problems.len() > MAX_NAMED {
+        let more = problems.len() - MAX_NAMED;
+        aside::say(format_args!("problem: and {more} more: `skopos status` shows all of them"));
+    }
+}
+
+/// Returns the name of a cluster, with that of its context where it is another.
+fn name(cluster: &Cluster) -> String {
+    match cluster.original_name() {
+        Some(original) => format!("{} (context {:?})", cluster.id(), human::one_line(&original, 100)),
+        None => cluster.id().to_string(),
+    }
+}
+
+fn some(names: &[String]) -> String {
+    let mut text = names.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > MAX_NAMED {
+        let _ = write!(text, ", and {} more", names.len() - MAX_NAMED);
+    }
+    text
+}
+
+/// Prints for people. A reader that has gone away is no reason to end.
+fn print(text: &str) {
     let mut out = io::stdout();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

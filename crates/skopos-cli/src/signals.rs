@@ -1,4 +1,8 @@
-//! Ctrl-C and termination: asked to end, a command ends at once.
+//! Ctrl-C, termination and hang-ups: asked to end, a command ends at once.
+//!
+//! A signal that is ignored when the process starts, as SIGHUP is under `nohup`, stays ignored. SIGINT is the exception: shells
+//! ignore it for every job in the background, and `kill -INT` still has to end it.
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -9,22 +13,39 @@ use crate::error::CliError;
 /// How long a command may take to leave in order (close connections, give the terminal back) before it just ends.
 pub(crate) const GRACE: Duration = Duration::from_millis(700);
 
+/// SIGHUP's number, the same everywhere.
+pub(crate) const SIGHUP: u8 = 1;
 /// SIGINT's number, the same everywhere.
 const SIGINT: u8 = 2;
 /// SIGTERM's number, the same everywhere.
 const SIGTERM: u8 = 15;
+
+/// What SIGHUP does to a command, unless it was ignored from the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hangup {
+    /// It ends the command, which exits with code 129.
+    Ends,
+    /// The command goes on: it follows its files anyway.
+    GoesOn,
+}
 
 /// Runs a command until it ends or a signal asks it to.
 ///
 /// The command sees the request through the token and leaves in its own order. One that does not within `grace` (its
 /// output may be blocked by a reader that stopped reading) or that gets a second signal is left behind. It runs in a task
 /// of its own, so that a blocked write does not hold up the waiting for signals.
-pub(crate) async fn until_interrupted<F, Fut>(grace: Duration, command: F) -> Result<(), CliError>
+pub(crate) async fn until_interrupted<F, Fut>(
+    grace: Duration,
+    hangup: Hangup,
+    command: F,
+) -> Result<(), CliError>
 where
     F: FnOnce(CancellationToken) -> Fut,
     Fut: Future<Output = Result<(), CliError>> + Send + 'static,
 {
-    until(grace, next_signal, command).await
+    // Before any handler is there.
+    let _ = ignored_at_start();
+    until(grace, || next_signal(hangup), command).await
 }
 
 /// The same with any source of signals.
@@ -65,23 +86,58 @@ async fn outcome(tasks: &mut JoinSet<Result<(), CliError>>) -> Result<(), CliErr
 }
 
 #[cfg(unix)]
-async fn next_signal() -> Result<u8, CliError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+async fn next_signal(hangup: Hangup) -> Result<u8, CliError> {
+    use tokio::signal::unix::{Signal, SignalKind, signal};
+
+    async fn received(signal: Option<&mut Signal>) {
+        match signal {
+            Some(signal) => _ = signal.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    let unless_ignored = |number: u8, kind: SignalKind| match is_ignored(ignored_at_start(), number) {
+        true => Ok(None),
+        false => signal(kind).map(Some),
+    };
+    let mut terminate = unless_ignored(SIGTERM, SignalKind::terminate())?;
+    let mut hung_up = unless_ignored(SIGHUP, SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = interrupt.recv() => Ok(SIGINT),
-        _ = terminate.recv() => Ok(SIGTERM),
-        _ = hangup.recv() => Ok(SIGTERM),
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => return Ok(SIGINT),
+            () = received(terminate.as_mut()) => return Ok(SIGTERM),
+            () = received(hung_up.as_mut()) => match hangup {
+                Hangup::Ends => return Ok(SIGHUP),
+                Hangup::GoesOn => tracing::info!("SIGHUP: files are followed anyway, so there is nothing to do"),
+            },
+        }
     }
 }
 
 #[cfg(not(unix))]
-async fn next_signal() -> Result<u8, CliError> {
+async fn next_signal(_: Hangup) -> Result<u8, CliError> {
     tokio::signal::ctrl_c().await?;
-    let _ = SIGTERM;
+    let _ = (SIGTERM, SIGHUP, is_ignored(ignored_at_start(), SIGHUP));
     Ok(SIGINT)
+}
+
+/// Returns the signals that were ignored when this was first called, as a bit set. It is known on Linux only.
+fn ignored_at_start() -> u64 {
+    static IGNORED: OnceLock<u64> = OnceLock::new();
+    *IGNORED.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        ignored(&status)
+    })
+}
+
+fn ignored(status: &str) -> u64 {
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
+}
+
+fn is_ignored(set: u64, signal: u8) -> bool {
+    set >> (signal - 1) & 1 == 1
 }
 
 #[cfg(test)]
@@ -142,6 +198,13 @@ mod tests {
         let result = runtime().block_on(async { tokio::time::timeout(PATIENCE, orderly).await });
         assert!(matches!(result, Ok(Err(CliError::Interrupted(SIGINT)))), "{result:?}");
         assert!(leaving.try_recv().is_ok());
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_the_process_status() {
+        let set = ignored("Name:\tskopos\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n");
+        assert!(is_ignored(set, SIGHUP) && !is_ignored(set, SIGINT) && !is_ignored(set, SIGTERM));
+        assert_eq!((ignored(""), ignored("SigIgn:\tnonsense")), (0, 0));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use skopos::{ResourceId, TransportError};
 use tokio::time::Instant;
 
-use crate::cluster::Paused;
+use crate::cluster::{Paused, PausedBy};
 use crate::id::ClusterId;
 
 /// Why a fleet has no answer.
@@ -20,7 +20,7 @@ pub enum FleetError {
         name: String,
     },
     /// The cluster is switched off.
-    #[error("cluster {cluster} is {paused}")]
+    #[error("cluster {cluster} is paused ({paused}){}", resume(.cluster, .paused))]
     Paused {
         /// The cluster.
         cluster: ClusterId,
@@ -116,6 +116,17 @@ pub enum FleetError {
     /// The fleet was shut down.
     #[error("the fleet was shut down")]
     Closed,
+}
+
+/// Says how a paused cluster comes back, where that is known.
+fn resume(cluster: &ClusterId, paused: &Paused) -> String {
+    match (paused.by, cluster.as_str().split_once('.')) {
+        (PausedBy::Annotation | PausedBy::ScaledDown, Some((name, namespace))) => {
+            format!(": resume it with `skopos vc resume {name} -n {namespace}`")
+        }
+        (PausedBy::Sleep, _) => ": its platform wakes it".to_owned(),
+        _ => String::new(),
+    }
 }
 
 impl FleetError {

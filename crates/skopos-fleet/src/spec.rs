@@ -54,12 +54,6 @@ pub enum SpecError {
         /// Why.
         reason: String,
     },
-    /// Another source, named before this one, has a cluster of this name.
-    #[error("the name is taken by {by}")]
-    NameTaken {
-        /// The other source.
-        by: String,
-    },
 }
 
 impl ClusterSpec {
@@ -89,6 +83,14 @@ impl ClusterSpec {
         let mut config = kube::Config::clone(&self.config);
         config.cluster_url = endpoint.url;
         config.tls_server_name = endpoint.tls_server_name;
+        self.config = Arc::new(config);
+        self
+    }
+
+    /// Sends a header with every request.
+    pub fn with_header(mut self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        let mut config = kube::Config::clone(&self.config);
+        config.headers.push((name, value));
         self.config = Arc::new(config);
         self
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep};
 
 /// Asks clusters by name, in the gateway's own name.
 pub trait Ask: Send + Sync + 'static {
@@ -42,6 +43,12 @@ pub enum AskError {
     /// It cannot be reached now, or did not answer in time.
     #[error("the cluster does not answer: {0}")]
     Down(Arc<str>),
+    /// It is too busy (429), and may be asked again after this time.
+    #[error("the cluster is too busy: it answered 429")]
+    Busy {
+        /// How long it wants to be left alone.
+        retry_after: Duration,
+    },
     /// It answers something that is no answer.
     #[error("the cluster's answer cannot be used: {0}")]
     Unusable(Arc<str>),
@@ -57,8 +64,34 @@ impl AskError {
     }
 }
 
-/// Posts a review and reads it back with its status.
+/// The longest pause that a busy cluster may ask for.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// Spreads the requests that a busy cluster refused at the same moment, in milliseconds.
+const RETRY_JITTER: u64 = 250;
+
+/// Posts a review and reads it back with its status. A cluster that is too busy is asked again as it wishes, within `within`.
 pub(crate) async fn review<Q: Serialize, A: DeserializeOwned>(
+    ask: &dyn Ask,
+    cluster: &str,
+    path: &'static str,
+    question: &Q,
+    within: Duration,
+) -> Result<A, AskError> {
+    let until = Instant::now() + within;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let answer = review_once(ask, cluster, path, question, left).await;
+        let Err(AskError::Busy { retry_after }) = answer else { return answer };
+        let pause = retry_after + Duration::from_millis(fastrand::u64(..RETRY_JITTER));
+        if Instant::now() + pause >= until {
+            return Err(AskError::Busy { retry_after });
+        }
+        sleep(pause).await;
+    }
+}
+
+async fn review_once<Q: Serialize, A: DeserializeOwned>(
     ask: &dyn Ask,
     cluster: &str,
     path: &'static str,
@@ -86,6 +119,13 @@ pub(crate) async fn review<Q: Serialize, A: DeserializeOwned>(
         StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
             Err(AskError::Down(format!("it answered {}", answer.status()).into()))
         }
+        StatusCode::TOO_MANY_REQUESTS => Err(AskError::Busy { retry_after: retry_after(answer.headers()) }),
         refused => Err(AskError::Unusable(format!("it answered {refused} to a review").into())),
     }
+}
+
+/// Returns how long a 429 asks to wait: a second if it does not say.
+fn retry_after(headers: &HeaderMap) -> Duration {
+    let seconds = headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(1)).min(MAX_RETRY_AFTER)
 }

@@ -21,15 +21,16 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::{Authenticator, OidcError};
 use crate::clusters::Clusters;
-use crate::config::{self, Config, ConfigError, ConfigFollower};
+use crate::config::{Config, ConfigError, ConfigFollower};
 use crate::fleet::{self, KeptParts, SourceError, Wishes};
 use crate::gateway::Gateway;
 use crate::lifecycle::{FleetHosts, Lifecycle};
-use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles};
+use crate::listen::{Drained, Handler, ListenError, ListenOptions, Listener, Peer, TlsFiles, descriptors};
 use crate::merged::{KindsOptions, Merged};
 use crate::response::Response;
 use crate::services::{FleetAsk, Services};
 use crate::state::State;
+use crate::via::{InstanceId, VIA};
 
 /// A gateway that listens, and answers once it runs.
 pub struct Daemon {
@@ -75,6 +76,7 @@ struct Current {
     lifecycle: Lifecycle,
     state: State,
     services: Services,
+    instance: InstanceId,
 }
 
 /// What whoever runs a gateway in their own process decides beyond its configuration.
@@ -109,14 +111,6 @@ impl Daemon {
         Self::start(config, embedding, Some(follower)).await
     }
 
-    /// All contexts of a kubeconfig, on loopback, in the name of whoever runs this.
-    ///
-    /// # Errors
-    /// When the address cannot be had.
-    pub async fn of_kubeconfig(path: PathBuf) -> Result<Self, DaemonError> {
-        Self::of_config(config::of_kubeconfig(path)).await
-    }
-
     /// As a configuration says, which does not change.
     ///
     /// # Errors
@@ -139,6 +133,7 @@ impl Daemon {
         embedding: Embedding,
         follower: Option<ConfigFollower>,
     ) -> Result<Self, DaemonError> {
+        descriptors::raise_limit();
         let listener = Listener::bind(&listen_options(&config))?;
         let wishes = Wishes::of(config.clone());
         let fleet::Kept { keeper, restarts } = kept(&config, &wishes).await?;
@@ -146,14 +141,19 @@ impl Daemon {
         let (own, admits) = (embedding.fleet.cluster.admits.clone(), wishes.admits());
         let admits = Admits::new(move |kind| own.admits(kind) && admits.admits(kind));
         let cluster = ClusterOptions { admits, ..embedding.fleet.cluster };
-        let fleet = Fleet::new(FleetOptions { keeper, cluster, ..embedding.fleet });
+        let instance = InstanceId::random();
+        let connector = embedding.fleet.connector.with_header(VIA, instance.header());
+        let fleet = Fleet::new(FleetOptions { keeper, cluster, connector, ..embedding.fleet });
         let hosts = FleetHosts {
             named: fleet::follow(&fleet, &config, &embedding.dial).await?,
-            files: config.clusters.kubeconfigs.clone(),
             fleet: fleet.clone(),
-            reading: Arc::default(),
         };
         let services = Services::new(fleet.clone(), config);
+        let (members, streams) = (fleet.clone(), services.streams.clone());
+        let listener = listener.reserving(move || {
+            let streams = usize::try_from(streams.open()).unwrap_or(usize::MAX);
+            descriptors::reserve(members.members().len(), streams)
+        });
         let changes = follower.as_ref().map(ConfigFollower::subscribe);
         let per_cluster = usize::try_from(services.config.cache.bytes_per_cluster.0).unwrap_or(usize::MAX);
         let current = Current {
@@ -169,6 +169,7 @@ impl Daemon {
             lifecycle: Lifecycle::new(services.authorizer.clone(), Arc::new(hosts)),
             state: State::new(services.clone(), changes),
             services,
+            instance,
         };
         let authenticator = authenticator(&fleet, &current.services.config)?;
         let gateway = Arc::new(ArcSwap::from_pointee(current.gateway(authenticator)));
@@ -194,8 +195,8 @@ impl Daemon {
         &self.fleet
     }
 
-    /// Serves until told to stop; then answers in progress get their time, and everything else ends. At the latest 32
-    /// seconds after the configured time for draining nothing is left. Dropped before, it cuts all connections and does not wait.
+    /// Serves until told to stop, and for `listen.shutdownDelay` after that; then answers in progress get their time, and everything
+    /// else ends. At the latest 32 seconds after these configured times nothing is left. Dropped before, it cuts all connections and does not wait.
     pub async fn run(self, stop: CancellationToken) -> Drained {
         let stop = stop.child_token();
         let _dropped = stop.clone().drop_guard();
@@ -218,6 +219,7 @@ impl Daemon {
         let unready = async {
             stop.cancelled().await;
             current.state.stopping();
+            tokio::time::sleep(current.services.config.listen.shutdown_delay()).await;
             if current.services.config.checkpoints.is_some() {
                 // What watches are told before they end is what is written, so that they can go on from there.
                 fleet.freeze(FREEZE).await;
@@ -299,6 +301,7 @@ impl Current {
         let config = &self.services.config;
         let most = usize::try_from(config.listen.limits.body_bytes.0).unwrap_or(usize::MAX);
         let routes = Gateway::builder(authenticator, most)
+            .instance(self.instance.clone())
             .route("clusters", Arc::new(self.clusters.clone()))
             .route("fleet", Arc::new(self.merged.clone()))
             .route("virtualclusters", Arc::new(self.lifecycle.clone()));
@@ -350,6 +353,7 @@ impl Reload {
             lifecycle: self.current.lifecycle.renewed(services.authorizer.clone()),
             state: self.current.state.renewed(services.clone()),
             services,
+            instance: self.current.instance.clone(),
         };
         // First, for those who have something open: what they may do is decided anew.
         self.current.services.authorizer.take_over(config);
@@ -377,7 +381,7 @@ fn needs_restart(before: &Config, after: &Config) -> Vec<&'static str> {
         ),
         ("checkpoints", before.checkpoints != after.checkpoints),
         (
-            "outbound.impersonate, authorization.loopback, cache.managedFields: what is kept of objects in memory",
+            "outbound.impersonate, outbound.readOnly, authorization.loopback, cache.managedFields: what is kept of objects in memory",
             KeptParts::of(before) != KeptParts::of(after),
         ),
     ];

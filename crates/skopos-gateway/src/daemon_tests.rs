@@ -11,9 +11,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::bucket::testing::{Mood, S3};
+use crate::config;
 
 /// Bounds what a test waits for; nothing is measured by it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The configuration of `skopos serve --kubeconfig FILE --allow-writes`.
+fn quick(kubeconfig: std::path::PathBuf) -> Config {
+    let kubeconfigs = vec![kubeconfig];
+    Config::from(config::QuickStart { kubeconfigs, writes: true, ..config::QuickStart::default() })
+}
 
 struct Running {
     address: SocketAddr,
@@ -30,13 +37,54 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
-        let mut config = config::of_kubeconfig(kubeconfig);
+        let mut config = quick(kubeconfig);
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         let daemon = Daemon::of_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();
         let running = Self::of(daemon, member, folder);
         tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
         running
+    }
+
+    /// In front of kubeconfigs with these contexts, each of which leads to a server with one ConfigMap that is called so.
+    async fn with_contexts(files: &[&[&str]]) -> (Self, Vec<TestServer>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.listen.address = "127.0.0.1:0".parse().unwrap();
+        config.authorization.loopback = config::LoopbackTrust::Trusted;
+        let mut servers = Vec::new();
+        for (n, names) in files.iter().enumerate() {
+            let (mut clusters, mut contexts) = (Vec::new(), Vec::new());
+            for (m, name) in names.iter().enumerate() {
+                let server = TestServer::builder().start().await.unwrap();
+                let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": format!("which-{n}-{m}"), "namespace": "default"}});
+                server.create(map).unwrap();
+                clusters.push(json!({"name": m.to_string(), "cluster": {"server": server.url()}}));
+                contexts.push(json!({"name": name, "context": {"cluster": m.to_string()}}));
+                servers.push(server);
+            }
+            let path = folder.path().join(n.to_string());
+            std::fs::write(&path, json!({"clusters": clusters, "contexts": contexts}).to_string()).unwrap();
+            config.clusters.kubeconfigs.push(config::KubeconfigSource {
+                path,
+                contexts: None,
+                labels: std::collections::BTreeMap::new(),
+            });
+        }
+        let daemon = Daemon::of_config(config).await.unwrap();
+        let running = Self::of(daemon, servers[0].clone(), folder);
+        running.fleet.unread_sources(PATIENCE).await;
+        (running, servers)
+    }
+
+    /// The ConfigMaps that a path shows, but for those that every cluster has.
+    async fn shown(&self, path: &str) -> Vec<String> {
+        let (code, list) = self.ask("GET", path, "application/json", &Value::Null).await;
+        assert_eq!(code, 200, "{path}: {list}");
+        let names = list["items"].as_array().unwrap().iter();
+        let names = names.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
+        names.filter(|name| name.starts_with("which")).collect()
     }
 
     /// In front of a host and the virtual clusters that are found in it.
@@ -139,6 +187,86 @@ impl Running {
 }
 
 #[tokio::test]
+async fn a_quick_start_changes_nothing_unless_it_is_told_to() {
+    for writes in [false, true] {
+        let member = TestServer::builder().start().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+        let listen = Some("127.0.0.1:0".parse().unwrap());
+        let quick = config::QuickStart { kubeconfigs: vec![kubeconfig], listen, writes };
+        let daemon = Daemon::of_config(quick.into()).await.unwrap();
+        let running = Running::of(daemon, member, folder);
+        assert_eq!(running.fleet.unread_sources(PATIENCE).await, 0);
+        let base = "/clusters/skopos-test/api/v1/namespaces/default/configmaps";
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+        let refused = if writes { None } else { Some(403) };
+        let (code, answer) = running.ask("POST", base, "application/json", &map).await;
+        assert_eq!(code, refused.unwrap_or(201), "{answer}");
+        if !writes {
+            assert!(answer["message"].as_str().unwrap().contains("read-only"), "{answer}");
+        }
+        let one = format!("{base}/a");
+        let patch = json!({"data": {"x": "y"}});
+        let patched = running.ask("PATCH", &one, "application/merge-patch+json", &patch).await;
+        assert_eq!(patched.0, refused.unwrap_or(200));
+        assert_eq!(
+            running.ask("DELETE", &one, "application/json", &json!({})).await.0,
+            refused.unwrap_or(200)
+        );
+        // Reads go through, and so do questions about oneself.
+        assert_eq!(running.ask("GET", base, "application/json", &Value::Null).await.0, 200);
+        let group = "/clusters/skopos-test/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}});
+        assert_eq!(running.ask("POST", group, "application/json", &review).await.0, 201);
+        // Virtual clusters are neither made nor paused.
+        let pause = running.ask("POST", "/virtualclusters/a/b/pause", "application/json", &json!({})).await;
+        assert_eq!(pause.0 == 403, !writes, "{pause:?}");
+        running.end().await;
+    }
+}
+
+#[tokio::test]
+async fn each_context_is_reached_by_a_name_of_its_own_and_selected_by_it() {
+    let (running, servers) = Running::with_contexts(&[
+        &["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes"],
+        &["team-prod"],
+    ])
+    .await;
+    let (_, status) = running.ask("GET", "/api/v1/status", "application/json", &Value::Null).await;
+    let clusters = status["clusters"].as_array().unwrap().clone();
+    assert_eq!(clusters.len(), 6, "{status}");
+    assert!(status.get("problems").is_none(), "{status}");
+    let maps = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(running.shown(&format!("/clusters/team-prod{maps}")).await, ["which-0-1"]);
+    let mut seen = Vec::new();
+    for cluster in &clusters {
+        let name = cluster["name"].as_str().unwrap();
+        let shown = running.shown(&format!("/clusters/{name}{maps}")).await;
+        assert_eq!(shown.len(), 1, "{name}");
+        // In the merged view by its name, and by the value of its label.
+        assert_eq!(running.shown(&format!("/fleet{maps}?clusters={name}")).await, shown);
+        let value = cluster["labelValue"].as_str().unwrap_or(name);
+        let labelled = format!("/fleet{maps}?labelSelector=skopos.dev%2Fcluster%3D{value}");
+        assert_eq!(running.shown(&labelled).await, shown, "{cluster}");
+        let context = cluster["context"].as_str().unwrap_or(name).to_owned();
+        seen.push((shown[0].clone(), context));
+    }
+    seen.sort();
+    let expected = ["team/prod", "team-prod", "生产", "测试", "kubernetes-admin@kubernetes", "team-prod"];
+    assert_eq!(seen.iter().map(|(_, context)| context.as_str()).collect::<Vec<_>>(), expected);
+    // By a context that is no cluster's name. One that is means the cluster of that name.
+    let by_context = |name: &str| format!("/fleet{maps}?clusters={name}");
+    assert_eq!(running.shown(&by_context("team%2Fprod")).await, ["which-0-0"]);
+    assert_eq!(running.shown(&by_context("team-prod")).await, ["which-0-1"]);
+    running.end().await;
+    for server in servers {
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     let running = Running::start().await;
     assert!(running.get("/readyz").await.starts_with("HTTP/1.1 200"));
@@ -162,13 +290,111 @@ async fn it_serves_the_contexts_of_a_kubeconfig_and_ends_when_told() {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
+/// A load balancer has to see that it is not ready before clients that connect are refused.
+#[tokio::test]
+async fn after_it_was_told_to_stop_it_answers_for_a_while() {
+    let member = TestServer::builder().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let mut config = quick(kubeconfig);
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    assert_eq!(config.listen.shutdown_delay(), Duration::ZERO, "nobody balances the load of loopback");
+    config.listen.shutdown_delay = Some(config::Span::seconds(3));
+    let daemon = Daemon::of_config(config).await.unwrap();
+    let mut changes = daemon.fleet().changes();
+    let running = Running::of(daemon, member, folder);
+    tokio::time::timeout(PATIENCE, changes.next()).await.unwrap().unwrap();
+    assert!(running.get("/readyz").await.starts_with("HTTP/1.1 200"));
+    let told = tokio::time::Instant::now();
+    running.stop.cancel();
+    let path = format!("/clusters/{}/api/v1/namespaces", running.fleet.members().keys().next().unwrap());
+    let unready = async {
+        while !running.get("/readyz").await.starts_with("HTTP/1.1 503") {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, unready).await.unwrap();
+    assert!(running.get(&path).await.starts_with("HTTP/1.1 200"), "new connections are answered");
+    let address = running.address;
+    assert_eq!(running.end().await.cut, 0);
+    assert!(told.elapsed() >= Duration::from_secs(3) && TcpStream::connect(address).await.is_err());
+}
+
+/// As with a kubeconfig that has the gateway itself among its contexts.
+#[tokio::test]
+async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
+    let member = TestServer::builder().start().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+    let own = folder.path().join("own");
+    let context = |name: &str, path: &str, port: u16| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
+             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}{path}'}}}}]\n\
+             contexts: [{{name: {name}, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
+        )
+    };
+    // Written when the port is known: a file that is not there yet is a problem of the fleet.
+    let mut config = quick(kubeconfig);
+    config.listen.address = "127.0.0.1:0".parse().unwrap();
+    let file = |path: &std::path::Path| config::KubeconfigSource {
+        path: path.to_owned(),
+        ..config.clusters.kubeconfigs[0].clone()
+    };
+    let files = [file(&own.join("all")), file(&own.join("again"))];
+    config.clusters.kubeconfigs.extend(files);
+    let daemon = Daemon::of_config(config).await.unwrap();
+    let port = daemon.address().port();
+    std::fs::create_dir(&own).unwrap();
+    std::fs::write(own.join("all"), context("all", "/fleet", port)).unwrap();
+    std::fs::write(own.join("again"), context("again", "/clusters/again", port)).unwrap();
+    let running = Running::of(daemon, member, folder);
+    let mut changes = running.fleet.changes();
+    let joined = async {
+        while ["all", "again", "skopos-test"].iter().any(|name| running.fleet.get(name).is_none()) {
+            changes.next().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, joined).await.unwrap();
+    let (code, again) = running.ask("GET", "/clusters/again/api/v1/secrets", "", &Value::Null).await;
+    assert_eq!((code, &again["reason"]), (508, &"LoopDetected".into()), "{again}");
+    assert!(again["message"].as_str().unwrap().contains("is this gateway itself"), "{again}");
+    let list = running.get("/fleet/api/v1/namespaces").await;
+    assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
+    // What it asks itself for is refused, and not asked for again and again.
+    let asked = async || {
+        let text = running.get("/metrics").await;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("skopos_requests_total") && line.contains("code=\"508\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    tokio::time::timeout(PATIENCE, async {
+        while asked().await < 3.0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    let before = asked().await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(asked().await - before < 40.0, "{before} {}", asked().await);
+    running.end().await;
+}
+
 #[tokio::test]
 async fn a_gateway_that_starts_again_from_a_bucket_answers_for_a_cluster_that_is_down() {
     let (s3, folder) = (S3::start().await, tempfile::tempdir().unwrap());
     let member = TestServer::builder().start().await.unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
-    let mut config = config::of_kubeconfig(kubeconfig);
+    let mut config = Config::from(config::QuickStart {
+        kubeconfigs: vec![kubeconfig],
+        writes: true,
+        ..config::QuickStart::default()
+    });
     config.listen.address = "127.0.0.1:0".parse().unwrap();
     config.cache.member_deadline = config::Span::seconds(1);
     let bucket = serde_json::to_value(s3.source(folder.path())).unwrap();
@@ -349,7 +575,7 @@ async fn a_change_is_in_force_as_a_whole_or_refused() {
     assert!(Arc::ptr_eq(&before, &gateway.load_full()));
     assert_eq!(
         needs_restart(&Config::default(), &refused.config).last().unwrap().split(':').next(),
-        Some("outbound.impersonate, authorization.loopback, cache.managedFields")
+        Some("outbound.impersonate, outbound.readOnly, authorization.loopback, cache.managedFields")
     );
     running.end().await;
 }

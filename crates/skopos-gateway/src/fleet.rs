@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use skopos::journal::JournalOptions;
 use skopos::{InformerOptions, ResourceId, Transform};
-use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions};
-use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use skopos_fleet::checkpoint::{Admits, CheckpointKeeper, Directory, KeeperOptions, private_folder};
+use skopos_fleet::kubeconfig::{KubeconfigPaths, KubeconfigPolicy};
 use skopos_fleet::source::{
     KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource, VclusterDial, VclusterSource,
 };
@@ -55,7 +55,8 @@ pub fn options(config: &Config) -> FleetOptions {
 
 /// Whether writes go through to the clusters.
 pub(crate) fn writes(config: &Config) -> bool {
-    config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted
+    let through = config.outbound.impersonate || config.authorization.loopback == LoopbackTrust::Trusted;
+    through && !config.outbound.read_only
 }
 
 /// What the configuration in force says of memory. Cheap to clone; all clones say the same.
@@ -103,7 +104,9 @@ pub(crate) fn keeping(config: &Config, admits: Admits) -> io::Result<Kept> {
     let (keeper, restarts) = match (&checkpoints.folder, &checkpoints.bucket) {
         (Some(folder), _) => {
             let keeper = CheckpointKeeper::new(Directory::open(folder.join("clusters"))?, options);
-            (keeper, Restarts::Folder(folder.join("merged")))
+            let merged = folder.join("merged");
+            private_folder(&merged)?;
+            (keeper, Restarts::Folder(merged))
         }
         (None, Some(source)) => {
             let bucket = bucket::open(source, bucket::environment()).map_err(io::Error::other)?;
@@ -161,8 +164,8 @@ pub async fn follow(
     let of_secrets = hosts.of_all(clusters.secrets.iter().map(|source| &source.host)).await?;
     let of_vclusters = hosts.of_all(clusters.vclusters.iter().map(|source| &source.host)).await?;
     for source in &clusters.kubeconfigs {
-        let file =
-            KubeconfigFile::new(&source.path, KubeconfigPolicy::trusted()).labels(source.labels.clone());
+        let paths = kubeconfig_paths(&source.path);
+        let file = KubeconfigFile::list(paths, KubeconfigPolicy::trusted()).labels(source.labels.clone());
         match &source.contexts {
             Some(contexts) => fleet.follow(file.contexts(contexts.iter().cloned())),
             None => fleet.follow(file),
@@ -202,7 +205,7 @@ enum Place {
     /// It is the one that this runs in.
     Here,
     /// In a kubeconfig.
-    Context { kubeconfig: PathBuf, context: String },
+    Context { kubeconfig: KubeconfigPaths, context: String },
 }
 
 // === impl Hosts ===
@@ -229,10 +232,9 @@ impl<'a> Hosts<'a> {
         let (name, place) = place(host).await?;
         let wrong = |error: &dyn std::fmt::Display| place.wrong(error);
         let id = match &host.name {
-            Some(name) => ClusterId::new(name),
-            None => ClusterId::nearest(&name),
+            Some(name) => ClusterId::new(name).map_err(|error| wrong(&error))?,
+            None => ClusterId::from_name(&name),
         };
-        let id = id.map_err(|error| wrong(&error))?;
         let helm = place.helm();
         if let Some((known, cluster)) = self.known.get(&id) {
             return match *known == place {
@@ -246,7 +248,7 @@ impl<'a> Hosts<'a> {
         }
         let joined = match &place {
             Place::Context { kubeconfig, context } => {
-                let file = KubeconfigFile::new(kubeconfig, KubeconfigPolicy::trusted());
+                let file = KubeconfigFile::list(kubeconfig.clone(), KubeconfigPolicy::trusted());
                 self.fleet.join_context(id.clone(), file, context).await
             }
             Place::Here => {
@@ -282,7 +284,7 @@ impl std::fmt::Display for Place {
         match self {
             Self::Here => f.write_str("in this pod"),
             Self::Context { kubeconfig, context } => {
-                write!(f, "{} (context {context})", kubeconfig.display())
+                write!(f, "{kubeconfig} (context {context})")
             }
         }
     }
@@ -290,22 +292,39 @@ impl std::fmt::Display for Place {
 
 /// Where it is, and what it is called there. Which context is meant is read once, if nothing says so.
 async fn place(host: &HostCluster) -> Result<(String, Place), SourceError> {
-    let Some(kubeconfig) = host.kubeconfig.clone() else { return Ok(("host".to_owned(), Place::Here)) };
+    let Some(kubeconfig) = host.kubeconfig.as_deref().map(kubeconfig_paths) else {
+        return Ok(("host".to_owned(), Place::Here));
+    };
     if let Some(context) = host.context.clone() {
         return Ok((context.clone(), Place::Context { kubeconfig, context }));
     }
     let unknown = |error: &dyn std::fmt::Display| SourceError::Host {
-        kubeconfig: kubeconfig.display().to_string(),
+        kubeconfig: kubeconfig.to_string(),
         problem: format!("which context is meant cannot be read, so say it (`context`): {error}"),
     };
-    let bytes = tokio::fs::read(&kubeconfig).await.map_err(|error| unknown(&error))?;
-    let parsed = Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()).map_err(|error| unknown(&error))?;
+    let paths = kubeconfig.clone();
+    let read = tokio::task::spawn_blocking(move || paths.read()).await.map_err(|error| unknown(&error))?;
+    let parsed = read.map_err(|error| unknown(&error))?;
     let (name, context) = match (parsed.current_context(), parsed.contexts().collect::<Vec<_>>().as_slice()) {
         (Some(current), _) => (current.to_owned(), current.to_owned()),
         (None, [only]) => ("host".to_owned(), (*only).to_owned()),
         (None, _) => return Err(unknown(&"it has no current one")),
     };
     Ok((name, Place::Context { kubeconfig, context }))
+}
+
+/// Returns the kubeconfigs that a field of the configuration names: a file or a list such as `a:b`, each of which may begin
+/// with `~/`.
+fn kubeconfig_paths(field: &Path) -> KubeconfigPaths {
+    let expanded = |path: &Path| match (path.strip_prefix("~"), std::env::home_dir()) {
+        (Ok(below), Some(home)) => home.join(below),
+        _ => path.to_owned(),
+    };
+    let paths: Vec<PathBuf> = std::env::split_paths(field).map(|path| expanded(&path)).collect();
+    match std::env::join_paths(&paths) {
+        Ok(list) if paths.len() > 1 && !field.exists() => KubeconfigPaths::list(list),
+        _ => KubeconfigPaths::file(expanded(field)),
+    }
 }
 
 /// What a kubeconfig of somebody else may do.
@@ -461,7 +480,7 @@ mod tests {
         for (name, server, file) in [("default", "http://a/", "a"), ("second", "http://b/", "b")] {
             assert_eq!(fleet.cluster(name).unwrap().spec().unwrap().server().to_string(), server);
             // Who becomes the current context later leads helm nowhere else.
-            assert_eq!(hosts[name].kubeconfig, Some(folder.path().join(file)));
+            assert_eq!(hosts[name].kubeconfig, Some(KubeconfigPaths::file(folder.path().join(file))));
             assert_eq!(hosts[name].context.as_deref(), Some("default"));
         }
         fleet.shutdown(std::time::Duration::from_secs(5)).await;

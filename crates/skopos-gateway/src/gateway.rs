@@ -5,19 +5,22 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, StatusCode, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use skopos_wire::{GroupResource, Status, StatusReason};
 
 pub use crate::audit::Observer;
 use crate::auth::Authenticator;
 use crate::body::LimitedBody;
+use crate::clusters::is_bodiless;
 use crate::listen::{Handler, Peer};
 use crate::path::Path;
 use crate::query::Query;
 use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route};
 use crate::upgrade::{self, Wish};
-use crate::{audit, headers};
+use crate::via::InstanceId;
+use crate::{audit, authority, browser, headers, media_type};
 
 /// The gateway: authenticates, and hands requests to its routes by the first segment of their paths. Cheap to clone.
 #[derive(Clone)]
@@ -27,6 +30,7 @@ pub struct Gateway {
 
 /// What a gateway is made of.
 pub struct GatewayBuilder {
+    instance: InstanceId,
     authenticator: Authenticator,
     body_bytes: usize,
     routes: BTreeMap<String, Arc<dyn Route>>,
@@ -35,6 +39,7 @@ pub struct GatewayBuilder {
 }
 
 struct Shared {
+    instance: InstanceId,
     authenticator: Authenticator,
     body_bytes: usize,
     routes: BTreeMap<String, Arc<dyn Route>>,
@@ -49,6 +54,7 @@ impl Gateway {
     #[must_use]
     pub fn builder(authenticator: Authenticator, body_bytes: usize) -> GatewayBuilder {
         GatewayBuilder {
+            instance: InstanceId::random(),
             authenticator,
             body_bytes,
             routes: BTreeMap::new(),
@@ -64,10 +70,9 @@ impl Gateway {
         let mut trail = audit::Trail::of(&peer, &parts, self.shared.observer.clone());
         let answered = self.shared.answer(&peer, parts, body, &mut trail).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
+        browser::protect(&mut answer);
         let headers = answer.headers_mut();
         headers.entry(header::CACHE_CONTROL).or_insert(header::HeaderValue::from_static("no-cache, private"));
-        // What a member says that it sends is not to be second-guessed by a browser.
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
         if asked_to_switch && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             // What the client has sent in the meantime was meant for another protocol, and is not the next request.
             answer.headers_mut().insert(header::CONNECTION, header::HeaderValue::from_static("close"));
@@ -107,6 +112,13 @@ impl GatewayBuilder {
         self
     }
 
+    /// Refuses requests that have come through this instance.
+    #[must_use]
+    pub fn instance(mut self, instance: InstanceId) -> Self {
+        self.instance = instance;
+        self
+    }
+
     /// Shows every answer to an observer.
     #[must_use]
     pub fn observed(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -117,8 +129,8 @@ impl GatewayBuilder {
     /// The gateway.
     #[must_use]
     pub fn build(self) -> Gateway {
-        let Self { authenticator, body_bytes, routes, open, observer } = self;
-        Gateway { shared: Arc::new(Shared { authenticator, body_bytes, routes, open, observer }) }
+        let Self { instance, authenticator, body_bytes, routes, open, observer } = self;
+        Gateway { shared: Arc::new(Shared { instance, authenticator, body_bytes, routes, open, observer }) }
     }
 }
 
@@ -133,6 +145,7 @@ impl Shared {
         trail: &mut audit::Trail,
     ) -> Result<Response, Status> {
         headers::admit(&mut parts.headers)?;
+        self.instance.admit(&parts.headers)?;
         body.admit()?;
         let switches = headers::wants_upgrade(&parts.headers);
         if parts.method == Method::CONNECT || switches && !self.routes.values().any(|route| route.switches())
@@ -142,6 +155,11 @@ impl Shared {
         if parts.method == Method::TRACE {
             let message = "the server does not allow this method on the requested resource";
             return Err(Status::failure(405, StatusReason::MethodNotAllowed, message));
+        }
+        authority::settle(&mut parts)?;
+        browser::admit_change(&parts.method, &parts.headers, peer.tls)?;
+        if !is_bodiless(&parts.method) && !body.is_end_stream() {
+            media_type::admit(&parts.headers)?;
         }
         let wish = if switches { Some(Wish::of(&mut parts, &body)?) } else { None };
         let mut headers = std::mem::take(&mut parts.headers);
@@ -165,9 +183,13 @@ impl Shared {
             trail.routed(&segment);
             return Ok(route.answer(call(Arc::default(), headers, body, None)).await);
         }
+        if self.authenticator.is_ambient(peer) {
+            browser::admit_ambient(&headers, peer.tls)?;
+        }
         // Which routes there are is for callers who are known.
         let identity =
             self.authenticator.identify(peer, &headers).await.inspect_err(|why| trail.unknown(why))?;
+        peer.record.caller_known();
         trail.known(&identity);
         let Some(route) = self.routes.get(&segment) else { return Ok(not_found()) };
         trail.routed(&segment);

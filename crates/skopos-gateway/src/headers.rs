@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use skopos_wire::{GroupResource, Status};
 
 use crate::auth::Identity;
+use crate::via::VIA;
 
 /// What a request's headers are refused for: the client's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,15 +63,12 @@ pub fn has_token(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     headers.get_all(name).iter().any(has)
 }
 
-/// The host of an `Origin`, with its port; `None` for one that has none, such as `null`.
-pub(crate) fn host_of(origin: &HeaderValue) -> Option<&str> {
-    origin.to_str().ok()?.split_once("://").map(|(_, host)| host)
-}
-
 /// The headers of the request to a member: those of the allow-list, and none that the client could smuggle.
 #[must_use]
 pub fn outbound(inbound: &HeaderMap) -> HeaderMap {
-    const ALLOWED: [HeaderName; 7] = [
+    const ALLOWED: [HeaderName; 8] = [
+        // To which the transport adds this gateway.
+        VIA,
         header::ACCEPT,
         header::ACCEPT_ENCODING,
         header::CONTENT_TYPE,

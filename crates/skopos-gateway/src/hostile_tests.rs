@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{
     Authentication, AuthorizationMode, ClientCertificates, Limits, LoopbackTrust, PolicyRule, Span,
 };
-use crate::listen::{Drained, ListenOptions, ListenStats, Listener, TlsFiles};
+use crate::gateway::Gateway;
+use crate::listen::{Drained, InMemory, ListenOptions, ListenStats, Listener, TlsFiles};
 use crate::testing::Lab;
 
 /// Bounds what a test waits for; nothing is measured by it.
@@ -191,6 +191,8 @@ async fn requests_that_two_servers_would_cut_differently_are_refused() {
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6",
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ntransfer-encoding: chunked, identity",
         "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: +5",
+        "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked",
+        "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
         "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nx : y",
         "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nx: a\r\n folded: b",
         "GET /clusters/a/api/v1/names paces HTTP/1.1",
@@ -201,6 +203,59 @@ async fn requests_that_two_servers_would_cut_differently_are_refused() {
         assert!(said.is_empty() || said.starts_with("HTTP/1.1 400"), "{head}: {said}");
         assert_eq!(said.matches("HTTP/1.1").count(), usize::from(!said.is_empty()), "{head}: {said}");
     }
+    served.end_well().await;
+}
+
+#[tokio::test]
+async fn a_request_with_two_lengths_is_refused() {
+    let served = Served::strict(Limits::default());
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "made"}}).to_string();
+    let chunked = format!("{:x}\r\n{object}\r\n0\r\n\r\n", object.len());
+    let lengths = [format!("content-length: {}", chunked.len()), "transfer-encoding: chunked".into()];
+    for lengths in [[&lengths[0], &lengths[1]], [&lengths[1], &lengths[0]]] {
+        let [one, other] = lengths;
+        let head = "POST /clusters/a/api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json";
+        let said = served.exchange(format!("{head}\r\n{one}\r\n{other}\r\n\r\n{chunked}").as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 400") && said.contains("\"kind\":\"Status\""), "{said}");
+    }
+    assert!(served.lab.member("a").get("namespaces", None, "made").is_err());
+    served.end_well().await;
+}
+
+/// A page can make its own name resolve to this machine: every place where a request names its host counts.
+#[tokio::test]
+async fn foreign_hosts_are_refused() {
+    let served = Served::strict(Limits::default());
+    let path = "/clusters/a/api/v1/namespaces";
+    for (head, code) in [
+        (format!("GET {path} HTTP/1.1\r\nhost: evil.example"), "401"),
+        (format!("GET http://evil.example{path} HTTP/1.1\r\nhost: evil.example"), "401"),
+        (format!("GET http://evil.example{path} HTTP/1.1\r\nhost: localhost"), "400"),
+        (format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nhost: localhost"), "400"),
+        (format!("GET {path} HTTP/1.1"), "401"),
+        (format!("GET {path} HTTP/1.0"), "401"),
+        (format!("GET http://localhost{path} HTTP/1.1\r\nhost: LOCALHOST"), "200"),
+    ] {
+        let said = served.exchange(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()).await;
+        assert_eq!(said.split(' ').nth(1), Some(code), "{head}: {said}");
+    }
+    let mut tasks = JoinSet::new();
+    let (mut client, connection) = h2::client::handshake(served.connect().await).await.unwrap();
+    tasks.spawn(connection);
+    for (authority, host, code) in [
+        ("evil.example", None, 401),
+        ("localhost", Some("evil.example"), 400),
+        ("evil.example", Some("localhost"), 400),
+        ("localhost:1", None, 200),
+    ] {
+        let mut request = http::Request::get(format!("http://{authority}{path}"));
+        if let Some(host) = host {
+            request = request.header("host", host);
+        }
+        let (answer, _) = client.send_request(request.body(()).unwrap(), true).unwrap();
+        assert_eq!(answer.await.unwrap().status(), code, "{authority} {host:?}");
+    }
+    drop(client);
     served.end_well().await;
 }
 
@@ -230,6 +285,35 @@ async fn a_thousand_half_open_connections_take_no_place_from_others() {
     // The oldest went.
     assert_eq!(closed(&mut open[0]).await, 0);
     drop(open);
+    served.end_well().await;
+}
+
+/// As connections that ask for health, which needs no identity, and stay.
+#[tokio::test]
+async fn idle_connections_of_unknown_callers_make_room_for_others() {
+    let served = Served::strict(Limits { connections: 50, ..Limits::default() });
+    let mut known = served.connect().await;
+    let list = "GET /clusters/a/api/v1/namespaces HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    known.write_all(list.as_bytes()).await.unwrap();
+    let mut begun = [0; 12];
+    timeout(PATIENCE, known.read_exact(&mut begun)).await.unwrap().unwrap();
+    let mut idle = Vec::new();
+    for n in 0..200 {
+        let mut stream = served.connect().await;
+        if n % 2 == 0 {
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        }
+        idle.push(stream);
+        if n % 40 == 39 {
+            assert_eq!(served.ask("GET /clusters/a/api/v1/namespaces HTTP/1.1").await.0, 200);
+        }
+    }
+    assert!(served.stats.connections() <= 50 && served.closed_for("connections") >= 100);
+    assert_eq!(served.stats.permitted(), 50);
+    // The caller who is known kept its connection.
+    known.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
+    assert!(closed(&mut known).await > 100);
+    drop(idle);
     served.end_well().await;
 }
 
@@ -301,6 +385,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 
 /// `GET / http localhost`, compressed.
@@ -354,7 +439,11 @@ async fn floods_of_http2_frames_end_their_connection() {
             break;
         }
     }
-    drop(stream);
+    closed(&mut stream).await;
+    assert_eq!(served.closed_for("frames"), 1);
+    let pings = std::iter::repeat_with(|| frame(PING, 0, 0, &[0; 8])).take(1_000_000);
+    let sent = flood(http2(&served).await, pings).await;
+    assert!(sent < 17 * 1_000_000 && served.closed_for("frames") == 2, "{sent} bytes of pings were taken");
     served.end_well().await;
 }
 
@@ -384,25 +473,29 @@ impl Authority {
     }
 }
 
-async fn over_tls(
-    served: &Served,
-    ca: &str,
-    shown: Option<(String, String)>,
-    head: &str,
-) -> io::Result<String> {
+fn client_config(ca: &str, shown: Option<(String, String)>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let config = config.with_root_certificates(roots);
-    let config = match shown {
+    match shown {
         Some((certificate, key)) => {
             let certificate = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
             let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
             config.with_client_auth_cert(vec![certificate], key).unwrap()
         }
         None => config.with_no_client_auth(),
-    };
+    }
+}
+
+async fn over_tls(
+    served: &Served,
+    ca: &str,
+    shown: Option<(String, String)>,
+    head: &str,
+) -> io::Result<String> {
+    let config = client_config(ca, shown);
     let name = ServerName::try_from("localhost").unwrap();
     let stream = TlsConnector::from(Arc::new(config)).connect(name, served.connect().await).await?;
     Ok(exchange(stream, format!("{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes()).await)
@@ -426,7 +519,7 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
     };
     let lab = Lab::with(&["a"], |config| {
         config.authentication = Authentication {
-            client_certificates: Some(ClientCertificates { ca: Path::new(&ca).to_owned() }),
+            client_certificates: Some(ClientCertificates::new(&ca)),
             ..Authentication::default()
         };
         config.authorization.mode = AuthorizationMode::Policy;
@@ -459,4 +552,65 @@ async fn a_caller_is_who_its_certificate_names_and_nobody_without_one() {
     served.stop.cancel();
     let mut tasks = served.tasks;
     timeout(PATIENCE, tasks.join_next()).await.unwrap();
+}
+
+/// A client that has connected with a certificate, by HTTP/1.1.
+async fn connected(
+    front: &InMemory<Gateway>,
+    ca: &str,
+    shown: Option<(String, String)>,
+) -> tokio_rustls::client::TlsStream<tokio::io::DuplexStream> {
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(client_config(ca, shown))).connect(name, front.connect()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_ca_that_is_replaced_ends_the_connections_of_its_certificates() {
+    let (old, new, own) = (Authority::new(), Authority::new(), Authority::new());
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = own.sign(&["localhost"], "gateway");
+    let ca = write("clients.crt", &old.pem);
+    let files = TlsFiles {
+        certificate: write("tls.crt", &certificate),
+        key: write("tls.key", &key),
+        client_ca: Some(ca.clone()),
+    };
+    let lab = Lab::with(&["a"], |config| {
+        config.authentication.client_certificates = Some(ClientCertificates::new(&ca));
+        config.authorization.mode = AuthorizationMode::Policy;
+        config.authorization.policy = vec![PolicyRule { users: vec!["*".into()], ..PolicyRule::default() }];
+    });
+    let front = InMemory::with_tls(lab.gateway.clone(), Limits::default(), files);
+    let ask = async |stream: &mut tokio_rustls::client::TlsStream<_>, rest: &str| {
+        let head = format!("GET /clusters/a/api/v1/namespaces{rest} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut begun = [0; 12];
+        stream.read_exact(&mut begun).await.map(|_| String::from_utf8_lossy(&begun).into_owned())
+    };
+    let (jane, joe) = (old.sign(&[], "jane"), old.sign(&[], "joe"));
+    let mut idle = connected(&front, &own.pem, Some(jane.clone())).await;
+    assert_eq!(ask(&mut idle, "?limit=1").await.unwrap(), "HTTP/1.1 200");
+    let mut watching = connected(&front, &own.pem, Some(joe)).await;
+    assert_eq!(ask(&mut watching, "?watch=1&timeoutSeconds=500").await.unwrap(), "HTTP/1.1 200");
+    let mut nobody = connected(&front, &own.pem, None).await;
+    assert_eq!(ask(&mut nobody, "").await.unwrap(), "HTTP/1.1 401");
+
+    // One more beside it takes nothing away.
+    write("clients.crt", &format!("{}{}", new.pem, old.pem));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(front.connections(), 3);
+    write("clients.crt", &new.pem);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!((front.connections(), front.closed()), (1, 2), "only the one without a certificate is left");
+    closed(&mut idle).await;
+    closed(&mut watching).await;
+    let mut again = connected(&front, &own.pem, Some(jane)).await;
+    assert!(ask(&mut again, "").await.is_err());
+    let mut known = connected(&front, &own.pem, Some(new.sign(&[], "jane"))).await;
+    assert_eq!(ask(&mut known, "").await.unwrap(), "HTTP/1.1 200");
 }

@@ -17,8 +17,12 @@ mod answers;
 pub mod ask;
 mod audit;
 pub mod auth;
+mod authority;
 pub mod authz;
 pub mod body;
+mod browser;
+#[cfg(test)]
+mod browser_tests;
 mod bucket;
 mod catalog;
 pub mod clusters;
@@ -26,6 +30,7 @@ pub mod config;
 mod consistency;
 mod daemon;
 mod ending;
+mod fair;
 pub mod fleet;
 pub mod gateway;
 pub mod headers;
@@ -33,12 +38,15 @@ pub mod headers;
 mod hostile_tests;
 pub mod lifecycle;
 pub mod listen;
+mod log_limit;
+mod media_type;
 pub mod merged;
 mod paged;
 pub mod path;
 mod pem;
 pub mod places;
 pub mod query;
+mod reasons;
 pub mod response;
 pub mod route;
 #[cfg(test)]
@@ -53,6 +61,8 @@ mod testing;
 #[cfg(test)]
 mod unchanged_clients;
 pub mod upgrade;
+pub mod via;
+mod watch_path;
 
 pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::{Gateway, GatewayBuilder};

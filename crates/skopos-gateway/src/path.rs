@@ -66,6 +66,11 @@ impl Path {
         Ok(Self { segments })
     }
 
+    /// The path of segments that are parts of a parsed one.
+    pub(crate) fn of<'a>(segments: impl IntoIterator<Item = &'a str>) -> Self {
+        Self { segments: segments.into_iter().map(str::to_owned).collect() }
+    }
+
     /// The decoded segments.
     pub fn segments(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().map(String::as_str)

@@ -126,14 +126,9 @@ impl Bed {
     /// An answer, and how long it took.
     async fn get(&self, path: &str) -> (Told, Duration) {
         let begun = Instant::now();
-        let request = http::Request::builder().method(Method::GET).uri(path);
+        let request = http::Request::builder().method(Method::GET).uri(path).header("host", "localhost");
         let request = request.body(LimitedBody::whole("")).unwrap();
-        let peer = Peer {
-            address: "127.0.0.1:999".parse().unwrap(),
-            certificate: None,
-            tls: false,
-            draining: CancellationToken::new(),
-        };
+        let peer = Peer::new("127.0.0.1:999".parse().unwrap(), false, CancellationToken::new());
         let answer = self.gateway.answer(Arc::new(peer), request).await;
         (told(answer).await, begun.elapsed())
     }

@@ -13,6 +13,7 @@ use skopos_fleet::{Cluster, ClusterId, Fleet, FleetError};
 
 use crate::ask::{Ask, AskError, MOST_BYTES};
 use crate::authz::{Attributes, Authorizer};
+use crate::catalog::DefinitionsCache;
 use crate::config::Config;
 use crate::consistency::{Floors, Listings, PendingWrite};
 use crate::places::Places;
@@ -34,6 +35,8 @@ pub struct Services {
     pub watches: Places,
     /// How many streams into pods each caller has.
     pub streams: Places,
+    /// Which kinds each cluster has itself.
+    pub(crate) definitions: DefinitionsCache,
 }
 
 // === impl Services ===
@@ -53,6 +56,7 @@ impl Services {
             listings: Listings::default(),
             watches,
             streams,
+            definitions: DefinitionsCache::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -156,7 +156,8 @@ impl Lab {
     pub(crate) fn guarded(names: &[&'static str], change: impl FnOnce(&mut Config)) -> Self {
         let cluster = names[0].to_owned();
         Self::with(names, |config| {
-            let token_review = Some(TokenReview { cluster, audiences: Vec::new(), shared_accounts: false });
+            let token_review =
+                Some(TokenReview { cluster, audiences: Vec::new(), shared_accounts: false, only_jwt: false });
             config.authentication = Authentication { token_review, ..Authentication::default() };
             change(config);
         })
@@ -245,12 +246,15 @@ impl Lab {
         let mut request = Request::new(LimitedBody::whole(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().unwrap();
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
+        }
         for (name, value) in headers {
             let name = HeaderName::try_from(*name).unwrap();
             request.headers_mut().append(name, value.parse().unwrap());
         }
         let address = "127.0.0.1:999".parse().unwrap();
-        let peer = Peer { address, certificate: None, tls: true, draining: self.draining.clone() };
+        let peer = Peer::new(address, true, self.draining.clone());
         self.gateway.answer(Arc::new(peer), request).await
     }
 
@@ -271,6 +275,26 @@ pub(crate) struct QuietSource(Arc<Mutex<Option<Roster>>>);
 // === impl QuietSource ===
 
 impl QuietSource {
+    /// A source that lists a member in place of this process, so that it can list another one under the name later.
+    pub(crate) async fn of_member(fleet: &Fleet, name: &str) -> Self {
+        let source = Self::default();
+        fleet.follow(source.clone());
+        tokio::task::yield_now().await;
+        let cluster = fleet.cluster(name).unwrap();
+        let spec = cluster.spec().unwrap();
+        assert!(fleet.leave(cluster.id(), "it is listed by a source"));
+        let listed = Listed { origin: Some("here".into()), ..Listed::up(spec) };
+        source.lists([(cluster.id().clone(), listed)].into());
+        source
+    }
+
+    /// Lists another cluster under the name, which cannot be reached yet.
+    pub(crate) fn lists_another(&self, name: &str) {
+        let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
+        let listed = Listed { origin: Some("elsewhere".into()), ..Listed::up(elsewhere) };
+        self.lists([(ClusterId::new(name).unwrap(), listed)].into());
+    }
+
     pub(crate) fn speaks(&self) {
         self.lists(BTreeMap::new());
     }
@@ -402,8 +426,12 @@ type Seen = (Request<()>, Bytes);
 pub(crate) struct Echo {
     seen: Arc<Mutex<Vec<Seen>>>,
     answers: Arc<Mutex<Option<Response<Bytes>>>>,
+    script: Arc<Mutex<Option<Box<Scripted>>>>,
     tasks: TaskTracker,
 }
+
+/// Answers requests that it knows.
+type Scripted = dyn Fn(&Request<()>) -> Option<Value> + Send;
 
 // === impl Echo ===
 
@@ -428,6 +456,24 @@ impl Echo {
         *self.answers.lock() = Some(answer);
     }
 
+    /// What the script knows is answered by it, as JSON; a Status with its code.
+    pub(crate) fn scripted(&self, script: impl Fn(&Request<()>) -> Option<Value> + Send + 'static) {
+        *self.script.lock() = Some(Box::new(script));
+    }
+
+    fn answer(&self, request: &Request<()>) -> Response<Bytes> {
+        let scripted = self.script.lock().as_ref().and_then(|script| script(request));
+        if let Some(scripted) = scripted {
+            let mut answer = Response::new(Bytes::from(scripted.to_string()));
+            if let Some(code) = scripted["code"].as_u64().filter(|_| scripted["kind"] == "Status") {
+                *answer.status_mut() = StatusCode::from_u16(u16::try_from(code).unwrap()).unwrap();
+            }
+            answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            return answer;
+        }
+        self.answers.lock().clone().unwrap_or_else(|| Response::new(Bytes::from_static(b"{}")))
+    }
+
     fn connect(&self) -> tokio::io::DuplexStream {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let echo = self.clone();
@@ -436,9 +482,9 @@ impl Echo {
             async move {
                 let (parts, body) = request.into_parts();
                 let body = body.collect().await?.to_bytes();
-                echo.seen.lock().push((Request::from_parts(parts, ()), body));
-                let answer =
-                    echo.answers.lock().clone().unwrap_or_else(|| Response::new(Bytes::from_static(b"{}")));
+                let request = Request::from_parts(parts, ());
+                let answer = echo.answer(&request);
+                echo.seen.lock().push((request, body));
                 Ok::<_, hyper::Error>(answer.map(Full::new))
             }
         });

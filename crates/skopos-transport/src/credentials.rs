@@ -1,13 +1,16 @@
 //! Who we are, on every request: kube's own layers for URL, credentials and extra headers.
 
-use std::{convert::Infallible, panic::AssertUnwindSafe, time::Duration};
+use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{
     FutureExt,
     future::{self, BoxFuture, Ready, Shared},
 };
 use http::{HeaderValue, Request, Response, header};
-use kube::client::{AuthError, Body, ConfigExt};
+use kube::{
+    client::{AuthError, Body, ConfigExt},
+    config::ExecConfig,
+};
 use parking_lot::Mutex;
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
@@ -16,6 +19,8 @@ use tower::{BoxError, ServiceBuilder, ServiceExt, util::BoxCloneSyncService};
 use crate::{
     errand::{Errand, Finish, GOOD_FOR},
     error::{ConfigError, Death},
+    plugin::{self, PluginCredentials},
+    token_file::TokenFile,
 };
 
 /// Turns a request with a path into one for this cluster, with credentials.
@@ -155,6 +160,7 @@ impl Credentials {
 fn renewal(config: kube::Config) -> Renewal {
     async move {
         match tokio::task::spawn_blocking(move || build(&config)).await {
+            Ok(Err(ConfigError::Auth(reason))) => Err(Death::Auth(reason.into())),
             Ok(built) => built.map_err(|error| Death::Auth(error.to_string().into())),
             Err(_) => Err(Death::Auth(PANICKED.into())),
         }
@@ -163,8 +169,17 @@ fn renewal(config: kube::Config) -> Renewal {
     .shared()
 }
 
+/// Returns what adds the credentials: a plugin's, a file's, or those that kube adds.
 fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
-    let token = config.auth_info.token.as_ref();
+    let auth = &config.auth_info;
+    if let Some(exec) = &auth.exec {
+        return PluginSource::run(exec).map(PluginSource::layers);
+    }
+    if let Some(path) = auth.token_file.as_deref().filter(|_| auth.auth_provider.is_none()) {
+        let file = TokenFile::open(path, auth.token.as_ref()).map_err(ConfigError::Auth)?;
+        return Ok(from_file(Arc::new(file)));
+    }
+    let token = auth.token.as_ref();
     if token.is_some_and(|token| HeaderValue::from_str(token.expose_secret()).is_err()) {
         // Here kube panics.
         return Err(ConfigError::Auth("the token has characters that no header may have".into()));
@@ -175,6 +190,74 @@ fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
         .map_err(BoxError::from)
         .service(tower::service_fn(give_back));
     Ok(BoxCloneSyncService::new(layers))
+}
+
+fn from_file(file: Arc<TokenFile>) -> Layers {
+    BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
+        let file = file.clone();
+        async move {
+            request.headers_mut().insert(header::AUTHORIZATION, file.header().await);
+            Ok::<_, BoxError>(Response::new(request))
+        }
+    }))
+}
+
+/// The token of an exec plugin, which is run again before the token expires.
+struct PluginSource {
+    exec: ExecConfig,
+    current: Mutex<PluginCredentials>,
+}
+
+impl PluginSource {
+    /// Runs the plugin for the first time. Blocks until it has ended.
+    fn run(exec: &ExecConfig) -> Result<Self, ConfigError> {
+        let current = plugin::run(exec).map_err(|error| ConfigError::Auth(error.to_string()))?;
+        Ok(Self { exec: exec.clone(), current: Mutex::new(current) })
+    }
+
+    fn layers(self) -> Layers {
+        let source = Arc::new(self);
+        BoxCloneSyncService::new(tower::service_fn(move |mut request: Request<Body>| {
+            let source = source.clone();
+            async move {
+                if let Some(token) = source.header().await? {
+                    request.headers_mut().insert(header::AUTHORIZATION, token);
+                }
+                Ok::<_, BoxError>(Response::new(request))
+            }
+        }))
+    }
+
+    /// Returns the `Authorization` header; none if the plugin gives a certificate only.
+    async fn header(&self) -> Result<Option<HeaderValue>, BoxError> {
+        if self.current.lock().is_expiring() {
+            let exec = self.exec.clone();
+            let renewed = tokio::task::spawn_blocking(move || plugin::run(&exec)).await;
+            *self.current.lock() = renewed.map_err(|_| PANICKED)??;
+        }
+        let current = self.current.lock();
+        let Some(token) = &current.token else { return Ok(None) };
+        let header = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()));
+        let mut header =
+            header.map_err(|_| "exec plugin: the token has characters that no header may have")?;
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
+}
+
+/// Drops credentials that kubectl would not use beside others: a plugin is run only where there is neither a token, nor a
+/// password, nor a client certificate.
+pub(crate) fn effective(mut config: kube::Config) -> kube::Config {
+    let auth = &mut config.auth_info;
+    let others = auth.token.is_some()
+        || auth.token_file.is_some()
+        || auth.username.is_some()
+        || auth.client_certificate.is_some()
+        || auth.client_certificate_data.is_some();
+    if others {
+        auth.exec = None;
+    }
+    config
 }
 
 fn give_back(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, Infallible>> {
@@ -253,10 +336,7 @@ fn told(error: &AuthError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 

@@ -146,7 +146,7 @@ pub enum Death {
         after: Duration,
     },
     /// The deadline that the caller gave with [`RequestOptions`](crate::RequestOptions) passed.
-    #[error("the caller's deadline of {after:?} passed{}", Because(.because))]
+    #[error("no answer within {after:?}{}", Because(.because))]
     CallerDeadline {
         /// The deadline that passed.
         after: Duration,
@@ -368,7 +368,7 @@ impl TlsFault {
                 CertificateError::Expired
                 | CertificateError::ExpiredContext { .. }
                 | CertificateError::NotValidYet
-                | CertificateError::NotValidYetContext { .. } => TlsFault::Expired(text),
+                | CertificateError::NotValidYetContext { .. } => TlsFault::Expired(validity(reason)),
                 _ => TlsFault::Untrusted(text),
             },
             Error::NoCertificatesPresented => TlsFault::Untrusted(text),
@@ -386,6 +386,23 @@ impl TlsFault {
             ) => TlsFault::ClientCertificate(text),
             _ => TlsFault::Other(text),
         }
+    }
+}
+
+/// Says since when or until when a certificate is valid, by its date.
+fn validity(reason: &rustls::CertificateError) -> Arc<str> {
+    use rustls::CertificateError::{ExpiredContext, NotValidYetContext};
+    let day = |time: rustls::pki_types::UnixTime| {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
+        time.strftime("%Y-%m-%d").to_string()
+    };
+    match reason {
+        ExpiredContext { not_after, .. } => format!("certificate expired on {}", day(*not_after)).into(),
+        NotValidYetContext { not_before, .. } => {
+            format!("certificate is not valid before {}", day(*not_before)).into()
+        }
+        other => other.to_string().into(),
     }
 }
 

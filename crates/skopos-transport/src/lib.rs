@@ -30,16 +30,19 @@ mod errand;
 mod error;
 mod guard;
 mod hub;
-mod kubeconfig;
+pub mod kubeconfig;
 mod options;
 mod patience;
 mod ping;
+mod plugin;
 mod pool;
 mod proxy;
 mod stats;
 mod tcp;
 mod tls;
+mod token_file;
 mod transport;
+mod trust;
 mod upgrade;
 mod vitals;
 
@@ -49,10 +52,13 @@ pub use self::{
     dialer::{DialAttempt, Dialed, Dialer, Io, Protocol, dialer_fn},
     error::{ConfigError, Death, Fault, TlsFault, TransportError},
     guard::AddressGuard,
-    kubeconfig::{config_from_kubeconfig, infer_config},
+    kubeconfig::{
+        Kubeconfig, KubeconfigError, KubeconfigPaths, KubeconfigReadError, config_from_kubeconfig,
+        infer_config,
+    },
     options::{BackoffOptions, ClassDeadlines, Deadlines, TransportOptions, WallClock},
     proxy::{ProxyFault, proxy_from_environment},
-    stats::{ConnectionStats, Down, LastDeath, TransportStats},
+    stats::{ConnectionStats, CredentialTrouble, Down, LastDeath, TransportStats},
     transport::Transport,
     upgrade::{Tunnel, Upgrade},
 };

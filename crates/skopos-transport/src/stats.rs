@@ -36,6 +36,8 @@ pub struct TransportStats {
     pub lagged: Duration,
     /// Times that a 401 made us have credentials anew.
     pub credential_refreshes: u64,
+    /// What is wrong with the credentials, until the server accepts some.
+    pub credentials: Option<CredentialTrouble>,
 }
 
 impl TransportStats {
@@ -65,12 +67,31 @@ pub struct ConnectionStats {
     pub age: Duration,
     /// Responses that it brought.
     pub served: u64,
+    /// Time since it last brought anything.
+    pub silent: Duration,
+    /// A PING is not answered although that takes no more than a moment on a connection that is well. The connection ends when it is
+    /// still not answered after [`TransportOptions::ping_timeout`](crate::TransportOptions::ping_timeout).
+    pub doubtful: bool,
     /// Bytes received, as HTTP sees them (after TLS).
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
     /// Why it takes no new requests, if so.
     pub retired: Option<Arc<Death>>,
+}
+
+/// What is wrong with the credentials.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CredentialTrouble {
+    /// Since when, without a request that was accepted.
+    pub since: Instant,
+    /// When it was seen last.
+    pub at: Instant,
+    /// Whether the server refused them (401); otherwise there are none, as a plugin has failed.
+    pub refused: bool,
+    /// What is wrong, for people.
+    pub reason: Arc<str>,
 }
 
 /// What ended last.
@@ -109,9 +130,17 @@ pub(crate) struct Counters {
     pub(crate) suspends: u64,
     pub(crate) deaths: BTreeMap<&'static str, u64>,
     pub(crate) last_death: Option<LastDeath>,
+    pub(crate) credentials: Option<CredentialTrouble>,
 }
 
 impl Counters {
+    /// The server has refused the credentials, or there are none.
+    pub(crate) fn credentials_failed(&mut self, refused: bool, reason: Arc<str>) {
+        let at = Instant::now();
+        let since = self.credentials.as_ref().map_or(at, |before| before.since);
+        self.credentials = Some(CredentialTrouble { since, at, refused, reason });
+    }
+
     pub(crate) fn death(&mut self, connection: Option<ConnectionId>, death: Arc<Death>) {
         *self.deaths.entry(death.kind()).or_default() += 1;
         self.last_death = Some(LastDeath { at: Instant::now(), connection, death });

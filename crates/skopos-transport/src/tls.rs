@@ -7,17 +7,20 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::{FutureExt, future::BoxFuture};
-use kube::client::ConfigExt;
+use kube::{client::ConfigExt, config::AuthInfo};
 use parking_lot::Mutex;
 use rustls::{
     ClientConfig,
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, ServerName},
+    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{io::BufReader, time::Instant};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use crate::{
     certificate,
@@ -26,7 +29,9 @@ use crate::{
     errand::{Errand, Finish},
     error::{ConfigError, Death, TlsFault},
     options::TransportOptions,
+    plugin,
     proxy::without_brackets,
+    trust::BundleVerifier,
 };
 
 /// Gives the TLS settings for a dial: those at hand while they are young and nothing speaks against them, else new ones from
@@ -102,7 +107,7 @@ impl TlsSource {
             building: Errand::new(),
         };
         if source.config.auth_info.exec.is_none() {
-            let built = Settings::new(build(&source.config, &source.alpn, None)?);
+            let built = Settings::new(build(&source.config, &source.alpn)?);
             // Without an age: this may be outside of a runtime. The first dial gives it one.
             source.current.lock().built = Some((built, None));
         }
@@ -152,11 +157,10 @@ impl TlsSource {
     /// anybody waits for it or not.
     fn build(&self, finish: Finish) -> BoxFuture<'static, Built> {
         let (config, alpn, current) = (self.config.clone(), self.alpn.clone(), self.current.clone());
-        let before = self.current.lock().built.as_ref().map(|(settings, _)| settings.certificate.is_some());
         let began = Instant::now();
         let building = tokio::task::spawn_blocking(move || {
             let _finish = finish;
-            let built = catch_unwind(AssertUnwindSafe(|| build(&config, &alpn, before)));
+            let built = catch_unwind(AssertUnwindSafe(|| build(&config, &alpn)));
             current.lock().settle(built.unwrap_or_else(|_| Err(panicked())), began)
         });
         async move { building.await.unwrap_or_else(|_| Err(told(&panicked()))) }.boxed()
@@ -259,38 +263,64 @@ fn ensure_crypto_provider() {
     }
 }
 
-/// `before`: whether the last settings had a client certificate.
-fn build(config: &kube::Config, alpn: &[Vec<u8>], before: Option<bool>) -> Result<ClientConfig, ConfigError> {
-    certificate::check_client(&config.auth_info)?;
-    let mut tls = match config.auth_info.exec.is_some() {
-        true => with_plugin(config, before)?,
-        false => config.rustls_client_config().map_err(blame)?,
+fn build(config: &kube::Config, alpn: &[Vec<u8>]) -> Result<ClientConfig, ConfigError> {
+    let mut config = config.clone();
+    set_identity(&mut config.auth_info)?;
+    let verifier = match config.accept_invalid_certs {
+        true => None,
+        false => bundle_verifier(&config)?,
     };
+    if verifier.is_some() {
+        // kube builds a verifier for these, which is then replaced.
+        (config.root_cert, config.root_cert_file) = (Some(Vec::new()), None);
+    }
+    let mut tls = config.rustls_client_config().map_err(blame)?;
+    if let Some(verifier) = verifier {
+        tls.dangerous().set_certificate_verifier(Arc::new(verifier));
+    }
     tls.alpn_protocols = alpn.to_vec();
     Ok(tls)
 }
 
-/// To kube a plugin that fails here is one without a certificate, and whoever believes that is anonymous for as long as the
-/// connection stands. So that is believed only of a plugin that is known to give something else.
-fn with_plugin(config: &kube::Config, before: Option<bool>) -> Result<ClientConfig, ConfigError> {
-    let settings = |config: &kube::Config| config.rustls_client_config().map_err(blame);
-    if let Some(certified) = before {
-        let tls = settings(config)?;
-        if !certified || tls.client_auth_cert_resolver.has_certs() {
-            return Ok(tls);
+/// Puts the client certificate and its key, from files or a plugin, where kube reads them.
+fn set_identity(auth: &mut AuthInfo) -> Result<(), ConfigError> {
+    let identity = match auth.exec.take() {
+        Some(exec) => {
+            let credentials = plugin::run(&exec).map_err(|error| ConfigError::Auth(error.to_string()))?;
+            let bytes = |(certificate, key): (String, SecretString)| {
+                (certificate.into_bytes(), Zeroizing::new(key.expose_secret().as_bytes().to_vec()))
+            };
+            credentials.identity.map(bytes)
         }
+        None => certificate::client_identity(auth)?,
+    };
+    (auth.client_certificate, auth.client_key) = (None, None);
+    (auth.client_certificate_data, auth.client_key_data) = (None, None);
+    if let Some((certificate, mut key)) = identity {
+        // kube joins both, and the last line of a file may have no end.
+        key.push(b'\n');
+        auth.client_certificate_data = Some(STANDARD.encode(certificate));
+        auth.client_key_data = Some(STANDARD.encode(&*key).into());
     }
-    // Here kube tells a failure.
-    if config.auth_layer().map_err(blame)?.is_some() {
-        let mut without = config.clone();
-        without.auth_info.exec = None;
-        return settings(&without);
-    }
-    let tls = settings(config)?;
-    match tls.client_auth_cert_resolver.has_certs() {
-        true => Ok(tls),
-        false => Err(ConfigError::Auth("the exec plugin gave neither token nor certificate".into())),
-    }
+    Ok(())
+}
+
+/// Returns what verifies the server by the configuration's CAs; `None`: the system's CAs do.
+fn bundle_verifier(config: &kube::Config) -> Result<Option<BundleVerifier>, ConfigError> {
+    let bundle: Vec<CertificateDer<'static>> = match (&config.root_cert_file, &config.root_cert) {
+        (Some(path), _) => {
+            let bad = |error: io::Error| {
+                ConfigError::CertificateAuthority(format!("cannot read {}: {error}", path.display()))
+            };
+            let pem = std::fs::read(path).map_err(bad)?;
+            CertificateDer::pem_slice_iter(&pem).flatten().map(CertificateDer::into_owned).collect()
+        }
+        (None, Some(certificates)) => certificates.iter().cloned().map(CertificateDer::from).collect(),
+        (None, None) => return Ok(None),
+    };
+    let provider = CryptoProvider::get_default().cloned();
+    let provider = provider.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
+    BundleVerifier::new(bundle, provider).map(Some)
 }
 
 fn blame(error: kube::Error) -> ConfigError {

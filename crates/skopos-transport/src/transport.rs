@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     body::TransportBody,
     class::{ConnectionId, RequestClass, RequestOptions},
-    credentials::Credentials,
+    credentials::{self, Credentials},
     dialer::Dialer,
     error::{ConfigError, Death, TransportError},
     hub::{Hub, Lease},
@@ -72,6 +72,7 @@ impl Transport {
     /// When URL, proxy, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
     /// first request runs it, and its failure is that request's [`Death::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
+        let config = credentials::effective(config);
         let options = options.within_clocks();
         let dialer = Arc::new(TcpDialer::from_config(&config, &options)?);
         Self::with_dialer(config, options, Arc::new(SharedTcpDialer(dialer)))
@@ -93,6 +94,7 @@ impl Transport {
         if url.authority().is_none() || url.scheme().is_none() {
             return Err(ConfigError::Url { url: url.to_string(), reason: "needs scheme and host" });
         }
+        let config = credentials::effective(config);
         let credentials = Credentials::from_config(&config, options.credential_refresh_interval)?;
         let hub = Hub::new(config.cluster_url, options, dialer);
         Ok(Self { owner: Arc::new(Owner { hub, credentials }), gate: None })
@@ -318,10 +320,11 @@ impl<'a> Call<'a> {
         let request = Request::from_parts(head.clone(), Body::empty());
         let completing = self.owner.credentials.complete(request);
         let limit = self.hub.options.connect_timeout;
-        let mut request = match self.hub.patience.timeout(Some(limit), completing).await {
-            Ok(request) => request?,
-            Err(Expired) => return Err(Death::Auth("the token's source does not answer".into()).into()),
+        let request = match self.hub.patience.timeout(Some(limit), completing).await {
+            Ok(request) => request,
+            Err(Expired) => Err(Death::Auth("the token's source does not answer".into())),
         };
+        let mut request = request.inspect_err(|death| self.hub.has_no_credentials(death))?;
         // After the configuration's own headers, which may name another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
         Ok(request.into_parts().0)
@@ -375,7 +378,7 @@ impl<'a> Call<'a> {
         let sending = sender.send(Request::from_parts(parts, body));
         match self.hub.patience.timeout(deadlines.headers, sending).await {
             Ok(Ok(response)) => {
-                self.hub.served(lease.id());
+                self.hub.served(lease.id(), response.status() != StatusCode::UNAUTHORIZED);
                 Ok((response, lease))
             }
             Ok(Err(mut failure)) => {

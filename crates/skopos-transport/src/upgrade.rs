@@ -169,7 +169,7 @@ impl Solo {
         let answered = attended(&self.hub, &mut self.connection, &self.withdrawn, limit, late, sending).await;
         let answered = answered.map_err(|death| self.vitals.error(death))?;
         let answer = answered.map_err(|error| self.failed(&error))?;
-        self.hub.served(self.vitals.id);
+        self.hub.served(self.vitals.id, answer.status() != StatusCode::UNAUTHORIZED);
         Ok(answer)
     }
 

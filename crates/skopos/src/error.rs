@@ -191,7 +191,7 @@ pub enum ReadError {
     Closed(#[from] Closed),
     /// Neither the cache could be proven fresh enough nor the server asked in time.
     #[error(
-        "nothing at most {max_age:.1?} old could be had within {waited:.1?}: the cache is {cache}; asking the server: {live}"
+        "cannot read data younger than {max_age:.1?} (tried for {waited:.1?}): cache: {cache}; server: {live}"
     )]
     TooOld {
         /// The age asked for.

@@ -104,6 +104,12 @@ impl<K> Informer<K> {
         worst.map_or_else(|| basis.parts[0].link.as_ref().clone(), |part| part.link.as_ref().clone())
     }
 
+    /// For how long the list/watch has been in the condition that [`Informer::state`] tells.
+    pub fn state_for(&self) -> Duration {
+        let since = self.shared.ground.common.clock.instant(self.state().since);
+        since.elapsed()
+    }
+
     /// How each list/watch stands, with its namespace where it is of one.
     pub fn states(&self) -> Vec<(Option<String>, LinkState)> {
         let basis = self.shared.freshness().basis();

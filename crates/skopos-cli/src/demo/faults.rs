@@ -126,6 +126,29 @@ impl FaultName {
         !matches!(self, Self::Undecodable)
     }
 
+    /// Returns whether a trouble of this reason belongs to the fault. Some faults close connections to begin with, which is
+    /// seen at once, and is not what they are about.
+    pub(crate) fn explains(self, reason: &str) -> bool {
+        let words: &[&str] = match self {
+            Self::BlackHole => &["no answer", "silent", "no data arrives", "stalled"],
+            Self::Stall | Self::Lag => &["no data arrives", "stalled", "never brought", "silent"],
+            Self::Reset => &["reset"],
+            Self::Close => &["closed", "GOAWAY"],
+            Self::Restart => &["reset", "refused", "closed"],
+            Self::Compact => &["reset", "refused", "closed", "410", "Expired", "too old"],
+            Self::Rollback => &["back", "history", "no data arrives", "410", "Expired", "too old"],
+            Self::Undecodable => &["decode", "undecodable", "not valid", "invalid", "cannot be read"],
+            Self::Unavailable => &["503"],
+            Self::Pause | Self::Heal => &[],
+        };
+        words.iter().any(|word| reason.contains(word))
+    }
+
+    /// Returns whether it shows only in a cluster in which something changes.
+    pub(crate) const fn needs_changes(self) -> bool {
+        matches!(self, Self::Lag | Self::Compact)
+    }
+
     /// How long it lasts by itself. `None`: it happens at one moment, or lasts until healed.
     pub(crate) const fn lasts(self) -> Option<Duration> {
         match self {

@@ -51,6 +51,8 @@ pub(crate) const TITLES: [&str; 7] = ["CLUSTER", "STATE", "FOR", "AGE ≤", "OBJ
 const RATE_WINDOW: Duration = Duration::from_secs(5);
 /// How long the same trouble of several clusters is gathered into one line.
 const GATHERING: Duration = Duration::from_millis(300);
+/// What happens later than this after a fault has nothing to do with it.
+const RELATED: Duration = Duration::from_secs(180);
 /// Lines of the log that are kept.
 const LOG_LENGTH: usize = 500;
 
@@ -63,7 +65,8 @@ pub(crate) struct Model {
     troubles: BTreeMap<String, Group>,
     /// Healings that are not told yet, by how they came about
     healings: BTreeMap<String, Group>,
-    inflicted: Option<Inflicted>,
+    /// What a person did last to each cluster
+    inflicted: BTreeMap<String, Inflicted>,
     log: VecDeque<Entry>,
     logged: u64,
     synced: bool,
@@ -100,9 +103,10 @@ struct Group {
 #[derive(Debug)]
 struct Inflicted {
     fault: FaultName,
-    cluster: String,
     at: Duration,
     over: Option<Duration>,
+    /// A trouble was seen that belongs to it
+    detected: bool,
 }
 
 impl Model {
@@ -112,6 +116,7 @@ impl Model {
         for cluster in &sample.clusters {
             self.note_condition(cluster, sample.at);
             self.note_troubles(cluster, sample.at);
+            self.note_late_detection(cluster, sample.at);
         }
         self.now = sample;
         self.tell_troubles();
@@ -127,13 +132,13 @@ impl Model {
 
     /// Notes that a person did something to a cluster.
     pub(crate) fn inflict(&mut self, at: Duration, fault: FaultName, cluster: &str) {
-        self.inflicted = Some(Inflicted { fault, cluster: cluster.into(), at, over: None });
+        self.inflicted.insert(cluster.into(), Inflicted { fault, at, over: None, detected: false });
         self.write(Entry { at, text: format!("{cluster}: {}", fault.tale()), mood: Mood::Deed });
     }
 
     /// Notes that what was done to a cluster is over, so that recovery counts from here.
     pub(crate) fn fault_over(&mut self, at: Duration, cluster: &str, text: &str) {
-        if let Some(inflicted) = self.inflicted.as_mut().filter(|inflicted| inflicted.cluster == cluster) {
+        if let Some(inflicted) = self.inflicted.get_mut(cluster) {
             inflicted.over = Some(at);
         }
         self.write(Entry { at, text: format!("{cluster}: {text}"), mood: Mood::Deed });
@@ -307,8 +312,8 @@ impl Model {
     /// Tells of troubles, a moment after they came up first.
     fn tell_troubles(&mut self) {
         for (common, group) in self.ripe(|model| &mut model.troubles, GATHERING) {
-            let after = self
-                .since_fault(&group, group.first(), |inflicted| inflicted.at)
+            let detected = self.detect(&group);
+            let after = detected
                 .map_or(String::new(), |took| format!("detected {} after the fault: ", human::seconds(took)));
             let what = if group.members.len() == 1 { &group.what } else { &common };
             let text = format!("{}: {after}{what}", self.names(&group.members));
@@ -323,13 +328,10 @@ impl Model {
         }
         for (how, group) in self.ripe(|model| &mut model.healings, Duration::ZERO) {
             let end = group.last();
-            let over =
-                self.inflicted.as_ref().and_then(|inflicted| inflicted.over).filter(|over| *over <= end);
-            let took = self.since_fault(&group, end, |inflicted| over.unwrap_or(inflicted.at));
-            let since = match (took, over) {
-                (None, _) => String::new(),
-                (Some(took), None) => format!(" {} after the fault", human::seconds(took)),
-                (Some(took), Some(_)) => format!(" {} after the fault was over", human::seconds(took)),
+            let since = match self.healed(&group, end) {
+                None => String::new(),
+                Some((took, false)) => format!(" {} after the fault", human::seconds(took)),
+                Some((took, true)) => format!(" {} after the fault was over", human::seconds(took)),
             };
             let text = format!("{}: well again{since}: {how}", self.names(&group.members));
             self.write(Entry { at: end, text, mood: Mood::Good });
@@ -349,18 +351,48 @@ impl Model {
         names.iter().filter_map(|name| groups.remove_entry(name)).collect()
     }
 
-    /// How long after the last fault something happened, if it may be due to it.
-    fn since_fault(
-        &self,
-        group: &Group,
-        at: Duration,
-        from: impl Fn(&Inflicted) -> Duration,
-    ) -> Option<Duration> {
-        const RELATED: Duration = Duration::from_secs(180);
-        let inflicted = self.inflicted.as_ref().filter(|inflicted| inflicted.fault != FaultName::Heal)?;
-        let met = group.members.iter().any(|(name, _)| *name == inflicted.cluster);
-        let took = at.checked_sub(from(inflicted)).filter(|_| met)?;
-        (took <= RELATED).then_some(took)
+    /// Returns how long after a fault a trouble came up that belongs to it.
+    fn detect(&mut self, group: &Group) -> Option<Duration> {
+        group.members.iter().find_map(|(name, at)| {
+            let inflicted = self.inflicted.get_mut(name).filter(|one| one.fault.explains(&group.what))?;
+            let took = at.checked_sub(inflicted.at).filter(|took| *took <= RELATED)?;
+            inflicted.detected = true;
+            Some(took)
+        })
+    }
+
+    /// Tells of a fault that shows only while there is trouble already, such as that of connections which it closed.
+    fn note_late_detection(&mut self, cluster: &ClusterSample, now: Duration) {
+        let is_told_soon = |groups: &BTreeMap<String, Group>| {
+            groups.values().any(|group| group.members.iter().any(|(name, _)| *name == cluster.name))
+        };
+        if is_told_soon(&self.troubles) {
+            return;
+        }
+        let Some(inflicted) = self.inflicted.get_mut(&cluster.name).filter(|one| !one.detected) else {
+            return;
+        };
+        let ongoing = cluster.troubles.iter().filter(|trouble| trouble.healed.is_none());
+        let reasons = ongoing.map(|trouble| reason::plain(&trouble.what));
+        let state = cluster.reason.iter().filter(|_| cluster.condition != Condition::Live);
+        let mut reasons = reasons.chain(state.map(|why| reason::plain(why)));
+        let fault = inflicted.fault;
+        let Some(what) = reasons.find(|what| fault.explains(what)) else { return };
+        let Some(took) = now.checked_sub(inflicted.at).filter(|took| *took <= RELATED) else { return };
+        inflicted.detected = true;
+        let took = human::seconds(took);
+        let text = format!("{}: detected {took} after the fault: {what}", cluster.name);
+        self.write(Entry { at: now, text, mood: Mood::Bad });
+    }
+
+    /// Returns how long after a detected fault, or after its end, all is well again, and whether it is the latter.
+    fn healed(&self, group: &Group, end: Duration) -> Option<(Duration, bool)> {
+        group.members.iter().find_map(|(name, _)| {
+            let inflicted = self.inflicted.get(name).filter(|inflicted| inflicted.detected)?;
+            let over = inflicted.over.filter(|over| *over <= end);
+            let took = end.checked_sub(over.unwrap_or(inflicted.at)).filter(|took| *took <= RELATED)?;
+            Some((took, over.is_some()))
+        })
     }
 
     fn names(&self, members: &[(String, Duration)]) -> String {

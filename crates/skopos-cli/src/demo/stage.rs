@@ -174,6 +174,12 @@ impl Stage {
         let passed = self.lived_at.elapsed();
         self.lived_at = Instant::now();
         self.life.go_on(&self.virtuals, passed);
+        for broken in self.broken.iter().filter(|broken| broken.fault.needs_changes()) {
+            if let Ok(server) = self.server(&broken.cluster) {
+                // That it goes on changing makes the fault show; once without it is no harm.
+                let _ = touch(&server);
+            }
+        }
         for (namespace, name) in self.virtuals.names() {
             if let Some(server) = self.virtuals.server(&namespace, &name) {
                 self.revisions.entry(id(&name)).or_default().note(&server);
@@ -216,6 +222,10 @@ impl Stage {
         }
         if self.broken.iter().any(|broken| broken.cluster == cluster && broken.away) {
             return Err(format!("{cluster} is away: h brings it back"));
+        }
+        if fault.needs_changes() {
+            // Where nothing changes, an older view is the newest, and a lost history is not missed.
+            touch(&server)?;
         }
         let faults = server.faults().clone();
         let (mut guards, mut away) = (Vec::new(), false);
@@ -418,9 +428,25 @@ fn name(number: usize) -> String {
     NAMES.get(number).map_or_else(|| format!("city-{}", number + 1), |name| (*name).to_owned())
 }
 
+/// Changes an object in a cluster, also in a quiet one.
+fn touch(server: &TestServer) -> Result<(), String> {
+    let name = "skopos-demo";
+    let changed = match server.get("configmaps", Some("default"), name) {
+        Ok(mut map) => {
+            map["data"]["revision"] = json!(server.resource_version().to_string());
+            server.update(map)
+        }
+        Err(_) => server.create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "default"}, "data": {"revision": "0"}})),
+    };
+    changed.map(drop).map_err(|error| error.to_string())
+}
+
 /// Name and namespace of a virtual cluster.
 fn split(cluster: &str) -> Result<(&str, &str), String> {
-    cluster.split_once('.').ok_or_else(|| format!("{cluster} is no virtual cluster"))
+    cluster.split_once('.').ok_or_else(|| {
+        format!("{cluster} is a real cluster and cannot be paused; choose a virtual one with ↑↓")
+    })
 }
 
 /// The gateway in front of the host and what is found in it.

@@ -167,7 +167,7 @@ mod tests {
             ..live.clone()
         };
         let mut model = Model::default();
-        model.inflict(at(1000), FaultName::Reset, "oslo.vcluster-oslo");
+        model.inflict(at(1000), FaultName::BlackHole, "oslo.vcluster-oslo");
         let sample = Sample { at: at(4000), clusters: vec![live, bad], expected: 2 };
         model.observe(sample.clone());
         model.observe(Sample { at: at(4400), ..sample });
@@ -192,7 +192,7 @@ mod tests {
             "kubectl get pods -A ",
             "lima.vcluster-lima live",
             "▸ oslo.vcluster-oslo unreachable",
-            "oslo.vcluster-oslo: RST: every connection is reset",
+            "oslo.vcluster-oslo: black hole: the open connections",
             "oslo.vcluster-oslo: detected 1.0s after the fault: no answer",
             "q\u{a0}quit",
         ] {

@@ -1,9 +1,11 @@
 //! `-o json`: one line per change, in the words of a watch: `{"type":"ADDED","object":{...}}`.
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde_json::json;
 
 use super::{Change, Notice, Printer, Verb};
+use crate::human;
 use crate::resource::Resource;
 
 /// Prints JSON lines for programs. Notices about the view are lines too, with a type and no object.
@@ -34,8 +36,20 @@ impl JsonPrinter {
         };
         object.entry("apiVersion").or_insert_with(|| json!(self.api_version));
         object.entry("kind").or_insert_with(|| json!(self.kind));
-        serde_json::Value::Object(object).to_string()
+        escaped(&serde_json::Value::Object(object).to_string())
     }
+}
+
+/// Returns JSON in which characters that act on a terminal are written as escapes. JSON has them in its strings only.
+fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match human::acts_on_terminals(c) {
+            true => _ = write!(text, "\\u{:04x}", u32::from(c)),
+            false => text.push(c),
+        }
+    }
+    text
 }
 
 impl Printer for JsonPrinter {
@@ -55,7 +69,7 @@ impl Printer for JsonPrinter {
 
     fn notice(&mut self, out: &mut dyn Write, _: &mut dyn Write, notice: &Notice) -> io::Result<()> {
         let line = match notice {
-            Notice::Synced { objects, after } => {
+            Notice::Synced { objects, after, .. } => {
                 json!({"type": "SYNCED", "objects": objects, "seconds": after.as_secs_f64()})
             }
             Notice::Stale { reason } => json!({"type": "STALE", "reason": reason}),
@@ -64,7 +78,7 @@ impl Printer for JsonPrinter {
             }
             Notice::Note(text) => json!({"type": "NOTE", "message": text}),
         };
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", escaped(&line.to_string()))?;
         out.flush()
     }
 }
@@ -107,6 +121,21 @@ mod tests {
         );
         let own = line(&change(Verb::Added, Some(r#"{"kind":"Own","metadata":{}}"#)));
         assert_eq!(own["object"]["kind"], "Own");
+    }
+
+    #[test]
+    fn what_acts_on_a_terminal_is_escaped() {
+        let object = "{\"a\":\"x\u{9b}31m\u{202e}y\u{7f}\",\"metadata\":{}}";
+        let mut out = Vec::new();
+        printer().change(&mut out, &change(Verb::Added, Some(object))).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("x\\u009b31m\\u202ey\\u007f")
+                && !text.trim_end().contains(human::acts_on_terminals),
+            "{text}"
+        );
+        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(parsed["object"]["a"], "x\u{9b}31m\u{202e}y\u{7f}");
     }
 
     #[test]

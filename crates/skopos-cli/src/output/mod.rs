@@ -43,8 +43,8 @@ pub(crate) struct Change {
 /// What there is to say about the view itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Notice {
-    /// The first complete view stands
-    Synced { objects: u64, after: std::time::Duration },
+    /// The first view is complete: so many objects of what `scope` says
+    Synced { objects: u64, after: std::time::Duration, scope: String },
     /// The view may be behind the server from here on
     Stale { reason: String },
     /// The view is known to be current again

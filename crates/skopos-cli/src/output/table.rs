@@ -13,6 +13,12 @@ use crate::watch::notice_line;
 /// Rows that are held back at most to find the columns' widths.
 const BATCH: usize = 500;
 
+/// Characters of a cell, but for those of the last column.
+const MAX_CELL: usize = 60;
+
+/// Characters of a cell of the last column.
+const MAX_LAST_CELL: usize = 600;
+
 /// Prints changes as a table. The columns begin with widths that suit most clusters and only grow.
 #[derive(Debug)]
 pub(crate) struct TablePrinter {
@@ -20,6 +26,8 @@ pub(crate) struct TablePrinter {
     widths: Vec<usize>,
     waiting: Vec<(Verb, Vec<String>)>,
     header: bool,
+    /// The first view is not complete: its rows are held back, so that the header has their widths.
+    holding: bool,
 }
 
 /// What the table shows.
@@ -40,7 +48,7 @@ impl TablePrinter {
     /// A table, with its header unless told otherwise.
     pub(crate) fn new(options: TableOptions, header: bool) -> Self {
         let widths = if options.namespaces { vec![7, 9, 12, 11, 4] } else { vec![7, 12, 11, 4] };
-        Self { options, widths, waiting: Vec::new(), header }
+        Self { options, widths, waiting: Vec::new(), header, holding: true }
     }
 
     fn row(&self, change: &Change, now: jiff::Timestamp) -> Vec<String> {
@@ -67,7 +75,8 @@ impl TablePrinter {
         row.push(change.name.clone());
         row.push(state(&self.options.kind, &object));
         row.push(human::age_since(created, now));
-        row.push(detail);
+        row.iter_mut().for_each(|cell| *cell = human::one_line(cell, MAX_CELL));
+        row.push(human::one_line(&detail, MAX_LAST_CELL));
         row
     }
 
@@ -103,11 +112,10 @@ impl TablePrinter {
         let mut line = String::new();
         // The last column is as wide as it needs to be.
         for (i, (cell, width)) in row.iter().zip(self.widths.iter().chain(&[0])).enumerate() {
-            let cell = human::one_line(cell, 600);
             let padding = " ".repeat(width.saturating_sub(cell.chars().count()) + 3);
             match (i, verb) {
                 (0, Some(verb)) => line.push_str(&self.options.out.paint(tone(verb), cell)),
-                _ => line.push_str(&cell),
+                _ => line.push_str(cell),
             }
             line.push_str(&padding);
         }
@@ -124,12 +132,17 @@ impl Printer for TablePrinter {
     }
 
     fn settle(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        if self.holding {
+            return Ok(());
+        }
         self.print_waiting(out)?;
         out.flush()
     }
 
     fn notice(&mut self, out: &mut dyn Write, err: &mut dyn Write, notice: &Notice) -> io::Result<()> {
-        self.settle(out)?;
+        self.holding &= !matches!(notice, Notice::Synced { .. });
+        self.print_waiting(out)?;
+        out.flush()?;
         writeln!(err, "{}", notice_line(notice, self.options.err))
     }
 }
@@ -147,7 +160,8 @@ mod tests {
     use super::*;
 
     fn printer(namespaces: bool) -> TablePrinter {
-        TablePrinter::new(columns("Pod", namespaces, Style::plain(), Style::plain()), true)
+        let table = TablePrinter::new(columns("Pod", namespaces, Style::plain(), Style::plain()), true);
+        TablePrinter { holding: false, ..table }
     }
 
     fn pod(name: &str, phase: &str) -> bytes::Bytes {
@@ -188,6 +202,39 @@ UPDATED   shop        web-0           0/1 Running   <unknown>   status.phase: Pe
 DELETED   shop        web-0           0/1 Running   <unknown>
 "
         );
+    }
+
+    #[test]
+    fn the_header_waits_for_the_first_view_and_has_its_widths() {
+        let mut table = TablePrinter { holding: true, ..printer(false) };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        for name in ["a", "a-name-that-is-longer-than-the-header"] {
+            table.change(&mut out, &change(Verb::Added, name, "Running", None)).unwrap();
+            table.settle(&mut out).unwrap();
+        }
+        assert!(out.is_empty());
+        let synced = Notice::Synced { objects: 2, after: std::time::Duration::ZERO, scope: "pods".into() };
+        table.notice(&mut out, &mut err, &synced).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let at = |line: &str, word: &str| line.find(word).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            at(lines[0], "STATE") == at(lines[1], "0/1") && at(lines[0], "STATE") == at(lines[2], "0/1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn one_long_cell_makes_no_long_rows() {
+        let mut table = printer(false);
+        let mut out = Vec::new();
+        table.change(&mut out, &change(Verb::Added, "a", &"x\u{202e}".repeat(100_000), None)).unwrap();
+        for _ in 0..20 {
+            table.change(&mut out, &change(Verb::Added, "b", "Running", None)).unwrap();
+        }
+        table.settle(&mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.len() < 5000 && !text.contains('\u{202e}'), "{} bytes", text.len());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct VcArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum VcCommand {
-    /// Make a virtual cluster, with helm or of rendered manifests
+    /// Create a virtual cluster with helm, or from rendered manifests
     Create(CreateArgs),
     /// List virtual clusters and their states
     #[command(visible_alias = "ls")]

@@ -5,6 +5,7 @@ mod output;
 use std::io::{Read, Write};
 use std::path::Path;
 
+use skopos::transport::KubeconfigPaths;
 use skopos_fleet::vcluster::{
     Chart, CreateOptions, DeleteOptions, Error, Helm, Host, HostOptions, KubeconfigOptions, Manifests,
     PauseOptions, RemovalOptions, ResumeOptions, Source, Step,
@@ -125,7 +126,7 @@ async fn delete(args: DeleteArgs) -> Result<(), CliError> {
 }
 
 async fn kubeconfig(args: KubeconfigArgs) -> Result<(), CliError> {
-    let context = cluster::context(&args.name.host.cluster)?;
+    let context = cluster::context(&args.name.host.cluster).await?;
     let (host, NameArgs { name, host: on }) = host_of(args.name).await?;
     let options = KubeconfigOptions {
         server: args.server,
@@ -150,10 +151,11 @@ async fn host_of(name: NameArgs) -> Result<(Host, NameArgs), CliError> {
 /// The host that the flags mean, and the namespace of its context.
 async fn connect(args: &ClusterArgs) -> Result<(Host, String), CliError> {
     // By name, so that helm, which looks by itself, does not find another one.
-    let args = ClusterArgs { context: cluster::context(args)?, ..args.clone() };
+    let args = ClusterArgs { context: cluster::context(args).await?, ..args.clone() };
     let config = cluster::load(&args).await?;
     let Cluster { transport, namespace, .. } = Cluster::new(config)?;
-    let helm = Helm { kubeconfig: args.kubeconfig, context: args.context, ..Helm::default() };
+    let kubeconfig = args.kubeconfig.map(KubeconfigPaths::file);
+    let helm = Helm { kubeconfig, context: args.context, ..Helm::default() };
     let client = transport.client(namespace.as_str());
     Ok((Host::new(client, HostOptions { helm, ..HostOptions::default() }), namespace))
 }
@@ -185,7 +187,9 @@ fn explain(error: Error) -> CliError {
             Some("check that it runs and that the kubeconfig's address is right")
         }
         Error::Refused { status, .. } if status.code == 403 => Some("-n NAMESPACE asks for less"),
-        Error::Deadline { .. } => Some("--timeout gives it more time"),
+        Error::Deadline { .. } => {
+            Some("check the address, or allow more time with --timeout; the same command continues from here")
+        }
         _ => None,
     };
     match hint {

@@ -5,6 +5,7 @@ use serde_json::Value;
 use skopos_fleet::vcluster::VirtualCluster;
 
 use crate::args::Form;
+use crate::aside;
 use crate::columns::align;
 use crate::error::CliError;
 use crate::human::age_since;
@@ -32,6 +33,10 @@ impl Output {
     /// All that were found.
     pub(super) fn list(self, found: &[VirtualCluster], headers: bool) -> Result<(), CliError> {
         match self.form {
+            Form::Table if found.is_empty() => {
+                aside::say("# no virtual clusters found: `skopos vc create NAME` creates one");
+                Ok(())
+            }
             Form::Table => print(&table(found, headers, jiff::Timestamp::now())),
             Form::Json => print(&[json(&found)?]),
         }

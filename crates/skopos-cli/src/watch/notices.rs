@@ -56,7 +56,11 @@ impl ViewMonitor {
 pub(crate) fn notice_line(notice: &Notice, style: Style) -> String {
     const LONGEST: usize = 300;
     match notice {
-        Notice::Synced { objects, after } => style.paint(
+        Notice::Synced { objects: 0, scope, .. } => {
+            let all = if scope.contains(" in namespace ") { " (use -A for all)" } else { "" };
+            style.paint(Tone::Faint, format!("# no {} yet{all}; watching", human::one_line(scope, LONGEST)))
+        }
+        Notice::Synced { objects, after, .. } => style.paint(
             Tone::Faint,
             format!("# synced: {} after {}", human::count(*objects, "object"), human::seconds(*after)),
         ),
@@ -116,7 +120,13 @@ mod tests {
     #[test]
     fn lines_for_people() {
         let line = |notice| notice_line(&notice, Style::plain());
-        assert_eq!(line(Notice::Synced { objects: 1, after: at(40) }), "# synced: 1 object after 40ms");
+        let synced = |objects, scope: &str| Notice::Synced { objects, after: at(40), scope: scope.into() };
+        assert_eq!(line(synced(1, "pods")), "# synced: 1 object after 40ms");
+        assert_eq!(
+            line(synced(0, "pods in namespace default")),
+            "# no pods in namespace default yet (use -A for all); watching"
+        );
+        assert_eq!(line(synced(0, "nodes")), "# no nodes yet; watching");
         assert_eq!(line(Notice::Stale { reason: "a\nb".into() }), "# stale: a b");
         assert_eq!(line(Notice::Live { after: at(1500), how: String::new() }), "# live again after 1.5s");
     }

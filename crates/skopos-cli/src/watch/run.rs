@@ -35,6 +35,7 @@ const SHUTDOWN: Duration = Duration::from_millis(500);
 /// Watches until stopped.
 pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), CliError> {
     let begun = Instant::now();
+    let args = args.split_name();
     let deadline = begun + args.sync_timeout;
     let cluster = Cluster::new(cluster::load(&args.cluster).await?)?;
     let mut told = None;
@@ -70,6 +71,7 @@ pub(crate) async fn run(args: WatchArgs, stop: CancellationToken) -> Result<(), 
         begun,
         deadline,
         logged: None,
+        scope: scope(&args, &resource, &cluster.namespace),
     };
     let result = stop.run_until_cancelled(session.run(events)).await.unwrap_or(Ok(()));
     factory.shutdown(SHUTDOWN).await;
@@ -87,6 +89,22 @@ struct Session {
     deadline: Instant,
     /// The condition of the link that was logged last.
     logged: Option<Condition>,
+    /// What is watched, for people.
+    scope: String,
+}
+
+fn scope(args: &WatchArgs, resource: &Resource, default_namespace: &str) -> String {
+    let what = match &args.name {
+        Some(name) => format!("{} {name}", resource.plural),
+        None if args.selector.is_some() || args.field_selector.is_some() => {
+            format!("such {}", resource.plural)
+        }
+        None => resource.plural.clone(),
+    };
+    match args.namespace.as_deref() {
+        _ if args.all_namespaces || !resource.namespaced => what,
+        namespace => format!("{what} in namespace {}", namespace.unwrap_or(default_namespace)),
+    }
 }
 
 impl Session {
@@ -113,7 +131,8 @@ impl Session {
                     result.map_err(CliError::new)?;
                     is_synced = true;
                     let objects = self.informer.store().len() as u64;
-                    self.notice(&Notice::Synced { objects, after: self.begun.elapsed() })?;
+                    let (after, scope) = (self.begun.elapsed(), self.scope.clone());
+                    self.notice(&Notice::Synced { objects, after, scope })?;
                 }
                 _ = glances.tick() => self.glance(is_synced)?,
             }
@@ -332,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_credentials_fail_at_once() {
-        let server = start(TestServer::builder().token("right")).await;
+        let server = start(TestServer::builder().tls(true).token("right")).await;
         let line = line(&server, "", |kubeconfig| kubeconfig.replace("right", "wrong")).await;
         assert!(
             line.contains("the credentials are not accepted") && line.contains("kubeconfig's context"),

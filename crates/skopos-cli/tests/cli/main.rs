@@ -1,7 +1,10 @@
 //! The command as people and scripts run it.
 mod demo;
+#[cfg(target_os = "linux")]
+mod descriptors;
 mod killed;
 mod proxy;
+mod serve;
 mod support;
 mod surface;
 mod vc;

@@ -129,7 +129,7 @@ fn a_proxy_that_lets_nobody_through_is_one_clear_line() {
         ),
         (
             "ftp://me:canary@proxy.test".to_owned(),
-            "proxy ftp://proxy.test: has to begin with http://, https://, socks5:// or socks5h://".to_owned(),
+            "proxy-url has to begin with http://, https:// or socks5://".to_owned(),
         ),
     ] {
         let output = pods(&kubeconfig(&server, Some(&url)), "60s").output().expect("it runs");

@@ -31,7 +31,7 @@ fn wrong_usage_exits_with_2() {
         &["watch", "pods", "-A", "-n", "x"],
         &["watch", "pods", "--sync-timeout", "soon"],
         &["testserver", "--port", "70000"],
-        &["serve"],
+        &["serve", "--config", "a", "--kubeconfig", "b"],
         &["status", "--client-certificate", "a.pem"],
     ];
     for args in wrong {
@@ -77,10 +77,10 @@ fn a_kubeconfig_that_is_missing_or_broken_is_named() {
     let path = dir.path().join("broken");
     std::fs::write(&path, "clusters: {{{").unwrap();
     let line = failure(&["watch", "pods", "--kubeconfig", utf8(&path)]);
-    assert!(line.contains("is not a kubeconfig"), "{line}");
+    assert!(line.contains("broken: not a kubeconfig"), "{line}");
 
     let listed = skopos().args(["watch", "pods"]).env("KUBECONFIG", "/nonexistent/a").output().unwrap();
-    assert!(text(&listed.stderr).contains("/nonexistent/a cannot be read"), "{}", text(&listed.stderr));
+    assert!(text(&listed.stderr).contains("/nonexistent/a does not exist"), "{}", text(&listed.stderr));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_fault_without_a_demo_says_how_to_start_one() {
 fn a_gateway_that_dies_writes_no_memory_to_a_disk() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("gateway.yaml");
-    std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nauthorization: {loopback: Trusted}\n")
+    std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nclusters: {folders: [{path: '.'}]}\n")
         .unwrap();
     let gateway = Running::of(skopos().args(["serve", "--config", utf8(&config)]));
     gateway.line(|line| line.starts_with("serving at "));

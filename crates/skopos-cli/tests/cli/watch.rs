@@ -49,7 +49,9 @@ fn names_are_kubectls() {
     let watch = server.watch(&["Pod", "-A", "-o", "name"]);
     assert!(watch.line(|_| true).starts_with("pod/"));
     let nothing = server.watch(&["deployments.apps", "-o", "name"]);
-    nothing.error_line(|line| line.starts_with("# synced: 0 objects"));
+    nothing.error_line(|line| line.starts_with("# no deployments in namespace default yet"));
+    let one = server.watch(&["nodes/none", "-o", "name"]);
+    one.error_line(|line| line == "# no nodes none yet; watching");
 }
 
 #[test]

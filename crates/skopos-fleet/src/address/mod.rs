@@ -4,9 +4,9 @@
 //! the name. So not the name is judged but each address, in the dial that connects to it and after the name was resolved
 //! ([`skopos::transport::AddressGuard`]): between the check and the use there is nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use skopos::transport::AddressGuard;
 
 /// Which addresses may be connected to.
@@ -49,26 +49,39 @@ impl AddressPolicy {
     /// If not, with the reason.
     pub fn check(&self, address: IpAddr) -> Result<(), DeniedAddress> {
         let faces = faces(address);
-        let inside = |networks: &[IpNet]| {
-            networks.iter().find(|network| faces.iter().any(|face| network.contains(face))).copied()
-        };
-        if inside(&self.allowed).is_some() {
+        if self.allows(&faces) {
             return Ok(());
         }
-        if let Some(network) = inside(&self.denied) {
-            return Err(DeniedAddress::Network(network));
+        let denied = self.denied.iter().find(|network| faces.iter().any(|face| network.contains(face)));
+        if let Some(network) = denied {
+            return Err(DeniedAddress::Network(*network));
         }
         let special = faces.iter().find_map(|face| special(*face)).filter(|_| !self.special);
         special.map_or(Ok(()), |what| Err(DeniedAddress::Special(what)))
     }
 
-    /// The same for a transport, which asks at each dial.
+    /// The same for a transport, which asks at each dial. Addresses of this machine, which the network may give it at any time, are
+    /// looked up then.
     pub fn guard(&self) -> AddressGuard {
         if *self == Self::anywhere() {
             return AddressGuard::open();
         }
         let policy = self.clone();
-        AddressGuard::new(move |address| policy.check(address).map_err(|denied| denied.to_string().into()))
+        AddressGuard::new(move |address| policy.judge(address).map_err(|denied| denied.to_string().into()))
+    }
+
+    fn judge(&self, address: IpAddr) -> Result<(), DeniedAddress> {
+        self.check(address)?;
+        let faces = faces(address);
+        let is_allowed = self.special || self.allows(&faces);
+        match !is_allowed && faces.iter().any(|face| is_of_this_machine(*face)) {
+            true => Err(DeniedAddress::Special("an address of this machine")),
+            false => Ok(()),
+        }
+    }
+
+    fn allows(&self, faces: &[IpAddr]) -> bool {
+        self.allowed.iter().any(|network| faces.iter().any(|face| network.contains(face)))
     }
 }
 
@@ -112,6 +125,8 @@ fn embedded(v6: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x64, 0xff9b, 1, _, _, _, high, low] => Some(v4(high, low)),
         // 6to4 (RFC 3056).
         [0x2002, high, low, ..] => Some(v4(high, low)),
+        // ISATAP (RFC 5214), in whatever network.
+        [_, _, _, _, 0 | 0x0200, 0x5efe, high, low] => Some(v4(high, low)),
         _ => None,
     }
 }
@@ -140,7 +155,8 @@ fn special_v6(v6: Ipv6Addr) -> Option<&'static str> {
     let is = |yes: bool, what| yes.then_some(what);
     is(v6.is_loopback(), "a loopback address")
         .or(is(v6.is_unspecified(), "an unspecified address"))
-        .or(is(v6.segments() == METADATA_V6, "a cloud's metadata service"))
+        .or(is(METADATA_V6.iter().any(|own| own.contains(&v6)), "a cloud's metadata service"))
+        .or(is(TEREDO.contains(&v6), "a Teredo address, which stands for one of IPv4"))
         .or(is(first & 0xffc0 == 0xfe80, "a link-local address"))
         .or(is(first & 0xffc0 == 0xfec0, "a site-local address"))
         .or(is(v6.is_multicast(), "a multicast address"))
@@ -148,8 +164,35 @@ fn special_v6(v6: Ipv6Addr) -> Option<&'static str> {
 
 /// Azure's, Alibaba's and Oracle's, which are not link-local.
 const METADATA_V4: [[u8; 4]; 3] = [[168, 63, 129, 16], [100, 100, 100, 200], [192, 0, 0, 192]];
-/// That of EC2: `fd00:ec2::254`.
-const METADATA_V6: [u16; 8] = [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254];
+/// AWS's, of which `::254` has the metadata and `::23` the credentials of pods; Google's; Scaleway's; Linode's.
+const METADATA_V6: [Ipv6Net; 4] = [
+    network_v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32),
+    network_v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0], 64),
+    network_v6([0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42], 128),
+    network_v6([0xfd00, 0xa9fe, 0xa9fe, 0, 0, 0, 0, 0], 48),
+];
+
+/// RFC 4380.
+const TEREDO: Ipv6Net = network_v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 32);
+
+const fn network_v6(segments: [u16; 8], prefix: u8) -> Ipv6Net {
+    let [a, b, c, d, e, f, g, h] = segments;
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
+}
+
+/// Returns whether the machine has this address itself: then the kernel would connect from it to it. Sends nothing.
+fn is_of_this_machine(address: IpAddr) -> bool {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // The port is of no matter: a datagram socket connects to it without a packet.
+    let local = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    local.is_ok_and(|local| local.ip() == address)
+}
 
 #[cfg(test)]
 mod tests;

@@ -33,6 +33,14 @@ fn what_is_no_cluster_is_denied_in_every_spelling() {
         "fec0::1",
         "ff02::1",
         "fd00:ec2::254",
+        "fd00:ec2::23",
+        "fd20:ce::254",
+        "fd00:42::42",
+        "fd00:a9fe:a9fe::1",
+        "2001:0:4136:e378:8000:63bf:80ff:fffe",
+        "2001::1",
+        "fd00::5efe:127.0.0.1",
+        "2001:db8::200:5efe:169.254.169.254",
         "::ffff:127.0.0.1",
         "::ffff:0.0.0.0",
         "::ffff:0.0.0.1",
@@ -56,7 +64,9 @@ fn what_is_no_cluster_is_denied_in_every_spelling() {
         "8.8.8.8",
         "100.64.0.1",
         "fd00::1",
+        "fd00:42::43",
         "2001:db8::1",
+        "2001:db8::5efe:8.8.8.8",
         "64:ff9b::8.8.8.8",
     ] {
         assert_eq!(policy.check(ip(fine)), Ok(()), "{fine}");
@@ -84,10 +94,33 @@ fn the_guard_says_what_the_policy_says() {
     assert!(AddressPolicy::anywhere().guard().check(ip("127.0.0.1")).is_ok());
 }
 
+/// An address of this machine that is none of loopback, if it has one: that which packets to the outside would come from.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    socket.local_addr().ok().map(|local| local.ip()).filter(|ip| !ip.is_loopback() && !ip.is_unspecified())
+}
+
+#[test]
+fn the_machines_own_addresses_are_denied_at_each_dial() {
+    let Some(own) = own_address() else {
+        return eprintln!("not run: the machine has no address but loopback");
+    };
+    let policy = AddressPolicy::outside();
+    assert_eq!(policy.check(own), Ok(()), "which addresses the machine has is looked up when it is dialled");
+    assert!(policy.guard().check(own).unwrap_err().contains("of this machine"), "{own}");
+    if let IpAddr::V4(v4) = own {
+        assert!(policy.guard().check(v4.to_ipv6_mapped().into()).is_err());
+    }
+    assert!(policy.allow(IpNet::from(own)).guard().check(own).is_ok());
+    assert!(AddressPolicy::anywhere().deny(net("10.99.0.0/16")).guard().check(own).is_ok());
+    assert!(AddressPolicy::outside().guard().check(ip("192.0.2.1")).is_ok());
+}
+
 proptest! {
     /// However an IPv4 address is wrapped into an IPv6 one, it is judged as what it is.
     #[test]
-    fn wrapping_an_address_does_not_help(bits in prop_oneof![any::<u32>(), 0u32..2], wrap in 0usize..4) {
+    fn wrapping_an_address_does_not_help(bits in prop_oneof![any::<u32>(), 0u32..2], wrap in 0usize..5) {
         let v4 = Ipv4Addr::from(bits);
         let [a, b, c, d] = v4.octets();
         let pair = |x: u8, y: u8| u16::from(x) << 8 | u16::from(y);
@@ -96,6 +129,7 @@ proptest! {
             0 => v4.to_ipv6_mapped(),
             1 => Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
             2 => Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 1),
+            3 => Ipv6Addr::new(0xfd01, 0, 0, 0, 0x200, 0x5efe, high, low),
             _ => Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, high, low),
         };
         let policy = AddressPolicy::outside().deny(net("10.0.0.0/8"));

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use skopos::checkpoint::replace_file;
 
+use super::names;
+use super::private;
 use super::store::{Content, FileName, Store, StoredFile, blocking};
 
 /// A directory, of which this process is the only user, and which nobody else can read: it holds what the clusters hold.
@@ -27,14 +29,18 @@ const BUFFER: usize = 256 << 10;
 // === impl Directory ===
 
 impl Directory {
-    /// Takes a directory into use; it is made if it is not there.
+    /// Takes a directory into use; it is made if it is not there. One that others may read or write is taken from them.
     ///
     /// # Errors
-    /// If it cannot be made or written to, or another process uses it.
+    /// If it cannot be made or written to; if another process uses it; if it is a link or another user's; if other files are in it,
+    /// which tidying must not touch.
     pub fn open(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
-        make_private(&root)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(root.join(LOCK))?;
+        private::folder(&root)?;
+        refuse_others(&root)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        let lock = private::open(&root.join(LOCK), &mut options)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { root, lock: Arc::new(lock) }),
             Err(TryLockError::WouldBlock) => {
@@ -67,7 +73,8 @@ impl Store for Directory {
     fn read<'a>(&'a self, file: &'a FileName) -> BoxFuture<'a, io::Result<Box<dyn Read + Send>>> {
         let path = self.path(file);
         Box::pin(blocking(move || {
-            let reader = BufReader::with_capacity(BUFFER, File::open(path)?);
+            let file = private::open(&path, OpenOptions::new().read(true))?;
+            let reader = BufReader::with_capacity(BUFFER, file);
             Ok(Box::new(reader) as Box<dyn Read + Send>)
         }))
     }
@@ -75,7 +82,7 @@ impl Store for Directory {
     fn write<'a>(&'a self, file: &'a FileName, content: Content) -> BoxFuture<'a, io::Result<u64>> {
         let path = self.path(file);
         self.change(move || {
-            path.parent().map_or(Ok(()), make_private)?;
+            path.parent().map_or(Ok(()), private::folder)?;
             replace_file(&path, |file| content.write_to(file))
         })
     }
@@ -123,12 +130,32 @@ impl Store for Directory {
     }
 }
 
-fn make_private(directory: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
+/// Refuses a directory with files in it that are no checkpoints.
+fn refuse_others(root: &Path) -> io::Result<()> {
+    let refuse = |path: &Path| {
+        let problem = format!(
+            "{} has other files in it than checkpoints, such as {}: give checkpoints a folder of their own",
+            root.display(),
+            path.display()
+        );
+        Err(io::Error::new(io::ErrorKind::DirectoryNotEmpty, problem))
+    };
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            match entry.file_name() == LOCK {
+                true => continue,
+                false => return refuse(&entry.path()),
+            }
+        }
+        for file in fs::read_dir(entry.path())? {
+            let file = file?;
+            if !file.file_name().to_str().is_some_and(names::is_own) {
+                return refuse(&file.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Directory {
@@ -164,6 +191,98 @@ mod tests {
         directory.remove(&other).await.unwrap();
         assert!(directory.list().await.unwrap().is_empty());
         assert!(!folder.path().join("x/a").exists(), "the folder goes with its last file");
+    }
+
+    #[cfg(unix)]
+    mod unix {
+        use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+        use super::*;
+
+        fn mode(path: &Path) -> u32 {
+            fs::metadata(path).unwrap().permissions().mode() & 0o777
+        }
+
+        fn set_mode(path: &Path, mode: u32) {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        #[tokio::test]
+        async fn a_folder_of_others_is_taken_from_them_and_its_links_are_not_followed() {
+            let folder = tempfile::tempdir().unwrap();
+            let (root, victim) = (folder.path().join("x"), folder.path().join("victim"));
+            fs::create_dir_all(root.join("a")).unwrap();
+            fs::write(&victim, "precious").unwrap();
+            for path in [root.clone(), root.join("a")] {
+                set_mode(&path, 0o777);
+            }
+            let name = |kind: &str| root.join("a").join(kind);
+            symlink(&victim, name("core.v1.pods.skopos.new")).unwrap();
+            fs::write(name("core.v1.nodes.skopos.new"), "").unwrap();
+            set_mode(&name("core.v1.nodes.skopos.new"), 0o666);
+            symlink(&victim, name("core.v1.secrets.skopos")).unwrap();
+            fs::write(name("core.v1.events.skopos"), "forged").unwrap();
+            set_mode(&name("core.v1.events.skopos"), 0o666);
+
+            let directory = Directory::open(&root).unwrap();
+            assert_eq!(mode(&root), 0o700);
+            for kind in ["pods", "nodes"] {
+                let file = FileName::new("a", format!("core.v1.{kind}.skopos"));
+                directory.write(&file, bytes("what the cluster has")).await.unwrap();
+                let path = name(file.file());
+                assert!(fs::symlink_metadata(&path).unwrap().is_file() && mode(&path) == 0o600, "{kind}");
+            }
+            assert_eq!(
+                (fs::read_to_string(&victim).unwrap().as_str(), mode(&root.join("a"))),
+                ("precious", 0o700)
+            );
+            for (kind, why) in [("secrets", "link"), ("events", "others may write to it")] {
+                let error = directory
+                    .read(&FileName::new("a", format!("core.v1.{kind}.skopos")))
+                    .await
+                    .err()
+                    .unwrap();
+                assert!(error.to_string().contains(why), "{kind}: {error}");
+            }
+        }
+
+        /// Only root can give a folder away.
+        #[test]
+        fn a_folder_of_another_user_is_refused() {
+            if !nix::unistd::geteuid().is_root() {
+                return eprintln!("not run: it needs root");
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let root = folder.path().join("x");
+            fs::create_dir(&root).unwrap();
+            nix::unistd::chown(&root, Some(65534.into()), None).unwrap();
+            let error = Directory::open(&root).unwrap_err();
+            assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+        }
+
+        #[test]
+        fn a_folder_that_is_a_link_is_refused() {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir(folder.path().join("elsewhere")).unwrap();
+            symlink(folder.path().join("elsewhere"), folder.path().join("x")).unwrap();
+            let error = Directory::open(folder.path().join("x")).unwrap_err();
+            assert!(error.to_string().contains("is a link"), "{error}");
+            let root = folder.path().join("elsewhere");
+            symlink(folder.path().join("victim"), root.join(LOCK)).unwrap();
+            assert!(Directory::open(&root).is_err() && !folder.path().join("victim").exists());
+        }
+    }
+
+    #[test]
+    fn a_folder_with_other_files_is_refused() {
+        for other in ["kubeconfig.yaml", "mydata/precious.txt", ".ssh/id_rsa", "a/notes.skopos.txt"] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(other);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "x").unwrap();
+            let error = Directory::open(folder.path()).unwrap_err();
+            assert!(error.to_string().contains("a folder of their own") && path.exists(), "{other}: {error}");
+        }
     }
 
     #[test]

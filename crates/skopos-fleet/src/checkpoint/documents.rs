@@ -104,15 +104,19 @@ pub(super) fn decode(
     }
 }
 
-/// Whether both are the same but for when that was last confirmed.
+/// Whether both are the same but for when that was last confirmed. Of lists only that they are there counts: the text has the time
+/// in it, and where a name in it changes, discovery does.
 pub(super) fn are_same(one: &Documents, other: &Documents) -> bool {
     let body = |document: &Document| (document.body.as_ptr(), document.body.len());
+    let lists = [DocumentRequest::definitions(), DocumentRequest::api_services()];
     one.len() == other.len()
         && one.iter().zip(other).all(|((request, document), (other_request, other))| {
-            request == other_request
-                && document.etag == other.etag
-                && document.content_type == other.content_type
-                && (body(document) == body(other) || document.body == other.body)
+            let is_equal = || {
+                document.etag == other.etag
+                    && document.content_type == other.content_type
+                    && (body(document) == body(other) || document.body == other.body)
+            };
+            request == other_request && (lists.contains(request) || is_equal())
         })
 }
 
@@ -144,6 +148,11 @@ mod tests {
         let read = decode("uid 1", &bytes[..], 1 << 20, &at(1050)).unwrap();
         assert!(are_same(&documents, &read));
         assert!(read[1].1.age() >= Duration::from_secs(150), "{:?}", read[1].1.age());
+        let listed = |body: &'static str| {
+            let list = Document::remembered("a/b", None, body.into(), Duration::ZERO);
+            vec![(DocumentRequest::api_services(), list)]
+        };
+        assert!(are_same(&listed("5 s"), &listed("35 s")) && !are_same(&listed("5 s"), &Vec::new()));
         assert!(matches!(decode("uid 2", &bytes[..], 1 << 20, &at(1050)), Err(RefusalReason::Foreign(_))));
         assert!(matches!(decode("uid 1", &bytes[..], 8, &at(1050)), Err(RefusalReason::Foreign(_))));
         assert!(

@@ -39,6 +39,8 @@ pub struct CheckpointKeeper {
     sizes: Mutex<BTreeMap<FileName, u64>>,
     refusals: Mutex<VecDeque<Refusal>>,
     refused: AtomicU64,
+    /// Files that are no checkpoints, of which the log has said so.
+    foreign: Mutex<BTreeSet<FileName>>,
     /// Files are taken apart by a few at a time.
     reading: Semaphore,
     began: Instant,
@@ -56,6 +58,9 @@ enum Unread {
 /// Why nothing is kept of a server that does not say who it is.
 const UNTOLD: &str = "the server does not let its namespace kube-system be read, by which it is known again: \
                       nothing of it is kept";
+
+/// Files that are no checkpoints, of which the log speaks.
+const MAX_FOREIGN: usize = 100;
 
 /// So many refusals are remembered one by one.
 const MOST_REFUSALS: usize = 100;
@@ -83,6 +88,7 @@ impl CheckpointKeeper {
             sizes: Mutex::default(),
             refusals: Mutex::default(),
             refused: AtomicU64::new(0),
+            foreign: Mutex::default(),
             reading: Semaphore::new(AT_ONCE),
             began: Instant::now(),
         }
@@ -353,6 +359,10 @@ impl CheckpointKeeper {
         }
         let mut sizes = BTreeMap::new();
         for file in files {
+            if !names::is_own(file.name.file()) {
+                self.leave_alone(&file.name);
+                continue;
+            }
             let settled = age(file.modified) >= SETTLED;
             let superfluous = match folders.get(file.name.folder()) {
                 // Nothing was read of it yet, or could be.
@@ -365,12 +375,38 @@ impl CheckpointKeeper {
                 None if self.began.elapsed() < self.options.orphans => false,
                 None => youngest.get(file.name.folder()).is_some_and(|age| *age >= self.options.orphans),
             };
-            match superfluous {
-                true => self.remove(&file.name).await,
+            match superfluous && self.is_checkpoint(&file.name).await {
+                true => {
+                    let age = age(file.modified);
+                    tracing::info!(file = %file.name, bytes = file.bytes, ?age, "a checkpoint that belongs to no cluster any more is removed");
+                    self.remove(&file.name).await;
+                }
                 false => drop(sizes.insert(file.name, file.bytes)),
             }
         }
         *self.sizes.lock() = sizes;
+    }
+
+    /// Returns whether a file begins as checkpoints do. Of another one nothing is known but its name.
+    async fn is_checkpoint(&self, file: &FileName) -> bool {
+        let Ok(mut reader) = self.store.read(file).await else { return false };
+        let begin = spawn_blocking(move || {
+            let mut begin = Vec::new();
+            reader.by_ref().take(names::BEGINNING).read_to_end(&mut begin).map(|_| begin)
+        });
+        let begins = matches!(begin.await, Ok(Ok(begin)) if names::begins_as_own(&begin));
+        if !begins {
+            self.leave_alone(file);
+        }
+        begins
+    }
+
+    /// Says once of a file that it is not touched.
+    fn leave_alone(&self, file: &FileName) {
+        let mut foreign = self.foreign.lock();
+        if foreign.len() < MAX_FOREIGN && foreign.insert(file.clone()) {
+            tracing::warn!(%file, "it is no checkpoint, and is left alone: give checkpoints a place of their own");
+        }
     }
 
     /// Nothing of the folder is of this identity. Of one whose index could not be read nobody knows that. The index goes first:

@@ -14,6 +14,7 @@
 //! | `changes` | files are changed in the order in which that was begun |
 //! | `index`, `documents`, `envelope` | the two small files; each vouches for itself |
 //! | `names` | names of files for whatever a cluster is called |
+//! | `private` | folders and files that no other user has a hand in |
 //! | `store`, `directory`, `object` | where the files are: [`Store`], [`Directory`], and (feature `object-store`) `Bucket` |
 //! | `refusal` | files that are not used, and why |
 //!
@@ -47,6 +48,7 @@ mod names;
 #[cfg(feature = "object-store")]
 mod object;
 mod options;
+mod private;
 mod refusal;
 mod store;
 
@@ -56,5 +58,6 @@ pub use keeper::CheckpointKeeper;
 #[cfg(feature = "object-store")]
 pub use object::{Bucket, BucketLimits};
 pub use options::KeeperOptions;
+pub use private::folder as private_folder;
 pub use refusal::{Refusal, RefusalReason};
 pub use store::{Content, FileName, Store, StoredFile};

@@ -21,6 +21,28 @@ pub(super) const REFUSED: &str = ".refused";
 /// The longest name of a folder that is written out. No file system allows less than 255.
 const MOST: usize = 180;
 
+/// What is behind the name of a file that is being written.
+const NEW: &str = ".new";
+
+/// How the files of checkpoints begin: that of a kind, the index, the documents.
+const BEGINNINGS: [&[u8]; 3] = [b"skoposCP", b"skopos checkpoints ", b"skopos documents "];
+
+/// How many bytes of a file tell whether it is one.
+pub(super) const BEGINNING: u64 = 19;
+
+/// Returns whether a file that begins so is one of checkpoints, or was to become one.
+pub(super) fn begins_as_own(beginning: &[u8]) -> bool {
+    BEGINNINGS.iter().any(|own| beginning.starts_with(own) || own.starts_with(beginning))
+}
+
+/// Returns whether a file has a name that checkpoints have.
+pub(super) fn is_own(file: &str) -> bool {
+    let file = file.strip_suffix(NEW).unwrap_or(file);
+    let file = file.strip_suffix(REFUSED).unwrap_or(file);
+    let is_kind = |name: &str| name.split('.').count() >= 3 && name.split('.').all(|part| !part.is_empty());
+    file == INDEX || file == DOCUMENTS || file.strip_suffix(KIND).is_some_and(is_kind)
+}
+
 pub(super) fn index(folder: &str) -> FileName {
     FileName::new(folder, INDEX)
 }
@@ -83,6 +105,48 @@ mod tests {
             assert!(name.len() <= MOST, "{name}");
         }
         assert_eq!(folder(&ClusterId::new("shop.team-a").unwrap()), "shop.team-a");
+    }
+
+    #[test]
+    fn own_files_are_known_by_name() {
+        for own in [
+            "index",
+            "documents",
+            "core.v1.pods.skopos",
+            "a.example.com.v1.cats.skopos",
+            "core.v1.pods.skopos.new",
+            "core.v1.pods.skopos.refused",
+            "index.refused",
+            "documents.new",
+        ] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in [
+            "precious.txt",
+            "id_rsa",
+            "index.html",
+            ".skopos",
+            "pods.skopos",
+            "notes.skopos.txt",
+            "core..pods.skopos",
+            "lock",
+            "",
+        ] {
+            assert!(!is_own(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn own_files_are_known_by_their_beginning() {
+        for own in
+            [&b"skoposCP\x01\0\0\0"[..], b"skopos checkpoints 1\n", b"skopos documents 1\n", b"skopos", b""]
+        {
+            assert!(begins_as_own(own), "{own:?}");
+        }
+        for other in [&b"-----BEGIN OPENSSH PRIVATE KEY-----"[..], b"precious", b"skopos is fine", b"\0"] {
+            assert!(!begins_as_own(other), "{other:?}");
+        }
+        assert!(BEGINNINGS.iter().all(|own| own.len() as u64 <= BEGINNING));
     }
 
     #[test]

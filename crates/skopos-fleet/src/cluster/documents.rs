@@ -68,10 +68,14 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 
 const JSON: &str = "application/json";
 
+/// A table has the names alone, and no schemas.
+const NAMES: &str = "application/json;as=Table;g=meta.k8s.io;v=v1,application/json";
+
 impl DocumentRequest {
     /// A question for `path_and_query`, in one of the content types of `accept`. `None` if that is not the path of a document
     /// in which a server describes itself: `/version`, `/api`, `/api/v1`, `/apis`, `/apis/GROUP`, `/apis/GROUP/VERSION`,
-    /// `/openapi/v2`, `/openapi/v3` and what is below. What asks for the same in other words is the same question.
+    /// `/openapi/v2`, `/openapi/v3` and what is below, and the lists of [`definitions`](Self::definitions) and
+    /// [`api_services`](Self::api_services). What asks for the same in other words is the same question.
     pub fn new(path_and_query: &str, accept: &str) -> Option<Self> {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
@@ -92,6 +96,18 @@ impl DocumentRequest {
     /// The documents in which a server lists everything that it serves.
     pub fn discovery() -> Vec<Self> {
         ["/api", "/apis"].into_iter().filter_map(|path| Self::new(path, AGGREGATED)).collect()
+    }
+
+    /// Asks for the names of the CustomResourceDefinitions, as a table: the server itself stores objects of these kinds.
+    pub fn definitions() -> Self {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?includeObject=None";
+        Self { path: path.into(), accept: NAMES.into() }
+    }
+
+    /// Asks for the APIServices, as a table: they say which group versions another server answers for.
+    pub fn api_services() -> Self {
+        let path = "/apis/apiregistration.k8s.io/v1/apiservices?includeObject=None";
+        Self { path: path.into(), accept: NAMES.into() }
     }
 
     /// The path, with its query.
@@ -149,6 +165,8 @@ fn is_document(path: &str) -> bool {
             | ["apis", _, _]
             | ["openapi", "v2"]
             | ["openapi", "v3", ..]
+            | ["apis", "apiextensions.k8s.io", "v1", "customresourcedefinitions"]
+            | ["apis", "apiregistration.k8s.io", "v1", "apiservices"]
     )
 }
 
@@ -320,6 +338,13 @@ mod tests {
             ["/version", "/api", "/api/v1", "/apis/", "/apis/apps/v1", "/openapi/v3/apis/apps/v1?hash=A1%3D"]
         {
             assert!(DocumentRequest::new(good, "a/b").is_some(), "{good}");
+        }
+        for own in [DocumentRequest::definitions(), DocumentRequest::api_services()] {
+            assert_eq!(
+                DocumentRequest::new(own.path(), own.accept()),
+                Some(own),
+                "as read from a checkpoint"
+            );
         }
         let long = format!("/openapi/v3/{}", "x".repeat(3000));
         let bad = [

@@ -12,6 +12,7 @@ use skopos::{Condition, Informer, LinkState, RawObject, ResourceId};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::machine::Trouble;
 use super::options::{Admits, ClusterOptions};
 use super::stats::KindStats;
 use crate::error::FleetError;
@@ -33,6 +34,8 @@ pub enum Ended {
     Evicted,
     /// It may not be kept any more ([`ClusterOptions::admits`]).
     Unwanted,
+    /// The server does not serve it any more: its definition was deleted.
+    NotServed,
     /// The cluster is reached another way now, and another copy is there.
     Reconnected,
     /// Another cluster has taken the place of the one that this is of.
@@ -76,6 +79,9 @@ pub(crate) struct Kinds {
 
 /// How long it is believed that the server refuses a kind.
 const REFUSAL_MEMORY: Duration = Duration::from_secs(10);
+
+/// A kind that the server has not served for so long is gone. A definition that is replaced comes back within moments.
+const NOT_SERVED_FOR: Duration = Duration::from_secs(5);
 
 /// After so many failures in a row nobody waits for the next attempt: what comes and goes is over by then.
 const FAILURES: u32 = 3;
@@ -225,14 +231,19 @@ impl Entry {
         fails.then(|| (state.attempts, reason_of(state)))
     }
 
-    /// What is wrong with its list/watch although the server answers.
-    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
+    /// What is wrong with its list/watch. That the server does not serve the kind (any more) is no trouble.
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
         let state = self.informer.state();
-        let answered = match &state.condition {
-            Condition::Throttled | Condition::ServerError | Condition::Degraded(_) => true,
-            _ => self.refusal().is_some(),
-        };
-        answered.then(|| format!("{}: {state}", self.informer.resource()).into())
+        let troubled = matches!(state.condition, Condition::Degraded(_)) || state.condition.is_failing();
+        let resource = self.informer.resource();
+        (troubled && state.condition != Condition::NotServed)
+            .then(|| Trouble { reason: format!("{resource}: {state}").into(), kind: Some(resource.clone()) })
+    }
+
+    /// Whether the server has not served it for so long.
+    fn is_not_served_for(&self, limit: Duration) -> bool {
+        let informer = &self.informer;
+        informer.state().condition == Condition::NotServed && informer.state_for() >= limit
     }
 
     pub(crate) fn stats(&self) -> KindStats {
@@ -367,6 +378,11 @@ impl Kinds {
     /// Stops what nobody has used for so long.
     pub(crate) fn stop_idle(&self, limit: Duration) {
         self.remove(Ended::Idle, |entry| entry.is_idle_for(limit));
+    }
+
+    /// Stops what the server does not serve any more, whoever uses it: there is nothing to wait for.
+    pub(crate) fn stop_not_served(&self) {
+        self.remove(Ended::NotServed, |entry| !entry.pinned && entry.is_not_served_for(NOT_SERVED_FOR));
     }
 
     /// Stops what may not be kept any more, whoever uses it.

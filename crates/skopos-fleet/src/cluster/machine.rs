@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use skopos::ResourceId;
 use tokio::time::Instant;
 
 /// How a cluster stands.
@@ -15,6 +16,8 @@ pub struct ClusterState {
     pub since: Instant,
     /// Why, as a sentence for people; none while all is well.
     pub reason: Option<Arc<str>>,
+    /// The kind whose list/watch is in trouble, where that alone is the reason: it says nothing of other kinds.
+    pub kind: Option<ResourceId>,
     /// Who paused it, while [`Condition::Paused`].
     pub paused: Option<Paused>,
     /// When the server last answered anything.
@@ -85,8 +88,22 @@ pub(crate) struct Observation {
     pub(crate) answered_at: Option<Instant>,
     /// No connection can be made, or it cannot be tried: since when, and why.
     pub(crate) failing: Option<(Instant, Arc<str>)>,
-    /// A list/watch has trouble although the server answers.
-    pub(crate) trouble: Option<Arc<str>>,
+    /// Something is wrong although the server answers, or is in doubt.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What is wrong with a cluster whose server answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Trouble {
+    pub(crate) reason: Arc<str>,
+    /// The kind that it is of, if not of the cluster.
+    pub(crate) kind: Option<ResourceId>,
+}
+
+impl Trouble {
+    pub(crate) fn of_cluster(reason: impl Into<Arc<str>>) -> Self {
+        Self { reason: reason.into(), kind: None }
+    }
 }
 
 /// The machine.
@@ -110,6 +127,7 @@ impl Machine {
             condition: Condition::Connecting,
             since: now,
             reason: Some("nothing was asked of it yet".into()),
+            kind: None,
             paused: None,
             answered_at: None,
         };
@@ -171,7 +189,9 @@ impl Machine {
             return self.to(now, condition, Some(reason));
         }
         match (self.answered, observation.connected, observation.trouble) {
-            (true, true, Some(trouble)) => self.to(now, Condition::Degraded, Some(trouble)),
+            (true, true, Some(Trouble { reason, kind })) => {
+                self.enter(now, Condition::Degraded, Some(reason), kind)
+            }
             (true, true, None) => self.to(now, Condition::Live, None),
             // Connected, and no answer yet: a slow server. Not connected and not failing: nobody has asked for a while.
             _ => false,
@@ -185,10 +205,21 @@ impl Machine {
     }
 
     fn to(&mut self, now: Instant, condition: Condition, reason: Option<Arc<str>>) -> bool {
+        self.enter(now, condition, reason, None)
+    }
+
+    fn enter(
+        &mut self,
+        now: Instant,
+        condition: Condition,
+        reason: Option<Arc<str>>,
+        kind: Option<ResourceId>,
+    ) -> bool {
         let state = &mut self.state;
         if state.condition == condition && state.reason == reason {
             return false;
         }
+        state.kind = kind;
         if state.condition != condition {
             state.since = now;
         }
@@ -350,7 +381,7 @@ mod tests {
         let trouble = Observation {
             connected: true,
             answered_at: Some(bench.now),
-            trouble: Some("pods: forbidden".into()),
+            trouble: Some(Trouble::of_cluster("pods: forbidden")),
             failing: None,
         };
         assert_eq!(bench.after(1, Input::Observed(trouble)), Condition::Degraded);

@@ -41,9 +41,10 @@ pub use self::machine::{ClusterState, Condition, Paused, PausedBy};
 pub use self::options::{Admits, ClusterOptions, Connector, InformerChoice};
 pub(crate) use self::session::Ways;
 pub use self::stats::{ClusterStats, KindStats};
-pub(crate) use self::unit::{Unit, UnitParts};
+pub(crate) use self::unit::{ListedAs, Unit, UnitParts};
 use crate::error::FleetError;
 use crate::id::ClusterId;
+use crate::kubeconfig::KubeconfigPaths;
 use crate::news::News;
 use crate::spec::ClusterSpec;
 
@@ -75,6 +76,7 @@ impl Cluster {
         let parts = UnitParts {
             id,
             labels,
+            listed_as: ListedAs::default(),
             spec: Ok(spec),
             options: Arc::new(options),
             connector,
@@ -94,6 +96,18 @@ impl Cluster {
     /// Its name.
     pub fn id(&self) -> &ClusterId {
         &self.unit.id
+    }
+
+    /// Returns the name that its source uses, such as the kubeconfig's context; `None` if that is the cluster's name or there
+    /// is no other.
+    pub fn original_name(&self) -> Option<Arc<str>> {
+        self.unit.listed_as.load().name.clone().filter(|name| **name != *self.id().as_str())
+    }
+
+    /// Returns the kubeconfig and the context that say how it is reached, if it is one of the operator's own kubeconfigs.
+    pub fn context(&self) -> Option<(Arc<KubeconfigPaths>, Arc<str>)> {
+        let listed_as = self.unit.listed_as.load();
+        Some((listed_as.kubeconfig.clone()?, listed_as.name.clone()?))
     }
 
     /// Its labels.

@@ -9,7 +9,7 @@ use skopos::transport::{ConnectionId, Death};
 use tokio::time::Instant;
 
 use super::kinds::Entry;
-use super::machine::Observation;
+use super::machine::{Observation, Trouble};
 
 /// What has to be remembered from one look to the next.
 #[derive(Debug, Default)]
@@ -25,22 +25,37 @@ pub(crate) struct Eyes {
 /// well, proofs of freshness are heard more often.
 const SILENCE: Duration = Duration::from_secs(40);
 
+/// What is in doubt of the connections, before it is known.
+fn doubt(stats: &TransportStats) -> Option<Trouble> {
+    let doubtful =
+        stats.connections.iter().any(|connection| connection.doubtful && connection.retired.is_none());
+    doubtful.then(|| Trouble::of_cluster("a PING is not answered: the connection may be dead"))
+}
+
 impl Eyes {
     pub(crate) fn look(&mut self, stats: &TransportStats, kinds: &[Arc<Entry>], now: Instant) -> Observation {
         let answered = self.answered(stats);
         if answered {
             self.heard = Some(now);
         }
-        let down = stats.down.as_ref().map(|down| (down.since, Arc::<str>::from(down.last.to_string())));
         let connected = stats.connections.iter().any(|connection| connection.retired.is_none());
-        // Where a connection stands, whose silence would have been found, that another is not to be had is no end.
-        let half =
-            down.as_ref().filter(|_| connected).map(|(_, why)| format!("no new connection: {why}").into());
+        let down = stats.down.as_ref().map(|down| (down.since, Arc::<str>::from(down.last.to_string())));
+        let credentials = stats.credentials.as_ref();
+        let refused = credentials.filter(|credentials| credentials.refused);
+        // Nothing is dialed without credentials.
+        let none = credentials.filter(|credentials| !credentials.refused);
+        let none = none.map(|credentials| (credentials.since, credentials.reason.clone()));
         Observation {
-            connected,
-            answered_at: answered.then_some(now),
-            failing: down.filter(|_| !connected),
-            trouble: half.or_else(|| kinds.iter().find_map(|entry| entry.trouble())),
+            // A server that refuses the credentials answers, and hangs up.
+            connected: connected || refused.is_some(),
+            answered_at: refused.map(|refused| refused.at).or(answered.then_some(now)),
+            failing: none.or(down.clone()).filter(|_| !connected && refused.is_none()),
+            trouble: refused
+                .map(|refused| Trouble::of_cluster(refused.reason.clone()))
+                // Where a connection stands, whose silence would have been found, that another is not to be had is no end.
+                .or_else(|| down.map(|(_, why)| Trouble::of_cluster(format!("no new connection: {why}"))))
+                .or_else(|| doubt(stats))
+                .or_else(|| kinds.iter().find_map(|entry| entry.trouble())),
         }
     }
 

@@ -154,6 +154,14 @@ impl Connector {
         Self(Arc::new(connect))
     }
 
+    /// Sends a header with every request to every cluster.
+    #[must_use]
+    pub fn with_header(self, name: http::HeaderName, value: http::HeaderValue) -> Self {
+        Self::new(move |id, spec, options| {
+            self.connect(id, &spec.clone().with_header(name.clone(), value.clone()), options)
+        })
+    }
+
     pub(crate) fn connect(
         &self,
         id: &ClusterId,

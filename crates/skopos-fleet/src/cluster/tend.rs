@@ -139,6 +139,9 @@ impl<'a> Tender<'a> {
             }
             unit.kinds.stop_idle(limit);
         }
+        if condition.is_asked() {
+            unit.kinds.stop_not_served();
+        }
         unit.kinds.stop_unwanted(&unit.options.admits);
         if let Some(budget) = unit.options.memory_budget {
             for (resource, bytes) in unit.kinds.keep_within(budget, unit.options.budget_memory) {

@@ -1,6 +1,6 @@
-//! Who lists which cluster, and whose word counts. Pure.
+//! Which source lists which cluster, and which cluster has which name. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct SourceProblem {
     pub error: SpecError,
 }
 
-/// A source of one fleet. Lower numbers count more.
+/// A source of one fleet. Lower numbers choose names first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SourceNumber(usize);
 
@@ -29,25 +29,45 @@ pub(crate) struct SourceNumber(usize);
 pub(super) enum Step {
     /// There shall be one, like this. `before`: how it stood when this was last said.
     Put { listed: Listed, before: Option<Standing> },
-    /// Another source's has the name now, or one from another place of the same: another cluster, as far as anybody knows.
+    /// The name belongs to another cluster now, as far as is known.
     Replace { listed: Listed, reason: Arc<str> },
     /// There shall be none.
     Take { reason: Arc<str> },
 }
 
-/// Everything that is listed.
+/// Everything that is listed, and which cluster has which name.
+///
+/// A cluster has the name that its source lists it by, or, where another cluster has that, one with a hash of where it comes
+/// from. It keeps its name for as long as it is listed. So that this does not depend on which source is faster, the names of a
+/// source are given out once the sources before it have said what they list, or why they cannot.
 pub(super) struct Ledger {
     sources: Vec<Listing>,
-    /// What counted last for names that nobody lists any more: what they had can still be read.
+    /// Who has each name.
+    holders: BTreeMap<ClusterId, Holder>,
+    /// What counted last for names that nothing is listed for any more: what they had can still be read.
     left: BTreeMap<ClusterId, (usize, Listed)>,
+    /// Something is listed that has no name yet.
+    waiting: bool,
+}
+
+/// The owner of a name: an entry of a source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Holder {
+    source: usize,
+    /// The name that the source lists it by.
+    wanted: ClusterId,
 }
 
 struct Listing {
     name: String,
     trusted: bool,
     listed: BTreeMap<ClusterId, Listed>,
+    /// The names that were given out, by those that the source lists.
+    names: BTreeMap<ClusterId, ClusterId>,
     /// It has said at least once what it lists.
     read: bool,
+    /// It took too long to say it: sources after it wait no more.
+    late: bool,
     trouble: Option<Arc<str>>,
 }
 
@@ -57,7 +77,7 @@ const OWN: usize = 0;
 impl Default for Ledger {
     fn default() -> Self {
         let own = Listing { read: true, ..Listing::new("this process".to_owned(), true) };
-        Self { sources: vec![own], left: BTreeMap::new() }
+        Self { sources: vec![own], holders: BTreeMap::new(), left: BTreeMap::new(), waiting: false }
     }
 }
 
@@ -91,6 +111,12 @@ impl Ledger {
         self.replace(source.0, listed, &reason)
     }
 
+    /// Sources after this one wait for it no more.
+    pub(super) fn stop_waiting(&mut self, source: SourceNumber) -> Vec<(ClusterId, Step)> {
+        self.sources[source.0].late = true;
+        self.give_names()
+    }
+
     /// How many sources have never said what they list.
     pub(super) fn unread(&self) -> usize {
         self.sources.iter().filter(|source| !source.read).count()
@@ -102,42 +128,141 @@ impl Ledger {
         listed: BTreeMap<ClusterId, Listed>,
         reason: &Arc<str>,
     ) -> Vec<(ClusterId, Step)> {
-        let old = std::mem::take(&mut self.sources[source].listed);
-        let concerned: BTreeSet<ClusterId> = old.keys().chain(listed.keys()).cloned().collect();
-        let before = |ledger: &Self, id: &ClusterId| {
-            let of_others = ledger.counts(id).map(|(at, listed)| (at, listed.clone()));
-            match (of_others, old.get(id)) {
-                (Some((at, theirs)), Some(_)) if at < source => Some((at, theirs)),
-                (_, Some(ours)) => Some((source, ours.clone())),
-                (theirs, None) => theirs,
+        let old = std::mem::replace(&mut self.sources[source].listed, listed);
+        let mut steps = Vec::new();
+        for (wanted, before) in old {
+            let Some(name) = self.sources[source].names.get(&wanted).cloned() else { continue };
+            match self.sources[source].listed.get(&wanted).cloned() {
+                None => {
+                    self.release(source, &wanted);
+                    self.left.insert(name.clone(), (source, before));
+                    steps.push((name, Step::Take { reason: reason.clone() }));
+                }
+                Some(now) => {
+                    let step = self.change(source, (source, &before), now);
+                    steps.extend(step.map(|step| (name, step)));
+                }
             }
-        };
-        let before: Vec<Option<(usize, Listed)>> = concerned.iter().map(|id| before(self, id)).collect();
-        self.sources[source].listed = listed;
-        let changes = concerned.into_iter().zip(before);
-        changes.filter_map(|(id, before)| Some((id.clone(), self.step(id, before, reason)?))).collect()
+        }
+        self.waiting = true;
+        steps.extend(self.give_names());
+        steps
     }
 
-    /// What follows for a name, of which this counted before.
-    fn step(&mut self, id: ClusterId, before: Option<(usize, Listed)>, reason: &Arc<str>) -> Option<Step> {
-        let now = self.counts(&id).map(|(at, listed)| (at, listed.clone()));
-        let Some((is, now)) = now else {
-            self.left.insert(id, before?);
-            return Some(Step::Take { reason: reason.clone() });
-        };
-        let left = self.left.remove(&id);
-        // Also while neither can be used: what can be used later is of another cluster then.
-        let is_another = |(was, before): &(usize, Listed)| {
-            (*was != is || before.origin != now.origin) && !before.leads_where(&now)
-        };
-        if before.as_ref().or(left.as_ref()).is_some_and(is_another) {
-            let reason = format!("{} has another of its name", self.sources[is].name).into();
-            return Some(Step::Replace { listed: now, reason });
+    /// Returns the step for a name that belonged to one entry, and belongs to `now` of a source.
+    fn change(&self, source: usize, (was, before): (usize, &Listed), now: Listed) -> Option<Step> {
+        if is_another((was, before), (source, &now)) {
+            return Some(self.replacement(source, now));
         }
-        if before.as_ref().is_some_and(|(_, before)| before.is_same(&now)) {
-            return None;
+        match was == source && before.is_same(&now) {
+            true => None,
+            false => {
+                Some(Step::Put { before: (was == source).then(|| before.standing.clone()), listed: now })
+            }
         }
-        Some(Step::Put { listed: now, before: before.map(|(_, before)| before.standing) })
+    }
+
+    fn replacement(&self, source: usize, listed: Listed) -> Step {
+        let reason = format!("{} has another of its name", self.sources[source].name).into();
+        Step::Replace { listed, reason }
+    }
+
+    fn release(&mut self, source: usize, wanted: &ClusterId) -> Option<ClusterId> {
+        let name = self.sources[source].names.remove(wanted)?;
+        self.holders.remove(&name);
+        Some(name)
+    }
+
+    /// Gives names to what has none, source by source.
+    fn give_names(&mut self) -> Vec<(ClusterId, Step)> {
+        let mut steps = Vec::new();
+        if !std::mem::take(&mut self.waiting) {
+            return steps;
+        }
+        for source in 0..self.sources.len() {
+            let listing = &self.sources[source];
+            let nameless = |wanted: &&ClusterId| !listing.names.contains_key(*wanted);
+            let nameless: Vec<ClusterId> = listing.listed.keys().filter(nameless).cloned().collect();
+            for wanted in nameless {
+                steps.extend(self.give_name(source, wanted));
+            }
+            let listing = &self.sources[source];
+            if !listing.read && !listing.late && listing.trouble.is_none() {
+                // What comes after it waits until it has chosen.
+                self.waiting = true;
+                break;
+            }
+        }
+        steps
+    }
+
+    fn give_name(&mut self, source: usize, wanted: ClusterId) -> Vec<(ClusterId, Step)> {
+        let mut steps = Vec::new();
+        let listed = self.sources[source].listed[&wanted].clone();
+        let name = match self.holders.get(&wanted).cloned() {
+            None => wanted.clone(),
+            Some(holder) if source != OWN && self.is_same_context(&holder, &listed) => return steps,
+            Some(holder) if self.yields(&holder, &wanted, source) => {
+                self.release(holder.source, &holder.wanted);
+                let held = self.sources[holder.source].listed[&holder.wanted].clone();
+                self.left.insert(wanted.clone(), (holder.source, held));
+                // It gets another name: at once, or when its source's turn comes.
+                self.waiting = true;
+                self.hold(source, wanted.clone(), wanted.clone());
+                let replaced = self.enter(source, &wanted, listed);
+                steps.push((wanted, replaced));
+                if holder.source < source {
+                    steps.extend(self.give_name(holder.source, holder.wanted));
+                }
+                return steps;
+            }
+            Some(_) => match self.alternative(source, &wanted, &listed) {
+                Some(name) => name,
+                None => return steps,
+            },
+        };
+        self.hold(source, wanted, name.clone());
+        let step = self.enter(source, &name, listed);
+        steps.push((name, step));
+        steps
+    }
+
+    /// Returns whether the holder of a name gives it to a source that lists something by it: what this process names itself
+    /// goes first, and a name that was made up goes to what is called so.
+    fn yields(&self, holder: &Holder, wanted: &ClusterId, source: usize) -> bool {
+        let is_exact = |source: usize, wanted: &ClusterId| {
+            let name = self.sources[source].listed.get(wanted).and_then(|listed| listed.name.as_deref());
+            name.is_none_or(|name| name == wanted.as_str())
+        };
+        let made_up = holder.wanted != *wanted || !is_exact(holder.source, &holder.wanted);
+        (source == OWN && holder.source != OWN) || (made_up && is_exact(source, wanted))
+    }
+
+    fn is_same_context(&self, holder: &Holder, listed: &Listed) -> bool {
+        let held = self.sources[holder.source].listed.get(&holder.wanted);
+        held.is_some_and(|held| held.is_same_context(listed))
+    }
+
+    /// Returns a name for what is not the cluster that has the name.
+    fn alternative(&self, source: usize, wanted: &ClusterId, listed: &Listed) -> Option<ClusterId> {
+        let original = listed.name.as_deref().unwrap_or(wanted.as_str());
+        let mut names = wanted.alternatives(original, &self.sources[source].name);
+        names.find(|name| !self.holders.contains_key(name))
+    }
+
+    fn hold(&mut self, source: usize, wanted: ClusterId, name: ClusterId) {
+        self.sources[source].names.insert(wanted.clone(), name.clone());
+        self.holders.insert(name, Holder { source, wanted });
+    }
+
+    /// Returns the step for a name that an entry of a source gets.
+    fn enter(&mut self, source: usize, name: &ClusterId, listed: Listed) -> Step {
+        match self.left.remove(name) {
+            Some((was, before)) if is_another((was, &before), (source, &listed)) => {
+                self.replacement(source, listed)
+            }
+            _ => Step::Put { listed, before: None },
+        }
     }
 
     /// Of a cluster that left nothing is there any more.
@@ -145,34 +270,33 @@ impl Ledger {
         self.left.remove(id);
     }
 
-    /// What counts for a name, and who says it.
-    fn counts(&self, id: &ClusterId) -> Option<(usize, &Listed)> {
-        self.sources.iter().enumerate().find_map(|(at, source)| Some((at, source.listed.get(id)?)))
-    }
-
     /// Whether who lists it is trusted.
     pub(super) fn is_trusted(&self, id: &ClusterId) -> bool {
-        self.counts(id).is_some_and(|(at, _)| self.sources[at].trusted)
+        self.holders.get(id).is_some_and(|holder| self.sources[holder.source].trusted)
     }
 
-    pub(super) fn trouble(&mut self, source: SourceNumber, trouble: Option<Arc<str>>) {
+    /// Why a source cannot say what it lists.
+    pub(super) fn trouble(
+        &mut self,
+        source: SourceNumber,
+        trouble: Option<Arc<str>>,
+    ) -> Vec<(ClusterId, Step)> {
         self.sources[source.0].trouble = trouble;
+        self.give_names()
     }
 
     pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = Vec::new();
-        for (at, source) in self.sources.iter().enumerate() {
+        for source in &self.sources {
             let problem = |cluster, error| SourceProblem { source: source.name.clone(), cluster, error };
             if let Some(trouble) = &source.trouble {
                 let (place, reason) = (source.name.clone(), trouble.to_string());
                 problems.push(problem(None, SpecError::Unreadable { place, reason }));
             }
-            for (id, listed) in &source.listed {
-                let by = self.counts(id).filter(|(first, _)| *first != at);
-                let taken =
-                    by.map(|(first, _)| SpecError::NameTaken { by: self.sources[first].name.clone() });
-                let error = taken.or_else(|| listed.spec.as_ref().err().cloned());
-                problems.extend(error.map(|error| problem(Some(id.clone()), error)));
+            for (wanted, listed) in &source.listed {
+                let name = source.names.get(wanted).unwrap_or(wanted);
+                let error = listed.spec.as_ref().err().cloned();
+                problems.extend(error.map(|error| problem(Some(name.clone()), error)));
             }
         }
         problems
@@ -181,8 +305,15 @@ impl Ledger {
 
 impl Listing {
     fn new(name: String, trusted: bool) -> Self {
-        Self { name, trusted, listed: BTreeMap::new(), read: false, trouble: None }
+        let (listed, names) = (BTreeMap::new(), BTreeMap::new());
+        Self { name, trusted, listed, names, read: false, late: false, trouble: None }
     }
+}
+
+/// Returns whether two entries, each of a source, are of different clusters. Also while neither can be used: what can be used
+/// later is of another cluster then.
+fn is_another((was, before): (usize, &Listed), (is, now): (usize, &Listed)) -> bool {
+    (was != is || before.origin != now.origin) && !before.leads_where(now)
 }
 
 impl fmt::Display for SourceProblem {

@@ -27,7 +27,9 @@ pub use self::changes::{Changes, FleetChange};
 pub(crate) use self::ledger::SourceNumber;
 pub use self::ledger::SourceProblem;
 use self::ledger::{Ledger, Step};
-use crate::cluster::{Cluster, ClusterOptions, ClusterStats, Connector, Ended, Unit, UnitParts, Ways};
+use crate::cluster::{
+    Cluster, ClusterOptions, ClusterStats, Connector, Ended, ListedAs, Unit, UnitParts, Ways,
+};
 use crate::error::FleetError;
 use crate::id::ClusterId;
 use crate::keeper::Keeper;
@@ -102,6 +104,9 @@ struct Unread {
     /// When the latest source was followed.
     since: Instant,
 }
+
+/// How long the names of later sources wait until a source has said what it lists.
+const NAMES_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a keeper may take for what is left to do at the end.
 const KEEPER_END: Duration = Duration::from_secs(10);
@@ -218,10 +223,10 @@ impl Fleet {
         left.is_ok() && was_there
     }
 
-    /// Follows a source of clusters until the fleet is shut down. Where two list the same name, the one that was followed
-    /// first counts, and the other is a [`SourceProblem`]. When the word of another comes to count, or what the source has from
-    /// another place ([`Listed::origin`]), and it says to reach the name another way, that is another cluster
-    /// ([`Cluster::replaces`]): nothing of the one before is shown as its own.
+    /// Follows a source of clusters until the fleet is shut down. Where two list the same name, the cluster of the source that
+    /// was followed first has it, and the other one gets a hash of where it comes from behind it. A cluster keeps its name for
+    /// as long as it is listed. When a name comes to another cluster later, or the source has it from another place
+    /// ([`Listed::origin`]), nothing of the one before is shown as its own ([`Cluster::replaces`]).
     pub fn follow(&self, source: impl Source) {
         let core = &self.core;
         let number = {
@@ -235,6 +240,14 @@ impl Fleet {
         let stop = core.sources_stop.clone();
         core.sources.spawn(async move {
             stop.run_until_cancelled(running).await;
+        });
+        let (core, stop) = (Arc::downgrade(core), core.sources_stop.clone());
+        self.core.sources.spawn(async move {
+            let waited = stop.run_until_cancelled(tokio::time::sleep(NAMES_WAIT)).await;
+            if let (Some(()), Some(core)) = (waited, core.upgrade()) {
+                // As at shutdown.
+                let _ = core.change(|ledger| ledger.stop_waiting(number));
+            }
         });
     }
 
@@ -317,8 +330,9 @@ impl Core {
         let _ = self.change(|ledger| ledger.list_own(id.clone(), listed));
     }
 
-    pub(crate) fn trouble(&self, number: SourceNumber, trouble: Option<Arc<str>>) {
-        self.ledger.lock().trouble(number, trouble);
+    pub(crate) fn trouble(self: &Arc<Self>, number: SourceNumber, trouble: Option<Arc<str>>) {
+        // As above.
+        let _ = self.change(|ledger| ledger.trouble(number, trouble));
     }
 
     /// Changes the ledger, and the members by what follows from it. Short, and nothing is waited for.
@@ -370,6 +384,7 @@ impl Core {
         let unit = Unit::start(UnitParts {
             id,
             labels: listed.labels,
+            listed_as: ListedAs { name: listed.name, kubeconfig: listed.kubeconfig },
             spec: listed.spec,
             options: self.cluster.clone(),
             connector: self.options.connector.clone(),
@@ -425,6 +440,7 @@ impl Core {
 
 fn update(cluster: &Cluster, listed: &Listed, before: Option<&Standing>) {
     cluster.unit.set_labels(&listed.labels);
+    cluster.unit.set_listed_as(ListedAs { name: listed.name.clone(), kubeconfig: listed.kubeconfig.clone() });
     cluster.unit.redirect(listed.spec.clone());
     if before == Some(&listed.standing) {
         return;

@@ -1,6 +1,4 @@
-use super::error::KubeconfigError;
-use super::file::{ClusterEntry, UserEntry};
-use super::some;
+use super::{KubeconfigError, KubeconfigFeature};
 use crate::address::AddressPolicy;
 
 /// What a kubeconfig may ask for. Each switch admits one thing.
@@ -72,63 +70,39 @@ impl KubeconfigPolicy {
         }
     }
 
-    pub(super) fn check_cluster(&self, cluster: &ClusterEntry) -> Result<(), KubeconfigError> {
-        let refused = |field, reason, switch| Err(KubeconfigError::Refused { field, reason, switch });
-        if some(&cluster.certificate_authority).is_some() && !self.allow_certificate_authority_file {
-            return refused("certificate-authority", READS, Some("allow_certificate_authority_file"));
+    /// Admits a feature, or refuses it with the switch that would admit it.
+    pub(super) fn admit(&self, feature: KubeconfigFeature) -> Result<(), KubeconfigError> {
+        use KubeconfigFeature::{
+            AuthProvider, CertificateAuthorityFile, ClientCertificateFile, ClientKeyFile, EnvironmentProxy,
+            Exec, Http, InsecureSkipTlsVerify, ProxyUrl, SystemRoots, TokenFile,
+        };
+        let (admitted, switch) = match feature {
+            Exec => (self.allow_exec, "allow_exec"),
+            AuthProvider => (self.allow_auth_provider, "allow_auth_provider"),
+            CertificateAuthorityFile => {
+                (self.allow_certificate_authority_file, "allow_certificate_authority_file")
+            }
+            ClientCertificateFile => (self.allow_client_certificate_file, "allow_client_certificate_file"),
+            ClientKeyFile => (self.allow_client_key_file, "allow_client_key_file"),
+            TokenFile => (self.allow_token_file, "allow_token_file"),
+            InsecureSkipTlsVerify => (self.allow_insecure_skip_tls_verify, "allow_insecure_skip_tls_verify"),
+            Http => (self.allow_http, "allow_http"),
+            SystemRoots if !self.allow_system_roots => return Err(KubeconfigError::NoCertificateAuthority),
+            // The addresses that a proxy connects to cannot be judged here.
+            ProxyUrl | EnvironmentProxy if self.allow_proxy && !self.admits_proxies() => {
+                return Err(KubeconfigError::refused(feature, None));
+            }
+            ProxyUrl | EnvironmentProxy => (self.allow_proxy, "allow_proxy"),
+            SystemRoots => (true, ""),
+            _ => return Err(KubeconfigError::refused(feature, None)),
+        };
+        match admitted {
+            true => Ok(()),
+            false => Err(KubeconfigError::refused(feature, Some(switch))),
         }
-        if cluster.insecure_skip_tls_verify == Some(true) && !self.allow_insecure_skip_tls_verify {
-            let why = "whoever is on the way could read and answer everything";
-            return refused("insecure-skip-tls-verify", why, Some("allow_insecure_skip_tls_verify"));
-        }
-        if some(&cluster.proxy_url).is_some() && !self.allow_proxy {
-            return refused("proxy-url", "it would connect to wherever it likes", Some("allow_proxy"));
-        }
-        if some(&cluster.proxy_url).is_some() && !self.admits_proxies() {
-            return refused("proxy-url", "nobody could judge the addresses that it connects to", None);
-        }
-        Ok(())
     }
 
-    pub(super) fn admits_proxies(&self) -> bool {
+    fn admits_proxies(&self) -> bool {
         self.allow_proxy && self.addresses == AddressPolicy::anywhere()
     }
-
-    pub(super) fn check_user(&self, user: &UserEntry) -> Result<(), KubeconfigError> {
-        let asked = [
-            (user.exec.is_some(), self.allow_exec, "exec", RUNS, "allow_exec"),
-            (
-                user.auth_provider.is_some(),
-                self.allow_auth_provider,
-                "auth-provider",
-                RUNS,
-                "allow_auth_provider",
-            ),
-            (
-                some(&user.client_certificate).is_some(),
-                self.allow_client_certificate_file,
-                "client-certificate",
-                READS,
-                "allow_client_certificate_file",
-            ),
-            (
-                some(&user.client_key).is_some(),
-                self.allow_client_key_file,
-                "client-key",
-                READS,
-                "allow_client_key_file",
-            ),
-            (some(&user.token_file).is_some(), self.allow_token_file, "tokenFile", SENDS, "allow_token_file"),
-        ];
-        match asked.into_iter().find(|(asked, admitted, ..)| *asked && !admitted) {
-            Some((.., field, reason, switch)) => {
-                Err(KubeconfigError::Refused { field, reason, switch: Some(switch) })
-            }
-            None => Ok(()),
-        }
-    }
 }
-
-const RUNS: &str = "it runs a program";
-const READS: &str = "it reads a local file";
-const SENDS: &str = "it sends a local file to the server";

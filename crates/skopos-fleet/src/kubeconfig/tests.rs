@@ -6,9 +6,13 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret as _;
 
 use super::*;
+use crate::address::AddressPolicy;
 
 /// Stands where secrets stand; must never be seen again.
 const CANARY: &str = "c4n4ry-7Tz";
+
+const PLUGIN_TOLD: &str =
+    "exec: {command: aws, apiVersion: client.authentication.k8s.io/v1beta1, provideClusterInfo: true}";
 
 const CA: &str = "-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n";
 
@@ -68,7 +72,9 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
         }),
     ];
     let user: [(&str, &str, Switch); 5] = [
-        ("exec: {command: sh, apiVersion: v1}", "exec", |p| p.allow_exec = true),
+        ("exec: {command: sh, apiVersion: client.authentication.k8s.io/v1beta1}", "exec", |p| {
+            p.allow_exec = true
+        }),
         ("auth-provider: {name: gcp}", "auth-provider", |p| p.allow_auth_provider = true),
         ("client-certificate: /x", "client-certificate", |p| p.allow_client_certificate_file = true),
         ("client-key: /x", "client-key", |p| p.allow_client_key_file = true),
@@ -99,11 +105,13 @@ fn what_is_dangerous_is_refused_until_its_own_switch_admits_it() {
             matches!(try_with(&others), Err(KubeconfigError::Refused { field: f, .. }) if f == *field),
             "{line}"
         );
-        // Its own switch alone.
+        // Its own switch alone. What kubectl refuses besides, such as a CA given twice, is another error.
         let mut own = KubeconfigPolicy::hostile();
         switch(&mut own);
-        assert!(try_with(&own).is_ok(), "{line}");
-        assert!(try_with(&KubeconfigPolicy::trusted()).is_ok(), "{line}");
+        for policy in [own, KubeconfigPolicy::trusted()] {
+            let tried = try_with(&policy);
+            assert!(!matches!(tried, Err(KubeconfigError::Refused { .. })), "{line}: {tried:?}");
+        }
     }
 }
 
@@ -158,8 +166,6 @@ fn the_ca_is_inline_or_there_is_no_cluster() {
     assert_eq!(spec.config().auth_info.token.unwrap().expose_secret(), "abc");
     assert_eq!(*spec.addresses(), AddressPolicy::outside());
 }
-
-use crate::address::AddressPolicy;
 
 #[test]
 fn the_server_is_an_https_url_and_nothing_else() {
@@ -232,8 +238,11 @@ fn parts_that_are_missing_are_named() {
     assert_eq!(error.to_string(), "there is no cluster \"c\"");
     let forged = lonely.cluster(Some("x\n2026 INFO all is well")).unwrap_err();
     assert!(!forged.to_string().contains('\n'), "{forged}");
-    let cluster = kubeconfig(&["server: https://10.0.0.1"], &[]).replace("name: u\n", "name: other\n");
-    assert!(matches!(parse(&cluster).cluster(None), Err(KubeconfigError::Missing { what: "user", .. })));
+    // A user that is missing is no error: the caller is anonymous, as with kubectl.
+    let cluster: Vec<String> = good_cluster();
+    let cluster: Vec<&str> = cluster.iter().map(String::as_str).collect();
+    let anonymous = kubeconfig(&cluster, &["token: t"]).replace("name: u\n", "name: other\n");
+    assert!(parse(&anonymous).cluster(None).unwrap().config().auth_info.token.is_none());
 }
 
 #[test]
@@ -284,7 +293,7 @@ fn no_secret_is_ever_shown() {
 fn relative_paths_start_from_the_folder_of_the_file() {
     let text = kubeconfig(
         &["server: https://10.0.0.1", "certificate-authority: ca.crt"],
-        &["tokenFile: /abs/token", "client-key: ../key"],
+        &["tokenFile: /abs/token", "client-key: ../key", "client-certificate: cert"],
     );
     let parsed =
         Kubeconfig::parse(text.as_bytes(), &KubeconfigPolicy::trusted()).unwrap().in_folder("/home/me/.kube");
@@ -304,7 +313,7 @@ fn a_plugin_is_run_from_where_kubectl_runs_it() {
     ] {
         let text = kubeconfig(
             &["server: https://10.0.0.1"],
-            &[&format!("exec: {{command: {command}, apiVersion: v1}}")],
+            &[&format!("exec: {{command: {command}, apiVersion: client.authentication.k8s.io/v1beta1}}")],
         );
         let parsed = Kubeconfig::parse(text.as_bytes(), &KubeconfigPolicy::trusted()).unwrap();
         let exec = parsed.in_folder("/home/me/.kube").cluster(None).unwrap().config().auth_info.exec.unwrap();
@@ -328,8 +337,7 @@ fn a_plugin_is_told_of_the_cluster_if_it_wants_to_know() {
                 "extensions: [{{name: client.authentication.k8s.io/exec, extension: {{for: {audience}}}}}]"
             );
             let cluster = ["server: https://10.0.0.1", authority, "tls-server-name: api", &extension];
-            let text =
-                kubeconfig(&cluster, &["exec: {command: aws, apiVersion: v1, provideClusterInfo: true}"]);
+            let text = kubeconfig(&cluster, &[PLUGIN_TOLD]);
             let parsed = Kubeconfig::parse(text.as_bytes(), &KubeconfigPolicy::trusted()).unwrap();
             parsed.in_folder(folder.path()).cluster(None).unwrap()
         };

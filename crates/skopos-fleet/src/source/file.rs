@@ -1,7 +1,7 @@
 //! The contexts of one kubeconfig file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,19 +9,22 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::watched::{HANGS, LATE, Look, SETTLE, WatchedFile, patiently};
+use super::files::{Files, FilesLook};
+use super::watched::{HANGS, LATE, SETTLE, patiently};
 use super::{Listed, Roster, Source, Standing};
 use crate::id::ClusterId;
-use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
 use crate::spec::{ClusterSpec, SpecError, labels_of};
 
-/// The contexts of a kubeconfig file, each a cluster of the context's name (of the nearest name that a cluster can have).
+/// The contexts of a kubeconfig file, or of several that are merged as kubectl merges them. Each is a cluster of the context's
+/// name ([`ClusterId::from_names`]).
 ///
-/// The file is looked at every two seconds, and never taken while it is being written. While it is away or broken as a
-/// whole, or names no contexts at all, what it had before stays; `contexts: []` is none.
+/// The files are looked at every two seconds, and never taken while they are being written. While one is away or broken as a
+/// whole, or lists no contexts at all, what it had before stays; `contexts: []` is none. Of a list, files that do not exist at
+/// first are skipped until they do.
 #[derive(Clone, Debug)]
 pub struct KubeconfigFile {
-    path: PathBuf,
+    paths: KubeconfigPaths,
     policy: KubeconfigPolicy,
     contexts: Option<Vec<String>>,
     labels: Arc<BTreeMap<String, String>>,
@@ -42,7 +45,12 @@ const MOST_CONTEXTS: usize = 10_000;
 impl KubeconfigFile {
     /// All contexts of a file. [`KubeconfigPolicy::trusted`] is for the user's own files.
     pub fn new(path: impl Into<PathBuf>, policy: KubeconfigPolicy) -> Self {
-        Self { path: path.into(), policy, contexts: None, labels: Arc::default(), own: None, every: EVERY }
+        Self::list(KubeconfigPaths::file(path), policy)
+    }
+
+    /// All contexts of a list of files, merged as kubectl merges them.
+    pub fn list(paths: KubeconfigPaths, policy: KubeconfigPolicy) -> Self {
+        Self { paths, policy, contexts: None, labels: Arc::default(), own: None, every: EVERY }
     }
 
     /// Only these contexts.
@@ -73,15 +81,15 @@ impl KubeconfigFile {
     }
 
     fn unreadable(&self, reason: String) -> Listed {
-        let place = self.path.display().to_string();
+        let place = self.paths.to_string();
         self.listed(Err(SpecError::Unreadable { place, reason }), None)
     }
 
     async fn looked(&self) -> Listed {
-        let mut watched = WatchedFile::new(self.path.clone());
+        let mut files = Files::new(&self.paths);
         for _ in 0..LOOKS {
-            let Some((back, looked)) = self.look(watched).await else { break };
-            watched = back;
+            let Some((back, looked)) = self.look(files).await else { break };
+            files = back;
             match looked {
                 Looked::Read(Ok(read)) => match read.clusters.into_values().next() {
                     Some(listed) => return listed,
@@ -100,77 +108,60 @@ impl KubeconfigFile {
         self
     }
 
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Where the files are.
+    pub fn paths(&self) -> &KubeconfigPaths {
+        &self.paths
     }
 
-    /// Looks at the file, and reads it if it is another. A file system that hangs must hang nobody else.
-    async fn look(&self, mut watched: WatchedFile) -> Option<(WatchedFile, Looked)> {
+    /// Looks at the files, and reads them if one has changed. A file system that hangs must hang nothing else.
+    async fn look(&self, mut files: Files) -> Option<(Files, Looked)> {
         let reader = self.clone();
         let looking = tokio::task::spawn_blocking(move || {
-            let looked = match watched.look(reader.policy.max_bytes) {
-                Look::Same => Looked::Same,
-                Look::Settling => Looked::Settling,
-                Look::Unreadable(reason) => Looked::Read(Err(reason)),
-                Look::Content(content) => Looked::Read(reader.read(&content)),
+            let looked = match files.look(&reader.policy) {
+                FilesLook::Same => Looked::Same,
+                FilesLook::Settling => Looked::Settling,
+                FilesLook::Unreadable(reason) => Looked::Read(Err(reason)),
+                FilesLook::Read(kubeconfig) => Looked::Read(reader.read(&kubeconfig)),
             };
-            (watched, looked)
+            (files, looked)
         });
         looking.await.ok()
     }
 
-    /// What the file says; `Err`: it says nothing at all that can be used.
-    fn read(&self, content: &[u8]) -> Result<Contexts, String> {
-        let kubeconfig = Kubeconfig::parse(content, &self.policy).map_err(|error| error.to_string())?;
-        let kubeconfig = match self.path.parent() {
-            Some(folder) => kubeconfig.in_folder(folder),
-            None => kubeconfig,
-        };
+    /// Returns what the files say; `Err`: nothing at all that can be used.
+    fn read(&self, kubeconfig: &Kubeconfig) -> Result<Contexts, String> {
         let names: Vec<&str> = match &self.contexts {
             Some(wanted) => wanted.iter().map(String::as_str).collect(),
-            None => {
-                let all = kubeconfig.listed_contexts().map_err(|error| error.to_string())?;
-                all.take(MOST_CONTEXTS).collect()
-            }
+            None => kubeconfig.listed_contexts().map_err(|error| error.to_string())?.collect(),
         };
-        let (mut clusters, mut doubles) = (BTreeMap::new(), Vec::new());
-        for name in names {
-            let Ok(id) = ClusterId::nearest(name) else {
-                doubles.push(name);
-                continue;
-            };
-            let spec = kubeconfig.cluster(Some(name)).map_err(Into::into);
-            let listed = self.listed(spec, Some(name));
-            if clusters.contains_key(&id) {
-                doubles.push(name);
-                continue;
-            }
-            clusters.insert(id, listed);
+        let mut trouble = hidden(kubeconfig.hidden_contexts());
+        if names.len() > MOST_CONTEXTS {
+            trouble = Some(format!("it has more than {MOST_CONTEXTS} contexts: the others are left out"));
         }
-        let trouble = (!doubles.is_empty()).then(|| {
-            let some: Vec<&str> = doubles.iter().take(5).copied().collect();
-            format!(
-                "{} contexts have names that no cluster, or another cluster, has: {some:?}",
-                doubles.len()
-            )
+        let names = &names[..names.len().min(MOST_CONTEXTS)];
+        let ids = ClusterId::from_names(names.iter().copied());
+        let clusters = ids.into_iter().zip(names).map(|(id, name)| {
+            let spec = kubeconfig.cluster(Some(name)).map_err(Into::into);
+            (id, self.listed(spec, Some(name)))
         });
-        Ok(Contexts { clusters, trouble })
+        Ok(Contexts { clusters: clusters.collect(), trouble })
     }
 
     /// What the process names itself is one place, whichever context it reads.
     fn listed(&self, spec: Result<ClusterSpec, SpecError>, context: Option<&str>) -> Listed {
-        let origin = context.filter(|_| self.own.is_none()).map(Into::into);
-        Listed { spec, labels: self.labels.clone(), standing: Standing::Up, origin }
+        let name: Option<Arc<str>> = context.map(Into::into);
+        let origin = name.clone().filter(|_| self.own.is_none());
+        let kubeconfig = self.is_trusted().then(|| Arc::new(self.paths.clone()));
+        Listed { spec, labels: self.labels.clone(), standing: Standing::Up, origin, name, kubeconfig }
     }
 
     async fn follow(self, roster: Roster) {
-        let mut watched = WatchedFile::new(self.path.clone());
+        let mut files = Files::new(&self.paths);
         let mut trouble: Option<Arc<str>> = None;
         loop {
-            let looking = patiently(self.look(watched), || roster.trouble(Some(HANGS.into())));
+            let looking = patiently(self.look(files), || roster.trouble(Some(HANGS.into())));
             let Some((back, looked)) = looking.await else { return };
-            watched = back;
+            files = back;
             let mut pause = self.every;
             match looked {
                 Looked::Same => {}
@@ -207,9 +198,20 @@ struct Contexts {
     trouble: Option<String>,
 }
 
+/// Returns what to say of contexts that lead elsewhere than their own file says.
+fn hidden(contexts: &[String]) -> Option<String> {
+    let some = &contexts[..contexts.len().min(5)];
+    (!some.is_empty()).then(|| {
+        format!(
+            "contexts {some:?} lead elsewhere than their own file says, because an earlier file of the list has a context, \
+             cluster or user of the same name: give each file its own --kubeconfig, or rename them"
+        )
+    })
+}
+
 impl Source for KubeconfigFile {
     fn name(&self) -> String {
-        format!("kubeconfig {}", self.path.display())
+        format!("kubeconfig {}", self.paths)
     }
 
     fn is_trusted(&self) -> bool {

@@ -1,6 +1,6 @@
 //! A folder with one kubeconfig per file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::id::ClusterId;
 use crate::kubeconfig::{Kubeconfig, KubeconfigPolicy};
 use crate::spec::{SpecError, labels_of};
 
-/// A folder with one kubeconfig per file, whose current (or only) context is a cluster of the file's name without its ending.
+/// A folder with one kubeconfig per file, whose current (or only) context is a cluster of the file's name without its ending
+/// ([`ClusterId::from_name`]). Of files that differ in their endings only, the later ones get a hash of their name behind it.
 ///
 /// It is looked at every two seconds, and no file is taken while it is being written. Hidden files and those that editors
 /// leave (`*~`, `*.tmp`, `*.swp`) do not count. While the folder cannot be read, what it had before stays; a file that
@@ -73,8 +74,8 @@ impl KubeconfigFolder {
             folder = back;
             let mut pause = options.every;
             match looked {
-                Ok(Looked { changed, settling, trouble }) => {
-                    roster.trouble(trouble.map(Into::into));
+                Ok(Looked { changed, settling }) => {
+                    roster.trouble(None);
                     if changed {
                         roster.publish(folder.listed.clone());
                     }
@@ -92,7 +93,8 @@ impl KubeconfigFolder {
 /// What is known of a folder.
 #[derive(Default)]
 struct Folder {
-    files: BTreeMap<ClusterId, WatchedFile>,
+    /// A file keeps its cluster's name for as long as it is there.
+    files: BTreeMap<PathBuf, (ClusterId, WatchedFile)>,
     listed: BTreeMap<ClusterId, Listed>,
     /// What was there at first has been read.
     looked: bool,
@@ -106,41 +108,41 @@ const MOST_FIRST_LOOKS: u32 = 25;
 struct Looked {
     changed: bool,
     settling: bool,
-    trouble: Option<String>,
 }
 
 impl Folder {
     fn look(&mut self, options: &KubeconfigFolder) -> io::Result<Looked> {
         let policy = &options.policy;
-        let (there, trouble) = files(&options.path)?;
+        let there = files(&options.path)?;
         let before = self.files.len();
-        self.files.retain(|id, file| there.get(id).is_some_and(|path| path == file.path()));
-        self.listed.retain(|id, _| there.contains_key(id));
-        let mut looked =
-            Looked { changed: before != self.files.len() || !self.looked, settling: false, trouble };
-        for (id, path) in there {
-            let file = self.files.entry(id.clone()).or_insert_with(|| WatchedFile::new(path));
+        self.files.retain(|path, _| there.contains(path));
+        let names: BTreeSet<ClusterId> = self.files.values().map(|(id, _)| id.clone()).collect();
+        self.listed.retain(|id, _| names.contains(id));
+        let mut looked = Looked { changed: before != self.files.len() || !self.looked, settling: false };
+        self.add(&there, names);
+        for (path, (id, file)) in &mut self.files {
             let spec = match file.look(policy.max_bytes) {
                 Look::Same => continue,
                 Look::Settling => {
                     looked.settling = true;
                     continue;
                 }
-                Look::Unreadable(reason) => {
-                    let place = file.path().display().to_string();
+                Look::Missing(reason) | Look::Unreadable(reason) => {
+                    let place = path.display().to_string();
                     Err(SpecError::Unreadable { place, reason })
                 }
                 Look::Content(content) => {
                     let kubeconfig = Kubeconfig::parse(&content, policy);
-                    let folder = file.path().parent().unwrap_or(Path::new(""));
-                    let spec = kubeconfig.and_then(|kubeconfig| kubeconfig.in_folder(folder).cluster(None));
+                    let spec = kubeconfig.and_then(|kubeconfig| kubeconfig.in_folder_of(path).cluster(None));
                     spec.map_err(SpecError::from)
                 }
             };
-            let origin = Some(file.path().to_string_lossy().into());
-            let listed = Listed { spec, labels: options.labels.clone(), standing: Standing::Up, origin };
-            looked.changed |= !self.listed.get(&id).is_some_and(|before| before.is_same(&listed));
-            self.listed.insert(id, listed);
+            let origin = Some(path.to_string_lossy().into());
+            let name = Some(stem(path).0.into());
+            let labels = options.labels.clone();
+            let listed = Listed { spec, labels, standing: Standing::Up, origin, name, kubeconfig: None };
+            looked.changed |= !self.listed.get(id).is_some_and(|before| before.is_same(&listed));
+            self.listed.insert(id.clone(), listed);
         }
         // What is there at first is published as a whole: what is not listed yet has not left.
         self.looks = self.looks.saturating_add(1);
@@ -149,37 +151,47 @@ impl Folder {
         self.looked |= !first;
         Ok(looked)
     }
+
+    /// Begins to watch new files. Each gets the name of its stem, or one that is distinct where another file has that.
+    fn add(&mut self, there: &BTreeSet<PathBuf>, mut names: BTreeSet<ClusterId>) {
+        for path in there {
+            if self.files.contains_key(path) {
+                continue;
+            }
+            let (stem, id) = stem(path);
+            let place = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let others = id.alternatives(&stem, &place);
+            let free = std::iter::once(id.clone()).chain(others).find(|id| !names.contains(id));
+            let Some(id) = free else { continue };
+            names.insert(id.clone());
+            self.files.insert(path.clone(), (id, WatchedFile::new(path.clone())));
+        }
+    }
 }
 
-/// The kubeconfigs of a folder by their clusters' names, and what of them cannot be told apart.
-fn files(folder: &Path) -> io::Result<(BTreeMap<ClusterId, PathBuf>, Option<String>)> {
-    let mut paths = Vec::new();
+/// Returns the kubeconfigs of a folder.
+fn files(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut paths = BTreeSet::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let passing = name.starts_with(['.', '#'])
             || [".tmp", ".swp", "~", ".bak", ".part"].iter().any(|ending| name.ends_with(ending));
         if !passing && !path.is_dir() {
-            paths.push(path);
+            paths.insert(path);
         }
         if paths.len() > MOST_FILES {
             return Err(io::Error::other(format!("it has more than {MOST_FILES} files")));
         }
     }
-    paths.sort();
-    let (mut files, mut doubles) = (BTreeMap::new(), Vec::new());
-    for path in paths {
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        match ClusterId::nearest(stem) {
-            Ok(id) if !files.contains_key(&id) => _ = files.insert(id, path),
-            _ => doubles.push(path.display().to_string()),
-        }
-    }
-    let trouble = (!doubles.is_empty()).then(|| {
-        let some = &doubles[..doubles.len().min(5)];
-        format!("{} files have names that no cluster, or another cluster, has: {some:?}", doubles.len())
-    });
-    Ok((files, trouble))
+    Ok(paths)
+}
+
+/// Returns a file's name without its ending, as it is and as the name of a cluster.
+fn stem(path: &Path) -> (String, ClusterId) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let id = ClusterId::from_name(&stem);
+    (stem, id)
 }
 
 impl Source for KubeconfigFolder {

@@ -38,8 +38,6 @@ pub(super) struct Follower<'a> {
     wanted: &'a [Wanted],
     roster: &'a Roster,
     running: Option<Running>,
-    /// What is wrong with what the host has. It is told while nothing is wrong with the host.
-    pub(super) trouble: Option<Arc<str>>,
 }
 
 /// What is followed by one way to the host.
@@ -67,7 +65,7 @@ impl<'a> Follower<'a> {
         wanted: &'a [Wanted],
         roster: &'a Roster,
     ) -> Self {
-        Self { host, namespaces, wanted, roster, running: None, trouble: None }
+        Self { host, namespaces, wanted, roster, running: None }
     }
 
     /// What the host has: once all of it is known, and then after each change. When the host is reached another way, it
@@ -85,7 +83,7 @@ impl<'a> Follower<'a> {
                     }
                 },
             };
-            self.roster.trouble(running.trouble(self.wanted).or_else(|| self.trouble.clone()));
+            self.roster.trouble(running.trouble(self.wanted));
             if let Some(view) = running.view(self.wanted).filter(|_| running.changed) {
                 running.changed = false;
                 return view;

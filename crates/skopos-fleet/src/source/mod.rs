@@ -4,6 +4,7 @@
 //! before. What of it cannot be used is a [`SourceProblem`](crate::SourceProblem) of that one cluster.
 
 mod file;
+mod files;
 mod folder;
 mod host;
 mod secret;
@@ -23,6 +24,7 @@ pub use self::vcluster::{DialFn, VclusterDial, VclusterSource};
 use crate::cluster::Paused;
 use crate::fleet::{Core, SourceNumber};
 use crate::id::ClusterId;
+use crate::kubeconfig::KubeconfigPaths;
 use crate::spec::{ClusterSpec, SpecError};
 
 /// Something that knows of clusters.
@@ -60,6 +62,10 @@ pub struct Listed {
     /// Where the source has it from: a Secret, a context, a file. From elsewhere a name is another cluster's, unless it leads to the
     /// same server in the same way. `None`: the source is one place.
     pub origin: Option<Arc<str>>,
+    /// The name that the source itself uses, such as the kubeconfig's context; `None`: the cluster's name.
+    pub name: Option<Arc<str>>,
+    /// The kubeconfig that [`Listed::name`] is a context of, if the cluster is one of the operator's own kubeconfigs.
+    pub kubeconfig: Option<Arc<KubeconfigPaths>>,
 }
 
 /// Whether a cluster is switched on, as far as a source knows.
@@ -105,7 +111,7 @@ impl Listed {
     /// A cluster that is switched on, with the labels of its spec.
     pub fn up(spec: ClusterSpec) -> Self {
         let labels = spec.labels().clone();
-        Self { spec: Ok(spec), labels, standing: Standing::Up, origin: None }
+        Self { spec: Ok(spec), labels, standing: Standing::Up, origin: None, name: None, kubeconfig: None }
     }
 
     /// Whether nothing follows from the difference.
@@ -114,7 +120,13 @@ impl Listed {
             (Err(one), Err(another)) => one == another,
             _ => self.leads_where(other),
         };
-        spec && self.labels == other.labels && self.standing == other.standing
+        let called = (&self.name, &self.kubeconfig) == (&other.name, &other.kubeconfig);
+        spec && called && self.labels == other.labels && self.standing == other.standing
+    }
+
+    /// Returns whether both are one context of the same kubeconfigs.
+    pub(crate) fn is_same_context(&self, other: &Self) -> bool {
+        self.kubeconfig.is_some() && (&self.kubeconfig, &self.name) == (&other.kubeconfig, &other.name)
     }
 
     /// Whether both are known to lead to one server, in the same way.

@@ -1,6 +1,6 @@
 //! Secrets in a host cluster that hold kubeconfigs: Cluster API's, and plain ones with a label.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -32,8 +32,8 @@ pub enum SecretFlavour {
 
 /// Secrets in a host cluster that hold kubeconfigs.
 ///
-/// Each is a cluster `NAME.NAMESPACE`: whoever may write Secrets in one namespace takes no name of another. Of several with one
-/// name the first that was there counts, while it is there. The cluster's labels are the Secret's. Their kubeconfigs are read as
+/// Each is a cluster `NAME.NAMESPACE`: those who may write Secrets in one namespace take no name of another. Of several with one
+/// name the first one has it, and the others get a hash of their namespace and name behind it. The cluster's labels are the Secret's. Their kubeconfigs are read as
 /// those of strangers, by the policy that is given.
 pub struct SecretSource {
     host: Cluster,
@@ -76,7 +76,6 @@ impl SecretSource {
             });
             let Ok((back, found)) = listing.await else { return };
             known = back;
-            follower.trouble = found.trouble;
             roster.publish(found.clusters);
         }
     }
@@ -116,8 +115,8 @@ impl SecretFlavour {
 #[derive(Default)]
 pub(super) struct Known {
     by_object: BTreeMap<(String, String), Option<Entry>>,
-    /// Where each cluster was from.
-    origins: BTreeMap<ClusterId, Option<Arc<str>>>,
+    /// The name that each place asked for, and the one that it has: it keeps that for as long as it is there.
+    names: BTreeMap<Arc<str>, (ClusterId, ClusterId)>,
 }
 
 /// What a Secret says.
@@ -131,12 +130,11 @@ struct Entry {
 /// What all Secrets say.
 pub(super) struct Found {
     pub(super) clusters: BTreeMap<ClusterId, Listed>,
-    pub(super) trouble: Option<Arc<str>>,
 }
 
 impl Known {
-    /// What is listed, by `read`, which is asked about what is new or changed. A name stays with the Secret that has it; where
-    /// none has, it goes to the oldest, since nobody can make one that is older.
+    /// Returns what is listed, by `read`, which is called for what is new or changed. A name stays with the Secret that has
+    /// it; where none has, it goes to the oldest, since no one can create an older one. The others get a name of their own.
     pub(super) fn list(
         &mut self,
         objects: impl Iterator<Item = Object<RawObject>>,
@@ -155,21 +153,40 @@ impl Known {
             }
             self.by_object.insert(version, entry);
         }
-        let (mut clusters, mut doubles) = (BTreeMap::new(), Vec::new());
-        for (id, mut entries) in by_name {
-            let origin = self.origins.get(&id);
-            entries.sort_by_key(|entry| (Some(&entry.listed.origin) != origin, entry.made));
-            let mut entries = entries.into_iter().map(|entry| entry.listed);
-            clusters.extend(entries.next().map(|first| (id, first)));
-            doubles.extend(entries.filter_map(|other| other.origin));
+        let mut clusters = BTreeMap::new();
+        let mut new = Vec::new();
+        for (wanted, mut entries) in by_name {
+            entries.sort_by_key(|entry| entry.made);
+            for entry in entries {
+                let before = entry.listed.origin.as_ref().and_then(|origin| self.names.get(origin));
+                match before.filter(|(had, _)| *had == wanted) {
+                    Some((_, id)) => _ = clusters.insert(id.clone(), entry.listed),
+                    None => new.push((wanted.clone(), entry.listed)),
+                }
+            }
         }
-        self.origins = clusters.iter().map(|(id, listed)| (id.clone(), listed.origin.clone())).collect();
-        let trouble = (!doubles.is_empty()).then(|| {
-            let some = &doubles[..doubles.len().min(5)];
-            format!("{} Secrets have names of clusters that other Secrets have: {some:?}", doubles.len())
-                .into()
-        });
-        Found { clusters, trouble }
+        for (wanted, listed) in new {
+            let origin = listed.origin.clone().unwrap_or_default();
+            let others = wanted.alternatives(wanted.as_str(), &origin);
+            let free = std::iter::once(wanted.clone()).chain(others).find(|id| !clusters.contains_key(id));
+            let Some(id) = free else { continue };
+            let listed = match id == wanted {
+                true => listed,
+                false => Listed { name: Some(wanted.as_str().into()), ..listed },
+            };
+            self.names_of_new(&wanted, &id, &listed);
+            clusters.insert(id, listed);
+        }
+        let there: BTreeSet<&Arc<str>> =
+            clusters.values().filter_map(|listed| listed.origin.as_ref()).collect();
+        self.names.retain(|origin, _| there.contains(origin));
+        Found { clusters }
+    }
+
+    fn names_of_new(&mut self, wanted: &ClusterId, id: &ClusterId, listed: &Listed) {
+        if let Some(origin) = &listed.origin {
+            self.names.insert(origin.clone(), (wanted.clone(), id.clone()));
+        }
     }
 }
 
@@ -196,12 +213,13 @@ fn read(
     let labels = secret.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let spec = spec(secret, flavour.keys(), policy);
     let origin = Some(secret.key().to_string().into());
-    Some((id, Listed { spec, labels: Arc::new(labels), standing: Standing::Up, origin }))
+    let labels = Arc::new(labels);
+    Some((id, Listed { spec, labels, standing: Standing::Up, origin, name: None, kubeconfig: None }))
 }
 
 /// `NAME.NAMESPACE`. A namespace has no dots, so that this is the name of no other.
 pub(super) fn id(name: &str, object: &RawObject) -> Option<ClusterId> {
-    ClusterId::nearest(format!("{name}.{}", object.namespace()?)).ok()
+    Some(ClusterId::from_name(format!("{name}.{}", object.namespace()?)))
 }
 
 /// How the cluster is reached whose kubeconfig is in one of these keys.

@@ -100,7 +100,6 @@ impl VclusterSource {
             });
             let Ok((back, found)) = listing.await else { return };
             known = back;
-            follower.trouble = found.trouble;
             roster.publish(found.clusters);
         }
     }
@@ -150,7 +149,10 @@ impl Reader {
         };
         let labels = self.labels(&name, secret.namespace()?);
         let origin = Some(origin(&name, secret.namespace()?));
-        Some((id(&name, secret)?, Listed { spec, labels, standing: Standing::Up, origin }))
+        Some((
+            id(&name, secret)?,
+            Listed { spec, labels, standing: Standing::Up, origin, name: None, kubeconfig: None },
+        ))
     }
 
     fn spec(&self, secret: &KubeconfigSecret) -> Result<ClusterSpec, SpecError> {
@@ -191,7 +193,7 @@ impl Reader {
         let mut there = BTreeSet::new();
         for workload in workloads {
             let (name, namespace) = (&workload.release, &workload.namespace);
-            let Ok(id) = ClusterId::nearest(format!("{name}.{namespace}")) else { continue };
+            let id = ClusterId::from_name(format!("{name}.{namespace}"));
             // Of a StatefulSet and a Deployment of one name, as after a migration, the StatefulSet counts.
             if !there.insert(id.clone()) {
                 continue;
@@ -201,6 +203,8 @@ impl Reader {
                 labels: self.labels(name, namespace),
                 standing: Standing::Up,
                 origin: Some(origin(name, namespace)),
+                name: None,
+                kubeconfig: None,
             };
             listed.entry(id).or_insert_with(missing).standing = standing(workload);
         }

@@ -54,7 +54,9 @@ pub(super) enum Look {
     Settling,
     /// Something else, of which at most one byte more than the limit.
     Content(Zeroizing<Vec<u8>>),
-    /// It cannot be read.
+    /// It does not exist; for people.
+    Missing(String),
+    /// It cannot be read, and why.
     Unreadable(String),
 }
 
@@ -73,7 +75,10 @@ impl WatchedFile {
             Ok(look) => look,
             Err(error) => {
                 (self.seen, self.taken) = (None, None);
-                Look::Unreadable(error.to_string())
+                match error.kind() {
+                    io::ErrorKind::NotFound => Look::Missing(error.to_string()),
+                    _ => Look::Unreadable(error.to_string()),
+                }
             }
         }
     }
@@ -116,7 +121,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config");
         let mut watched = WatchedFile::new(path.clone());
-        assert!(matches!(watched.look(9), Look::Unreadable(_)));
+        assert!(matches!(watched.look(9), Look::Missing(_)));
         std::fs::write(&path, "ha").unwrap();
         assert!(matches!(watched.look(9), Look::Settling));
         std::fs::write(&path, "half").unwrap();
@@ -127,7 +132,7 @@ mod tests {
         assert!(matches!(watched.look(9), Look::Settling));
         assert!(matches!(watched.look(9), Look::Content(content) if content.len() == 10), "and no more");
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(watched.look(9), Look::Unreadable(_)));
+        assert!(matches!(watched.look(9), Look::Missing(_)));
         std::fs::create_dir(&path).unwrap();
         assert!(matches!(watched.look(9), Look::Unreadable(_)));
     }

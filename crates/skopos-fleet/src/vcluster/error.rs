@@ -121,7 +121,7 @@ pub enum Error {
         namespace: String,
     },
     /// A chart cannot be rendered.
-    #[error("{} is not there to install the chart: install helm, or give rendered manifests", .program.display())]
+    #[error("{} was not found{}: install helm, or give rendered manifests", .program.display(), in_path(.program))]
     NoHelm {
         /// What was looked for.
         program: PathBuf,
@@ -200,7 +200,7 @@ pub enum Error {
         reason: String,
     },
     /// The time that the caller gave is over.
-    #[error("not done within {within:?}, still {doing}; the same again goes on from here")]
+    #[error("not done within {within:?}: still {doing}")]
     Deadline {
         /// The time.
         within: Duration,
@@ -248,6 +248,11 @@ impl Error {
             _ => Fault::Host,
         }
     }
+}
+
+/// Says where a program without a folder was looked for.
+fn in_path(program: &std::path::Path) -> &'static str {
+    if program.components().count() == 1 { " in PATH" } else { "" }
 }
 
 fn in_namespace(namespace: Option<&str>) -> String {

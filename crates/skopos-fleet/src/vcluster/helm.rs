@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error::Error;
 use super::progress::Step;
 use super::session::Session;
+use crate::kubeconfig::KubeconfigPaths;
 
 /// How helm is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct Helm {
     /// The program. Default: `helm`, looked for on `PATH`.
     pub program: PathBuf,
     /// The kubeconfig of the host; `None`: whatever helm finds by itself, as kubectl does.
-    pub kubeconfig: Option<PathBuf>,
+    pub kubeconfig: Option<KubeconfigPaths>,
     /// The context of the host in it; `None`: the current one.
     pub context: Option<String>,
 }
@@ -133,7 +134,9 @@ impl Helm {
     /// Which host, and no repositories of the user's: the chart's is named.
     fn host(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["--repository-config=''".into()];
-        arguments.extend(option("--kubeconfig", self.kubeconfig.as_deref().map(Path::as_os_str)));
+        if let Some([only]) = self.kubeconfig.as_ref().map(KubeconfigPaths::files) {
+            arguments.extend(option("--kubeconfig", Some(only)));
+        }
         arguments.extend(option("--kube-context", self.context.as_deref()));
         arguments
     }
@@ -145,6 +148,12 @@ impl Helm {
             if name.as_encoded_bytes().starts_with(b"HELM_KUBE") {
                 command.env_remove(name);
             }
+        }
+        // helm takes one file as a flag, and a list from the environment.
+        if let Some(files @ [_, _, ..]) = self.kubeconfig.as_ref().map(KubeconfigPaths::files)
+            && let Ok(list) = std::env::join_paths(files)
+        {
+            command.env("KUBECONFIG", list);
         }
         command
     }
@@ -317,7 +326,11 @@ mod tests {
             "upgrade shop vcluster --repo https://charts.loft.sh --version 0.30.0 --install --namespace team \
              --repository-config='' --values a.yaml"
         );
-        let helm = Helm { kubeconfig: Some("/k".into()), context: Some("here".into()), ..Helm::default() };
+        let helm = Helm {
+            kubeconfig: Some(KubeconfigPaths::file("/k")),
+            context: Some("here".into()),
+            ..Helm::default()
+        };
         let chart =
             Chart { path: Some("/charts/vcluster".into()), set: vec!["a=b".into()], ..Chart::default() };
         assert_eq!(

@@ -246,13 +246,15 @@ impl<'a> Session<'a> {
                 Ok(Err(Failure::Passing(reason))) => reason,
                 Err(_) => last.clone().unwrap_or_else(|| "no answer".to_owned()),
             };
-            let next = Instant::now() + PAUSE;
-            if next >= give_up {
+            // All of the time is used.
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left < SHORTEST_PAUSE {
                 return Err(match give_up == self.until {
                     true => self.late(format!("{} ({reason})", ask.doing())),
                     false => Error::HostUnreachable { doing: ask.doing(), after: self.patience, reason },
                 });
             }
+            let next = Instant::now() + PAUSE.min(left / 2);
             if last.as_ref() != Some(&reason) {
                 self.told(Step::HostTrouble { reason: reason.clone() });
                 last = Some(reason);
@@ -361,6 +363,9 @@ const PAGE: usize = 500;
 
 /// The largest answer that is read.
 const MOST_BYTES: usize = 64 << 20;
+
+/// With less time than this left it is over.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -261,9 +261,9 @@ async fn what_is_kept_of_a_name_is_not_shown_as_that_of_another_source() {
     confirmed(&cluster).await;
     let other = Listed::up(spec("b"));
     let source = Once([(id("a"), other)].into());
+    assert!(kept.fleet.leave(&id("a"), "it is listed elsewhere"));
     kept.fleet.follow(source);
     assert_eq!(kept.fleet.unread_sources(PLENTY).await, 0);
-    assert!(kept.fleet.leave(&id("a"), "it is listed elsewhere"));
     let other = kept.fleet.cluster("a").unwrap();
     assert!(other != cluster);
     assert!(other.kind(&config_maps(), PLENTY).await.is_err(), "it cannot be reached");
@@ -411,6 +411,47 @@ async fn what_nobody_has_named_for_long_is_removed_but_not_before_everybody_had_
     assert!(file(directory.path(), "a").exists());
     tokio::time::sleep(secs(2 * 3600)).await;
     assert!(!directory.path().join("a").exists());
+    kept.end().await;
+}
+
+/// Files that are no checkpoints stay, wherever they are.
+#[tokio::test(start_paused = true)]
+async fn tidying_removes_checkpoints_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let world = World::default();
+    world.server("a");
+    keep_once(&world, directory.path()).await;
+    let gone = directory.path().join("gone");
+    std::fs::rename(directory.path().join("a"), &gone).unwrap();
+    let mut options = KeeperOptions::default();
+    options.orphans = secs(3600);
+    let kept = Kept::start_with(&world, directory.path(), options);
+    let cluster = join(&kept.fleet, "a");
+    cluster.kind(&config_maps(), PLENTY).await.unwrap();
+    eventually("it is kept", || cluster.stats().kept.is_some_and(|kept| kept.files > 0)).await;
+    let others = [
+        "mydata/precious.txt",
+        ".ssh/id_rsa",
+        "gone/notes",
+        "gone/x.v1.mine.skopos",
+        "a/notes",
+        "a/y.v1.mine.skopos",
+    ];
+    for other in others {
+        let path = directory.path().join(other);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "precious").unwrap();
+    }
+    for folder in ["mydata", ".ssh", "gone", "a"] {
+        set_age(directory.path(), folder, secs(3 * 24 * 3600));
+    }
+    tokio::time::sleep(secs(2 * 3600)).await;
+    for other in others {
+        assert_eq!(std::fs::read_to_string(directory.path().join(other)).unwrap(), "precious", "{other}");
+    }
+    assert!(!gone.join("index").exists() && !file(directory.path(), "gone").exists());
+    assert!(directory.path().join("a/index").exists());
+    drop(cluster);
     kept.end().await;
 }
 

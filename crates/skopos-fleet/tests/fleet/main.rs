@@ -8,5 +8,6 @@ mod life;
 mod registry;
 mod slow_disks;
 mod sources;
+mod states;
 mod support;
 mod vclusters;

@@ -58,7 +58,7 @@ fn labelled(name: &str, label: &str) -> Listed {
 
 fn bad() -> Listed {
     let spec = Err(SpecError::Kubeconfig(KubeconfigError::NoCertificateAuthority));
-    Listed { spec, labels: Arc::default(), standing: Standing::Up, origin: None }
+    Listed { spec, ..up("broken") }
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,8 +152,19 @@ async fn a_bad_kubeconfig_is_the_problem_of_its_cluster() {
     assert_eq!(fleet.problems().len(), 1);
 }
 
+fn there(fleet: &Fleet) -> Vec<String> {
+    let members = fleet.members();
+    let there = members.values().filter(|cluster| cluster.state().condition != Condition::Removed);
+    there.map(|cluster| cluster.id().to_string()).collect()
+}
+
+fn server(fleet: &Fleet, name: &str) -> String {
+    let spec = fleet.cluster(name).expect("a cluster").spec().expect("it can be used");
+    spec.server().host().expect("a host").to_owned()
+}
+
 #[tokio::test(start_paused = true)]
-async fn of_two_sources_with_one_name_the_first_counts() {
+async fn clusters_of_two_sources_with_one_name_are_both_there_and_keep_their_names() {
     let world = World::default();
     for name in ["a", "b"] {
         world.server(name);
@@ -162,30 +173,86 @@ async fn of_two_sources_with_one_name_the_first_counts() {
     let first = Said::follow(&fleet, "first").await;
     let second = Said::follow(&fleet, "second").await;
     second.say([("x", up("b"))]);
-    let cluster = fleet.cluster("x").unwrap();
-    cluster.kind(&config_maps(), secs(5)).await.unwrap();
-    assert_eq!(names(&cluster, &config_maps()), ["b"]);
+    assert!(fleet.get("x").is_none(), "the first may have one of this name");
     first.say([("x", up("a"))]);
-    let (of_second, cluster) = (cluster, fleet.cluster("x").unwrap());
-    cluster.kind(&config_maps(), secs(5)).await.unwrap();
-    assert_eq!(names(&cluster, &config_maps()), ["a"]);
-    assert_eq!(of_second.state().condition, Condition::Removed);
-    assert_eq!(of_second.state().reason.as_deref(), Some("first has another of its name"));
-    let problems = fleet.problems();
-    assert_eq!(problems.len(), 1);
-    assert!(matches!(&problems[0].error, SpecError::NameTaken { by } if by == "first"));
-    // What the second says meanwhile changes nothing, and counts when the first has no more to say.
-    second.say([(
-        "x",
-        Listed { standing: Standing::Paused(Paused { by: PausedBy::Sleep, since: None }), ..up("b") },
-    )]);
-    tokio::time::sleep(secs(1)).await;
-    assert_eq!(cluster.state().condition, Condition::Live);
+    let names_of_all = there(&fleet);
+    assert_eq!((names_of_all.len(), names_of_all[0].as_str()), (2, "x"));
+    let other = names_of_all[1].as_str();
+    assert!(other.starts_with("x-") && other.len() == 10, "{other}");
+    assert_eq!((server(&fleet, "x"), server(&fleet, other)), ("a".into(), "b".into()));
+    assert!(fleet.problems().is_empty());
+    let of_second = fleet.cluster(other).unwrap();
+    of_second.kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(names(&of_second, &config_maps()), ["b"]);
+    // The name is free when its cluster is gone, and no request for it goes to the other cluster.
     first.say([]);
-    let cluster = fleet.cluster("x").unwrap();
-    until_condition(&cluster, Condition::Paused).await;
-    second.say([]);
-    assert_eq!(cluster.state().condition, Condition::Removed);
+    assert_eq!(there(&fleet), [other]);
+    assert_eq!(fleet.cluster("x").unwrap().state().condition, Condition::Removed);
+    // Others that come and go change nothing either.
+    first.say([("x", up("a")), ("y", up("a"))]);
+    assert_eq!((server(&fleet, "x"), server(&fleet, other)), ("a".into(), "b".into()));
+    assert!(fleet.cluster(other).unwrap() == of_second);
+    until_condition(&of_second, Condition::Live).await;
+    // The same again, in another process.
+    let again = world.fleet();
+    let first = Said::follow(&again, "first").await;
+    let second = Said::follow(&again, "second").await;
+    first.say([("x", up("a"))]);
+    second.say([("x", up("b"))]);
+    assert_eq!(there(&again), names_of_all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_says_nothing_keeps_no_names_from_others_for_long() {
+    let world = World::default();
+    world.server("a");
+    let fleet = world.fleet();
+    let silent = Said::follow(&fleet, "silent").await;
+    let other = Said::follow(&fleet, "other").await;
+    other.say([("x", up("a"))]);
+    assert!(fleet.get("x").is_none());
+    tokio::time::sleep(secs(11)).await;
+    assert_eq!(server(&fleet, "x"), "a");
+    // It comes too late for the name.
+    silent.say([("x", up("b"))]);
+    assert_eq!((server(&fleet, "x"), there(&fleet).len()), ("a".into(), 2));
+    // One that cannot say what it has says that.
+    let (third, fourth) = (Said::follow(&fleet, "third").await, Said::follow(&fleet, "fourth").await);
+    fourth.say([("y", up("a"))]);
+    assert!(fleet.get("y").is_none());
+    third.roster.lock().as_ref().unwrap().trouble(Some("no such file".into()));
+    assert_eq!(server(&fleet, "y"), "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_process_names_and_what_is_called_so_go_before_made_up_names() {
+    let world = World::default();
+    for name in ["a", "b", "c"] {
+        world.server(name);
+    }
+    let fleet = world.fleet();
+    let source = Said::follow(&fleet, "list").await;
+    let made_up = ClusterId::from_name("team/prod");
+    let called = |name: &str, host: &str| Listed { name: Some(name.into()), ..up(host) };
+    source.say([(made_up.as_str(), called("team/prod", "a"))]);
+    let cluster = fleet.cluster(made_up.as_str()).unwrap();
+    let kind = cluster.kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(cluster.original_name().as_deref(), Some("team/prod"));
+    // Another context has exactly this name.
+    let other = Said::follow(&fleet, "other").await;
+    other.say([(made_up.as_str(), called(made_up.as_str(), "b"))]);
+    assert_eq!(server(&fleet, made_up.as_str()), "b");
+    assert_eq!(kind.end_reason(), Some(Ended::Replaced), "watchers are told");
+    assert_eq!(fleet.cluster(made_up.as_str()).unwrap().original_name(), None);
+    let all = there(&fleet);
+    assert!(all.len() == 2 && server(&fleet, &all[1]) == "a", "{all:?}");
+    // And this process calls one of its own so.
+    join(&fleet, "c");
+    source.say([("c", up("a"))]);
+    assert_eq!(server(&fleet, "c"), "c");
+    let own = fleet.join(made_up.clone(), spec("c")).unwrap();
+    assert_eq!(server(&fleet, made_up.as_str()), "c");
+    assert!(own.replaces() && there(&fleet).iter().any(|name| server(&fleet, name) == "b"));
 }
 
 /// Who may read the one need not be allowed to read the other.
@@ -196,8 +263,8 @@ async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
     let fleet = world.fleet();
     let first = Said::follow(&fleet, "first").await;
     let second = Said::follow(&fleet, "second").await;
-    first.say([("x", up("a"))]);
-    second.say([("x", up("nowhere")), ("y", up("a"))]);
+    first.say([("x", up("a")), ("y", up("a"))]);
+    second.say([]);
     for name in ["x", "y"] {
         fleet.cluster(name).unwrap().kind(&config_maps(), secs(5)).await.unwrap();
     }
@@ -206,17 +273,16 @@ async fn nothing_of_a_cluster_is_there_where_another_source_has_its_name() {
         assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if !cluster.replaces()));
     }
     let (x, y) = (fleet.cluster("x").unwrap(), fleet.cluster("y").unwrap());
-    first.say([]);
+    first.say([("y", up("a"))]);
+    second.say([("x", up("nowhere"))]);
     let other = fleet.cluster("x").unwrap();
     assert!(other != x && other.replaces() && other.kinds().is_empty());
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Removed(cluster) if cluster == x));
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Forgotten(cluster) if cluster == x));
     assert!(matches!(changes.next().await.unwrap(), FleetChange::Added(cluster) if cluster == other));
     assert!(other.kind(&config_maps(), secs(60)).await.is_err(), "it cannot be reached, and has nothing");
-    // What leads to the same server in the same way is the same, whoever says so.
+    // A source may say of its own that it is reached another way.
     first.say([("y", labelled("a", "red"))]);
-    assert!(fleet.cluster("y").unwrap() == y && names(&y, &config_maps()) == ["a"]);
-    // And a source may say of its own that it is reached another way.
     first.say([("y", up("elsewhere"))]);
     assert!(fleet.cluster("y").unwrap() == y && names(&y, &config_maps()) == ["a"]);
 }
@@ -255,6 +321,7 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     first.say([("x", up("a"))]);
     let before = fleet.cluster("x").unwrap();
     let kind = before.kind(&config_maps(), secs(5)).await.unwrap();
+    second.say([]);
     let (way, fate) = (before.way(), kind.fate());
     first.say([]);
     assert!(names(&before, &config_maps()) == ["a"] && fate.end_reason() == Some(Ended::Removed));
@@ -263,6 +330,7 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     let back = fleet.cluster("x").unwrap();
     assert!(back != before && !back.replaces() && back.way() != way);
     first.say([]);
+    // The name is free.
     second.say([("x", up("nowhere"))]);
     let other = fleet.cluster("x").unwrap();
     assert!(other != back && other.replaces() && ![way, back.way()].contains(&other.way()));
@@ -271,8 +339,9 @@ async fn nothing_of_a_cluster_that_left_is_that_of_another_that_takes_its_name_l
     second.say([("x", up("a"))]);
     let kind = other.kind(&config_maps(), secs(5)).await.unwrap();
     assert!(!fate.is_of(&kind) && kind.fate().is_of(&kind));
-    first.say([("x", up("elsewhere"))]);
+    fleet.join(id("x"), spec("elsewhere")).unwrap();
     assert_eq!(kind.end_reason(), Some(Ended::Replaced));
+    fleet.leave(&id("x"), "over");
     // Once it is forgotten, it is as if it had never been.
     first.say([]);
     second.say([]);

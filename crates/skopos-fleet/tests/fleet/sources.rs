@@ -5,7 +5,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
-use skopos_fleet::kubeconfig::{KubeconfigError, KubeconfigPolicy};
+use skopos_fleet::kubeconfig::{KubeconfigError, KubeconfigPaths, KubeconfigPolicy};
 use skopos_fleet::source::{KubeconfigFile, KubeconfigFolder, SecretFlavour, SecretSource};
 use skopos_fleet::{ClusterId, Condition, Fleet, SpecError};
 use skopos_testserver::TestServer;
@@ -42,7 +42,7 @@ fn replace(path: &Path, content: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_context_that_this_process_names_is_followed_and_gives_its_name_to_nobody() {
+async fn a_context_that_this_process_names_is_followed_and_keeps_its_name() {
     let world = World::default();
     for name in ["a", "b", "home"] {
         world.server(name);
@@ -55,14 +55,14 @@ async fn a_context_that_this_process_names_is_followed_and_gives_its_name_to_nob
     let home = fleet.join_context(ClusterId::new("home").unwrap(), file(), "a").await.unwrap();
     // The file is not there: the name is taken all the same.
     fleet.follow(KubeconfigFile::new(&others, KubeconfigPolicy::trusted()));
-    let taken =
-        || fleet.problems().iter().any(|problem| matches!(problem.error, SpecError::NameTaken { .. }));
-    eventually("the others are read", taken).await;
+    eventually("the others are read", || ids(&fleet).len() == 2).await;
+    let other = ids(&fleet).remove(1);
+    assert!(other.starts_with("home-") && fleet.cluster(&other).unwrap().spec().is_some(), "{other}");
     assert!(fleet.problems().iter().any(|problem| problem.to_string().contains("cannot be read")));
     assert!(fleet.cluster("home").unwrap().spec().is_none());
     replace(&path, &contexts(&["a", "b"]));
-    eventually("it is read", || fleet.problems().len() == 1).await;
-    assert_eq!((ids(&fleet), fleet.unread_sources(secs(1)).await), (vec!["home".to_owned()], 0));
+    eventually("it is read", || fleet.problems().is_empty()).await;
+    assert_eq!((ids(&fleet), fleet.unread_sources(secs(1)).await), (vec!["home".to_owned(), other], 0));
     let server = |fleet: &Fleet| fleet.cluster("home").unwrap().spec().unwrap().server().to_string();
     assert_eq!(server(&fleet), "https://a/");
     assert!(home.kind(&config_maps(), secs(5)).await.is_ok());
@@ -71,7 +71,7 @@ async fn a_context_that_this_process_names_is_followed_and_gives_its_name_to_nob
     eventually("it is followed", || server(&fleet) == "https://b/").await;
     assert!(home.kind(&config_maps(), secs(5)).await.is_ok());
     std::fs::remove_file(&path).unwrap();
-    eventually("it is missed", || fleet.problems().len() == 2).await;
+    eventually("it is missed", || fleet.problems().len() == 1).await;
     assert_eq!(server(&fleet), "https://b/");
 }
 
@@ -109,6 +109,72 @@ async fn the_contexts_of_a_file_are_clusters() {
     std::fs::remove_file(&path).unwrap();
     eventually("it is missed", || fleet.problems().len() == 1).await;
     assert_eq!(ids(&fleet), ["a", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn contexts_of_any_names_are_clusters_and_an_exact_name_is_its_contexts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let named = ["team/prod", "team-prod", "生产", "测试", ".."];
+    let text = |names: &[&str]| {
+        let contexts = names.iter().enumerate();
+        let contexts =
+            contexts.map(|(n, name)| format!("- {{name: '{name}', context: {{cluster: c{n}}}}}\n"));
+        let clusters =
+            (0..names.len()).map(|n| format!("- {{name: c{n}, cluster: {{server: 'http://c{n}'}}}}\n"));
+        format!("contexts:\n{}clusters:\n{}", contexts.collect::<String>(), clusters.collect::<String>())
+    };
+    std::fs::write(&one, text(&named)).unwrap();
+    std::fs::write(&two, text(&["team/prod", "team-prod"])).unwrap();
+    let fleet = World::default().fleet();
+    fleet.follow(KubeconfigFile::new(&one, KubeconfigPolicy::trusted()));
+    fleet.follow(KubeconfigFile::new(&two, KubeconfigPolicy::trusted()));
+    eventually("all are there", || ids(&fleet).len() == 7).await;
+    assert!(fleet.problems().is_empty(), "{:?}", fleet.problems());
+    let of = |file: &Path, name: &str| {
+        let members = fleet.members();
+        let found = members.values().find(|cluster| {
+            let (kubeconfig, context) = cluster.context().unwrap();
+            kubeconfig.files() == [file] && *context == *name
+        });
+        found.unwrap().clone()
+    };
+    assert_eq!(of(&one, "team-prod").id().as_str(), "team-prod");
+    for (n, name) in named.iter().enumerate() {
+        let cluster = of(&one, name);
+        assert_eq!(cluster.spec().unwrap().server().host(), Some(&*format!("c{n}")));
+        assert_eq!(cluster.original_name().is_some(), *name != "team-prod");
+    }
+    // A name is the same whatever else comes and goes.
+    let before = of(&one, "team/prod");
+    replace(&one, &text(&["team/prod"]));
+    eventually("the others left", || ids(&fleet).len() == 3).await;
+    assert!(of(&one, "team/prod") == before && ids(&fleet).contains(&before.id().to_string()));
+    assert!(!ids(&fleet).contains(&"team-prod".to_owned()), "it is not the other file's now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_files_is_read_as_one_and_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("a"), contexts(&["a"])).unwrap();
+    let list = ["none", "a", "later"].map(|name| path(name).display().to_string()).join(":");
+    let fleet = World::default().fleet();
+    fleet.follow(KubeconfigFile::list(KubeconfigPaths::list(list), KubeconfigPolicy::trusted()));
+    eventually("one is there", || ids(&fleet) == ["a"]).await;
+    assert!(fleet.problems().is_empty());
+    replace(&path("later"), &contexts(&["b", "a"]));
+    eventually("another comes", || ids(&fleet) == ["a", "b"]).await;
+    // A file that is broken is the trouble of all, and takes nothing away.
+    replace(&path("later"), "clusters: 7");
+    eventually("it is told", || fleet.problems().len() == 1).await;
+    assert!(fleet.problems()[0].to_string().contains("later: not a kubeconfig"), "{:?}", fleet.problems());
+    assert_eq!(ids(&fleet), ["a", "b"]);
+    // What an earlier file hides is told: to kubectl, too, this context is the first file's.
+    replace(&path("later"), &contexts(&["a"]).replace("https://a", "https://elsewhere"));
+    eventually("it is told", || fleet.problems().iter().any(|p| p.to_string().contains("lead elsewhere")))
+        .await;
+    assert_eq!(ids(&fleet), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -272,24 +338,25 @@ async fn a_name_stays_with_the_secret_that_has_it_and_leads_to_no_other_cluster(
     // Whoever may make Secrets makes another, which comes before the first.
     tokio::time::sleep(secs(2)).await;
     put("before", "b");
-    eventually("it is told", || fleet.problems().len() == 1).await;
-    assert!(fleet.problems()[0].to_string().contains("team-a/before"), "{}", fleet.problems()[0]);
+    eventually("it is there under a name of its own", || ids(&fleet).len() == 3).await;
+    let other = ids(&fleet).remove(2);
+    assert!(other.starts_with("prod.team-a-"), "{other}");
+    assert_eq!(fleet.cluster(&other).unwrap().original_name().as_deref(), Some("prod.team-a"));
     assert!(fleet.cluster("prod.team-a").unwrap() == cluster);
     assert_eq!(names(&cluster, &config_maps()), ["a"]);
-    // Also where nobody knows who had it.
+    // Also where it is not known who had it.
     let late = world.fleet();
     join(&late, "host");
     follow(&late);
-    eventually("it is told", || late.problems().len() == 1).await;
+    eventually("both are there", || ids(&late) == ids(&fleet)).await;
     assert_eq!(late.cluster("prod.team-a").unwrap().spec().unwrap().server().host(), Some("a"));
-    // When the first is gone, the name is another cluster's.
+    // When the first is gone, the other keeps its own name: no request goes to another cluster.
     server.delete("secrets", Some("team-a"), "one").unwrap();
     eventually("it left", || cluster.state().condition == Condition::Removed).await;
-    let other = fleet.cluster("prod.team-a").unwrap();
-    assert!(other != cluster && other.replaces() && other.kinds().is_empty());
-    other.kind(&config_maps(), secs(5)).await.unwrap();
-    assert_eq!(names(&other, &config_maps()), ["b"]);
-    eventually("all is well", || fleet.problems().is_empty()).await;
+    assert_eq!(ids(&fleet), ["host", &*other]);
+    let kept = fleet.cluster(&other).unwrap();
+    kept.kind(&config_maps(), secs(5)).await.unwrap();
+    assert_eq!(names(&kept, &config_maps()), ["b"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -137,7 +137,7 @@ async fn without_helm_and_manifests_it_says_what_is_missing() {
         host.create("shop", &CreateOptions::of(Source::Chart(Chart::default())), &Silent).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/nonexistent/helm is not there to install the chart: install helm, or give rendered manifests"
+        "/nonexistent/helm was not found: install helm, or give rendered manifests"
     );
     assert!(virtuals.host().get("namespaces", None, NS).is_err(), "nothing was begun");
 }

@@ -53,8 +53,7 @@ async fn pods_that_do_not_go_end_with_the_deadline_and_say_so() {
     let error = host.pause("shop", None, options, &Silent).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "not done within 30s, still waiting for 1 pods of StatefulSet vcluster-shop/shop to go; the same again goes on \
-         from here"
+        "not done within 30s: still waiting for 1 pods of StatefulSet vcluster-shop/shop to go"
     );
     edit(virtuals.host(), "pods", Some(NS), "shop-0", |pod| {
         pod["metadata"]["finalizers"] = serde_json::json!([])

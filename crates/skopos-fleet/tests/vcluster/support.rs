@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skopos::transport::{Death, Dialed, Protocol, WallClock, dialer_fn};
 use skopos::{Transport, TransportOptions};
+use skopos_fleet::kubeconfig::KubeconfigPaths;
 use skopos_fleet::vcluster::{Helm, Host, HostOptions, Step, VirtualCluster as Found};
 use skopos_testserver::{TestServer, VirtualCluster, VirtualClusters};
 use tokio::sync::Notify;
@@ -281,8 +282,11 @@ impl FakeHelm {
     }
 
     pub fn options(&self) -> HostOptions {
-        let helm =
-            Helm { program: self.path("helm"), kubeconfig: Some("/k".into()), context: Some("here".into()) };
+        let helm = Helm {
+            program: self.path("helm"),
+            kubeconfig: Some(KubeconfigPaths::file("/k")),
+            context: Some("here".into()),
+        };
         HostOptions { helm, ..HostOptions::default() }
     }
 

@@ -1,17 +1,43 @@
 //! Client certificates: the CN is the user, the Os are the groups, as the API server reads them.
 
+use std::sync::Arc;
+
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::x509::AttributeTypeAndValue;
 
 use super::{AuthError, Identity};
+use crate::config::ClientCertificates;
 
-/// Who a certificate is for, whose chain was checked when the connection was made.
+/// In which clusters a certificate's user or groups of the system mean something.
+#[derive(Clone, Debug, Default)]
+pub(super) enum SystemNames {
+    /// In none: the certificate is refused.
+    #[default]
+    Refused,
+    /// In this cluster, whose CA signs the certificates.
+    Of(Arc<str>),
+    /// In all.
+    Shared,
+}
+
+impl From<&ClientCertificates> for SystemNames {
+    fn from(options: &ClientCertificates) -> Self {
+        match &options.system_of {
+            _ if options.shared_accounts => Self::Shared,
+            Some(cluster) => Self::Of(cluster.as_str().into()),
+            None => Self::Refused,
+        }
+    }
+}
+
+/// Returns the identity in a certificate whose chain was checked when the connection was made.
 ///
 /// # Errors
-/// When it has expired since, or names nobody, or two.
+/// When it has expired since, or has no name or two; when it names a user or group of the system that means nothing here.
 pub(super) fn identity(
     certificate: &CertificateDer<'_>,
+    system: &SystemNames,
     now: jiff::Timestamp,
 ) -> Result<Identity, AuthError> {
     let refused = |why: &'static str| AuthError::Refused(why);
@@ -31,7 +57,20 @@ pub(super) fn identity(
     }
     let groups: Option<Vec<String>> = subject.iter_organization().map(text).collect();
     let groups = groups.ok_or(refused("an organization of the certificate is no text"))?;
-    Ok(Identity::authenticated(user, groups))
+    let mut identity = Identity::authenticated(user, groups);
+    if identity.is_of_system() {
+        identity.home = match system {
+            SystemNames::Shared => None,
+            SystemNames::Of(cluster) => Some(cluster.clone()),
+            SystemNames::Refused => {
+                return Err(refused(
+                    "the certificate names a user or group that begins with system:, which means something in the cluster that \
+                     gave it out alone: set authentication.clientCertificates.systemOf to that cluster",
+                ));
+            }
+        };
+    }
+    Ok(identity)
 }
 
 fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
@@ -64,7 +103,7 @@ mod tests {
     #[test]
     fn the_common_name_is_the_user_and_organizations_are_groups() {
         let der = certificate(&[(DnType::CommonName, "jane"), (DnType::OrganizationName, "dev")]);
-        let identity = identity(&der, at(NOW)).unwrap();
+        let identity = identity(&der, &SystemNames::Refused, at(NOW)).unwrap();
         assert_eq!(
             (identity.user.as_str(), identity.groups),
             ("jane", vec!["dev".into(), "system:authenticated".into()])
@@ -75,15 +114,44 @@ mod tests {
     fn a_connection_outlives_its_certificate_and_the_right_does_not() {
         let der = certificate(&[(DnType::CommonName, "jane")]);
         for time in ["2019-12-31T00:00:00Z", "2030-01-02T00:00:00Z"] {
-            assert!(matches!(identity(&der, at(time)), Err(AuthError::Refused(_))), "{time}");
+            assert!(
+                matches!(identity(&der, &SystemNames::Refused, at(time)), Err(AuthError::Refused(_))),
+                "{time}"
+            );
         }
     }
 
     #[test]
     fn a_certificate_for_nobody_is_refused() {
         for names in [&[][..], &[(DnType::CommonName, "")], &[(DnType::OrganizationName, "dev")]] {
-            assert!(identity(&certificate(names), at(NOW)).is_err(), "{names:?}");
+            assert!(identity(&certificate(names), &SystemNames::Refused, at(NOW)).is_err(), "{names:?}");
         }
-        assert!(identity(&CertificateDer::from(vec![1, 2, 3]), at(NOW)).is_err());
+        let broken = CertificateDer::from(vec![1, 2, 3]);
+        assert!(identity(&broken, &SystemNames::Refused, at(NOW)).is_err());
+    }
+
+    #[test]
+    fn system_names_are_those_of_one_cluster() {
+        let home = SystemNames::Of("a".into());
+        for names in [
+            &[(DnType::CommonName, "kubernetes-admin"), (DnType::OrganizationName, "system:masters")][..],
+            &[(DnType::CommonName, "system:node:n1"), (DnType::OrganizationName, "system:nodes")],
+            &[(DnType::CommonName, "system:serviceaccount:red:x")],
+            &[(DnType::CommonName, "system:")],
+        ] {
+            let der = certificate(names);
+            assert!(
+                matches!(identity(&der, &SystemNames::Refused, at(NOW)), Err(AuthError::Refused(_))),
+                "{names:?}"
+            );
+            let own = identity(&der, &home, at(NOW)).unwrap();
+            assert!(own.is_known_in("a") && !own.is_known_in("b"), "{own:?}");
+            assert!(identity(&der, &SystemNames::Shared, at(NOW)).unwrap().is_known_in("b"));
+        }
+        let jane =
+            certificate(&[(DnType::CommonName, "jane"), (DnType::OrganizationName, "system:authenticated")]);
+        for system in [&SystemNames::Refused, &home] {
+            assert!(identity(&jane, system, at(NOW)).unwrap().is_known_in("b"), "of no cluster");
+        }
     }
 }

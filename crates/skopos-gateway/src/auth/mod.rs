@@ -19,15 +19,17 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use http::HeaderMap;
-use skopos_wire::Status;
+use rustls::pki_types::CertificateDer;
+use skopos_wire::{Status, StatusDetails};
 
+use self::certificate::SystemNames;
 use self::oidc::Provider;
 use self::token::{Token, TokenHash};
-use self::token_review::Reviewer;
+use self::token_review::{ReviewSource, Reviewer};
 use crate::answers::{Answer, Answers, Holds};
 use crate::ask::Ask;
+use crate::authority::Authority;
 use crate::config::Config;
-use crate::headers;
 use crate::listen::Peer;
 
 pub use self::identity::Identity;
@@ -57,7 +59,7 @@ pub enum AuthError {
 struct Shared {
     /// Whether callers have to prove anything.
     demanded: bool,
-    certificates: bool,
+    certificates: Option<SystemNames>,
     reviewer: Option<Arc<Reviewer>>,
     oidc: Option<Arc<Provider>>,
     known: Answers<TokenHash, Result<Arc<Identity>, AuthError>>,
@@ -83,7 +85,7 @@ impl Authenticator {
         let ways = &config.authentication;
         let shared = Shared {
             demanded: ways.is_configured(),
-            certificates: ways.client_certificates.is_some(),
+            certificates: ways.client_certificates.as_ref().map(SystemNames::from),
             reviewer: ways.token_review.as_ref().map(|options| Arc::new(Reviewer::new(options, ask))),
             oidc: ways.oidc.as_ref().map(Provider::new).transpose()?.map(Arc::new),
             known: Answers::new(MOST_KNOWN, DEADLINE),
@@ -99,14 +101,29 @@ impl Authenticator {
         if !self.shared.demanded {
             return anonymous(peer, headers);
         }
-        if let Some(shown) = peer.certificate.as_ref().filter(|_| self.shared.certificates) {
-            return certificate::identity(shown, jiff::Timestamp::now()).map(Arc::new);
+        if let Some((shown, system)) = self.shown(peer) {
+            return certificate::identity(shown, system, jiff::Timestamp::now()).map(Arc::new);
         }
         let Some(token) = Token::of(headers)? else { return Err(AuthError::Nothing) };
         let shared = self.shared.clone();
-        let key = token.hash();
-        let ask = move || async move { shared.look_up(&token).await }.boxed();
-        self.shared.known.get(key, ask).await.value
+        let (key, source) = (token.hash(), peer.into());
+        let ask = move || async move { shared.look_up(&token, source).await }.boxed();
+        let identity = self.shared.known.get(key, ask).await.value;
+        if !matches!(identity, Err(AuthError::Unavailable(_))) {
+            peer.record.token_reviewed(identity.is_err());
+        }
+        identity
+    }
+
+    /// Returns whether the peer is known by what its browser, if it is one, adds to every request: the address, or a client
+    /// certificate.
+    pub(crate) fn is_ambient(&self, peer: &Peer) -> bool {
+        !self.shared.demanded || self.shown(peer).is_some()
+    }
+
+    /// Returns the certificate of the peer, if certificates count.
+    fn shown<'a>(&'a self, peer: &'a Peer) -> Option<(&'a CertificateDer<'static>, &'a SystemNames)> {
+        peer.certificate.as_ref().zip(self.shared.certificates.as_ref())
     }
 }
 
@@ -119,7 +136,7 @@ impl std::fmt::Debug for Authenticator {
 // === impl Shared ===
 
 impl Shared {
-    async fn look_up(&self, token: &Token) -> Answer<Result<Arc<Identity>, AuthError>> {
+    async fn look_up(&self, token: &Token, source: ReviewSource) -> Answer<Result<Arc<Identity>, AuthError>> {
         if let Some(provider) = self.oidc.as_ref().filter(|provider| provider.issued(token)) {
             return match provider.identity(token, DEADLINE).await {
                 Ok((identity, valid_for)) => {
@@ -130,7 +147,7 @@ impl Shared {
             };
         }
         match &self.reviewer {
-            Some(reviewer) => match reviewer.identity(token, DEADLINE).await {
+            Some(reviewer) => match reviewer.identity(token, source, DEADLINE).await {
                 Ok(identity) => Answer { value: Ok(Arc::new(identity)), holds: Holds::SinceAsked(HOLDS) },
                 Err(error) => failed(error),
             },
@@ -147,36 +164,23 @@ fn failed<V>(error: AuthError) -> Answer<Result<V, AuthError>> {
     Answer { value: Err(error), holds }
 }
 
-/// Where nothing is configured everybody on this machine may ask, but no page of a browser: neither under a name that it
-/// made resolve to this machine, nor from another origin.
+/// Returns the identity of everybody on this machine, where nothing is configured. A page may make its own name resolve to this
+/// machine, so the request has to name the machine itself.
 fn anonymous(peer: &Peer, headers: &HeaderMap) -> Result<Arc<Identity>, AuthError> {
     if !peer.address.ip().to_canonical().is_loopback() {
         return Err(AuthError::Refused("the caller is not on this machine"));
     }
-    if headers.get(http::header::HOST).is_some_and(|host| !is_local(host.as_bytes())) {
-        return Err(AuthError::Refused("the Host header does not name this machine"));
+    match Authority::of(headers).is_some_and(|authority| authority.is_loopback()) {
+        true => Ok(Arc::new(Identity::loopback())),
+        false => Err(AuthError::Refused("the Host header does not name this machine")),
     }
-    let elsewhere = |origin| !headers::host_of(origin).is_some_and(|host| is_local(host.as_bytes()));
-    if headers.get(http::header::ORIGIN).is_some_and(elsewhere) {
-        return Err(AuthError::Refused("the request is a page's from elsewhere"));
-    }
-    Ok(Arc::new(Identity::loopback()))
-}
-
-/// Whether `host[:port]` is this machine by name or address.
-fn is_local(host: &[u8]) -> bool {
-    let Ok(Ok(authority)) = std::str::from_utf8(host).map(str::parse::<http::uri::Authority>) else {
-        return false;
-    };
-    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
 impl From<AuthError> for Status {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::Unavailable(why) => Status::service_unavailable(why),
+            AuthError::Unavailable(why) => Status::service_unavailable(why)
+                .with_details(StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() }),
             AuthError::Nothing | AuthError::Refused(_) => Status::unauthorized(),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD;
 use http::{HeaderMap, header};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
@@ -44,6 +46,15 @@ impl Token {
         Ok(Some(Self(Zeroizing::new(token.to_owned()))))
     }
 
+    /// Returns whether it has the form of a JWT: three parts in base64, of which the first is a JSON object.
+    pub(super) fn is_jwt(&self) -> bool {
+        let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).ok().filter(|bytes| !bytes.is_empty());
+        let parts: Vec<_> = self.0.split('.').map(decoded).collect();
+        let [Some(header), Some(claims), Some(_)] = parts.as_slice() else { return false };
+        let is_object = |json: &[u8]| serde_json::from_slice::<serde_json::Map<_, _>>(json).is_ok();
+        is_object(header) && is_object(claims)
+    }
+
     pub(super) fn expose(&self) -> &str {
         &self.0
     }
@@ -78,6 +89,26 @@ mod tests {
             assert_eq!(of(&[spelling]), Ok(Some("secret".into())), "{spelling}");
         }
         assert_eq!(format!("{:?}", Token(Zeroizing::new("secret".into()))), "Token");
+    }
+
+    #[test]
+    fn jwts_are_known_by_their_form() {
+        let is_jwt = |text: &str| Token(Zeroizing::new(text.into())).is_jwt();
+        let part = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let (header, claims) = (part(r#"{"alg":"RS256"}"#), part(r#"{"sub":"x"}"#));
+        assert!(is_jwt(&format!("{header}.{claims}.c2ln")));
+        for other in [
+            "secret".to_owned(),
+            "a.b.c".to_owned(),
+            format!("{header}.{claims}"),
+            format!("{header}.{claims}."),
+            format!("{header}.{claims}.c2ln.more"),
+            format!("{}.{claims}.c2ln", part("7")),
+            format!("{header}.{}.c2ln", part("[]")),
+            format!("{header}.{claims}.c2ln=="),
+        ] {
+            assert!(!is_jwt(&other), "{other}");
+        }
     }
 
     #[test]

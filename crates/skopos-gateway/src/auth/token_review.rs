@@ -3,45 +3,109 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
+use super::token::TokenHash;
 use super::{AuthError, Identity, Token};
+use crate::answers::{Answer, Answers, Holds};
 use crate::ask::{self, Ask};
 use crate::config;
+use crate::fair::{FairLimits, FairPermit, FairSemaphore};
+use crate::listen::{Peer, SourceNetwork};
 
 /// Reviews tokens at one cluster.
+///
+/// A flood of made-up tokens must neither become a flood of reviews nor keep good tokens waiting. So tokens that were good lately
+/// have permits of their own, and so have connections whose last token was refused; all are shared out fairly between networks.
 pub(super) struct Reviewer {
     ask: Arc<dyn Ask>,
     cluster: String,
     audiences: Vec<String>,
     shared_accounts: bool,
-    /// A flood of made-up tokens must not become one of reviews.
-    places: Semaphore,
+    only_jwt: bool,
+    good: Answers<TokenHash, ()>,
+    of_good: FairSemaphore<SourceNetwork>,
+    of_unknown: FairSemaphore<SourceNetwork>,
+    of_suspects: FairSemaphore<SourceNetwork>,
 }
 
-const PLACES: usize = 32;
+/// Reviews under way of tokens that were good lately. They are reviewed again every ten seconds.
+const GOOD: FairLimits = FairLimits { permits: 32, per_key: 24, queue: 1024 };
+
+/// Those of tokens that are new.
+const UNKNOWN: FairLimits = FairLimits { permits: 24, per_key: 18, queue: 1024 };
+
+/// Those of connections whose last token was refused.
+const SUSPECTS: FairLimits = FairLimits { permits: 8, per_key: 4, queue: 256 };
+
+/// How long a token counts as good after a review, for its place in the queue alone.
+const GOOD_TTL: Duration = Duration::from_secs(3600);
+
+const MAX_GOOD: usize = 10_000;
+
+/// Where a review came from, and in which queue it waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReviewSource {
+    network: SourceNetwork,
+    is_suspect: bool,
+}
 
 // === impl Reviewer ===
 
 impl Reviewer {
     pub(super) fn new(options: &config::TokenReview, ask: Arc<dyn Ask>) -> Self {
-        let config::TokenReview { cluster, audiences, shared_accounts } = options.clone();
-        Self { ask, cluster, audiences, shared_accounts, places: Semaphore::new(PLACES) }
+        let config::TokenReview { cluster, audiences, shared_accounts, only_jwt } = options.clone();
+        Self {
+            ask,
+            cluster,
+            audiences,
+            shared_accounts,
+            only_jwt,
+            good: Answers::new(MAX_GOOD, GOOD_TTL),
+            of_good: FairSemaphore::new(GOOD),
+            of_unknown: FairSemaphore::new(UNKNOWN),
+            of_suspects: FairSemaphore::new(SUSPECTS),
+        }
     }
 
-    /// Who the token is for; at the latest after `within`.
-    pub(super) async fn identity(&self, token: &Token, within: Duration) -> Result<Identity, AuthError> {
-        let busy = AuthError::Unavailable("too many tokens are being reviewed");
-        let Ok(Ok(_place)) = tokio::time::timeout(within / 5, self.places.acquire()).await else {
-            return Err(busy);
+    /// Returns whose the token is; at the latest after `within`.
+    pub(super) async fn identity(
+        &self,
+        token: &Token,
+        source: ReviewSource,
+        within: Duration,
+    ) -> Result<Identity, AuthError> {
+        if self.only_jwt && !token.is_jwt() {
+            return Err(AuthError::Refused("the bearer token is not a JWT, and no others are accepted"));
+        }
+        let acquired = timeout(within / 2, self.acquire(token, source)).await;
+        let Ok(Some(_permit)) = acquired else {
+            return Err(AuthError::Unavailable("too many tokens are being reviewed"));
         };
+        let identity = self.review(token, within / 2).await?;
+        let kept = async { Answer { value: (), holds: Holds::SinceAsked(GOOD_TTL) } };
+        self.good.get(token.hash(), || kept.boxed()).await;
+        Ok(identity)
+    }
+
+    async fn acquire(&self, token: &Token, source: ReviewSource) -> Option<FairPermit<SourceNetwork>> {
+        let semaphore = match self.good.kept(&token.hash()) {
+            Some(_) => &self.of_good,
+            None if source.is_suspect => &self.of_suspects,
+            None => &self.of_unknown,
+        };
+        semaphore.acquire(source.network).await.ok()
+    }
+
+    async fn review(&self, token: &Token, within: Duration) -> Result<Identity, AuthError> {
         let question = Review {
             api_version: "authentication.k8s.io/v1",
             kind: "TokenReview",
             spec: Spec { token: token.expose(), audiences: &self.audiences },
         };
-        let asked = ask::review::<_, Reviewed>(&*self.ask, &self.cluster, PATH, &question, within / 2).await;
+        let asked = ask::review::<_, Reviewed>(&*self.ask, &self.cluster, PATH, &question, within).await;
         let reviewed = match asked {
             Ok(reviewed) => reviewed.status,
             Err(error) => {
@@ -65,6 +129,14 @@ impl Reviewer {
             identity.home = Some(self.cluster.as_str().into());
         }
         Ok(identity)
+    }
+}
+
+// === impl ReviewSource ===
+
+impl From<&Peer> for ReviewSource {
+    fn from(peer: &Peer) -> Self {
+        Self { network: peer.source(), is_suspect: peer.record.is_token_refused() }
     }
 }
 

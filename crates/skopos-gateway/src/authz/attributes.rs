@@ -69,9 +69,34 @@ impl Attributes {
         self
     }
 
-    /// How the API server refuses it.
+    /// Returns the refusal of a request: 403 as the API server words it, or, where nothing was decided, 429 or 503.
     #[must_use]
     pub fn forbidden(&self, who: &Identity, decision: &Decision) -> Status {
+        let whether = format!("whether User {:?} can {self}", who.user);
+        match decision.source {
+            DecisionSource::CallerBusy => {
+                let why = format!(
+                    "too many reviews of your rights are under way, so it was not decided {whether}: try again later"
+                );
+                Status::too_many_requests(why, decision.retry_after.unwrap_or(1))
+            }
+            DecisionSource::MemberBusy => {
+                let why = format!("the cluster is too busy to say {whether}: try again later");
+                Status::too_many_requests(why, decision.retry_after.unwrap_or(1))
+            }
+            DecisionSource::MemberDown => {
+                let why = "it does not answer, or refuses the gateway's SubjectAccessReviews";
+                Status::service_unavailable(format!("the cluster does not say {whether}: {why}"))
+            }
+            DecisionSource::Policy => self.denied(who, Some(&decision.reason)),
+            // The same for a cluster that says no and for one that is not there.
+            DecisionSource::Member | DecisionSource::NoMember | DecisionSource::Trusted => {
+                self.denied(who, None)
+            }
+        }
+    }
+
+    fn denied(&self, who: &Identity, why: Option<&str>) -> Status {
         let resource = match self.subresource.as_str() {
             "" => self.resource.clone(),
             sub => format!("{}/{sub}", self.resource),
@@ -87,18 +112,12 @@ impl Attributes {
                 Status::forbidden(GroupResource::new("", ""), "", problem)
             }
         };
-        let why = match decision.source {
-            DecisionSource::Policy => &decision.reason,
-            // The same for a cluster that says no, that does not answer, and that is not there: the log tells them apart.
-            _ => NOT_ALLOWED,
-        };
-        status.message = format!("{}: {why}", status.message);
+        if let Some(why) = why {
+            status.message = format!("{}: {why}", status.message);
+        }
         status
     }
 }
-
-/// What callers are told of a decision that is not the configuration's.
-const NOT_ALLOWED: &str = "the cluster does not allow it, or cannot be asked";
 
 /// `list apps/v1/deployments in shop`: for the audit log.
 impl fmt::Display for Attributes {

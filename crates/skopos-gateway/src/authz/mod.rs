@@ -7,6 +7,7 @@
 //! ```
 
 mod attributes;
+mod limits;
 mod outages;
 mod policy;
 mod review;
@@ -21,12 +22,14 @@ use futures::FutureExt as _;
 use skopos_wire::Status;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use self::limits::ReviewLimits;
 use self::outages::Outages;
 use self::policy::Policy;
 use crate::answers::{Aged, Answer, Answers, Holds};
 use crate::ask::{Ask, AskError};
 use crate::auth::Identity;
 use crate::config::{AuthorizationMode, Config, LoopbackTrust, MemberDown};
+use crate::log_limit::LogLimit;
 
 pub use self::attributes::Attributes;
 
@@ -47,6 +50,8 @@ pub struct Decision {
     pub source: DecisionSource,
     /// How old the decision is: at most ten seconds.
     pub age: Duration,
+    /// Where nothing was decided: after how many seconds it may be, if that is known.
+    pub retry_after: Option<u32>,
 }
 
 /// Who decided.
@@ -56,8 +61,14 @@ pub enum DecisionSource {
     Member,
     /// The rules of the configuration.
     Policy,
-    /// Nobody could be asked, so it is denied.
+    /// The member does not answer, or its answer cannot be used, so it is denied.
     MemberDown,
+    /// The member is too busy to answer, so it is denied.
+    MemberBusy,
+    /// The caller has too many reviews under way, so it is denied.
+    CallerBusy,
+    /// There is no such member.
+    NoMember,
     /// Whoever runs the gateway: nothing is reviewed.
     Trusted,
 }
@@ -69,10 +80,13 @@ struct Rules {
     when_down: MemberDown,
     /// The user that is the gateway itself.
     trusted: Option<Identity>,
+    /// Nothing may change a cluster.
+    read_only: bool,
     policy: Policy,
     holds: Duration,
     deadline: Duration,
     known: Answers<Key, Verdict>,
+    limits: ReviewLimits,
     outages: Outages,
 }
 
@@ -91,6 +105,7 @@ struct Verdict {
     allowed: bool,
     reason: Arc<str>,
     source: DecisionSource,
+    retry_after: Option<u32>,
 }
 
 /// Decisions that are kept.
@@ -105,6 +120,18 @@ const LATE: Duration = Duration::from_secs(1);
 /// Open watches are authorized again within 60 s: so often, with a decision that may be 10 s old.
 const AGAIN: Duration = Duration::from_secs(45);
 
+/// How often a right is reviewed again that could not be decided, while a watch is open.
+const UNDECIDED_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a watch stays open while its right cannot be decided.
+const MAX_UNDECIDED: Duration = Duration::from_secs(300);
+
+/// A review that waited longer than this for its permit and then has no answer in time says nothing of the member.
+const MAX_QUEUE_TIME: Duration = Duration::from_millis(200);
+
+/// The least time between two lines of the log about unusable reviews.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Said of whoever is a user or in a group of the system of one cluster, in all others, also in those that are not there.
 const ELSEWHERE: &str = "users and groups of the system are those of the cluster that reviewed the token (authentication.tokenReview.sharedAccounts)";
 
@@ -114,13 +141,17 @@ impl Authorizer {
     /// Decides as `config` says; `ask` reaches the members.
     #[must_use]
     pub fn new(config: &Config, ask: Arc<dyn Ask>) -> Self {
-        Self { rules: Arc::new(ArcSwap::from_pointee(Rules::new(config, ask))) }
+        let rules = Rules::new(config, ask, ReviewLimits::default());
+        Self { rules: Arc::new(ArcSwap::from_pointee(rules)) }
     }
 
     /// Decides as `config` says from now on, for whoever has something open too. What was decided is forgotten.
     pub fn take_over(&self, config: &Config) {
-        let ask = self.rules.load().ask.clone();
-        self.rules.store(Arc::new(Rules::new(config, ask)));
+        let (ask, limits) = {
+            let rules = self.rules.load();
+            (rules.ask.clone(), rules.limits.clone())
+        };
+        self.rules.store(Arc::new(Rules::new(config, ask, limits)));
     }
 
     /// Whether `who` may do `what` in `cluster`; at the latest after the deadline for members.
@@ -150,11 +181,11 @@ impl Authorizer {
         if !rules.outages.is_out(cluster) {
             return match timeout_at(until, rules.decide(key)).await {
                 Ok(decision) => decision,
-                Err(_) => {
-                    // Nobody waits any more for the answer that would say so.
-                    rules.outages.failed(&cluster.into());
+                Err(_) if rules.outages.is_out(cluster) => {
                     rules.down(cluster, who, what).aged(Duration::ZERO)
                 }
+                // It was asked too late to have failed.
+                Err(_) => Verdict::undecided(DecisionSource::MemberBusy, Some(1)).aged(Duration::ZERO),
             };
         }
         if let Some(kept) = rules.known.kept(&key) {
@@ -167,6 +198,12 @@ impl Authorizer {
         rules.down(cluster, who, what).aged(Duration::ZERO)
     }
 
+    /// Returns whether no caller may change a cluster.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.rules.load().read_only
+    }
+
     /// Whether `who` counts as the gateway itself, of whom nothing is reviewed.
     #[must_use]
     pub fn trusts(&self, who: &Identity) -> bool {
@@ -176,7 +213,7 @@ impl Authorizer {
     /// As [`Authorizer::decide`], where denied as the API server says it.
     ///
     /// # Errors
-    /// 403 when denied, for whatever reason.
+    /// 403 when denied; 429 or 503 when that could not be decided.
     pub async fn require(
         &self,
         cluster: &str,
@@ -187,14 +224,39 @@ impl Authorizer {
         if decision.allowed { Ok(decision) } else { Err(what.forbidden(who, &decision)) }
     }
 
-    /// Ends when `who` may no longer do `what`, at most 60 s after that: to be waited for beside a watch.
+    /// Ends when `who` may no longer do `what`, at most 60 s after that: to be waited for beside a watch. A right that cannot be
+    /// decided is not gone: it is reviewed again, and confirmed within five minutes or given up.
     pub async fn revoked(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
+        let mut undecided: Option<Instant> = None;
+        loop {
+            sleep(if undecided.is_some() { UNDECIDED_INTERVAL } else { AGAIN }).await;
+            let decision = self.decide(cluster, who, what).await;
+            if decision.allowed {
+                undecided = None;
+                continue;
+            }
+            let since = decision.is_undecided().then(|| *undecided.get_or_insert_with(Instant::now));
+            if since.is_none_or(|since| since.elapsed() >= MAX_UNDECIDED) {
+                let why = decision.end_reason();
+                tracing::info!(cluster, user = %who, verb = %what.verb, why, "watch ended");
+                return decision;
+            }
+        }
+    }
+
+    /// As [`revoked`](Self::revoked), and ends also when that cannot be decided.
+    pub(crate) async fn unconfirmed(
+        &self,
+        cluster: &str,
+        who: &Arc<Identity>,
+        what: &Attributes,
+    ) -> Decision {
         loop {
             sleep(AGAIN).await;
-            let asked = Instant::now();
             let decision = self.decide(cluster, who, what).await;
             if !decision.allowed {
-                tracing::info!(cluster, user = %who, verb = %what.verb, age = ?asked.elapsed(), "watch ended: the right is gone");
+                let why = decision.end_reason();
+                tracing::info!(cluster, user = %who, verb = %what.verb, why, "a right is not confirmed");
                 return decision;
             }
         }
@@ -210,7 +272,7 @@ impl std::fmt::Debug for Authorizer {
 // === impl Rules ===
 
 impl Rules {
-    fn new(config: &Config, ask: Arc<dyn Ask>) -> Self {
+    fn new(config: &Config, ask: Arc<dyn Ask>, limits: ReviewLimits) -> Self {
         let rules = &config.authorization;
         let trusts = rules.loopback == LoopbackTrust::Trusted && !config.authentication.is_configured();
         Self {
@@ -218,10 +280,12 @@ impl Rules {
             mode: rules.mode,
             when_down: rules.when_member_is_down,
             trusted: trusts.then(Identity::loopback),
+            read_only: config.outbound.read_only,
             policy: Policy::new(rules.policy.clone()),
             holds: rules.cache.0.min(Duration::from_secs(10)),
             deadline: config.cache.member_deadline.0,
             known: Answers::new(MOST_KNOWN, config.cache.member_deadline.0),
+            limits,
             outages: Outages::default(),
         }
     }
@@ -261,7 +325,7 @@ impl Rules {
     fn down(&self, cluster: &str, who: &Identity, what: &Attributes) -> Verdict {
         match self.when_down {
             MemberDown::Policy => self.by_policy(cluster, who, what),
-            MemberDown::Deny => unanswered(),
+            MemberDown::Deny => Verdict::undecided(DecisionSource::MemberDown, None),
         }
     }
 
@@ -276,37 +340,94 @@ impl Rules {
 
     /// Asks the member, and once more where nobody looked for the answer while it came, as a watch whose client does not read: that
     /// its deadline is over then says nothing of the member.
-    async fn reviewed(&self, Key { cluster, who, what, .. }: &Key) -> Result<(bool, String), AskError> {
+    async fn reviewed(&self, key: &Key, until: Instant) -> Result<(bool, String), AskError> {
+        let Key { cluster, who, what, .. } = key;
+        let mut within = until.saturating_duration_since(Instant::now());
         loop {
             let begun = Instant::now();
-            let answer = review::review(&*self.ask, cluster, who, what, self.deadline).await;
+            let answer = review::review(&*self.ask, cluster, who, what, within).await;
             if answer.is_ok() || begun.elapsed() <= self.deadline + LATE {
                 return answer;
             }
+            within = self.deadline;
         }
     }
 
     async fn by_member(&self, key: &Key) -> Answer<Verdict> {
-        let Key { cluster, who, what, .. } = key;
-        match self.reviewed(key).await {
+        let Key { cluster, who, what, way } = key;
+        if way.is_none() {
+            return no_member();
+        }
+        let asked = Instant::now();
+        let until = asked + self.deadline;
+        let _permit = match timeout_at(until, self.limits.acquire(cluster, &who.user)).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) => return undecided(DecisionSource::CallerBusy, Duration::from_secs(1)),
+            Err(_) => return undecided(DecisionSource::MemberBusy, Duration::from_secs(1)),
+        };
+        let waited = asked.elapsed() > MAX_QUEUE_TIME;
+        let mut unanswered = Unanswered { rules: self, cluster, begun: Instant::now(), is_over: false };
+        let answer = self.reviewed(key, until).await;
+        unanswered.is_over = true;
+        match answer {
             Ok((allowed, reason)) => {
                 self.outages.answered(cluster);
-                let value = Verdict { allowed, reason: reason.into(), source: DecisionSource::Member };
+                let source = DecisionSource::Member;
+                let value = Verdict { allowed, reason: reason.into(), source, retry_after: None };
                 Answer { value, holds: Holds::SinceAsked(self.holds) }
             }
-            Err(error) => {
+            Err(AskError::Unknown(_)) => no_member(),
+            Err(AskError::Busy { retry_after }) => {
+                self.outages.answered(cluster);
+                undecided(DecisionSource::MemberBusy, retry_after)
+            }
+            // It had only a part of the time in which a member answers.
+            Err(error) if error.is_down() && waited => {
+                undecided(DecisionSource::MemberBusy, Duration::from_secs(1))
+            }
+            Err(error) if error.is_down() => {
                 tracing::debug!(%cluster, %error, "a member cannot be asked for its policy");
-                let value = match error.is_down() {
-                    true => {
-                        self.outages.failed(cluster);
-                        self.down(cluster, who, what)
-                    }
-                    false => unanswered(),
-                };
+                self.outages.failed(cluster);
+                Answer { value: self.down(cluster, who, what), holds: Holds::SinceCome(outages::PAUSE) }
+            }
+            Err(error) => {
+                if UNUSABLE.permits() {
+                    tracing::warn!(%cluster, %error, "a member does not say what callers may do: may the gateway create subjectaccessreviews there?");
+                }
+                let value = Verdict::undecided(DecisionSource::MemberDown, None);
                 Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
             }
         }
     }
+}
+
+/// A review under way. If all that wait for it give up after nearly the whole deadline, the member counts as down.
+struct Unanswered<'a> {
+    rules: &'a Rules,
+    cluster: &'a Arc<str>,
+    begun: Instant,
+    is_over: bool,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.begun.elapsed() >= self.rules.deadline.mul_f32(0.9) {
+            self.rules.outages.failed(self.cluster);
+        }
+    }
+}
+
+static UNUSABLE: LogLimit = LogLimit::new(LOG_INTERVAL);
+
+/// Denies what a caller wants to do in a cluster that is not there, as if it said no.
+fn no_member() -> Answer<Verdict> {
+    let value = Verdict::denied("there is no such cluster", DecisionSource::NoMember);
+    Answer { value, holds: Holds::SinceCome(outages::PAUSE) }
+}
+
+fn undecided(source: DecisionSource, retry_after: Duration) -> Answer<Verdict> {
+    let seconds = u32::try_from(retry_after.as_secs()).unwrap_or(u32::MAX).max(1);
+    Answer { value: Verdict::undecided(source, Some(seconds)), holds: Holds::SinceCome(Duration::ZERO) }
 }
 
 // === impl Key ===
@@ -317,34 +438,45 @@ impl Key {
     }
 }
 
-/// What went wrong may tell of others: the log has it.
-fn unanswered() -> Verdict {
-    Verdict::denied("the cluster cannot be asked whether it is allowed", DecisionSource::MemberDown)
-}
-
 // === impl Verdict ===
 
 impl Verdict {
     fn allowed(reason: &str, source: DecisionSource) -> Self {
-        Self { allowed: true, reason: reason.into(), source }
+        Self { allowed: true, reason: reason.into(), source, retry_after: None }
     }
 
     fn denied(reason: &str, source: DecisionSource) -> Self {
-        Self { allowed: false, reason: reason.into(), source }
+        Self { allowed: false, reason: reason.into(), source, retry_after: None }
+    }
+
+    /// Denies what could not be decided. What went wrong may tell of others: the log has it.
+    fn undecided(source: DecisionSource, retry_after: Option<u32>) -> Self {
+        Self { retry_after, ..Self::denied("it could not be decided", source) }
     }
 
     fn aged(self, age: Duration) -> Decision {
-        Decision { allowed: self.allowed, reason: self.reason, source: self.source, age }
+        let Self { allowed, reason, source, retry_after } = self;
+        Decision { allowed, reason, source, age, retry_after }
     }
 }
 
 // === impl Decision ===
 
 impl Decision {
-    /// Whether it is denied only because nobody could be asked: it may well be allowed.
+    /// Returns whether it is denied only because it could not be decided: it may well be allowed.
     #[must_use]
     pub fn is_undecided(&self) -> bool {
-        !self.allowed && self.source == DecisionSource::MemberDown
+        use DecisionSource::{CallerBusy, MemberBusy, MemberDown};
+        !self.allowed && matches!(self.source, MemberDown | MemberBusy | CallerBusy)
+    }
+
+    /// Returns why a watch ends that had the right before.
+    #[must_use]
+    pub fn end_reason(&self) -> &'static str {
+        match self.is_undecided() {
+            true => "the right could not be confirmed",
+            false => "the right is gone",
+        }
     }
 }
 
@@ -364,6 +496,9 @@ impl DecisionSource {
             Self::Member => "member",
             Self::Policy => "policy",
             Self::MemberDown => "member_down",
+            Self::MemberBusy => "member_busy",
+            Self::CallerBusy => "caller_busy",
+            Self::NoMember => "no_member",
             Self::Trusted => "trusted",
         }
     }

@@ -6,6 +6,7 @@ use skopos_wire::Status;
 
 use super::{Allowed, Clusters, is_bodiless, status_of};
 use crate::headers::{Stamp, stamp};
+use crate::media_type;
 use crate::response::{self, Response};
 use crate::route::Audited;
 
@@ -26,7 +27,7 @@ impl Clusters {
         let request = DocumentRequest::new(&path, accept)?;
         let limit = self.services.config.cache.member_deadline.0;
         Some(match cluster.current_document(&request, limit).await {
-            Ok(document) => Ok(answer(&document, call.headers.get(header::IF_NONE_MATCH))),
+            Ok(document) => answer(&document, call.headers.get(header::IF_NONE_MATCH)),
             // A document that the server does not have is its answer, too.
             Err(FleetError::Refused { code: 404, .. }) => Ok(crate::gateway::not_found()),
             Err(error) => Err(status_of(&error)),
@@ -34,8 +35,16 @@ impl Clusters {
     }
 }
 
-/// A document, with its age; without it, where the caller has it already.
-pub(crate) fn answer(document: &Document, known: Option<&HeaderValue>) -> Response {
+/// Returns a document with its age; without its body, where the caller has it already.
+///
+/// # Errors
+/// 502 where the member gave something of a type that no document of the API has, such as a page.
+pub(crate) fn answer(document: &Document, known: Option<&HeaderValue>) -> Result<Response, Status> {
+    if !document.content_type.is_empty() && !media_type::is_document(&document.content_type) {
+        let why =
+            "the cluster answered with something else than a document of the API, which is not passed on";
+        return Err(Status::failure(502, "BadGateway".to_owned(), why));
+    }
     let etag = document.etag.as_deref().and_then(|etag| HeaderValue::from_str(etag).ok());
     let unchanged = etag.is_some() && etag.as_ref() == known;
     let mut answer = http::Response::new(match unchanged {
@@ -54,5 +63,5 @@ pub(crate) fn answer(document: &Document, known: Option<&HeaderValue>) -> Respon
     let age = document.age();
     stamp(headers, &Stamp { source: "memory", age: Some(age), warning: None });
     answer.extensions_mut().insert(Audited { age: Some(age), ..Audited::default() });
-    answer
+    Ok(answer)
 }

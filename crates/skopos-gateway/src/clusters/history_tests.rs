@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use skopos_fleet::ClusterSpec;
-use skopos_fleet::source::Listed;
 use skopos_testserver::{Fault, Match, TestServer};
 use tokio::time::timeout;
 
@@ -152,6 +150,7 @@ async fn a_watch_that_began_ahead_of_memory_is_not_carried_over_a_gap() {
 #[tokio::test(start_paused = true)]
 async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
     let lab = lab(&["a"]);
+    let source = QuietSource::of_member(&lab.services.fleet, "a").await;
     for name in ["b", "c", "d"] {
         lab.member("a").create(pod(name)).unwrap();
     }
@@ -160,9 +159,6 @@ async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
     let open = watched(&lab, from, 10 * NOTICED);
     let replaced = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let source = QuietSource::default();
-        lab.services.fleet.follow(source.clone());
-        tokio::task::yield_now().await;
         let another = TestServer::builder().start_in_memory().unwrap();
         another
             .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))
@@ -170,10 +166,7 @@ async fn what_one_cluster_said_leads_nowhere_in_another_that_takes_its_name() {
         another.create(pod("x")).unwrap();
         assert!(another.resource_version() < from);
         lab.replace_member("a", &another);
-        let cluster = lab.services.fleet.cluster("a").unwrap();
-        let elsewhere = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
-        source.lists([(cluster.id().clone(), Listed::up(elsewhere))].into());
-        assert!(lab.services.fleet.leave(cluster.id(), "it is listed elsewhere"));
+        source.lists_another("a");
         another
     };
     let (told, another) = timeout(NOTICED, async { tokio::join!(open, replaced) }).await.expect("it is told");

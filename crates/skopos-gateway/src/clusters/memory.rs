@@ -277,25 +277,22 @@ impl Memory {
         answer.extensions_mut().insert(Audited { source, age, ..Audited::default() });
     }
 
-    /// What a person has to know: kubectl prints it.
+    /// What a person has to know: kubectl prints it. A reason that is of another kind is none of this one.
     fn warning(&self, freshness: &Freshness) -> String {
         let (cluster, resource) = (self.cluster.id(), self.kind.resource());
         let age = match freshness.age() {
-            Some(age) => format!("at most {age:.0?} old"),
+            Some(age) => format!("up to {age:.0?} old"),
             None => "of unknown age".to_owned(),
         };
         let state = self.cluster.state();
-        let why = match (state.condition, &state.reason) {
-            (Condition::Live, _) | (_, None) => match freshness.reason() {
-                Some(reason) => reason.to_string(),
-                None if freshness.is_live() => {
-                    format!("nothing newer could be had within {:?}", self.member_deadline)
-                }
-                None => String::new(),
-            },
-            (_, Some(reason)) => reason.to_string(),
+        let is_own = state.kind.as_ref().is_none_or(|kind| kind == resource);
+        let of_cluster = state.reason.as_ref().filter(|_| is_own && state.condition != Condition::Live);
+        let why = match (of_cluster, freshness.reason()) {
+            (Some(reason), _) => format!("the cluster is {}: {reason}", state.condition.word()),
+            (None, Some(reason)) => reason.to_string(),
+            (None, None) => format!("nothing newer could be had within {:?}", self.member_deadline),
         };
-        format!("{resource} of cluster {cluster} from memory, {age}: {}: {why}", state.condition.word())
+        format!("skopos: {resource} of cluster {cluster} from memory, {age}: {why}")
     }
 }
 

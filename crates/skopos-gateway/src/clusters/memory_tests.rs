@@ -232,7 +232,8 @@ async fn a_paused_cluster_answers_at_once_with_a_warning_that_kubectl_prints() {
     assert!(list.header("skopos-age").parse::<f64>().unwrap() >= 300.0, "{list:?}");
     let warning = list.header("warning");
     assert!(
-        warning.starts_with("299 - \"pods of cluster a from memory, at most ") && warning.contains("paused"),
+        warning.starts_with("299 - \"skopos: pods of cluster a from memory, up to ")
+            && warning.contains("paused"),
         "{warning}"
     );
     assert_eq!(lab.get(&format!("{PODS}/a"), &[]).await.code, 200);
@@ -268,7 +269,7 @@ async fn what_is_older_than_it_should_be_has_a_warning_however_well_its_watch_is
         assert!((5.0..90.0).contains(&age), "{age}");
         let warning = told.header("warning");
         assert!(
-            warning.starts_with("299 - \"pods of cluster a from memory, at most ")
+            warning.starts_with("299 - \"skopos: pods of cluster a from memory, up to ")
                 && warning.contains("nothing newer could be had within 3s"),
             "{warning}"
         );

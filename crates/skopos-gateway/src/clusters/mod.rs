@@ -7,6 +7,9 @@
 //!                             └─▶ everything else ─────────────▶ the member, streamed
 //! ```
 
+mod dependence;
+#[cfg(test)]
+mod dependence_tests;
 #[cfg(test)]
 mod discovery_tests;
 mod documents;
@@ -55,6 +58,7 @@ use crate::route::{Audited, Call, Route};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
 use crate::upgrade;
+use crate::watch_path::spelled_as_list;
 
 use self::presentation::Presentations;
 use self::views::Views;
@@ -124,7 +128,8 @@ impl Clusters {
         answer
     }
 
-    async fn routed(&self, name: &str, call: Call, audited: &mut Audited) -> Result<Response, Status> {
+    async fn routed(&self, name: &str, mut call: Call, audited: &mut Audited) -> Result<Response, Status> {
+        (call.path, call.query) = spelled_as_list(&call.method, call.path, call.query)?;
         let target = Target::parse(&call.method, &call.path, &call.query)?;
         let what = target.attributes();
         audited.what = what.to_string().into();
@@ -157,11 +162,18 @@ impl Clusters {
         if way != Some(cluster.way()) {
             return Err(errors::is_another_now());
         }
+        let is_common = match self.is_trusted(&call.identity) {
+            true => true,
+            false => {
+                let is_own_name = !self.services.config.outbound.impersonate;
+                self.has_common_answer(&cluster, &target, &call.path, is_own_name).await?
+            }
+        };
         let allowed = Allowed { cluster, call };
         match target {
             Target::Path(_) => {
-                let documents = self.document(&allowed).await;
-                if let Some(document) = documents {
+                let document = if is_common { self.document(&allowed).await } else { None };
+                if let Some(document) = document {
                     audited.source = "memory";
                     return document;
                 }
@@ -173,7 +185,8 @@ impl Clusters {
                 self.switch(allowed, rights, &audited.what).await
             }
             Target::Resource(target) => {
-                if let Some(answer) = self.answer_from_memory(&allowed, &target).await {
+                let answer = if is_common { self.answer_from_memory(&allowed, &target).await } else { None };
+                if let Some(answer) = answer {
                     audited.source = "memory";
                     return answer;
                 }
@@ -204,6 +217,11 @@ impl Clusters {
         if target.reads_log() && outbound.connect == ConnectPolicy::Refused {
             return refused("logs do not go through the gateway: outbound.connect is Refused");
         }
+        if outbound.read_only && (!target.reads() || streams) && !reviews_itself(target) {
+            return refused(
+                "the gateway is read-only: outbound.readOnly, or a quick start without --allow-writes",
+            );
+        }
         // In the gateway's own name a caller could give away rights that it does not have: the member checks such things for
         // whoever sends the request.
         if (!target.reads() || streams) && !outbound.impersonate && !self.is_trusted(who) {
@@ -227,6 +245,16 @@ impl Route for Clusters {
     fn switches(&self) -> bool {
         self.services.config.outbound.connect == ConnectPolicy::Streams
     }
+}
+
+/// Returns whether a request asks the cluster about the caller, and changes nothing although it is a POST (`kubectl auth`).
+fn reviews_itself(target: &ResourceTarget) -> bool {
+    let what = &target.attributes;
+    matches!(
+        (&*what.group, &*what.resource),
+        ("authorization.k8s.io", "selfsubjectaccessreviews" | "selfsubjectrulesreviews")
+            | ("authentication.k8s.io", "selfsubjectreviews")
+    )
 }
 
 /// What a caller must be allowed to do. To stream into a pod also where that is begun by a GET, as WebSockets are, means to

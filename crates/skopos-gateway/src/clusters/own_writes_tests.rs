@@ -176,7 +176,7 @@ async fn own_writes_are_read_from_memory_while_the_watch_is_well() {
     lab.member("a").clear_requests();
     join_all((0..4).map(|number| Client::new(&lab, number).rounds(50))).await;
     let requests = lab.member("a").requests();
-    let reads = requests.iter().filter(|request| ["get", "list"].contains(&&*request.verb)).count();
+    let reads = requests.iter().filter(|request| matches!(request.verb, "get" | "list")).count();
     // What deletes a collection names no version: the next read asks.
     let collections = requests.iter().filter(|request| request.verb == "deletecollection").count();
     assert!(reads <= 2 * collections + 5, "{reads} reads of the member, after {collections} such deletions");
@@ -404,7 +404,7 @@ async fn a_writer_reads_which_fields_are_its_own() {
         assert_eq!(managers(&read), ["me"], "{managed_fields:?}");
         let list: Value = serde_json::from_slice(&lab.get(MAPS, &[]).await.body).unwrap();
         let kept = managers(
-            &list["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "m").unwrap(),
+            list["items"].as_array().unwrap().iter().find(|item| item["metadata"]["name"] == "m").unwrap(),
         );
         assert_eq!(kept.is_empty(), managed_fields == ManagedFields::Drop);
     }

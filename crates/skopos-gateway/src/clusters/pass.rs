@@ -69,7 +69,7 @@ impl Clusters {
             tokio::select! {
                 () = sleep(lifetime) => "its time is over",
                 () = draining.cancelled(), if drains => "the gateway stops",
-                _ = authorizer.revoked(name.as_str(), &identity, &target.attributes) => "the right is gone",
+                ended = authorizer.revoked(name.as_str(), &identity, &target.attributes) => ended.end_reason(),
             }
         };
         let body = match long {

@@ -71,7 +71,7 @@ impl Clusters {
             tokio::select! {
                 biased;
                 () = draining.cancelled() => "the gateway stops",
-                _ = select_all(revoked) => "the right is gone",
+                (ended, ..) = select_all(revoked) => ended.end_reason(),
             }
         }
         .boxed()

@@ -37,7 +37,11 @@ async fn over_tls_on_both_ways_a_stream_brings_every_byte_and_its_end() {
     let path = |name: &str| folder.path().join(name);
     let (member, front) = (Member::start().await, Certificate::new());
     std::fs::write(path("kubeconfig"), member.kubeconfig()).unwrap();
-    let mut config = config::of_kubeconfig(path("kubeconfig"));
+    let mut config = config::Config::from(config::QuickStart {
+        kubeconfigs: vec![path("kubeconfig")],
+        writes: true,
+        ..config::QuickStart::default()
+    });
     config.listen.address = "127.0.0.1:0".parse().unwrap();
     let tls = Tls { certificate: path("front.crt"), key: path("front.key") };
     std::fs::write(&tls.certificate, front.pem()).unwrap();

@@ -148,9 +148,13 @@ async fn paths_and_queries_that_could_be_read_in_two_ways_are_refused() {
         let told = lab.get(path, &[]).await;
         assert_eq!((told.code, &told.json()["reason"]), (400, &json!("BadRequest")), "{path}");
     }
-    for path in
-        ["/", "/clusters", "/other/a", "/clusters/a/api/v1/watch/pods", "/clusters/a/api/v1/proxy/nodes/n"]
-    {
+    for path in [
+        "/",
+        "/clusters",
+        "/other/a",
+        "/clusters/a/api/v1/watch/pods/x/status/y",
+        "/clusters/a/api/v1/proxy/nodes/n",
+    ] {
         assert_eq!(lab.get(path, &[]).await.code, 404, "{path}");
     }
     assert!(lab.member("a").requests().is_empty());
@@ -308,6 +312,24 @@ async fn a_watch_ends_when_the_right_is_gone_when_its_life_is_over_and_when_the_
     let began = tokio::time::Instant::now();
     drop(body.collect().await.unwrap());
     assert!(began.elapsed() < Duration::from_secs(1) && lab.services.watches.open() == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_paths_of_watches_are_watches_of_one_cluster_and_of_all() {
+    let lab = Lab::guarded(&["a"], |_| {});
+    with_pod(&lab, "web");
+    lab.admit("t-jane", "jane");
+    // Whoever may watch one object only is let to it by its name in the old path, too.
+    lab.member("a").auth().answer_reviews(|asked| asked.verb == "watch" && asked.name == "web");
+    for root in ["/clusters/a", "/fleet"] {
+        let path = format!("{root}/api/v1/watch/namespaces/shop/pods");
+        assert_eq!(lab.get_as("t-jane", &path).await.code, 403, "{path}");
+        let one = format!("{path}/web?resourceVersion=0");
+        let answer = lab.send(Method::GET, &one, &[("authorization", "Bearer t-jane")], "").await;
+        assert_eq!(answer.status(), 200, "{one}");
+        let first = answer.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+        assert!(first.starts_with(b"{\"type\":\"ADDED\""), "{one}: {first:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

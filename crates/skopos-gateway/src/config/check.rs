@@ -32,6 +32,9 @@ const MOST_CACHE: Duration = Duration::from_secs(10);
 /// Whoever reads a cluster right after the start may have to wait so long.
 const MOST_ANSWER: Duration = Duration::from_secs(10);
 
+/// Services managers kill a process that takes longer to end.
+const MAX_SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
+
 /// More often would be nothing but writing.
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -53,6 +56,9 @@ impl Faults {
     }
 
     fn listen(&mut self, config: &Config) {
+        if config.listen.shutdown_delay() > MAX_SHUTDOWN_DELAY {
+            self.add("listen.shutdownDelay", format!("must be at most {}", Span(MAX_SHUTDOWN_DELAY)));
+        }
         let address = config.listen.address;
         if !address.ip().is_loopback() {
             if config.listen.tls.is_none() {
@@ -82,6 +88,13 @@ impl Faults {
                     );
                 }
             }
+        }
+        let certificates = ways.client_certificates.as_ref();
+        if certificates.is_some_and(|own| own.shared_accounts && own.system_of.is_some()) {
+            self.add(
+                "authentication.clientCertificates.systemOf",
+                "names one cluster, and sharedAccounts means all of them: leave one of them out",
+            );
         }
         if let Some(oidc) = &ways.oidc {
             if !oidc.issuer.starts_with("https://") || oidc.issuer.parse::<http::Uri>().is_err() {

@@ -9,6 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Config, ConfigError};
+use crate::listen::descriptors;
+use crate::log_limit::LogLimit;
 
 /// What is in force, and what was refused since.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct ConfigFollower {
 }
 
 const EVERY: Duration = Duration::from_secs(2);
+
+static EXHAUSTED: LogLimit = LogLimit::new(Duration::from_secs(60));
 
 // === impl ConfigFollower ===
 
@@ -96,6 +100,13 @@ impl ConfigFollower {
     ) -> Look {
         let config = match parsed {
             Ok(config) => Arc::new(config),
+            // That says nothing of the file.
+            Err(ConfigError::Unreadable { error, .. }) if descriptors::is_exhausted(&error) => {
+                if EXHAUSTED.permits() {
+                    tracing::warn!(%error, "the configuration cannot be read now, the one in force stays: it is tried again");
+                }
+                return Look::Again;
+            }
             Err(error) => {
                 self.refuse(error.to_string().into());
                 return Look::Settled;
@@ -132,4 +143,24 @@ impl ConfigFollower {
 enum Look {
     Settled,
     Again,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exhausted_descriptors_refuse_no_configuration() {
+        let path = tempfile::tempdir().unwrap().path().join("gateway.yaml");
+        let (state, _) = watch::channel(ConfigState { config: Arc::default(), generation: 1, refused: None });
+        let follower = ConfigFollower { path: path.clone(), state, last: None };
+        let mut take = |_: &Arc<Config>| Ok(());
+        let unreadable = |error| Err(ConfigError::Unreadable { path: path.clone(), error });
+        let exhausted = std::io::Error::from_raw_os_error(24);
+        assert!(matches!(follower.look(unreadable(exhausted), &mut take), Look::Again));
+        assert!(follower.state.borrow().refused.is_none());
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        assert!(matches!(follower.look(unreadable(missing), &mut take), Look::Settled));
+        assert!(follower.state.borrow().refused.is_some());
+    }
 }

@@ -1,17 +1,34 @@
-//! The configuration of a quick start: one kubeconfig, on loopback, for whoever runs it.
+//! The configuration of a quick start: kubeconfigs, on loopback, for the person who runs it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Authorization, Clusters, Config, KubeconfigSource, LoopbackTrust};
+use super::{Authorization, Clusters, Config, KubeconfigSource, Listen, LoopbackTrust, Outbound};
 
-/// All contexts of a kubeconfig, on loopback, with the rights of its own credentials: as `kubectl proxy`.
-#[must_use]
-pub fn of_kubeconfig(path: PathBuf) -> Config {
-    let clusters = Clusters {
-        kubeconfigs: vec![KubeconfigSource { path, contexts: None, labels: BTreeMap::new() }],
-        ..Clusters::default()
-    };
-    let authorization = Authorization { loopback: LoopbackTrust::Trusted, ..Authorization::default() };
-    Config { clusters, authorization, ..Config::default() }
+/// What a quick start serves, and how.
+#[derive(Clone, Debug, Default)]
+pub struct QuickStart {
+    /// The kubeconfigs, each a file or a list of files such as `a:b`.
+    pub kubeconfigs: Vec<PathBuf>,
+    /// Where it listens; the default of a configuration if absent.
+    pub listen: Option<SocketAddr>,
+    /// Whether writes go through to the clusters.
+    pub writes: bool,
+}
+
+impl From<QuickStart> for Config {
+    /// All contexts of the kubeconfigs, on loopback, with the rights of their own credentials: as `kubectl proxy`.
+    fn from(quick: QuickStart) -> Self {
+        let source = |path| KubeconfigSource { path, contexts: None, labels: BTreeMap::new() };
+        let kubeconfigs = quick.kubeconfigs.into_iter().map(source).collect();
+        let default = Listen::default();
+        Self {
+            listen: Listen { address: quick.listen.unwrap_or(default.address), ..default },
+            clusters: Clusters { kubeconfigs, ..Clusters::default() },
+            authorization: Authorization { loopback: LoopbackTrust::Trusted, ..Authorization::default() },
+            outbound: Outbound { read_only: !quick.writes, ..Outbound::default() },
+            ..Self::default()
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use follow::{ConfigFollower, ConfigState, Refused};
-pub use kubeconfig::of_kubeconfig;
+pub use kubeconfig::QuickStart;
 pub use model::{
     Authentication, Authorization, AuthorizationMode, BucketCredentials, BucketSource, Cache, Checkpoints,
     CidrList, ClientCertificates, Clusters, Config, ConnectPolicy, FolderSource, HostCluster, Kind,

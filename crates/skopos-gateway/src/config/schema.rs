@@ -1,5 +1,7 @@
 //! The JSON schema of the file, and the file held against it: every problem at once.
 
+use std::collections::BTreeSet;
+
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json};
 use serde_saphyr::Location;
@@ -54,7 +56,15 @@ impl<'a> Checker<'a> {
             (Some("integer"), Value::Integer(number)) => self.integer(schema, *number, node, field),
             (None, _) => {}
             (Some(wanted), found) => {
-                let text = format!("must be {}, and is {}", wanted_kind(wanted), found.kind());
+                let text = match (schema["format"].as_str(), found) {
+                    (Some(Span::FORMAT), Value::Integer(_) | Value::Float) => {
+                        "write a duration with a unit: 30s".to_owned()
+                    }
+                    (Some(ByteSize::FORMAT), Value::Integer(_)) => {
+                        "write a size in quotes or with a unit: 512Mi".to_owned()
+                    }
+                    _ => format!("must be {}, and is {}", wanted_kind(wanted), found.kind()),
+                };
                 self.problems.push(node.problem(field, text));
             }
         }
@@ -70,9 +80,14 @@ impl<'a> Checker<'a> {
         let none = Map::new();
         let known = schema["properties"].as_object();
         let others = &schema["additionalProperties"];
+        let mut found = BTreeSet::new();
         for (key, value) in entries {
             let inner = join(field, &key.value);
-            match known.and_then(|known| known.get(&key.value)) {
+            let name = known.map_or(&*key.value, |known| name_of(&key.value, known));
+            if !found.insert(name) {
+                self.problem(key.referenced, field, format!("{name:?} is given twice: remove one"));
+            }
+            match known.and_then(|known| known.get(name)) {
                 Some(schema) => self.value(schema, value, &inner),
                 None if others.is_object() => self.value(others, value, &inner),
                 None => {
@@ -82,7 +97,7 @@ impl<'a> Checker<'a> {
             }
         }
         for required in schema["required"].as_array().into_iter().flatten().filter_map(Json::as_str) {
-            if !entries.iter().any(|(key, _)| key.value == required) {
+            if !found.contains(required) {
                 self.problems.push(node.problem(field, format!("{required:?} is missing")));
             }
         }
@@ -92,6 +107,7 @@ impl<'a> Checker<'a> {
         let wrong = match schema["format"].as_str() {
             Some(Span::FORMAT) => Span::parse(text).err(),
             Some(ByteSize::FORMAT) => ByteSize::parse(text).err(),
+            Some("maybe-empty") => None,
             _ if text.is_empty() => Some("must not be empty".to_owned()),
             _ => None,
         };
@@ -181,6 +197,15 @@ fn wanted_kind(wanted: &str) -> &str {
         "boolean" => "true or false",
         "integer" => "a whole number",
         other => other,
+    }
+}
+
+/// Returns the name of a field, which may be written as its alias.
+fn name_of<'a>(key: &'a str, known: &'a Map<String, Json>) -> &'a str {
+    let is_alias = |(_, schema): &(&String, &Json)| schema["x-alias"].as_str() == Some(key);
+    match known.iter().find(is_alias) {
+        Some((name, _)) if !known.contains_key(key) => name,
+        _ => key,
     }
 }
 

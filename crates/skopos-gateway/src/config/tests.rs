@@ -125,6 +125,27 @@ authorization:
 }
 
 #[test]
+fn the_shutdown_delay_depends_on_the_address_and_has_a_bound() {
+    let delay = |text: &str| Config::parse(text).unwrap().listen.shutdown_delay().as_secs();
+    let outside = "listen: {address: '0.0.0.0:6443', tls: {certificate: c, key: k}}\nauthentication: {clientCertificates: {ca: c}}\n";
+    assert_eq!((delay(""), delay(outside), delay("listen: {shutdownDelay: 10s}")), (0, 5, 10));
+    let found = problems("listen: {shutdownDelay: 2m}");
+    assert!(found.len() == 1 && found[0].contains("listen.shutdownDelay: must be at most"), "{found:?}");
+}
+
+#[test]
+fn client_certificates_have_system_names_of_one_cluster_or_of_all() {
+    let with = |more: &str| {
+        let tls = "listen: {tls: {certificate: c, key: k}}";
+        format!("{tls}\nauthentication: {{clientCertificates: {{ca: c, {more}}}}}\n")
+    };
+    Config::parse(&with("systemOf: a")).unwrap();
+    Config::parse(&with("sharedAccounts: true")).unwrap();
+    let found = problems(&with("systemOf: a, sharedAccounts: true"));
+    assert!(found.len() == 1 && found[0].contains("authentication.clientCertificates.systemOf"), "{found:?}");
+}
+
+#[test]
 fn checkpoints_go_into_a_folder_or_into_a_bucket() {
     let text = "\
 checkpoints:
@@ -269,4 +290,81 @@ async fn a_bad_change_is_refused_and_the_old_one_stays() {
     assert_eq!(gone.generation, 3);
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
+}
+
+/// The names of all fields of a schema, as `clusters.folders[].path`.
+fn fields(root: &serde_json::Value, schema: &serde_json::Value, prefix: &str, found: &mut Vec<String>) {
+    let mut schema = schema;
+    loop {
+        let some = schema["anyOf"].as_array().and_then(|any| any.iter().find(|one| one["type"] != "null"));
+        let reference = schema["$ref"].as_str().and_then(|name| root.pointer(name.trim_start_matches('#')));
+        match some.or(reference) {
+            Some(inner) => schema = inner,
+            None => break,
+        }
+    }
+    if schema["items"].is_object() {
+        return fields(root, &schema["items"], &format!("{prefix}[]"), found);
+    }
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        let field = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        found.push(field.clone());
+        fields(root, inner, &field, found);
+    }
+}
+
+/// The names of all fields that a file sets.
+fn set(value: &serde_json::Value, prefix: &str, found: &mut Vec<String>) {
+    for item in value.as_array().into_iter().flatten() {
+        set(item, &format!("{prefix}[]"), found);
+    }
+    for (name, inner) in value.as_object().into_iter().flatten() {
+        let field = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        found.push(field.clone());
+        set(inner, &field, found);
+    }
+}
+
+#[test]
+fn the_example_loads_and_names_every_field() {
+    let example = include_str!("../../../../docs/gateway.example.yaml");
+    let alternative: String = example
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("folder:") && !line.contains("#| in place"))
+        .map(|line| line.replacen("#| ", "", 1) + "\n")
+        .collect();
+    let mut named = Vec::new();
+    for text in [example, &alternative] {
+        Config::parse(text).unwrap_or_else(|error| panic!("{error}"));
+        set(&serde_saphyr::from_str(text).unwrap(), "", &mut named);
+    }
+    let root = json_schema();
+    let mut known = Vec::new();
+    fields(&root, &root, "", &mut known);
+    let missing: Vec<_> = known.iter().filter(|field| !named.contains(field)).collect();
+    assert!(known.len() > 100 && missing.is_empty(), "docs/gateway.example.yaml does not name {missing:?}");
+}
+
+#[test]
+fn a_file_may_be_called_path_or_kubeconfig_in_both_places() {
+    let of = |kubeconfig: &str, host: &str| {
+        Config::parse(&format!(
+            "clusters: {{kubeconfigs: [{{{kubeconfig}: /a}}], vclusters: [{{host: {{{host}: /b}}}}]}}"
+        ))
+    };
+    let wanted = of("path", "kubeconfig").unwrap();
+    assert_eq!(wanted.clusters.vclusters[0].host.kubeconfig.as_deref(), Some(std::path::Path::new("/b")));
+    assert_eq!(of("kubeconfig", "path").unwrap(), wanted);
+    let twice =
+        Config::parse("clusters: {kubeconfigs: [{path: /a, kubeconfig: /a}]}").unwrap_err().to_string();
+    assert!(twice.contains("\"path\" is given twice: remove one"), "{twice}");
+    let none = Config::parse("clusters: {kubeconfigs: [{contexts: [a]}]}").unwrap_err().to_string();
+    assert!(none.contains("\"path\" is missing"), "{none}");
+}
+
+#[test]
+fn a_number_in_place_of_a_duration_or_a_size_is_answered_with_what_to_write() {
+    let error = Config::parse("cache: {maxAge: 30, bytesPerCluster: 512}").unwrap_err().to_string();
+    assert!(error.contains("cache.maxAge: write a duration with a unit: 30s"), "{error}");
+    assert!(error.contains("cache.bytesPerCluster: write a size in quotes or with a unit: 512Mi"), "{error}");
 }

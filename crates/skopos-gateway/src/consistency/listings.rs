@@ -14,8 +14,10 @@ use super::turns::Turns;
 /// The listings of all kinds that are kept. Cheap to clone; all clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct Listings {
-    kinds: Arc<Mutex<HashMap<(ClusterId, ResourceId), Arc<Listing>>>>,
+    kinds: Arc<Mutex<ByKind>>,
 }
+
+type ByKind = HashMap<(ClusterId, ResourceId), Arc<Listing>>;
 
 /// What was listed of one kind of one cluster.
 pub(crate) struct Listing {

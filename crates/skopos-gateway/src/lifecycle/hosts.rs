@@ -1,18 +1,13 @@
 //! The clusters in which virtual clusters run.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use skopos_fleet::kubeconfig::{Kubeconfig, KubeconfigPolicy};
+use skopos_fleet::kubeconfig::KubeconfigPaths;
 use skopos_fleet::vcluster::{Helm, Host, HostOptions};
-use skopos_fleet::{ClusterId, Fleet};
-use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
-use tokio::time::{Instant, timeout};
-
-use crate::config::KubeconfigSource;
+use skopos_fleet::{Cluster, Condition, Fleet};
+use tokio::time::Instant;
 
 /// Hosts by name. The names are those that the authorizer knows them by.
 pub trait Hosts: Send + Sync + 'static {
@@ -38,20 +33,24 @@ pub(crate) struct FleetHosts {
     pub(crate) fleet: Fleet,
     /// By their names, with how helm reaches them.
     pub(crate) named: BTreeMap<String, Helm>,
-    pub(crate) files: Vec<KubeconfigSource>,
-    /// Held by whoever reads the files, also where nobody waits for that any more: a file system that hangs has one thread.
-    pub(crate) reading: Arc<Mutex<()>>,
 }
 
-/// How long it may take to read the files. Which hosts are in them is not known by then, so nobody can say that one is not there.
+/// How long the sources of clusters may take to say what they list. Until then a host that is not there may come.
 const READING: Duration = Duration::from_secs(5);
 
 impl Hosts for FleetHosts {
     fn names(&self) -> BoxFuture<'_, Result<Vec<String>, NoHost>> {
         Box::pin(async {
-            match self.named.is_empty() {
-                true => Ok(self.contexts(READING).await?.into_keys().collect()),
-                false => Ok(self.named.keys().cloned().collect()),
+            if !self.named.is_empty() {
+                return Ok(self.named.keys().cloned().collect());
+            }
+            let unread = self.fleet.unread_sources(READING).await;
+            let members = self.fleet.members();
+            let hosts = members.values().filter(|cluster| self.helm(cluster).is_some());
+            let hosts: Vec<String> = hosts.map(|cluster| cluster.id().to_string()).collect();
+            match hosts.is_empty() && unread > 0 {
+                true => Err(NoHost::Down),
+                false => Ok(hosts),
             }
         })
     }
@@ -59,11 +58,14 @@ impl Hosts for FleetHosts {
     fn find<'a>(&'a self, name: &'a str, within: Duration) -> BoxFuture<'a, Result<Host, NoHost>> {
         Box::pin(async move {
             let began = Instant::now();
-            let helm = match self.named.get(name) {
-                Some(helm) => helm.clone(),
-                None => self.contexts(within.min(READING)).await?.remove(name).ok_or(NoHost::Unknown)?,
+            let unread = match self.fleet.get(name) {
+                Some(_) => 0,
+                None => self.fleet.unread_sources(within.min(READING)).await,
             };
-            let cluster = self.fleet.get(name).ok_or(NoHost::Unknown)?;
+            let missing = if unread > 0 { NoHost::Down } else { NoHost::Unknown };
+            let cluster = self.fleet.get(name).ok_or(missing)?;
+            let helm = self.named.get(name).cloned().or_else(|| self.helm(&cluster));
+            let helm = helm.ok_or(NoHost::Unknown)?;
             let left = within.saturating_sub(began.elapsed());
             let client = cluster.client("default", left).await.map_err(|_| NoHost::Down)?;
             Ok(Host::new(client, HostOptions { helm, ..HostOptions::default() }))
@@ -74,59 +76,60 @@ impl Hosts for FleetHosts {
 // === impl FleetHosts ===
 
 impl FleetHosts {
-    /// The clusters of the kubeconfig files as they are now. Of two of one name the first counts, as in the fleet.
-    async fn contexts(&self, within: Duration) -> Result<BTreeMap<String, Helm>, NoHost> {
-        let reading = async {
-            let turn = self.reading.clone().lock_owned().await;
-            let files = self.files.clone();
-            let reading = spawn_blocking(move || {
-                let _turn = turn;
-                contexts(&files)
-            });
-            reading.await.map_err(|_| NoHost::Down)
-        };
-        timeout(within, reading).await.unwrap_or(Err(NoHost::Down))
+    /// Returns how helm reaches a cluster: by the kubeconfig and the context of the cluster.
+    fn helm(&self, cluster: &Cluster) -> Option<Helm> {
+        let trusted = self.fleet.trusted(cluster.id().as_str())?;
+        let there = trusted == *cluster && cluster.state().condition != Condition::Removed;
+        let (kubeconfig, context) = cluster.context().filter(|_| there)?;
+        let kubeconfig = Some(KubeconfigPaths::clone(&kubeconfig));
+        Some(Helm { kubeconfig, context: Some(context.to_string()), ..Helm::default() })
     }
-}
-
-fn contexts(files: &[KubeconfigSource]) -> BTreeMap<String, Helm> {
-    let mut all = BTreeMap::new();
-    for KubeconfigSource { path, contexts: wanted, .. } in files {
-        // What is wrong with a file is a problem of the fleet, which follows it.
-        let Ok(bytes) = std::fs::read(path) else { continue };
-        let Ok(file) = Kubeconfig::parse(&bytes, &KubeconfigPolicy::trusted()) else { continue };
-        let wanted =
-            |context: &&str| wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|name| name == context));
-        for context in file.contexts().filter(wanted) {
-            let Ok(id) = ClusterId::nearest(context) else { continue };
-            let (kubeconfig, context) = (Some(path.clone()), Some(context.to_owned()));
-            let helm = Helm { kubeconfig, context, ..Helm::default() };
-            all.entry(id.to_string()).or_insert(helm);
-        }
-    }
-    all
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use skopos_fleet::FleetOptions;
+    use skopos_fleet::kubeconfig::KubeconfigPolicy;
+    use skopos_fleet::source::KubeconfigFile;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn files_that_cannot_be_read_say_of_no_host_that_it_is_not_there() {
-        let (named, files, reading) = (BTreeMap::new(), Vec::new(), Arc::<Mutex<()>>::default());
+    async fn sources_that_are_not_read_yet_say_of_no_host_that_it_is_not_there() {
         let fleet = Fleet::new(FleetOptions::default());
-        let hosts = FleetHosts { fleet: fleet.clone(), named, files, reading: reading.clone() };
+        let hosts = FleetHosts { fleet: fleet.clone(), named: BTreeMap::new() };
         assert_eq!(hosts.names().await, Ok(Vec::new()));
         assert_eq!(hosts.find("a", READING).await.err(), Some(NoHost::Unknown));
-        // As whoever reads them and does not come to the end.
-        let _reads = reading.lock_owned().await;
-        let began = tokio::time::Instant::now();
+        fleet.follow(KubeconfigFile::new("/nowhere/kubeconfig", KubeconfigPolicy::trusted()));
         assert_eq!(hosts.names().await, Err(NoHost::Down));
-        let within = READING / 5;
-        assert_eq!(hosts.find("a", within).await.err(), Some(NoHost::Down));
-        assert_eq!(began.elapsed(), READING + within);
+        assert_eq!(hosts.find("a", READING).await.err(), Some(NoHost::Down));
+        assert!(fleet.shutdown(READING).await);
+    }
+
+    #[tokio::test]
+    async fn helm_reaches_a_host_by_its_own_context_whatever_the_host_is_called() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+        let text = "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                    contexts: [{name: team/prod, context: {cluster: c}}]\n";
+        std::fs::write(&one, text).unwrap();
+        std::fs::write(&two, text).unwrap();
+        let fleet = Fleet::new(FleetOptions::default());
+        for path in [&one, &two] {
+            fleet.follow(KubeconfigFile::new(path, KubeconfigPolicy::trusted()));
+        }
+        let hosts = FleetHosts { fleet: fleet.clone(), named: BTreeMap::new() };
+        let names = hosts.names().await.unwrap();
+        assert_eq!(names.len(), 2, "{names:?}");
+        let helm = |name: &str| hosts.helm(&fleet.get(name).unwrap()).unwrap();
+        for name in &names {
+            assert_eq!(helm(name).context.as_deref(), Some("team/prod"));
+        }
+        let files: BTreeSet<_> =
+            names.iter().map(|name| helm(name).kubeconfig.unwrap().files()[0].clone()).collect();
+        assert_eq!(files, [one, two].into());
         assert!(fleet.shutdown(READING).await);
     }
 }

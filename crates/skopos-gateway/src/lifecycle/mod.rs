@@ -37,7 +37,7 @@ use self::operations::{Operations, Started, Target, Task};
 use self::request::{Creation, Deletion, wait};
 use crate::auth::Identity;
 use crate::authz::{Attributes, Authorizer};
-use crate::headers::{self, Stamp};
+use crate::headers::{Stamp, stamp};
 use crate::path::Path;
 use crate::query::Query;
 use crate::response::{self, Response};
@@ -88,6 +88,10 @@ impl Lifecycle {
 
     async fn routed(&self, call: &Asked) -> Result<Response, Status> {
         let segments: Vec<&str> = call.path.segments().collect();
+        if call.method != Method::GET && self.authorizer.is_read_only() {
+            let why = "the gateway is read-only: outbound.readOnly, or a quick start without --allow-writes";
+            return Err(Status::forbidden(RESOURCE, "", why));
+        }
         match (call.method.as_str(), segments.as_slice()) {
             ("GET", []) => self.list(call).await,
             ("POST", []) => self.create(call).await,
@@ -234,8 +238,8 @@ impl Route for Lifecycle {
     fn answer(&self, call: Call) -> BoxFuture<'static, Response> {
         let lifecycle = self.clone();
         Box::pin(async move {
-            let Call { method, path, query, body, identity, .. } = call;
-            let body = match body.collect_all(PATIENCE).await {
+            let Call { method, path, query, headers, body, identity, .. } = call;
+            let body = match request::body(&headers, body, PATIENCE).await {
                 Ok(body) => body,
                 Err(status) => return response::status(&status),
             };
@@ -245,7 +249,7 @@ impl Route for Lifecycle {
             let asked = Asked { method, path, query, body, identity, audited: Mutex::new(audited) };
             let answered = lifecycle.routed(&asked).await;
             let mut response = answered.unwrap_or_else(|status| response::status(&status));
-            headers::stamp(response.headers_mut(), &Stamp { source: "gateway", ..Stamp::default() });
+            stamp(response.headers_mut(), &Stamp { source: "gateway", ..Stamp::default() });
             response.extensions_mut().insert(asked.audited.into_inner());
             response
         })

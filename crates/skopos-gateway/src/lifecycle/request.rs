@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::Value;
 use skopos_fleet::vcluster::{Chart, CreateOptions, DeleteOptions, Manifests, RemovalOptions, Source};
 use skopos_wire::Status;
 
+use crate::body::LimitedBody;
+use crate::media_type;
 use crate::query::Query;
 
 /// A virtual cluster to be made.
@@ -74,6 +78,15 @@ impl Deletion {
         };
         Ok(Self { options: DeleteOptions { removal, ..DeleteOptions::default() } })
     }
+}
+
+/// Reads the body of a request, which has to say that it is JSON: a page of a browser cannot, unless the gateway allows it.
+pub(super) async fn body(headers: &HeaderMap, body: LimitedBody, limit: Duration) -> Result<Bytes, Status> {
+    let body = body.collect_all(limit).await?;
+    if !body.is_empty() {
+        media_type::require_json(headers)?;
+    }
+    Ok(body)
 }
 
 /// How long the caller waits for an operation, at most a minute.

@@ -70,7 +70,9 @@ impl Gateway {
             method: method.parse().unwrap(),
             path: Path::parse(path).unwrap(),
             query: query.iter().fold(Query::default(), |query, (name, value)| query.with(*name, *value)),
-            headers: http::HeaderMap::new(),
+            headers: [(http::header::CONTENT_TYPE, "application/json".parse().unwrap())]
+                .into_iter()
+                .collect(),
             body: LimitedBody::whole(body.to_string()),
             upgrade: None,
             identity: Arc::new(Identity::authenticated("jane", [])),

@@ -5,22 +5,28 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode, Version, header};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
+use skopos_wire::Status;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::framing::Inspected;
 use super::guard::{Guard, Place};
 use super::tls::TlsKeeper;
 use super::vitals::{Vitals, WatchedBody};
 use super::{Handler, Peer};
+use crate::browser;
+use crate::response::{self, Response};
 use crate::upgrade::Switched;
 
 /// Everything that serving connections needs.
@@ -43,13 +49,11 @@ impl<H: Handler> Front<H> {
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         address: SocketAddr,
-        permit: OwnedSemaphorePermit,
     ) {
         let close = self.cut.child_token();
-        let place = self.guard.enter(close.clone());
+        let place = self.guard.enter(address.into(), close.clone());
         let tasks = self.tasks.clone();
         tasks.spawn(async move {
-            let _permit = permit;
             // The streams run as tasks of their own and end with the connection.
             let _streams = close.clone().drop_guard();
             close.run_until_cancelled(self.run(stream, address, &place)).await;
@@ -66,11 +70,19 @@ impl<H: Handler> Front<H> {
         let Some(tls) = &self.tls else {
             return self.http(stream, address, None, place).await;
         };
+        let settings = tls.current();
         // The guard closes those that take too long.
-        match TlsAcceptor::from(tls.current()).accept(stream).await {
+        match TlsAcceptor::from(settings.config.clone()).accept(stream).await {
             Ok(stream) => {
-                let certificates = stream.get_ref().1.peer_certificates();
-                let certificate = certificates.and_then(<[_]>::first).map(|c| c.clone().into_owned());
+                let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let chain: Vec<_> = certificates.iter().map(|own| own.clone().into_owned()).collect();
+                let certificate = chain.first().cloned();
+                place.vitals.has_shown(chain);
+                // From here on a change of the CAs closes it; what changed before that is looked at now.
+                let now = tls.current();
+                if !now.has_clients_of(&settings) && !place.vitals.is_accepted_by(&now) {
+                    return tracing::debug!(%address, "the CA of a client certificate was replaced");
+                }
                 self.http(stream, address, certificate, place).await;
             }
             Err(error) => tracing::debug!(%error, %address, "TLS handshake failed"),
@@ -84,8 +96,9 @@ impl<H: Handler> Front<H> {
         certificate: Option<CertificateDer<'static>>,
         place: &Place,
     ) {
-        let peer =
-            Arc::new(Peer { address, certificate, tls: self.tls.is_some(), draining: self.draining.clone() });
+        let peer = Peer::new(address, self.tls.is_some(), self.draining.clone());
+        let record = place.vitals.record.clone();
+        let peer = Arc::new(Peer { certificate, record, ..peer });
         let (handler, vitals, guard) = (self.handler.clone(), place.vitals.clone(), self.guard.clone());
         let switched = Arc::new(Mutex::new(None));
         let switches = switched.clone();
@@ -93,11 +106,18 @@ impl<H: Handler> Front<H> {
             answer(handler.clone(), peer.clone(), vitals.clone(), guard.clone(), switches.clone(), request)
         });
         let builder = self.builder(&place.vitals);
+        let io = Inspected::new(io, place.vitals.clone());
         let serving = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
         tokio::pin!(serving);
+        let retired = async {
+            tokio::select! {
+                () = self.draining.cancelled() => {}
+                () = place.vitals.retire.cancelled() => {}
+            }
+        };
         let ended = tokio::select! {
             biased;
-            () = self.draining.cancelled() => {
+            () = retired => {
                 serving.as_mut().graceful_shutdown();
                 serving.await
             }
@@ -110,7 +130,7 @@ impl<H: Handler> Front<H> {
         let stream = switched.lock().take().and_then(|switched: Switched| switched.take());
         if let Some(stream) = stream {
             // It is neither idle nor without a request.
-            let _busy = place.vitals.begin();
+            let _busy = place.vitals.begin(Version::HTTP_11);
             stream.await;
         }
     }
@@ -145,13 +165,45 @@ async fn answer<H: Handler>(
     switched: Arc<Mutex<Option<Switched>>>,
     request: http::Request<Incoming>,
 ) -> Result<http::Response<WatchedBody>, Infallible> {
-    let flight = vitals.begin();
+    let flight = vitals.begin(request.version());
     guard.opened(&vitals);
+    let is_head = request.method() == Method::HEAD;
+    if vitals.is_ambiguous() {
+        return Ok(flight.watch(ambiguous()));
+    }
     let mut response = handler.handle(peer, request).await;
+    guard.answered(&vitals);
     if let Some(stream) = response.extensions_mut().remove::<Switched>() {
         *switched.lock() = Some(stream);
     }
-    Ok(response.map(|body| flight.watch(body)))
+    if is_head || has_no_content(response.status()) {
+        remove_body(&mut response, is_head);
+    }
+    Ok(flight.watch(response))
+}
+
+/// Refuses a request with two lengths. Nothing follows it on its connection.
+fn ambiguous() -> Response {
+    let why = "a request has a Content-Length or a Transfer-Encoding, and not both";
+    let mut refused = response::status(&Status::bad_request(why));
+    refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    browser::protect(&mut refused);
+    refused
+}
+
+/// Returns whether an answer of this status never has a body (RFC 9110, section 6.4.1).
+fn has_no_content(status: StatusCode) -> bool {
+    status.is_informational() || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
+}
+
+/// Removes what must not be sent. The answer to a HEAD still says how long the body would be, if that is known: HTTP/2 clients
+/// take DATA behind such an answer for a broken stream.
+fn remove_body(response: &mut Response, is_head: bool) {
+    let body = std::mem::replace(response.body_mut(), response::whole(Bytes::new()));
+    let length = body.size_hint().exact().filter(|_| is_head && !body.is_end_stream());
+    if let Some(length) = length {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
 }
 
 /// Runs the streams of an HTTP/2 connection.

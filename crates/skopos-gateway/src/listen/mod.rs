@@ -7,21 +7,27 @@
 //! ```
 
 mod connection;
+pub(crate) mod descriptors;
+mod framing;
 mod guard;
+#[cfg(test)]
+mod kept_open_tests;
+mod source;
 mod tls;
 mod vitals;
 
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use rustls::pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,9 +35,11 @@ use self::connection::Front;
 use self::guard::Guard;
 use self::tls::TlsKeeper;
 use crate::config::Limits;
+use crate::log_limit::LogLimit;
 use crate::response::Response;
 
 pub use self::guard::ListenStats;
+pub(crate) use self::source::SourceNetwork;
 pub use self::tls::TlsError;
 
 /// Where and how to listen.
@@ -106,15 +114,25 @@ pub struct Peer {
     pub tls: bool,
     /// Cancelled when the gateway is about to stop: streams end then.
     pub draining: CancellationToken,
+    /// What its requests have shown so far.
+    pub(crate) record: Arc<PeerRecord>,
+}
+
+/// What the requests of a connection have shown.
+#[derive(Debug, Default)]
+pub(crate) struct PeerRecord {
+    is_known: AtomicBool,
+    token_refused: AtomicBool,
 }
 
 /// A bound socket that accepts nothing yet.
-#[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
     tls: Option<Arc<TlsKeeper>>,
     guard: Arc<Guard>,
+    /// How many descriptors everything else needs.
+    reserve: Box<dyn Fn() -> usize + Send + Sync>,
 }
 
 /// How listening ended.
@@ -122,6 +140,45 @@ pub struct Listener {
 pub struct Drained {
     /// Connections that were still busy when the time for draining was over, and were cut.
     pub cut: usize,
+}
+
+// === impl Peer ===
+
+impl Peer {
+    /// The other end of a connection of which nothing is known but its address.
+    #[must_use]
+    pub fn new(address: SocketAddr, tls: bool, draining: CancellationToken) -> Self {
+        Self { address, certificate: None, tls, draining, record: Arc::default() }
+    }
+
+    /// Returns the network that it comes from.
+    pub(crate) fn source(&self) -> SourceNetwork {
+        self.address.into()
+    }
+}
+
+// === impl PeerRecord ===
+
+impl PeerRecord {
+    /// Records a caller who proved an identity.
+    pub(crate) fn caller_known(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether any caller has proved an identity.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Records whether a token was refused.
+    pub(crate) fn token_reviewed(&self, refused: bool) {
+        self.token_refused.store(refused, Ordering::Relaxed);
+    }
+
+    /// Returns whether the last token was refused.
+    pub(crate) fn is_token_refused(&self) -> bool {
+        self.token_refused.load(Ordering::Relaxed)
+    }
 }
 
 // === impl Listener ===
@@ -149,7 +206,15 @@ impl Listener {
         let bound = |error| ListenError::Bind { address, error };
         let socket = listen(address).map_err(bound)?;
         let address = socket.local_addr().map_err(bound)?;
-        Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()) })
+        let reserve = Box::new(|| descriptors::reserve(0, 0));
+        Ok(Self { socket, address, tls, guard: Guard::new(options.limits.clone()), reserve })
+    }
+
+    /// Leaves as many file descriptors free as `reserve` says, which is asked again and again.
+    #[must_use]
+    pub fn reserving(mut self, reserve: impl Fn() -> usize + Send + Sync + 'static) -> Self {
+        self.reserve = Box::new(reserve);
+        self
     }
 
     /// The address, with the port that was chosen.
@@ -182,9 +247,22 @@ impl Listener {
         });
         tasks.spawn(self.guard.clone().run(cut.clone()));
         if let Some(tls) = &self.tls {
-            tasks.spawn(tls.clone().follow(cut.clone()));
+            let guard = self.guard.clone();
+            tasks.spawn(tls.clone().follow(cut.clone(), move |settings| guard.recheck(settings)));
         }
-        stop.run_until_cancelled(accept(&self.socket, &front)).await;
+        let limit = descriptors::limit();
+        let configured = limits.connections as usize;
+        let permitted = || descriptors::connections(limit, (self.reserve)(), configured);
+        if permitted() < configured {
+            let (open_files, permitted) = (limit, permitted());
+            tracing::warn!(
+                open_files,
+                permitted,
+                configured,
+                "the limit of open files permits fewer connections than listen.limits.connections: raise it (ulimit -n, LimitNOFILE)"
+            );
+        }
+        stop.run_until_cancelled(accept(&self.socket, &front, permitted)).await;
         drop(self.socket);
         draining.cancel();
         let _ = tokio::time::timeout(limits.drain.0, self.guard.emptied()).await;
@@ -196,38 +274,58 @@ impl Listener {
     }
 }
 
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
 /// Serves connections in memory, as a [`Listener`] serves those of its socket: under virtual time.
 #[cfg(test)]
 pub(crate) struct InMemory<H> {
     front: Arc<Front<H>>,
-    places: Arc<Semaphore>,
 }
 
 #[cfg(test)]
 impl<H: Handler> InMemory<H> {
     pub(crate) fn new(handler: H, limits: Limits) -> Self {
-        let places = Arc::new(Semaphore::new(limits.connections as usize));
+        Self::over(handler, limits, None)
+    }
+
+    pub(crate) fn with_tls(handler: H, limits: Limits, files: TlsFiles) -> Self {
+        Self::over(handler, limits, Some(Arc::new(TlsKeeper::load(files).unwrap())))
+    }
+
+    fn over(handler: H, limits: Limits, tls: Option<Arc<TlsKeeper>>) -> Self {
         let front = Front {
             handler,
             guard: Guard::new(limits),
-            tls: None,
+            tls,
             tasks: TaskTracker::new(),
             draining: CancellationToken::new(),
             cut: CancellationToken::new(),
         };
         front.tasks.spawn(front.guard.clone().run(front.cut.clone()));
-        Self { front: Arc::new(front), places }
+        if let Some(tls) = &front.tls {
+            let guard = front.guard.clone();
+            front.tasks.spawn(tls.clone().follow(front.cut.clone(), move |settings| guard.recheck(settings)));
+        }
+        Self { front: Arc::new(front) }
     }
 
     pub(crate) fn connect(&self) -> tokio::io::DuplexStream {
         let (near, far) = tokio::io::duplex(4 * 1024);
-        let place = self.places.clone().try_acquire_owned().unwrap();
-        self.front.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)), place);
+        self.front.clone().serve(far, SocketAddr::from(([127, 0, 0, 1], 999)));
         near
     }
 
     pub(crate) fn connections(&self) -> usize {
         self.front.guard.connections()
+    }
+
+    /// Returns how many connections were closed for breaking a limit.
+    pub(crate) fn closed(&self) -> u64 {
+        ListenStats::of(self.front.guard.clone()).closed().map(|(_, count)| count).sum()
     }
 
     /// Lets everything come to an end by itself, without cutting anything.
@@ -238,17 +336,28 @@ impl<H: Handler> InMemory<H> {
 }
 
 /// Accepts for ever. Beyond the limit connections wait in the system's backlog.
-async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>) {
+async fn accept<H: Handler>(socket: &TcpListener, front: &Arc<Front<H>>, permitted: impl Fn() -> usize) {
     /// Out of descriptors or memory: others have to end first.
     const PAUSE: Duration = Duration::from_millis(50);
-    let places = Arc::new(Semaphore::new(front.guard.limits().connections as usize));
+    let log = LogLimit::new(Duration::from_secs(60));
+    // After a failure for want of descriptors there is room for fewer than computed.
+    let mut scarce = usize::MAX;
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        front.guard.make_room(|| permitted().min(scarce)).await;
         match socket.accept().await {
             Ok((stream, address)) => {
+                scarce = scarce.saturating_add(1);
                 // Small frames must not wait for acknowledgements; without it they merely come later.
                 let _ = stream.set_nodelay(true);
-                front.clone().serve(stream, address, place);
+                front.clone().serve(stream, address);
+            }
+            Err(error) if descriptors::is_exhausted(&error) => {
+                let connections = front.guard.connections();
+                if log.permits() {
+                    tracing::warn!(%error, connections, "out of file descriptors: idle connections are closed, and others wait. Raise the limit (ulimit -n, LimitNOFILE)");
+                }
+                scarce = connections.max(1);
+                tokio::time::sleep(PAUSE).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "a connection could not be accepted");

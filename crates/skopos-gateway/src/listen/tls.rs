@@ -7,8 +7,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -41,8 +42,16 @@ pub enum TlsError {
 #[derive(Debug)]
 pub(super) struct TlsKeeper {
     files: TlsFiles,
-    current: ArcSwap<ServerConfig>,
+    current: ArcSwap<Settings>,
     read: Mutex<Contents>,
+}
+
+/// The settings of the files at one time.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) config: Arc<ServerConfig>,
+    client_ca_pem: Option<Vec<u8>>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 /// What the files had in them.
@@ -54,28 +63,30 @@ const LOOK: Duration = Duration::from_secs(10);
 
 impl TlsKeeper {
     pub(super) fn load(files: TlsFiles) -> Result<Self, TlsError> {
-        let (contents, config) = read(&files)?;
-        Ok(Self { files, current: ArcSwap::from_pointee(config), read: Mutex::new(contents) })
+        let (contents, settings) = read(&files)?;
+        Ok(Self { files, current: ArcSwap::from_pointee(settings), read: Mutex::new(contents) })
     }
 
-    pub(super) fn current(&self) -> Arc<ServerConfig> {
+    pub(super) fn current(&self) -> Arc<Settings> {
         self.current.load_full()
     }
 
-    /// Reads the files again when they have changed. Files that are half written change nothing.
-    pub(super) async fn follow(self: Arc<Self>, stop: CancellationToken) {
+    /// Reads the files again when they have changed. Files that are half written change nothing. `clients_changed` is called when
+    /// the CAs of clients are others.
+    pub(super) async fn follow(
+        self: Arc<Self>,
+        stop: CancellationToken,
+        clients_changed: impl Fn(&Settings) + Send,
+    ) {
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(looks.tick()).await.is_some() {
             let files = self.files.clone();
             let reading = tokio::task::spawn_blocking(move || read(&files));
             match stop.run_until_cancelled(reading).await {
-                Some(Ok(Ok((contents, config)))) => {
-                    let mut known = self.read.lock();
-                    if *known != contents {
-                        *known = contents;
-                        self.current.store(Arc::new(config));
-                        tracing::info!("certificates changed");
+                Some(Ok(Ok((contents, settings)))) => {
+                    if let Some(settings) = self.replace(contents, settings) {
+                        clients_changed(&settings);
                     }
                 }
                 Some(Ok(Err(error))) => {
@@ -85,9 +96,40 @@ impl TlsKeeper {
             }
         }
     }
+
+    /// Takes over what was read, if it is something else. Returns it if the CAs of clients are others.
+    fn replace(&self, contents: Contents, settings: Settings) -> Option<Arc<Settings>> {
+        let mut known = self.read.lock();
+        if *known == contents {
+            return None;
+        }
+        *known = contents;
+        let settings = Arc::new(settings);
+        let old = self.current.swap(settings.clone());
+        tracing::info!("certificates changed");
+        (!settings.has_clients_of(&old)).then_some(settings)
+    }
 }
 
-fn read(files: &TlsFiles) -> Result<(Contents, ServerConfig), TlsError> {
+// === impl Settings ===
+
+impl Settings {
+    /// Returns whether clients are accepted by the same CAs.
+    pub(super) fn has_clients_of(&self, other: &Self) -> bool {
+        self.client_ca_pem == other.client_ca_pem
+    }
+
+    /// Returns whether a client with these certificates is accepted, as when it connects.
+    pub(super) fn accepts(&self, chain: &[CertificateDer<'static>]) -> bool {
+        let Some((own, intermediates)) = chain.split_first() else { return true };
+        let verify = |clients: &Arc<dyn ClientCertVerifier>| {
+            clients.verify_client_cert(own, intermediates, UnixTime::now()).is_ok()
+        };
+        self.clients.as_ref().is_some_and(verify)
+    }
+}
+
+fn read(files: &TlsFiles) -> Result<(Contents, Settings), TlsError> {
     let chain_pem = contents(&files.certificate)?;
     let key_pem = contents(&files.key)?;
     let ca_pem = files.client_ca.as_deref().map(contents).transpose()?;
@@ -100,7 +142,7 @@ fn read(files: &TlsFiles) -> Result<(Contents, ServerConfig), TlsError> {
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(&files.certificate, error.to_string()))?;
-    let builder = match (&files.client_ca, &ca_pem) {
+    let clients: Option<Arc<dyn ClientCertVerifier>> = match (&files.client_ca, &ca_pem) {
         (Some(path), Some(pem)) => {
             let mut roots = RootCertStore::empty();
             for ca in certificates(path, pem)? {
@@ -111,15 +153,20 @@ fn read(files: &TlsFiles) -> Result<(Contents, ServerConfig), TlsError> {
                 .allow_unauthenticated()
                 .build()
                 .map_err(|error| unusable(path, error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+            Some(verifier)
         }
-        _ => builder.with_no_client_auth(),
+        _ => None,
+    };
+    let builder = match &clients {
+        Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
+        None => builder.with_no_client_auth(),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| {
         unusable(&files.certificate, format!("and {} do not go together: {error}", files.key.display()))
     })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(([Some(chain_pem), Some(key_pem), ca_pem], config))
+    let settings = Settings { config: Arc::new(config), client_ca_pem: ca_pem.clone(), clients };
+    Ok(([Some(chain_pem), Some(key_pem), ca_pem], settings))
 }
 
 fn contents(path: &Path) -> Result<Vec<u8>, TlsError> {

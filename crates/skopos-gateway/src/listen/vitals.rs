@@ -2,19 +2,23 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
+use http::{HeaderMap, Version, header};
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::tls::Settings;
+use super::{PeerRecord, SourceNetwork};
 use crate::config::Limits;
-use crate::response::{BodyError, ResponseBody};
+use crate::response::{BodyError, Response, ResponseBody};
 
 /// One connection, as the guard sees it.
 #[derive(Debug)]
@@ -25,6 +29,16 @@ pub(super) struct Vitals {
     next_body: AtomicU64,
     /// Whether it counts as half open.
     waiting: AtomicBool,
+    /// Whether a request had two lengths.
+    is_ambiguous: AtomicBool,
+    /// Whether it counts as one of which no caller is known.
+    unknown: AtomicBool,
+    pub(super) source: SourceNetwork,
+    pub(super) record: Arc<PeerRecord>,
+    /// The client's certificate and its intermediates, if it has shown any.
+    chain: OnceLock<Vec<CertificateDer<'static>>>,
+    /// Asks it to end in order: what is in progress is answered, and HTTP/2 clients are told with a GOAWAY.
+    pub(super) retire: CancellationToken,
     /// Closes it.
     pub(super) close: CancellationToken,
 }
@@ -35,6 +49,7 @@ struct State {
     active: usize,
     quiet_since: Instant,
     abandoned: u32,
+    control_frames: u32,
     counting_since: Instant,
 }
 
@@ -48,15 +63,23 @@ pub(super) enum Breach {
     Stalled,
     /// The client abandons one request after the other.
     Resets,
+    /// The client sends frames that do nothing.
+    Frames,
 }
 
-/// Over which time abandoned requests are counted.
+/// Frames within [`RESET_WINDOW`] that ask for an answer or do nothing. Clients send a few: a PING each second, SETTINGS once.
+const MAX_CONTROL_FRAMES: u32 = 1000;
+
+/// Over which time abandoned requests and control frames are counted.
 const RESET_WINDOW: Duration = Duration::from_secs(10);
+
+/// How long a request of an unknown caller may take while there is no room for others.
+const UNKNOWN_REQUEST: Duration = Duration::from_secs(1);
 
 // === impl Vitals ===
 
 impl Vitals {
-    pub(super) fn new(close: CancellationToken) -> Arc<Self> {
+    pub(super) fn new(source: SourceNetwork, close: CancellationToken) -> Arc<Self> {
         let now = Instant::now();
         Arc::new(Self {
             opened: now,
@@ -65,11 +88,18 @@ impl Vitals {
                 active: 0,
                 quiet_since: now,
                 abandoned: 0,
+                control_frames: 0,
                 counting_since: now,
             }),
+            is_ambiguous: AtomicBool::new(false),
             bodies: Mutex::default(),
             next_body: AtomicU64::new(0),
             waiting: AtomicBool::new(true),
+            unknown: AtomicBool::new(true),
+            source,
+            record: Arc::default(),
+            chain: OnceLock::new(),
+            retire: CancellationToken::new(),
             close,
         })
     }
@@ -84,12 +114,56 @@ impl Vitals {
         self.waiting.swap(false, Ordering::Relaxed)
     }
 
-    /// A request has come.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    /// Records the certificates that the client has shown.
+    pub(super) fn has_shown(&self, chain: Vec<CertificateDer<'static>>) {
+        // A connection has one handshake.
+        let _ = self.chain.set(chain);
+    }
+
+    /// Returns whether its client would be accepted under these settings.
+    pub(super) fn is_accepted_by(&self, settings: &Settings) -> bool {
+        self.chain.get().is_none_or(|chain| settings.accepts(chain))
+    }
+
+    /// Returns whether it counts as one of which no caller is known.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Stops counting it as unknown. Returns whether it did until now.
+    pub(super) fn know(&self) -> bool {
+        self.unknown.swap(false, Ordering::Relaxed)
+    }
+
+    /// Returns since when it has been without a request, if it is.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        (state.active == 0).then_some(state.quiet_since)
+    }
+
+    /// Returns whether it may be closed to make room, now.
+    pub(super) fn may_be_closed(&self) -> bool {
+        match self.record.is_known() {
+            true => self.idle_since().is_some(),
+            false => self.overdue().is_some(),
+        }
+    }
+
+    /// Returns what a connection without a known caller is closed by, the least first: whether it has a request, and since when it has
+    /// not ended one. `None` for one that has just begun to send its request.
+    pub(super) fn overdue(&self) -> Option<(bool, Instant)> {
+        let state = self.state.lock();
+        let is_active = state.active > 0;
+        let is_due = !is_active || state.quiet_since.elapsed() >= UNKNOWN_REQUEST;
+        is_due.then_some((is_active, state.quiet_since))
+    }
+
+    /// Counts a request that has arrived. Only HTTP/2 lets a client abandon a request and keep the connection.
+    pub(super) fn begin(self: &Arc<Self>, version: Version) -> InFlight {
         let mut state = self.state.lock();
         state.requests += 1;
         state.active += 1;
-        InFlight { vitals: self.clone(), finished: false }
+        InFlight { vitals: self.clone(), finished: version < Version::HTTP_2 }
     }
 
     /// The limit that it breaks, if any.
@@ -98,6 +172,9 @@ impl Vitals {
             let state = self.state.lock();
             if state.abandoned > limits.resets {
                 return Some(Breach::Resets);
+            }
+            if state.control_frames > MAX_CONTROL_FRAMES {
+                return Some(Breach::Frames);
             }
             if state.requests == 0 && now.duration_since(self.opened) > limits.handshake.0 {
                 return Some(Breach::NoRequest);
@@ -120,14 +197,38 @@ impl Vitals {
         let mut state = self.state.lock();
         state.active = state.active.saturating_sub(1);
         state.quiet_since = now;
-        if finished {
-            return;
+        if !finished {
+            state.count(now);
+            state.abandoned += 1;
         }
-        if now.duration_since(state.counting_since) > RESET_WINDOW {
-            state.counting_since = now;
-            state.abandoned = 0;
+    }
+
+    /// Records what the client has sent beside requests.
+    pub(super) fn has_sent(&self, control_frames: u32, is_ambiguous: bool) {
+        if is_ambiguous {
+            self.is_ambiguous.store(true, Ordering::Relaxed);
         }
-        state.abandoned += 1;
+        if control_frames > 0 {
+            let mut state = self.state.lock();
+            state.count(Instant::now());
+            state.control_frames = state.control_frames.saturating_add(control_frames);
+        }
+    }
+
+    /// Returns whether a request had two lengths: then no reader can be sure where the next one begins.
+    pub(super) fn is_ambiguous(&self) -> bool {
+        self.is_ambiguous.load(Ordering::Relaxed)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Begins to count again, if the time for that has come.
+    fn count(&mut self, now: Instant) {
+        if now.duration_since(self.counting_since) > RESET_WINDOW {
+            (self.counting_since, self.abandoned, self.control_frames) = (now, 0, 0);
+        }
     }
 }
 
@@ -141,13 +242,19 @@ pub(super) struct InFlight {
 // === impl InFlight ===
 
 impl InFlight {
-    /// The body, watched over.
-    pub(super) fn watch(self, body: ResponseBody) -> WatchedBody {
+    /// Returns the answer with its body under observation.
+    pub(super) fn watch(self, answer: Response) -> http::Response<WatchedBody> {
+        let (parts, body) = answer.into_parts();
         let id = self.vitals.next_body.fetch_add(1, Ordering::Relaxed);
         let handed = Arc::new(Handed { since: Mutex::new(Some(Instant::now())) });
         self.vitals.bodies.lock().insert(id, handed.clone());
-        WatchedBody { body, handed, id, flight: self }
+        let unsent = declared_length(&parts.headers).or_else(|| body.size_hint().exact());
+        http::Response::from_parts(parts, WatchedBody { body, handed, id, unsent, flight: self })
     }
+}
+
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 impl Drop for InFlight {
@@ -169,11 +276,17 @@ impl Handed {
 }
 
 /// A body that knows whether its client reads: hyper asks for more only when it can send.
+///
+/// The client has abandoned the answer if hyper drops the body while something of it is left to send. A body that was taken
+/// up to its declared length is complete: hyper does not poll it again. One that has nothing to send at the moment, as a watch
+/// between two events, may be dropped at any time.
 #[derive(Debug)]
 pub(super) struct WatchedBody {
     body: ResponseBody,
     handed: Arc<Handed>,
     id: u64,
+    /// How many bytes are left of the declared length.
+    unsent: Option<u64>,
     flight: InFlight,
 }
 
@@ -186,11 +299,19 @@ impl Body for WatchedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let handed_over = matches!(polled, Poll::Ready(Some(Ok(_))));
-        *self.handed.since.lock() = handed_over.then(Instant::now);
-        if matches!(polled, Poll::Ready(None)) || self.body.is_end_stream() {
-            self.flight.finished = true;
-        }
+        let data = match &polled {
+            Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, |data| data.remaining() as u64)),
+            _ => None,
+        };
+        *self.handed.since.lock() = data.map(|_| Instant::now());
+        self.unsent = self.unsent.map(|unsent| unsent.saturating_sub(data.unwrap_or_default()));
+        // An error is the gateway's own way to end an answer, and trailers are the last of it.
+        let is_last = match &polled {
+            Poll::Ready(Some(Ok(frame))) => frame.is_trailers(),
+            Poll::Ready(None | Some(Err(_))) => true,
+            Poll::Pending => false,
+        };
+        self.flight.finished |= is_last || self.is_complete();
         polled
     }
 
@@ -203,10 +324,16 @@ impl Body for WatchedBody {
     }
 }
 
+impl WatchedBody {
+    /// Returns whether all of the answer was handed over.
+    fn is_complete(&self) -> bool {
+        self.unsent == Some(0) || self.body.is_end_stream()
+    }
+}
+
 impl Drop for WatchedBody {
     fn drop(&mut self) {
-        // A body without content is never asked for it.
-        self.flight.finished |= self.body.is_end_stream();
+        self.flight.finished |= self.is_complete() || self.handed.unread_since().is_none();
         self.flight.vitals.bodies.lock().remove(&self.id);
     }
 }
@@ -222,7 +349,11 @@ mod tests {
     }
 
     fn vitals() -> Arc<Vitals> {
-        Vitals::new(CancellationToken::new())
+        Vitals::new(std::net::SocketAddr::from(([127, 0, 0, 1], 1)).into(), CancellationToken::new())
+    }
+
+    fn answer(body: ResponseBody) -> Response {
+        http::Response::new(body)
     }
 
     async fn after(vitals: &Vitals, seconds: u64) -> Option<Breach> {
@@ -240,7 +371,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_in_progress_is_not_idle() {
         let vitals = vitals();
-        let flight = vitals.begin();
+        let flight = vitals.begin(Version::HTTP_2);
         assert_eq!(after(&vitals, 3600).await, None);
         drop(flight);
         assert_eq!(after(&vitals, 19).await, None);
@@ -251,18 +382,18 @@ mod tests {
     async fn a_client_that_does_not_read_is_stalled_and_one_that_waits_is_not() {
         use http_body_util::BodyExt as _;
         let vitals = vitals();
-        let flight = vitals.begin();
-        let mut unread = flight.watch(response::whole(Bytes::from_static(b"x")));
+        let flight = vitals.begin(Version::HTTP_2);
+        let mut unread = flight.watch(answer(response::whole(Bytes::from_static(b"x")))).into_body();
         unread.frame().await.unwrap().unwrap();
         assert_eq!(after(&vitals, 4).await, None);
         assert_eq!(after(&vitals, 2).await, Some(Breach::Stalled));
         drop(unread);
         assert_eq!(after(&vitals, 1).await, None);
 
-        let flight = vitals.begin();
+        let flight = vitals.begin(Version::HTTP_2);
         let silent =
             http_body_util::StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BodyError>>());
-        let mut waiting = flight.watch(ResponseBody::new(silent));
+        let mut waiting = flight.watch(answer(ResponseBody::new(silent))).into_body();
         assert!(futures::poll!(std::pin::pin!(waiting.frame())).is_pending());
         assert_eq!(after(&vitals, 3600).await, None);
     }
@@ -271,15 +402,15 @@ mod tests {
     async fn abandoned_requests_are_counted_over_ten_seconds() {
         let vitals = vitals();
         for _ in 0..3 {
-            drop(vitals.begin());
+            drop(vitals.begin(Version::HTTP_2));
         }
         assert_eq!(after(&vitals, 0).await, None);
         tokio::time::advance(Duration::from_secs(11)).await;
         for _ in 0..3 {
-            drop(vitals.begin());
+            drop(vitals.begin(Version::HTTP_2));
         }
         assert_eq!(after(&vitals, 0).await, None);
-        drop(vitals.begin());
+        drop(vitals.begin(Version::HTTP_2));
         assert_eq!(after(&vitals, 0).await, Some(Breach::Resets));
     }
 
@@ -288,9 +419,9 @@ mod tests {
         use http_body_util::BodyExt as _;
         let vitals = vitals();
         for _ in 0..10 {
-            let body = vitals.begin().watch(response::whole(Bytes::from_static(b"x")));
-            body.collect().await.unwrap();
-            drop(vitals.begin().watch(response::whole(Bytes::new())));
+            let body = vitals.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::from_static(b"x"))));
+            body.into_body().collect().await.unwrap();
+            drop(vitals.begin(Version::HTTP_2).watch(answer(response::whole(Bytes::new()))));
         }
         assert_eq!(vitals.breach(&limits(), Instant::now()), None);
     }

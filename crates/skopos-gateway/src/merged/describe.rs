@@ -8,12 +8,12 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{StatusCode, header};
 use skopos_fleet::{Cluster, ClusterId, DocumentRequest};
 use skopos_serve::{ResourceType, discovery};
-use skopos_wire::Status;
+use skopos_wire::{GroupResource, Status};
 use tokio::time::{Instant, timeout_at};
 
 use super::openapi::{self, Index};
 use super::route::Merged;
-use super::standing::Clusters;
+use super::standing::{Clusters, undecided};
 use super::union::{self, Offer};
 use crate::authz::Attributes;
 use crate::catalog::{self, Catalog};
@@ -57,7 +57,8 @@ impl Merged {
             }
             let (offers, unknown) = self.offers(&scope.seen).await;
             let whole = self.unions.of(offers);
-            standing.missing = unknown;
+            standing.missing = undecided(&scope.undecided);
+            standing.missing.extend(unknown);
             standing.missing.extend_from_slice(&whole.union().otherwise);
             united = Some(whole);
             standing.unread = scope.unread;
@@ -99,7 +100,13 @@ impl Merged {
             Some(found) => found,
             None => {
                 let (offers, unknown) = self.offers(seen).await;
-                elect(&offers).ok_or_else(|| not_served(&unknown))?
+                let is_aggregated =
+                    |offer: &Offer| offer.catalog.is_aggregated(&what.group, &what.version, &what.resource);
+                match elect(&offers) {
+                    Some(found) => found,
+                    None if offers.iter().any(is_aggregated) => return Err(aggregated(what)),
+                    None => return Err(not_served(&unknown)),
+                }
             }
         };
         Ok(match headers::wants_table(&call.headers) {
@@ -148,7 +155,7 @@ impl Merged {
         let accept = call.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
         let request = DocumentRequest::new(address, accept).ok_or_else(Status::resource_not_served)?;
         let document = cluster.current_document(&request, limit).await.map_err(|error| status_of(&error))?;
-        Ok(document_answer(&document, call.headers.get(header::IF_NONE_MATCH)))
+        document_answer(&document, call.headers.get(header::IF_NONE_MATCH))
     }
 
     /// Asks these clusters, [`DOCUMENTS`] of them at the same time; `None` for those that have not answered within the
@@ -191,6 +198,13 @@ impl Merged {
 
 fn offer(cluster: &Cluster, catalog: Arc<Catalog>) -> Offer {
     Offer { cluster: cluster.id().clone(), catalog }
+}
+
+/// Returns the refusal of a kind whose answers may depend on the caller.
+fn aggregated(what: &Attributes) -> Status {
+    let why = "an aggregated API serves this kind, and its answers may depend on the caller, so there is no merged view of it: \
+               ask one cluster, below /clusters/NAME";
+    Status::forbidden(GroupResource::new(&what.group, &what.resource), &what.name, why)
 }
 
 /// 404, as API servers say it; with the first cluster of which nothing is known.

@@ -19,6 +19,7 @@ use super::merger::{Copy, Position, Told};
 use super::missed::Missed;
 use super::union;
 use crate::catalog::Catalogs;
+use crate::reasons;
 
 /// Feeds the history of one kind until told to stop.
 pub(crate) struct Feed {
@@ -148,11 +149,12 @@ impl Feed {
     /// comes.
     fn let_go(&self, id: &ClusterId, kind: &CachedKind) {
         let why = match kind.end_reason() {
-            Some(Ended::Evicted) => "it was let go: what may be kept of the cluster in memory is used up",
-            Some(Ended::Unwanted) => "it may not be kept any more",
+            Some(Ended::Evicted) => Absence::Because("the memory of the cluster is used up".into()),
+            Some(Ended::Unwanted) => Absence::Because("it may not be kept any more".into()),
+            Some(Ended::NotServed) => Absence::NotServed,
             _ => return,
         };
-        self.absences.set(id, Absence::Because(why.into()));
+        self.absences.set(id, why);
         self.follows.forget(id);
         self.history.vanish(id);
     }
@@ -346,7 +348,7 @@ impl Absence {
     fn of(error: &FleetError) -> Self {
         match error {
             FleetError::Refused { code: 404, .. } => Self::NotServed,
-            other => Self::Because(other.to_string().into()),
+            other => Self::Because(reasons::of_error(other).into()),
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use super::kinds::Kind;
 use super::merger::{Position, Roster};
 use crate::consistency::{CatchUp, Requirement};
+use crate::reasons;
 use crate::services::Services;
 
 /// Has the merged history catch up with what a read of these clusters has to show, within `cache.memberDeadline`, all at the same
@@ -75,7 +76,7 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
         return Ok(Newest::Kept(store));
     }
     if !cluster.state().condition.is_asked() {
-        return Err(behind(&cluster.state()));
+        return Err(behind(&reason(cluster, catch_up)));
     }
     if let Some(content) = catch_up.await_watch(&store, store.len(), limit).await {
         return Ok(Newest::Kept(content));
@@ -83,12 +84,18 @@ async fn newest(cluster: &Cluster, catch_up: &CatchUp<'_>, limit: Duration) -> R
     match catch_up.ask(deadline.saturating_duration_since(Instant::now())).await {
         Ok(read) if read.source == Source::Live => Ok(Newest::Listed(read.snapshot)),
         Ok(read) => Ok(Newest::Kept(read.snapshot)),
-        Err(Some(why)) => Err(behind(&why)),
+        // Its text may be the member's.
+        Err(Some(_)) => Err(behind(&reason(cluster, catch_up))),
         Err(None) => Err(behind(&format!("it did not answer within {limit:?}"))),
     }
 }
 
-fn behind(why: &dyn std::fmt::Display) -> String {
+fn reason(cluster: &Cluster, catch_up: &CatchUp<'_>) -> String {
+    reasons::of_cluster(cluster, catch_up.kind.resource())
+        .unwrap_or_else(|| "it refused to list them".to_owned())
+}
+
+fn behind(why: &str) -> String {
     format!("it may lack what was written through the gateway, or what a consistent read has to show: {why}")
 }
 

@@ -177,7 +177,7 @@ impl Guard {
         let (authorizer, id) = (self.authorizer.clone(), id.clone());
         let (who, what) = (self.who.clone(), self.what.clone());
         async move {
-            let decision = authorizer.revoked(id.as_str(), &who, &what).await;
+            let decision = authorizer.unconfirmed(id.as_str(), &who, &what).await;
             Answer { id, decision, asked: None }
         }
         .boxed()

@@ -43,7 +43,7 @@ impl MergedItem {
 impl LabelSource for MergedItem {
     fn label(&self, key: &str) -> Option<&str> {
         match key {
-            CLUSTER => render::label_of(&self.cluster),
+            CLUSTER => Some(self.cluster.label_value()),
             _ => self.object().label(key),
         }
     }

@@ -26,25 +26,13 @@ pub(crate) fn render(object: &RawObject, cluster: &ClusterId, mark: Mark) -> Byt
     written(json, cluster, &version, mark).map_or_else(|_| json.clone(), Bytes::from)
 }
 
-/// The cluster's name as the value of a label, if it can be one.
-pub(crate) fn label_of(cluster: &ClusterId) -> Option<&str> {
-    let name = cluster.as_str();
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let at_ends = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
-    let fits = name.len() <= 63
-        && name.bytes().all(inner)
-        && at_ends(name.bytes().next())
-        && at_ends(name.bytes().last());
-    fits.then_some(name)
-}
-
 fn written(
     json: &[u8],
     cluster: &ClusterId,
     version: &str,
     mark: Mark,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    let labels: Vec<_> = label_of(cluster).map(|value| (CLUSTER, value)).into_iter().collect();
+    let labels = [(CLUSTER, cluster.label_value())];
     let annotations = [(CLUSTER, cluster.as_str()), (MEMBER_VERSION, version)];
     let object: Members<'_> = serde_json::from_slice(json)?;
     let mut out = Vec::with_capacity(json.len() + 160);
@@ -233,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_label_can_have_is_in_the_annotation_only() {
+    fn a_name_that_no_label_can_have_is_in_the_annotation_and_stands_for_itself_in_the_label() {
         let object = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7", "labels": null}});
-        for name in ["arn:aws:x", "admin@prod", "-a", &"x".repeat(64)] {
+        for name in ["arn:aws:x", "admin@prod", "-a", &"x".repeat(64), "a.b_c-1"] {
             let rendered = rendered(&object, name);
-            assert_eq!(rendered["metadata"]["labels"], json!({}), "{name}");
+            let id = ClusterId::new(name).unwrap();
+            assert_eq!(rendered["metadata"]["labels"], json!({CLUSTER: id.label_value()}), "{name}");
             assert_eq!(rendered["metadata"]["annotations"][CLUSTER], *name);
         }
-        assert_eq!(rendered(&object, "a.b_c-1")["metadata"]["labels"][CLUSTER], "a.b_c-1");
     }
 }

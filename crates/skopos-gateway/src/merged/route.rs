@@ -1,6 +1,6 @@
 //! `/fleet/...`: who asks what of which clusters, and the answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route, WATCH_LIFETIME};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
+use crate::watch_path::spelled_as_list;
 
 /// The route of all clusters together. Cheap to clone.
 #[derive(Clone)]
@@ -61,6 +62,8 @@ pub(super) struct Scope {
     /// Those that an open watch need not ask about: the request sees them, or must not.
     considered: Vec<Cluster>,
     pub(super) denied: Vec<String>,
+    /// Those that do not say whether the request may see them.
+    pub(super) undecided: Vec<ClusterId>,
     /// One of the decisions: the one that an answer is refused with.
     pub(super) decision: Option<Decision>,
 }
@@ -78,7 +81,7 @@ impl Merged {
     /// Over all clusters of these services. Feeds run until [`Merged::shutdown`].
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
-        let catalogs = Catalogs::new(services.fleet.clone());
+        let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
         let kinds = Arc::new(Kinds::new(
             services.fleet.clone(),
             catalogs.clone(),
@@ -125,22 +128,23 @@ impl Merged {
 
     async fn serve(self, call: Call) -> Response {
         let mut audited = Audited { source: "memory", ..Audited::default() };
-        let answered = self.routed(&call, &mut audited).await;
+        let answered = self.routed(call, &mut audited).await;
         let mut answer = answered.unwrap_or_else(|status| response::status(&status));
         answer.extensions_mut().insert(audited);
         answer
     }
 
-    async fn routed(&self, call: &Call, audited: &mut Audited) -> Result<Response, Status> {
+    async fn routed(&self, mut call: Call, audited: &mut Audited) -> Result<Response, Status> {
         if call.method != Method::GET && call.method != Method::HEAD {
             let message = "the fleet as a whole is read only: write to one cluster, below /clusters/NAME";
             return Err(Status::failure(405, skopos_wire::StatusReason::MethodNotAllowed, message));
         }
+        (call.path, call.query) = spelled_as_list(&call.method, call.path, call.query)?;
         let target = Target::parse(&call.method, &call.path, &call.query)?;
         audited.what = target.attributes().to_string().into();
         match target {
-            Target::Path(what) => self.describe(call, &what, audited).await,
-            Target::Resource(target) => self.resource(call, &target, audited).await,
+            Target::Path(what) => self.describe(&call, &what, audited).await,
+            Target::Resource(target) => self.resource(&call, &target, audited).await,
         }
     }
 
@@ -185,7 +189,7 @@ impl Merged {
         };
         // Meanwhile, too.
         scope.drop_others(&self.services.fleet);
-        let Scope { wanted, unread, seen, considered, denied, .. } = scope;
+        let Scope { wanted, unread, seen, considered, denied, undecided, .. } = scope;
         let judge = Arc::new(Judge {
             behind,
             seen,
@@ -194,6 +198,7 @@ impl Merged {
             max_age: self.services.config.cache.max_age.0,
             unread,
             denied,
+            undecided,
         });
         let resource = &resource;
         let read = Read { merged: self, call, target, resource, namespace, wanted, considered, judge, kind };
@@ -220,6 +225,7 @@ impl Merged {
         let members = self.services.fleet.members();
         let named: Vec<Cluster> = members.values().filter(|cluster| wanted.names(cluster)).cloned().collect();
         let ways = named.iter().map(|cluster| (cluster.id().clone(), cluster.way())).collect();
+        let contexts: BTreeSet<Arc<str>> = named.iter().filter_map(Cluster::original_name).collect();
         let until = Instant::now() + self.services.config.cache.member_deadline.0;
         let decisions = stream::iter(named).map(|cluster| async move {
             let authorizer = &self.services.authorizer;
@@ -227,9 +233,10 @@ impl Merged {
             (cluster, decision)
         });
         let decisions: Vec<(Cluster, Decision)> = decisions.buffered(REVIEWS).collect().await;
-        let unknown = wanted.names.iter().flatten().filter(|name| !members.contains_key(name.as_str()));
+        let is_known = |name: &str| members.contains_key(name) || contexts.contains(name);
+        let unknown = wanted.names.iter().flatten().filter(|name| !is_known(name));
         let mut denied: Vec<String> = unknown.cloned().collect();
-        let mut decision = None;
+        let (mut decision, mut undecided) = (None, Vec::new());
         let mut seen = Vec::with_capacity(decisions.len());
         let mut considered = Vec::with_capacity(decisions.len());
         for (cluster, decided) in decisions {
@@ -239,16 +246,16 @@ impl Merged {
                     seen.push(cluster.clone());
                     considered.push(cluster);
                 }
+                // It may be seen yet.
+                false if decided.is_undecided() => undecided.push(cluster.id().clone()),
                 false => {
                     denied.push(cluster.id().to_string());
-                    // One that could not be asked may be seen yet.
-                    if !decided.is_undecided() {
-                        considered.push(cluster);
-                    }
+                    considered.push(cluster);
                 }
             }
-            // An answer that shows something is allowed, whatever else was not.
-            decision = decision.filter(|decision: &Decision| decision.allowed).or(Some(decided));
+            // An answer that shows something is allowed; one that shows nothing is denied if any cluster said so.
+            let rank = |decision: &Decision| (decision.allowed, !decision.is_undecided());
+            decision = decision.filter(|known| rank(known) >= rank(&decided)).or(Some(decided));
         }
         denied.sort();
         // Clusters that are not there are refused as those that one may not read.
@@ -257,7 +264,7 @@ impl Merged {
         {
             decision = Some(self.services.authorizer.decide(name, &call.identity, what).await);
         }
-        let mut scope = Scope { wanted, unread, seen, ways, considered, denied, decision };
+        let mut scope = Scope { wanted, unread, seen, ways, considered, denied, undecided, decision };
         scope.drop_others(&self.services.fleet);
         Ok(scope)
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
-use skopos_fleet::checkpoint::{Bucket, Content, FileName, Store as _};
+use skopos::checkpoint::replace_file_unsynced;
+use skopos_fleet::checkpoint::{Bucket, Content, FileName, Store as _, private_folder};
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -207,12 +209,12 @@ impl RestartFile {
         let bytes = standing.encode(&self.kind);
         match &self.place {
             Place::Path(path) => {
-                if let Some(folder) = path.parent() {
-                    tokio::fs::create_dir_all(folder).await?;
-                }
-                let temporary = path.with_extension("merged.new");
-                tokio::fs::write(&temporary, bytes).await?;
-                tokio::fs::rename(&temporary, path).await
+                let path = path.clone();
+                let written = spawn_blocking(move || {
+                    path.parent().map_or(Ok(()), private_folder)?;
+                    replace_file_unsynced(&path, |file| file.write_all(&bytes))
+                });
+                written.await.unwrap_or_else(|error| Err(io::Error::other(error)))
             }
             Place::Object(objects, name) => {
                 // Should the kind be let go of and asked for again.

@@ -12,6 +12,7 @@ use super::feed::{Absence, Absences};
 use super::follows::{Age, Ages};
 use super::merger::Roster;
 use crate::headers;
+use crate::reasons;
 
 /// How the clusters that were asked for stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub(crate) struct Judge {
     pub(crate) denied: Vec<String>,
     /// Those that are older than they have to be, and why.
     pub(crate) behind: BTreeMap<ClusterId, String>,
+    /// Those that do not say whether the caller may read them.
+    pub(crate) undecided: Vec<ClusterId>,
 }
 
 /// How many clusters a warning names; the list's annotations name all.
@@ -54,6 +57,7 @@ impl Judge {
     pub(crate) fn look(&self, roster: &Roster, ages: &Ages) -> Clusters {
         let mut found = Clusters { age: Some(Duration::ZERO), ..Clusters::default() };
         (found.unread, found.denied) = (self.unread, self.denied.clone());
+        found.missing = undecided(&self.undecided);
         for cluster in &self.seen {
             let id = cluster.id();
             let has_content = roster.get(id).is_some_and(|member| member.position.is_some());
@@ -61,7 +65,12 @@ impl Judge {
                 match self.absences.of(id) {
                     Some(Absence::NotServed) => {}
                     Some(Absence::Because(reason)) => found.missing.push((id.clone(), reason.to_string())),
-                    None => found.missing.push((id.clone(), cluster.state().to_string())),
+                    None => {
+                        let reason = reasons::of_cluster(cluster, &self.resource);
+                        found
+                            .missing
+                            .push((id.clone(), reason.unwrap_or_else(|| "not listed yet".to_owned())));
+                    }
                 }
                 continue;
             }
@@ -72,7 +81,7 @@ impl Judge {
                 continue;
             }
             // Of that which is shown; another copy may be newer.
-            found.judge(cluster, ages.of(id), self.max_age, self.behind.get(id));
+            found.judge(cluster, &self.resource, ages.of(id), self.max_age, self.behind.get(id));
         }
         found
     }
@@ -81,7 +90,14 @@ impl Judge {
 // === impl Clusters ===
 
 impl Clusters {
-    fn judge(&mut self, cluster: &Cluster, age: Option<Age>, max_age: Duration, behind: Option<&String>) {
+    fn judge(
+        &mut self,
+        cluster: &Cluster,
+        resource: &ResourceId,
+        age: Option<Age>,
+        max_age: Duration,
+        behind: Option<&String>,
+    ) {
         let most = age.and_then(|age| age.most);
         self.age = self.age.zip(most).map(|(oldest, age)| oldest.max(age));
         let state = cluster.state();
@@ -89,8 +105,9 @@ impl Clusters {
         if let Some(why) = behind {
             self.stale.push((cluster.id().clone(), why.clone()));
         } else if off || !age.is_some_and(|age| age.is_within(max_age)) {
-            let age = most.map_or("of unknown age".to_owned(), |age| format!("{:.0?} old", age));
-            self.stale.push((cluster.id().clone(), format!("{age}, {state}")));
+            let age = most.map_or("of unknown age".to_owned(), |age| format!("up to {age:.0?} old"));
+            let reason = reasons::of_cluster(cluster, resource).map(|reason| format!(", {reason}"));
+            self.stale.push((cluster.id().clone(), age + &reason.unwrap_or_default()));
         }
     }
 
@@ -138,6 +155,11 @@ impl Clusters {
     }
 }
 
+/// Returns why clusters are missing that do not say whether the caller may read them.
+pub(crate) fn undecided(clusters: &[ClusterId]) -> Vec<(ClusterId, String)> {
+    clusters.iter().map(|id| (id.clone(), "it does not say whether you may read it".to_owned())).collect()
+}
+
 fn shortened(texts: impl Iterator<Item = String>, count: usize) -> String {
     let mut text = texts.take(NAMED).collect::<Vec<_>>().join(", ");
     if count > NAMED {
@@ -156,9 +178,14 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Whether it is one of those that are named. Says nothing of its labels.
+    /// Returns whether the cluster is named: by its own name, or by a context that can be no cluster's name, such as
+    /// `team/prod`. Its labels do not matter.
     pub(crate) fn names(&self, cluster: &Cluster) -> bool {
-        self.names.as_ref().is_none_or(|names| names.contains(cluster.id().as_str()))
+        let Some(names) = &self.names else { return true };
+        names.contains(cluster.id().as_str())
+            || cluster
+                .original_name()
+                .is_some_and(|name| names.contains(&*name) && ClusterId::new(&*name).is_err())
     }
 
     /// Whether it is named and has the labels. To be asked of clusters that the caller may read: of others the answer would

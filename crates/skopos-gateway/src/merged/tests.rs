@@ -565,11 +565,13 @@ async fn what_one_may_not_read_is_named_and_not_shown() {
     assert!(list.warnings().contains("may not read") && list.warnings().contains("south"));
     assert_eq!(list.json["metadata"]["annotations"]["skopos.dev/denied"], "south");
     assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 403);
-    // How it stands is nobody's business either.
+    // One that does not answer has not said no: it may be shown when it does.
     bed.server("south").pause_with(How::Rst).await;
     sleep(LONG).await;
     let list = bed.get(PODS).await;
-    assert_eq!(list.json["metadata"]["annotations"], json!({"skopos.dev/denied": "south"}));
+    let missing = "south (it does not say whether you may read it)";
+    assert_eq!(list.json["metadata"]["annotations"], json!({"skopos.dev/missing": missing}));
+    assert_eq!(bed.get(&format!("{PODS}?clusters=south")).await.code, 503);
     assert!(list.headers["skopos-age"].to_str().unwrap().parse::<f64>().unwrap() < 60.0);
     bed.server("south").resume().await.unwrap();
     // A cluster that is none looks the same.

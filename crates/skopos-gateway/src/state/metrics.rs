@@ -207,6 +207,12 @@ impl Collector for Scrape {
                 GAUGE,
                 listen.half_open() as f64,
             )?;
+            own(
+                "connections_permitted",
+                "Connections that there may be: as configured, and as the process has file descriptors for",
+                GAUGE,
+                listen.permitted() as f64,
+            )?;
             own("connections_accepted", "Connections accepted", COUNTER, listen.accepted() as f64)?;
             let metric = encoder.encode_descriptor(
                 "connections_closed",

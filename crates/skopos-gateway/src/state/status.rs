@@ -35,6 +35,12 @@ pub struct Report {
 pub struct ClusterReport {
     /// Its name.
     pub name: String,
+    /// The kubeconfig's context, or the name in another source, where that is not the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The value of the label `skopos.dev/cluster` by which its objects are selected, where that is not the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_value: Option<String>,
     /// `connecting`, `live`, `degraded`, `unreachable`, `paused` or `removed`.
     pub state: String,
     /// For how many seconds.
@@ -132,8 +138,11 @@ impl Report {
 impl ClusterReport {
     fn of(cluster: &Cluster) -> Self {
         let stats = cluster.stats();
+        let label_value = Some(stats.id.label_value()).filter(|value| *value != stats.id.as_str());
         Self {
             name: stats.id.to_string(),
+            context: cluster.original_name().map(|name| name.to_string()),
+            label_value: label_value.map(str::to_owned),
             state: stats.state.condition.word().to_owned(),
             since_seconds: seconds(stats.state.since.elapsed()),
             reason: stats.state.reason.as_deref().map(str::to_owned),

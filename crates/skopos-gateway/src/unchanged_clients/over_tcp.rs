@@ -47,7 +47,11 @@ impl World {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
-        let mut config = config::of_kubeconfig(kubeconfig);
+        let mut config = config::Config::from(config::QuickStart {
+            kubeconfigs: vec![kubeconfig],
+            writes: true,
+            ..config::QuickStart::default()
+        });
         config.listen.address = "127.0.0.1:0".parse().unwrap();
         let daemon = Daemon::of_config(config).await.unwrap();
         let mut changes = daemon.fleet().changes();

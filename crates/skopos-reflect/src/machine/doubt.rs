@@ -517,8 +517,10 @@ impl Machine {
         if self.doubt.probes.is_empty() {
             return;
         }
-        let reason =
-            Reason::new(Cause::Silence, "the stream is silent, and nothing shows that it has nothing to say");
+        let reason = Reason::new(
+            Cause::Silence,
+            "no data arrives, and a check could not confirm that nothing changed",
+        );
         if self.is_beyond_doubt(MOST_DOUBLINGS) {
             self.relist(ListPlan::new(ReplaceCause::Unproven), reason, sink);
         } else if self.link.condition == Condition::Watching {

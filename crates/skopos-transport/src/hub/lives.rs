@@ -19,6 +19,9 @@ const YOUNG: Duration = Duration::from_secs(1);
 /// How long an answer may lie before whoever asked sees it.
 const UNSEEN: Duration = Duration::from_millis(250);
 
+/// What is said of a 401.
+const UNAUTHORIZED: &str = "the server does not accept the credentials (401 Unauthorized)";
+
 impl Hub {
     pub(super) fn admit(
         &self,
@@ -53,9 +56,13 @@ impl Hub {
         });
     }
 
-    /// The connection brought response headers: the server is well.
-    pub(crate) fn served(&self, id: ConnectionId) {
+    /// The connection brought response headers: the server is well, and accepts the credentials or does not.
+    pub(crate) fn served(&self, id: ConnectionId, accepted: bool) {
         let mut state = self.state.lock();
+        match accepted {
+            true => state.counters.credentials = None,
+            false => state.counters.credentials_failed(true, UNAUTHORIZED.into()),
+        }
         let mut retired = false;
         if let Some(member) = state.pool.get(id) {
             member.served += 1;

@@ -5,7 +5,7 @@ mod lease;
 mod lives;
 mod pulse;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
@@ -17,7 +17,7 @@ use crate::{
     backoff::DialBackoff,
     class::ConnectionId,
     connection::Sender,
-    dialer::Dialer,
+    dialer::{Dialer, Protocol},
     error::Death,
     options::TransportOptions,
     patience::Patience,
@@ -25,6 +25,9 @@ use crate::{
     stats::{ConnectionStats, Counters, TransportStats},
     vitals::Vitals,
 };
+
+/// Within this the answer to a PING comes on a connection that is well, and is read.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The shared state. It owns its tasks; whoever owns the hub cancels [`Hub::stop`].
 pub(crate) struct Hub {
@@ -161,6 +164,10 @@ impl Hub {
             open_streams: m.open,
             max_streams: m.limit,
             age: now.duration_since(m.born),
+            silent: now.saturating_duration_since(m.connection.vitals.heard()),
+            doubtful: m.protocol == Protocol::Http2
+                && now.saturating_duration_since(m.connection.vitals.heard())
+                    >= self.options.ping_interval + ANSWERED_WITHIN,
             served: m.served,
             bytes_in: m.connection.vitals.bytes_in.load(Relaxed),
             bytes_out: m.connection.vitals.bytes_out.load(Relaxed),
@@ -180,6 +187,12 @@ impl Hub {
             suspends: state.counters.suspends,
             lagged: self.patience.lagged(),
             credential_refreshes,
+            credentials: state.counters.credentials.clone(),
         }
+    }
+
+    /// There are no credentials to send.
+    pub(crate) fn has_no_credentials(&self, death: &Death) {
+        self.state.lock().counters.credentials_failed(false, death.to_string().into());
     }
 }

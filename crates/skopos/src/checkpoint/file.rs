@@ -25,7 +25,7 @@ impl Checkpoint {
 
 /// Puts what `write` writes in the place of a file, which only its owner may read. Whoever looks, also after a crash at
 /// whatever moment, finds what was there before or all of the new: it is written beside it (with `.new` behind the name), and
-/// takes its place when it is on the disk. Blocks as long as the disk does.
+/// takes its place when it is on the disk. Links are replaced and never followed. Blocks as long as the disk does.
 ///
 /// One writer at a time: of several, one wins, or the file is a mixture.
 ///
@@ -35,14 +35,37 @@ pub fn replace_file<T>(
     path: impl AsRef<Path>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
 ) -> io::Result<T> {
-    let path = path.as_ref();
+    replace(path.as_ref(), true, write)
+}
+
+/// As [`replace_file`], without forcing the content to the disk: a crash of the machine may leave the old file, the new one or a
+/// torn one.
+///
+/// # Errors
+/// As [`replace_file`].
+pub fn replace_file_unsynced<T>(
+    path: impl AsRef<Path>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> io::Result<T> {
+    replace(path.as_ref(), false, write)
+}
+
+const BUFFER: usize = 256 << 10;
+
+fn replace<T>(
+    path: &Path,
+    is_synced: bool,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> io::Result<T> {
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut beside = OsString::from(name);
     beside.push(".new");
     let beside = path.with_file_name(beside);
-    let replaced = write_whole(&beside, write).and_then(|written| {
+    let replaced = write_whole(&beside, is_synced, write).and_then(|written| {
         fs::rename(&beside, path)?;
-        sync_directory(path)?;
+        if is_synced {
+            sync_directory(path)?;
+        }
         Ok(written)
     });
     if replaced.is_err() {
@@ -52,18 +75,33 @@ pub fn replace_file<T>(
     replaced
 }
 
-const BUFFER: usize = 256 << 10;
-
-fn write_whole<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut writer = BufWriter::with_capacity(BUFFER, options.open(path)?);
+fn write_whole<T>(
+    path: &Path,
+    is_synced: bool,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut writer = BufWriter::with_capacity(BUFFER, create_private(path)?);
     let written = write(&mut writer)?;
     let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
+    if is_synced {
+        file.sync_all()?;
+    }
     Ok(written)
+}
+
+/// Creates a file that only its owner may read and write. What has the name before, a link too, is removed: a file that is there
+/// already keeps its owner and its mode, and may be another one.
+fn create_private(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = OpenOptions::new();
+    // Follows no link, and fails if another one was faster.
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Makes sure that a renamed file bears its new name after a crash.

@@ -39,6 +39,6 @@ mod tests;
 
 pub use clock::{WallClock, WallTime};
 pub use error::{CheckpointError, Foreign, NoCheckpoint};
-pub use file::replace_file;
+pub use file::{replace_file, replace_file_unsynced};
 pub use kept::{Checkpoint, CheckpointLimits, ContentMark, Written};
 pub use taking::Checkpointer;

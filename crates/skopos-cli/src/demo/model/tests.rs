@@ -63,7 +63,7 @@ fn a_fault_is_followed_from_infliction_to_recovery() {
 #[test]
 fn recovery_from_a_lasting_fault_counts_from_its_end() {
     let mut model = Model::default();
-    model.inflict(at(0), FaultName::Unavailable, "oslo");
+    model.inflict(at(0), FaultName::Restart, "oslo");
     model.fault_over(at(9000), "oslo", "it answers again");
     let healed =
         Trouble { at: at(10), what: "refused".into(), healed: Some((at(9400), "watch resumed".into())) };
@@ -72,6 +72,55 @@ fn recovery_from_a_lasting_fault_counts_from_its_end() {
     model.observe(sample(9900, clusters));
     let told = "oslo: well again 400ms after the fault was over: watch resumed".to_owned();
     assert!(texts(&model).contains(&told), "{:?}", texts(&model));
+}
+
+#[test]
+fn a_fault_is_detected_by_what_belongs_to_it_and_by_nothing_else() {
+    let mut model = Model::default();
+    let healthy = || cluster("lima", 0, None);
+    let show = |model: &mut Model, moment: u64, trouble: &Trouble| {
+        model.observe(sample(moment, vec![cluster("oslo", 0, Some(trouble.clone())), healthy()]));
+    };
+    model.observe(sample(0, vec![cluster("oslo", 0, None), healthy()]));
+    model.inflict(at(1000), FaultName::Lag, "oslo");
+    // The injection closes the connections, so that the lag begins at once.
+    let closed = Trouble { at: at(1010), what: "connection closed by the server".into(), healed: None };
+    show(&mut model, 1100, &closed);
+    show(&mut model, 1500, &closed);
+    let reopened = Trouble { healed: Some((at(1600), "watch resumed".into())), ..closed };
+    show(&mut model, 1700, &reopened);
+    // A fault of another cluster does not replace this one.
+    model.inflict(at(5000), FaultName::Reset, "lima");
+    let silent = Trouble { at: at(12_000), what: "no data arrives, and so on".into(), healed: None };
+    show(&mut model, 12_100, &silent);
+    show(&mut model, 12_500, &silent);
+    let over = Trouble { healed: Some((at(21_000), "watch resumed".into())), ..silent };
+    model.fault_over(at(20_500), "oslo", "the server has caught up");
+    show(&mut model, 21_100, &over);
+    let about = |text: &&String| text.starts_with("oslo: ");
+    assert_eq!(
+        texts(&model).iter().filter(about).skip(1).collect::<Vec<_>>(),
+        [
+            "oslo: connection closed by the server",
+            "oslo: well again: watch resumed",
+            "oslo: detected 11s after the fault: no data arrives, and so on",
+            "oslo: the server has caught up",
+            "oslo: well again 500ms after the fault was over: watch resumed",
+        ]
+    );
+}
+
+#[test]
+fn a_fault_that_shows_while_there_is_trouble_is_told_once() {
+    let mut model = Model::default();
+    model.observe(sample(0, vec![cluster("oslo", 0, None), cluster("lima", 0, None)]));
+    model.inflict(at(1000), FaultName::Unavailable, "oslo");
+    let closed = |what: &str| Trouble { at: at(1010), what: what.into(), healed: None };
+    for (moment, what) in [(1100, "closed"), (1500, "closed"), (1700, "HTTP 503"), (1900, "HTTP 503")] {
+        model.observe(sample(moment, vec![cluster("oslo", 0, Some(closed(what))), cluster("lima", 0, None)]));
+    }
+    let told: Vec<String> = texts(&model).into_iter().filter(|text| text.contains("detected")).collect();
+    assert_eq!(told, ["oslo: detected 700ms after the fault: HTTP 503"]);
 }
 
 #[test]

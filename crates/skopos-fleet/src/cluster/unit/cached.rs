@@ -162,7 +162,12 @@ impl Unit {
         match ended {
             Ended::Removed => FleetError::Removed { cluster, since: self.state().since },
             Ended::Closed => FleetError::Closed,
-            Ended::Idle | Ended::Evicted | Ended::Unwanted | Ended::Reconnected | Ended::Replaced => {
+            Ended::Idle
+            | Ended::Evicted
+            | Ended::Unwanted
+            | Ended::NotServed
+            | Ended::Reconnected
+            | Ended::Replaced => {
                 let reason = "it was let go before it was complete; ask again".into();
                 FleetError::Budget { cluster, resource, reason }
             }

@@ -28,6 +28,7 @@ use super::session::{Link, Ways};
 use crate::error::FleetError;
 use crate::id::ClusterId;
 use crate::keeper::Keeper;
+use crate::kubeconfig::KubeconfigPaths;
 use crate::news::News;
 use crate::spec::{ClusterSpec, SpecError};
 
@@ -38,6 +39,7 @@ pub(crate) struct Unit {
     pub(crate) began: Instant,
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) labels: ArcSwap<BTreeMap<String, String>>,
+    pub(crate) listed_as: ArcSwap<ListedAs>,
     pub(crate) kinds: Kinds,
     pub(crate) documents: Documents,
     pub(crate) states: watch::Sender<Arc<ClusterState>>,
@@ -66,10 +68,18 @@ pub(crate) struct Unit {
     request_failures: AtomicU64,
 }
 
+/// What the cluster is called where it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ListedAs {
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) kubeconfig: Option<Arc<KubeconfigPaths>>,
+}
+
 /// What a unit is made of.
 pub(crate) struct UnitParts {
     pub(crate) id: ClusterId,
     pub(crate) labels: Arc<BTreeMap<String, String>>,
+    pub(crate) listed_as: ListedAs,
     pub(crate) spec: Result<ClusterSpec, SpecError>,
     pub(crate) options: Arc<ClusterOptions>,
     pub(crate) connector: Connector,
@@ -110,6 +120,7 @@ impl Unit {
             began,
             options: parts.options,
             labels: ArcSwap::new(parts.labels),
+            listed_as: ArcSwap::from_pointee(parts.listed_as),
             kinds: Kinds::new(),
             documents: Documents::default(),
             states: watch::Sender::new(state.clone()),
@@ -151,7 +162,12 @@ impl Unit {
         let changed = machine.step(Instant::now(), input);
         if changed {
             let state = Arc::new(machine.state().clone());
-            tracing::info!(cluster = %self.id, %state, "cluster");
+            tracing::info!(
+                cluster = %self.id,
+                state = state.condition.word(),
+                reason = state.reason.as_deref().unwrap_or_default(),
+                "cluster changed its state"
+            );
             self.publish(state);
             self.news.tell();
         } else if machine.state().answered_at != self.state.load().answered_at {
@@ -195,6 +211,12 @@ impl Unit {
             self.told.store(true, Ordering::Relaxed);
             self.link().wake();
             self.stirred.notify_one();
+        }
+    }
+
+    pub(crate) fn set_listed_as(&self, listed_as: ListedAs) {
+        if **self.listed_as.load() != listed_as {
+            self.listed_as.store(Arc::new(listed_as));
         }
     }
 

@@ -23,9 +23,18 @@ pub struct Authentication {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientCertificates {
-    /// PEM file with the CAs that sign them; read again when it changes.
+    /// PEM file with the CAs that sign them; read again when it changes. Connections of clients that are not accepted any more are
+    /// closed then. There are no revocation lists.
     #[schemars(with = "String")]
     pub ca: PathBuf,
+    /// The cluster whose CA signs them. Users and groups that begin with `system:`, such as nodes and `system:masters`, are those of
+    /// this cluster and may do something in it alone. Without it, and without `sharedAccounts`, such certificates are refused:
+    /// otherwise a CA of one cluster would make its nodes and administrators those of all clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_of: Option<String>,
+    /// Whether users and groups that begin with `system:` are the same in all clusters.
+    #[serde(default)]
+    pub shared_accounts: bool,
 }
 
 /// Bearer tokens that a cluster knows.
@@ -42,6 +51,10 @@ pub struct TokenReview {
     /// the same names in all other clusters. Otherwise they may do something in this cluster alone.
     #[serde(default)]
     pub shared_accounts: bool,
+    /// Refuse tokens that are not JWTs without a review. Kubernetes' service account tokens are JWTs; tokens of webhooks, of
+    /// bootstrapping and of static files are not.
+    #[serde(default)]
+    pub only_jwt: bool,
 }
 
 /// Bearer tokens of an OpenID provider.
@@ -132,6 +145,7 @@ pub struct PolicyRule {
     /// Verbs: get, list, watch, create, ...; read only if absent.
     pub verbs: Vec<String>,
     /// API groups; `""` is the core group.
+    #[schemars(extend("items" = serde_json::json!({"type": "string", "format": "maybe-empty"})))]
     pub api_groups: Vec<String>,
     /// Resources, with their subresource behind a slash: `pods`, `pods/log`.
     pub resources: Vec<String>,
@@ -156,6 +170,16 @@ impl Authentication {
     #[must_use]
     pub fn is_configured(&self) -> bool {
         self.client_certificates.is_some() || self.token_review.is_some() || self.oidc.is_some()
+    }
+}
+
+// === impl ClientCertificates ===
+
+impl ClientCertificates {
+    /// Returns certificates that CAs in this file sign. None is of the system of a cluster.
+    #[must_use]
+    pub fn new(ca: impl Into<PathBuf>) -> Self {
+        Self { ca: ca.into(), system_of: None, shared_accounts: false }
     }
 }
 

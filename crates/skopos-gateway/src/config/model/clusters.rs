@@ -26,7 +26,8 @@ pub struct Clusters {
     pub addresses: CidrList,
 }
 
-/// Which addresses may be connected to, as CIDRs. Loopback, link-local and metadata addresses are denied unless allowed.
+/// Which addresses may be connected to, as CIDRs. Loopback, link-local and metadata addresses and those of this machine are denied
+/// unless allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct CidrList {
@@ -40,10 +41,12 @@ pub struct CidrList {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct KubeconfigSource {
-    /// The file.
-    #[schemars(with = "String")]
+    /// The file, or several as in `$KUBECONFIG` (`a:b`), which are merged as kubectl merges them. May also be written
+    /// `kubeconfig`.
+    #[serde(alias = "kubeconfig")]
+    #[schemars(with = "String", extend("x-alias" = "kubeconfig"))]
     pub path: PathBuf,
-    /// The contexts; all if absent. Each is a cluster of its name.
+    /// The contexts; all if absent. Each is a cluster of its name, or of the nearest one with a hash behind it.
     pub contexts: Option<Vec<String>>,
     /// Labels of these clusters, among which `?clusterSelector=` chooses.
     #[serde(default)]
@@ -83,8 +86,9 @@ pub struct KubeconfigSwitches {
 pub struct HostCluster {
     /// What it is called in the fleet; if absent, as its context is, and `host` if it is that of this pod.
     pub name: Option<String>,
-    /// Its kubeconfig; the service account of this pod if absent.
-    #[schemars(with = "Option<String>")]
+    /// Its kubeconfig; the service account of this pod if absent. May also be written `path`.
+    #[serde(alias = "path")]
+    #[schemars(with = "Option<String>", extend("x-alias" = "path"))]
     pub kubeconfig: Option<PathBuf>,
     /// The context; the current one if absent.
     pub context: Option<String>,

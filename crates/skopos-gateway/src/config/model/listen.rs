@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,9 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Certificate and key. Without it the gateway speaks plain HTTP, on loopback only.
     pub tls: Option<Tls>,
+    /// How long the gateway goes on to accept connections and answer after it was told to stop, while `/readyz` says no: load
+    /// balancers need that long to send clients elsewhere. If absent, 5s, and nothing on loopback.
+    pub shutdown_delay: Option<Span>,
     /// What clients may use up.
     pub limits: Limits,
 }
@@ -37,12 +41,17 @@ pub struct Tls {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Connections in all. Further ones wait in the backlog of the system.
+    /// Connections in all, and fewer where the process may have fewer open files. Beyond that idle ones are closed, those of
+    /// unknown callers first, and further ones wait in the backlog of the system.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: u32,
     /// Connections that have not sent a complete request yet. When there are more, the oldest one is closed.
     #[schemars(range(min = 1, max = 100_000))]
     pub half_open: u32,
+    /// Connections from one address (one /64 network with IPv6) on which no caller has authenticated. When there are more, the
+    /// oldest one is closed.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub unauthenticated_per_address: u32,
     /// How long a TLS handshake, and then the first request, may take to come.
     pub handshake: Span,
     /// How long the headers of a further request may take, and how long a connection may be idle.
@@ -54,7 +63,8 @@ pub struct Limits {
     /// Requests at the same time on one HTTP/2 connection.
     #[schemars(range(min = 1, max = 10_000))]
     pub streams: u32,
-    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed.
+    /// Requests that a client may abandon on one HTTP/2 connection within ten seconds, before it is closed. A watch that has told
+    /// all that there is may be ended at any time.
     #[schemars(range(min = 1, max = 100_000))]
     pub resets: u32,
     /// How long a client may leave an answer unread before its connection is closed.
@@ -70,9 +80,29 @@ pub struct Limits {
 
 impl Default for Listen {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 8001)), tls: None, limits: Limits::default() }
+        Self {
+            address: SocketAddr::from(([127, 0, 0, 1], 8001)),
+            tls: None,
+            shutdown_delay: None,
+            limits: Limits::default(),
+        }
     }
 }
+
+impl Listen {
+    /// Returns how long to go on accepting after being told to stop.
+    #[must_use]
+    pub fn shutdown_delay(&self) -> Duration {
+        match self.shutdown_delay {
+            Some(delay) => delay.0,
+            None if self.address.ip().is_loopback() => Duration::ZERO,
+            None => SHUTDOWN_DELAY,
+        }
+    }
+}
+
+/// What kube-proxy and load balancers usually need to learn that a pod is not ready.
+const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
 
 // === impl Limits ===
 
@@ -81,6 +111,7 @@ impl Default for Limits {
         Self {
             connections: 10_000,
             half_open: 512,
+            unauthenticated_per_address: 512,
             handshake: Span::seconds(10),
             idle: Span::seconds(90),
             header_bytes: ByteSize(64 * 1024),

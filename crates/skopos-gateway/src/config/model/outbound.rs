@@ -12,6 +12,9 @@ pub struct Outbound {
     /// Send them in the caller's name, by impersonation headers: the member's admission and audit see the caller. The
     /// gateway's own user needs the right to impersonate there.
     pub impersonate: bool,
+    /// Refuse everything that changes a cluster: writes, streams into pods, and virtual clusters that are made, paused or
+    /// deleted.
+    pub read_only: bool,
     /// How long a request that is no watch may take.
     pub deadline: Span,
     /// Whether streams into pods go through.
@@ -51,6 +54,7 @@ impl Default for Outbound {
     fn default() -> Self {
         Self {
             impersonate: false,
+            read_only: false,
             deadline: Span::seconds(60),
             connect: ConnectPolicy::Refused,
             streams: StreamLimits::default(),

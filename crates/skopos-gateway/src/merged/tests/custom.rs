@@ -238,3 +238,39 @@ async fn what_a_hostile_member_says_of_itself_is_no_harm_to_others() {
         assert!(!deployments.to_string().contains("Trap"));
     }
 }
+
+/// A member's text would reach the callers of all members, and the trouble of other kinds tells which kinds others use.
+#[tokio::test(start_paused = true)]
+async fn warnings_are_about_the_kind_that_was_asked_for_and_quote_no_member() {
+    let lab = Lab::trusting(&["good"]);
+    let evil = lab.add_echo("evil");
+    evil.scripted(|request| {
+        let list = |kind: &str| json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+        Some(match request.uri().path() {
+            "/api/v1/pods" => list("PodList"),
+            "/api/v1/events" => json!({"kind": "Status", "code": 403, "message": "buy now at evil.example"}),
+            "/api/v1/configmaps" => json!({"kind": "Status", "code": 500, "message": "buy now at evil.example"}),
+            "/api/v1/secrets" => json!({"kind": "SecretList"}),
+            "/version" | "/api" | "/apis" | "/openapi/v3" => return None,
+            _ => json!({"kind": "Status", "code": 404, "message": "buy now at evil.example"}),
+        })
+    });
+    let warnings = async |kind: &str| {
+        let list = lab.get(&format!("/fleet/api/v1/{kind}"), &[]).await;
+        let all = list.headers.get_all("warning").iter().map(|value| value.to_str().unwrap().to_owned());
+        let annotations = list.json()["metadata"]["annotations"].to_string();
+        all.chain([annotations]).collect::<Vec<_>>().join("\n")
+    };
+    for _ in 0..3 {
+        for (kind, told) in [("events", "evil (it answers 403"), ("configmaps", "evil ("), ("pods", "evil")] {
+            let said = warnings(kind).await;
+            assert!(said.contains(told), "{kind}: {said}");
+            assert!(!said.contains("evil.example") && !said.contains("buy now"), "{kind}: {said}");
+            for other in ["events", "configmaps", "pods", "secrets"].iter().filter(|other| **other != kind) {
+                assert!(!said.contains(other), "{kind}: {said}");
+            }
+            assert!(kind != "pods" || !said.contains("it answers"), "{said}");
+        }
+        sleep(Duration::from_secs(90)).await;
+    }
+}

@@ -1,6 +1,5 @@
 //! Of what the merged view tells the age.
 
-use skopos_fleet::source::Listed;
 use skopos_serve::Registry;
 
 use super::*;
@@ -83,7 +82,11 @@ async fn a_page_is_as_old_as_the_state_that_it_is_of() {
         let old = age(&page).unwrap();
         assert!((since..since + young + 1.0).contains(&old), "{old}, after {young}");
         for cluster in ["north", "south"] {
-            assert!(page.warnings().contains(&format!("{cluster} ({old:.0}s old")), "{}", page.warnings());
+            assert!(
+                page.warnings().contains(&format!("{cluster} (up to {old:.0}s old)")),
+                "{}",
+                page.warnings()
+            );
         }
         assert!(page.json["metadata"]["annotations"]["skopos.dev/stale"].is_string());
     }
@@ -112,17 +115,14 @@ async fn a_page_names_who_is_not_in_the_state_that_it_is_of() {
 #[tokio::test(start_paused = true)]
 async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     let bed = Bed::new(&["north", "south"]);
+    let source = QuietSource::of_member(&bed.services.fleet, "north").await;
     bed.pod("north", "shop", "a");
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.items().len() == 2).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
-    let source = QuietSource::default();
-    bed.services.fleet.follow(source.clone());
     sleep(Duration::from_secs(1)).await;
-    let other = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
-    source.lists([(id("north"), Listed::up(other))].into());
     bed.server("north").pause_with(How::Rst).await;
-    assert!(bed.services.fleet.leave(&id("north"), "it is listed elsewhere"));
+    source.lists_another("north");
     // Whoever may read the one need not be allowed to read the other.
     assert_eq!(watch.next().await.unwrap()["object"]["code"], 410);
     let list = bed.get(PODS).await;
@@ -136,17 +136,14 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not_asked() {
     let bed = reviewed(&["north", "south"]);
+    let source = QuietSource::of_member(&bed.services.fleet, "north").await;
     bed.pod("south", "shop", "b");
     let list = bed.until(PODS, |list| list.code == 200 && list.items().len() == 1).await;
     let mut watch = bed.watch(&format!("resourceVersion={}", list.version())).await;
-    let source = QuietSource::default();
-    bed.services.fleet.follow(source.clone());
     // What was decided is good for ten seconds, and asked for again after 45.
     watch.silent_for(Duration::from_secs(11)).await;
     bed.server("north").auth().answer_reviews(|_| false);
-    let other = ClusterSpec::from_config(kube::Config::new("http://elsewhere".parse().unwrap()));
-    source.lists([(id("north"), Listed::up(other))].into());
-    assert!(bed.services.fleet.leave(&id("north"), "it is listed elsewhere"));
+    source.lists_another("north");
     let comes = async {
         sleep(Duration::from_secs(5)).await;
         bed.pod("north", "shop", "secret");

@@ -1,7 +1,9 @@
-//! What a cluster serves: built-in kinds as everybody knows them, others by its discovery document, and with their columns by
-//! its CustomResourceDefinitions.
+//! What a cluster serves: built-in kinds as everybody knows them, others by its discovery document if it defines them itself, and
+//! with their columns by its CustomResourceDefinitions.
 
-use std::collections::BTreeMap;
+mod definitions;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +12,13 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use skopos::{ObjectKey, ResourceId};
-use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest, Fleet};
+use skopos_fleet::{Cluster, ClusterId, Document, DocumentRequest, Fleet, FleetError};
 use skopos_serve::{Registry, ResourceType, Verb};
+use tokio::time::Instant;
+
+use crate::reasons;
+
+pub(crate) use self::definitions::{Definitions, DefinitionsCache, is_builtin};
 
 /// What a cluster says that it serves beside the built-in kinds, as far as that can be listed and watched.
 ///
@@ -20,8 +27,13 @@ use skopos_serve::{Registry, ResourceType, Verb};
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Catalog {
     /// By group, plural and version.
-    types: BTreeMap<(String, String, String), Arc<ResourceType>>,
+    types: BTreeMap<Names, Arc<ResourceType>>,
+    /// Those that another server has, behind an aggregated API.
+    aggregated: BTreeSet<Names>,
 }
+
+/// Group, plural and version.
+type Names = (String, String, String);
 
 /// Why a discovery document gives no catalog. It shows nothing of the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,14 +54,27 @@ pub(crate) struct Catalogs {
     fleet: Fleet,
     /// For what all members are asked.
     request: Option<DocumentRequest>,
+    definitions: DefinitionsCache,
     known: Arc<Mutex<BTreeMap<ClusterId, Known>>>,
+}
+
+/// How new a document has to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recency {
+    /// As the server says now, or said when it was last asked.
+    Known,
+    /// As the server says now, while it answers.
+    Current,
 }
 
 /// What was made of a document.
 struct Known {
     /// The document. While it is held no other one can be where it is.
     body: Bytes,
-    catalog: Result<Arc<Catalog>, Malformed>,
+    /// Everything in it.
+    offered: Result<Arc<Catalog>, Malformed>,
+    /// The cluster's own kinds of it, by these definitions.
+    own: Option<(Definitions, Arc<Catalog>)>,
 }
 
 /// The most bytes of a document that are looked at: far more than a large cluster has.
@@ -88,6 +113,29 @@ pub(crate) async fn resolve(
     versions.into_iter().find(|resource| resource.version == version).map(Arc::new)
 }
 
+/// Returns whether `cluster` defines a kind, or (without `plural`) any kind of the group. Reads the definitions of the cluster, and
+/// waits for them at most `within`.
+///
+/// # Errors
+/// Those of reading them.
+pub(crate) async fn is_defined(
+    cluster: &Cluster,
+    group: &str,
+    plural: Option<&str>,
+    within: Duration,
+) -> Result<bool, FleetError> {
+    let definitions = cluster.kind(&definitions(), within).await?;
+    let snapshot = definitions.informer().snapshot();
+    Ok(match plural {
+        Some(plural) => ObjectKey::checked(None, &format!("{plural}.{group}"))
+            .is_ok_and(|key| snapshot.get(&key).is_some()),
+        None => {
+            let of_group = |name: &str| name.split_once('.').is_some_and(|(_, own)| own == group);
+            snapshot.iter().any(|definition| of_group(definition.key().name()))
+        }
+    })
+}
+
 /// Whether the definitions of `cluster` are in memory, so that [`resolve`] does not have to wait.
 pub(crate) fn has_definitions(cluster: &Cluster) -> bool {
     cluster.cached(&definitions()).is_some_and(|kind| kind.has_content())
@@ -110,24 +158,20 @@ fn definitions() -> ResourceId {
 // === impl Catalogs ===
 
 impl Catalogs {
-    pub(crate) fn new(fleet: Fleet) -> Self {
+    pub(crate) fn new(fleet: Fleet, definitions: DefinitionsCache) -> Self {
         let request = DocumentRequest::discovery().into_iter().find(|request| request.path() == "/apis");
-        Self { fleet, request, known: Arc::default() }
+        Self { fleet, request, definitions, known: Arc::default() }
     }
 
-    /// What `cluster` serves, within `within`: as its server says now, or said when it was last asked.
+    /// What `cluster` serves itself, within `within`: as its server says now, or said when it was last asked.
     ///
     /// # Errors
     /// Why that is not known.
     pub(crate) async fn of(&self, cluster: &Cluster, within: Duration) -> Result<Arc<Catalog>, Arc<str>> {
-        let Some(request) = &self.request else { return Err("discovery is no document".into()) };
-        match cluster.document(request, within).await {
-            Ok(document) => self.read(cluster.id(), &document),
-            Err(error) => Err(error.to_string().into()),
-        }
+        self.at(Recency::Known, cluster, within).await
     }
 
-    /// What `cluster` serves now, within `within`; where its server does not answer, what it said when it was last asked.
+    /// The same as it is now; where its server does not answer, as it said when it was last asked.
     ///
     /// # Errors
     /// Why that is not known.
@@ -136,17 +180,38 @@ impl Catalogs {
         cluster: &Cluster,
         within: Duration,
     ) -> Result<Arc<Catalog>, Arc<str>> {
+        self.at(Recency::Current, cluster, within).await
+    }
+
+    async fn at(
+        &self,
+        recency: Recency,
+        cluster: &Cluster,
+        within: Duration,
+    ) -> Result<Arc<Catalog>, Arc<str>> {
         let Some(request) = &self.request else { return Err("discovery is no document".into()) };
-        match cluster.current_document(request, within).await {
-            Ok(document) => self.read(cluster.id(), &document),
-            Err(error) => Err(error.to_string().into()),
+        let deadline = Instant::now() + within;
+        let document = recency.document(cluster, request, within).await;
+        let document = document.map_err(|error| reasons::of_error(&error))?;
+        let offered = self.read(cluster.id(), &document)?;
+        // Most clusters of a fleet have nothing of their own.
+        if offered.types.is_empty() {
+            return Ok(offered);
         }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let definitions = self.definitions.of(recency, cluster, left).await?;
+        Ok(self.own(cluster.id(), offered, definitions))
     }
 
     /// The same of what is kept, however old; `None` if nothing is. Asks nobody.
     pub(crate) fn kept(&self, cluster: &Cluster) -> Option<Result<Arc<Catalog>, Arc<str>>> {
         let document = cluster.kept_document(self.request.as_ref()?)?;
-        Some(self.read(cluster.id(), &document))
+        let offered = match self.read(cluster.id(), &document) {
+            Ok(offered) if !offered.types.is_empty() => offered,
+            known => return Some(known),
+        };
+        let definitions = self.definitions.kept(cluster)?;
+        Some(definitions.map(|definitions| self.own(cluster.id(), offered, definitions)))
     }
 
     fn read(&self, id: &ClusterId, document: &Document) -> Result<Arc<Catalog>, Arc<str>> {
@@ -155,28 +220,63 @@ impl Catalogs {
         }
         let body = &document.body;
         let same = |known: &&Known| known.body.as_ptr() == body.as_ptr() && known.body.len() == body.len();
-        let known = self.known.lock().get(id).filter(same).map(|known| known.catalog.clone());
-        let catalog = match known {
-            Some(catalog) => catalog,
+        let known = self.known.lock().get(id).filter(same).map(|known| known.offered.clone());
+        let offered = match known {
+            Some(offered) => offered,
             None => self.read_anew(id, body),
         };
-        catalog.map_err(|malformed| malformed.to_string().into())
+        offered.map_err(|malformed| malformed.to_string().into())
     }
 
     fn read_anew(&self, id: &ClusterId, body: &Bytes) -> Result<Arc<Catalog>, Malformed> {
         // Most clusters of a fleet say the same: what is the same is there once.
-        let twin = self.known.lock().values().find(|known| known.body == body).map(|k| k.catalog.clone());
-        let catalog = match twin {
-            Some(catalog) => catalog,
+        let twin = self.known.lock().values().find(|known| known.body == body).map(|k| k.offered.clone());
+        let offered = match twin {
+            Some(offered) => offered,
             None => Catalog::parse(body).map(Arc::new),
         };
         let mut known = self.known.lock();
-        known.insert(id.clone(), Known { body: body.clone(), catalog: catalog.clone() });
+        known.insert(id.clone(), Known { body: body.clone(), offered: offered.clone(), own: None });
         let members = self.fleet.members();
         if known.len() > members.len() {
             known.retain(|id, _| members.contains_key(id.as_str()));
+            self.definitions.retain(|id| members.contains_key(id.as_str()));
         }
-        catalog
+        offered
+    }
+
+    /// Returns what of `offered` the cluster has itself. What is the same for several clusters is made once.
+    fn own(&self, id: &ClusterId, offered: Arc<Catalog>, definitions: Definitions) -> Arc<Catalog> {
+        let mut known = self.known.lock();
+        let is_same = |known: &&Known| {
+            let of_same = known.offered.as_ref().is_ok_and(|own| Arc::ptr_eq(own, &offered));
+            of_same && known.own.as_ref().is_some_and(|(own, _)| own.is(&definitions))
+        };
+        let same = known.get(id).filter(is_same).or_else(|| known.values().find(is_same));
+        let same = same.and_then(|known| known.own.as_ref()).map(|(_, own)| own.clone());
+        let own = same.unwrap_or_else(|| Arc::new(offered.defined_by(&definitions)));
+        if let Some(known) =
+            known.get_mut(id).filter(|known| known.offered.as_ref().is_ok_and(|o| Arc::ptr_eq(o, &offered)))
+        {
+            known.own = Some((definitions, own.clone()));
+        }
+        own
+    }
+}
+
+// === impl Recency ===
+
+impl Recency {
+    async fn document(
+        self,
+        cluster: &Cluster,
+        request: &DocumentRequest,
+        within: Duration,
+    ) -> Result<Document, FleetError> {
+        match self {
+            Self::Known => cluster.document(request, within).await,
+            Self::Current => cluster.current_document(request, within).await,
+        }
     }
 }
 
@@ -207,6 +307,24 @@ impl Catalog {
             0..=MOST_GROUPS => Ok(catalog),
             _ => Err(Malformed::TooMany),
         }
+    }
+
+    /// Returns what of it a cluster has itself, by its definitions.
+    fn defined_by(&self, definitions: &Definitions) -> Self {
+        let mut own = Self::default();
+        for (names, resource) in &self.types {
+            let (group, plural, version) = names;
+            match definitions.has(group, version, plural) {
+                true => drop(own.types.insert(names.clone(), resource.clone())),
+                false => drop(own.aggregated.insert(names.clone())),
+            }
+        }
+        own
+    }
+
+    /// Returns whether another server has the objects of the resource, behind an aggregated API.
+    pub(crate) fn is_aggregated(&self, group: &str, version: &str, plural: &str) -> bool {
+        self.aggregated.contains(&(group.to_owned(), plural.to_owned(), version.to_owned()))
     }
 
     /// How many groups there are.
@@ -362,7 +480,7 @@ mod tests {
         for name in ["a", "b"] {
             lab.member(name).create(crd()).unwrap();
         }
-        let catalogs = Catalogs::new(lab.services.fleet.clone());
+        let catalogs = Catalogs::new(lab.services.fleet.clone(), DefinitionsCache::default());
         let cluster = lab.services.fleet.cluster("a").unwrap();
         let catalog = catalogs.of(&cluster, LIMIT).await.unwrap();
         let boats = catalog.get("example.com", "v1", "boats").unwrap();

@@ -1,0 +1,61 @@
+//! A gateway with few file descriptors goes on to answer.
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use super::support::{PATIENCE, Running, utf8};
+
+/// Starts a gateway whose process may have so many open files: by its soft limit, and by its hard one.
+fn gateway(folder: &tempfile::TempDir, soft: u32, hard: u32) -> (Running, SocketAddr) {
+    let config = folder.path().join("gateway.yaml");
+    std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nauthorization: {loopback: Trusted}\n")
+        .expect("a file");
+    let limited = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" serve --config \"$1\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_skopos"), utf8(&config)]);
+    command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(std::process::Stdio::null());
+    let gateway = Running::of(&mut command);
+    let line = gateway.line(|line| line.starts_with("serving at "));
+    (gateway, line.trim_start_matches("serving at http://").parse().expect("an address"))
+}
+
+fn ask(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
+    Ok(stream)
+}
+
+fn is_answered(mut stream: TcpStream) -> bool {
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).is_ok() && &answer == b"HTTP/1.1 200"
+}
+
+#[test]
+fn idle_connections_do_not_use_up_the_descriptors() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, address) = gateway(&folder, 96, 96);
+    gateway.error_line(|line| line.contains("listen.limits.connections") && line.contains("raise it"));
+    let mut idle = Vec::new();
+    for n in 0..300 {
+        // One that was closed for others may be refused meanwhile.
+        idle.extend(ask(address));
+        if n % 50 == 49 {
+            let stream = ask(address).unwrap();
+            assert!(is_answered(stream), "after {n} connections");
+        }
+    }
+    let files = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().count();
+    assert!(files < 90, "{files}");
+}
+
+#[test]
+fn the_soft_limit_of_open_files_is_raised() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gateway, address) = gateway(&folder, 128, 1024);
+    assert!(is_answered(ask(address).unwrap()));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<&str> = files.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers, ["1024", "1024"], "soft and hard: {files}");
+}

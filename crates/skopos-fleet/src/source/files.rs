@@ -1,0 +1,122 @@
+//! Kubeconfig files that are read as one, again when one of them changes.
+
+use super::watched::{Look, WatchedFile};
+use crate::kubeconfig::{Kubeconfig, KubeconfigPaths, KubeconfigPolicy};
+
+/// The files of a list.
+pub(super) struct Files {
+    files: Vec<Entry>,
+    skips_missing: bool,
+    /// What they say was not returned since it changed.
+    changed: bool,
+}
+
+/// A file, and what was last read of it.
+struct Entry {
+    file: WatchedFile,
+    content: Option<Kubeconfig>,
+    trouble: Option<String>,
+}
+
+/// What a look at all files found.
+pub(super) enum FilesLook {
+    /// Nothing has changed.
+    Same,
+    /// A file changed a moment ago: look again soon.
+    Settling,
+    /// A file cannot be read.
+    Unreadable(String),
+    /// What they say together.
+    Read(Kubeconfig),
+}
+
+// === impl Files ===
+
+impl Files {
+    pub(super) fn new(paths: &KubeconfigPaths) -> Self {
+        let entry = |path: &std::path::PathBuf| Entry {
+            file: WatchedFile::new(path.clone()),
+            content: None,
+            trouble: None,
+        };
+        let files = paths.files().iter().map(entry).collect();
+        Self { files, skips_missing: paths.skips_missing(), changed: false }
+    }
+
+    /// Looks at the files. Blocks as long as the file system does. As with kubectl, one that cannot be read is the trouble of
+    /// all: what the others say may depend on it.
+    pub(super) fn look(&mut self, policy: &KubeconfigPolicy) -> FilesLook {
+        let mut settling = false;
+        for entry in &mut self.files {
+            match entry.look(policy, self.skips_missing) {
+                EntryLook::Same => {}
+                EntryLook::Settling => settling = true,
+                EntryLook::Changed => self.changed = true,
+            }
+        }
+        if settling {
+            return FilesLook::Settling;
+        }
+        if let Some(reason) = self.trouble() {
+            return FilesLook::Unreadable(reason);
+        }
+        match std::mem::take(&mut self.changed) {
+            true => FilesLook::Read(self.merged(policy)),
+            false => FilesLook::Same,
+        }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        let several = self.files.len() > 1;
+        let troubles = self.files.iter().filter_map(|entry| {
+            let trouble = entry.trouble.as_ref()?;
+            Some(if several {
+                format!("{}: {trouble}", entry.file.path().display())
+            } else {
+                trouble.clone()
+            })
+        });
+        let troubles: Vec<String> = troubles.collect();
+        match troubles.is_empty() {
+            true if self.files.iter().all(|entry| entry.content.is_none()) => {
+                Some("none of the files exists".to_owned())
+            }
+            true => None,
+            false => Some(troubles.join("; ")),
+        }
+    }
+
+    fn merged(&self, policy: &KubeconfigPolicy) -> Kubeconfig {
+        Kubeconfig::merge(self.files.iter().filter_map(|entry| entry.content.clone()), policy)
+    }
+}
+
+/// What a look at one file found.
+enum EntryLook {
+    Same,
+    Settling,
+    Changed,
+}
+
+// === impl Entry ===
+
+impl Entry {
+    fn look(&mut self, policy: &KubeconfigPolicy, skips_missing: bool) -> EntryLook {
+        match self.file.look(policy.max_bytes) {
+            Look::Same => return EntryLook::Same,
+            Look::Settling => return EntryLook::Settling,
+            // One of a list that was never there may come later.
+            Look::Missing(_) if skips_missing && self.content.is_none() => self.trouble = None,
+            Look::Missing(reason) | Look::Unreadable(reason) => self.trouble = Some(reason),
+            Look::Content(bytes) => match Kubeconfig::parse(&bytes, policy) {
+                Ok(parsed) => {
+                    self.content = Some(parsed.in_folder_of(self.file.path()));
+                    self.trouble = None;
+                    return EntryLook::Changed;
+                }
+                Err(error) => self.trouble = Some(error.to_string()),
+            },
+        }
+        EntryLook::Same
+    }
+}

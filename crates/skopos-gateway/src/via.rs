@@ -1,0 +1,77 @@
+//! Requests that come back. A gateway that has itself as a member, directly or by way of others, would ask itself for ever: each
+//! request to a member names the gateways that it has come through.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use skopos_wire::{Status, StatusReason};
+use uuid::Uuid;
+
+/// The header that names the gateways, one after another.
+pub const VIA: HeaderName = HeaderName::from_static("skopos-via");
+
+/// A gateway process. Its requests to members carry its ID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceId(HeaderValue);
+
+/// The most gateways that a request may have come through.
+const MAX_GATEWAYS: usize = 8;
+
+// === impl InstanceId ===
+
+impl InstanceId {
+    /// Returns the ID of a new process.
+    #[must_use]
+    pub fn random() -> Self {
+        // An ID is hexadecimal.
+        Self(
+            HeaderValue::from_str(&Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("unknown")),
+        )
+    }
+
+    /// Returns the value of the header.
+    #[must_use]
+    pub fn header(&self) -> HeaderValue {
+        self.0.clone()
+    }
+
+    /// Refuses a request that has come through this gateway already, or through too many.
+    ///
+    /// # Errors
+    /// 508 then.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<(), Status> {
+        let gateways = || headers.get_all(VIA).iter();
+        if gateways().any(|gateway| *gateway == self.0) {
+            return Err(loops("this cluster is this gateway itself: remove it from the gateway's clusters"));
+        }
+        match gateways().count() > MAX_GATEWAYS {
+            true => Err(loops(
+                "the request has come through too many gateways: one of them has another as its cluster, and back",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+fn loops(why: &str) -> Status {
+    Status::failure(508, StatusReason::from("LoopDetected".to_owned()), why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_requests_are_recognized() {
+        let (own, other) = (InstanceId::random(), InstanceId::random());
+        let admitted = |gateways: &[&InstanceId]| {
+            let mut headers = HeaderMap::new();
+            for gateway in gateways {
+                headers.append(VIA, gateway.header());
+            }
+            own.admit(&headers).map_err(|status| status.code)
+        };
+        assert_eq!(admitted(&[]), Ok(()));
+        assert_eq!(admitted(&[&other, &other]), Ok(()));
+        assert_eq!((admitted(&[&own]), admitted(&[&own, &other])), (Err(508), Err(508)));
+        assert_eq!(admitted(&[&other; MAX_GATEWAYS + 1]), Err(508));
+    }
+}
