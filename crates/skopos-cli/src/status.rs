@@ -136,7 +136,7 @@ const LATE: Duration = Duration::from_secs(3);
 /// As kubectl shows things. Contexts have a column where one is not called as its cluster is.
 fn table(report: &Report, kinds: bool) -> String {
     let contexts = report.clusters.iter().any(|cluster| cluster.context.is_some());
-    let titles = ["CLUSTER", "CONTEXT", "STATE", "FOR", "SILENT", "OBJECTS", "MEMORY", "WHY"];
+    let titles = ["CLUSTER", "CONTEXT", "STATE", "FOR", "AGE ≤", "OBJECTS", "MEMORY", "WHY"];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
     for cluster in &report.clusters {
         rows.push(row(cluster).to_vec());
@@ -173,7 +173,7 @@ fn row(cluster: &ClusterReport) -> [String; 8] {
         cluster.context.clone().unwrap_or_else(|| cluster.name.clone()),
         cluster.state.clone(),
         span(cluster.since_seconds),
-        cluster.silent_seconds.map_or("-".into(), span),
+        cluster.age_seconds.map_or("-".into(), span),
         objects.to_string(),
         bytes(cluster.bytes),
         cluster.reason.clone().unwrap_or_default(),
@@ -189,8 +189,8 @@ fn kind_row(kind: &KindReport) -> [String; 8] {
         format!("  {name}"),
         String::new(),
         kind.freshness.clone(),
-        kind.age_seconds.map_or("-".into(), span),
         String::new(),
+        kind.age_seconds.map_or("-".into(), span),
         kind.objects.to_string(),
         bytes(kind.bytes),
         kind.reason.clone().unwrap_or_default(),
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_report_is_a_table() {
         let json = r#"{"version":"0","connections":1,"watches":2,"clusters":[
-            {"name":"shop","state":"paused","sinceSeconds":300.5,"reason":"paused by annotation","silentSeconds":301.0,
+            {"name":"shop","state":"paused","sinceSeconds":300.5,"reason":"paused by annotation","ageSeconds":310.2,"silentSeconds":301.0,
              "bytes":2048,"requests":3,"kinds":[{"group":"apps","version":"v1","resource":"deployments","freshness":"stale",
              "ageSeconds":310.2,"objects":4,"bytes":2048,"events":5,"relists":0,"auditMismatches":0}]}]}"#;
         let report: Report = serde_json::from_str(json).unwrap();

@@ -84,29 +84,32 @@ impl Trail {
     }
 
     fn write(&self, code: StatusCode, took: Duration, audited: Option<&Audited>) {
-        let user = self.user.as_deref().map_or("", |who| who.user.as_str());
+        let user = self.user.as_deref().map(|who| who.caller().user.as_str());
+        let impersonated = self.user.as_deref().filter(|who| who.actor.is_some());
         let nothing = Audited::default();
         let said = audited.unwrap_or(&nothing);
         let (allowed, by, decided) = match said.decision {
-            Some((allowed, source, age)) => (Some(allowed), source.word(), Some(age)),
-            None => (None, "", None),
+            Some((allowed, source, age)) => (Some(allowed), Some(source.word()), Some(age)),
+            None => (None, None, None),
         };
+        let known = |text: &'static str| Some(text).filter(|text| !text.is_empty());
         tracing::info!(
             target: "skopos::audit",
             from = %self.from,
             user,
+            impersonated = impersonated.map(tracing::field::display),
             refused = self.refused.as_ref().map(tracing::field::display),
             method = %self.method,
             route = self.route,
-            cluster = said.cluster.as_deref().unwrap_or_default(),
-            what = &*said.what,
+            cluster = said.cluster.as_deref(),
+            what = Some(&*said.what).filter(|what| !what.is_empty()),
             code = code.as_u16(),
             allowed,
             by,
             decision_age = decided.map(|age| age.as_secs_f64()),
-            source = said.source,
+            source = known(said.source),
             age = said.age.map(|age| age.as_secs_f64()),
-            took = took.as_secs_f64(),
+            took = %format_args!("{:.6}", took.as_secs_f64()),
             "request"
         );
     }

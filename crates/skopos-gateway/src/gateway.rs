@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use skopos_wire::{GroupResource, Status, StatusReason};
 
 pub use crate::audit::Observer;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, Impersonation};
 use crate::body::LimitedBody;
 use crate::clusters::is_bodiless;
 use crate::listen::{Handler, Peer};
@@ -196,6 +196,12 @@ impl Shared {
         if wish.is_some() && !route.switches() {
             return Err(upgrade::only_into_pods());
         }
+        let identity = match Impersonation::parse(&headers)? {
+            Some(wanted) if route.impersonates() => Arc::new(wanted.by(identity)),
+            Some(_) => return Err(no_impersonation()),
+            None => identity,
+        };
+        trail.known(&identity);
         forget_credentials(&mut headers);
         Ok(route.answer(call(identity, headers, body, wish)).await)
     }
@@ -209,6 +215,11 @@ pub fn not_found() -> Response {
 
 fn no_switch() -> Status {
     let refused = "connections into pods do not go through the gateway";
+    Status::forbidden(GroupResource::new("", ""), "", refused)
+}
+
+fn no_impersonation() -> Status {
+    let refused = "impersonation (kubectl --as) is possible in /clusters and /fleet only";
     Status::forbidden(GroupResource::new("", ""), "", refused)
 }
 

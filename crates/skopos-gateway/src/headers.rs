@@ -12,9 +12,6 @@ use crate::via::VIA;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// The gateway speaks for its callers itself, and never lets them choose for whom.
-    #[error("the header {0:?} is not accepted: the gateway does not let callers impersonate others")]
-    Impersonation(String),
     /// A `Connection` header that names a header to drop: the way to make a proxy lose its own.
     #[error("the header \"Connection\" may only say keep-alive, close or upgrade, not {0:?}")]
     ConnectionNames(String),
@@ -23,15 +20,11 @@ pub enum HeaderError {
 /// Refuses what nobody may send, and removes what only a proxy in front could vouch for.
 ///
 /// # Errors
-/// An `Impersonate-*` header in any spelling; a `Connection` header that names others.
+/// A `Connection` header that names others.
 pub fn admit(headers: &mut HeaderMap) -> Result<(), HeaderError> {
     let mut forged = Vec::new();
     for name in headers.keys() {
-        let spelled = canonical(name);
-        if spelled.starts_with("impersonate-") || spelled == "impersonate" {
-            return Err(HeaderError::Impersonation(name.to_string()));
-        }
-        if spelled.starts_with("x-remote-") {
+        if canonical(name).starts_with("x-remote-") {
             forged.push(name.clone());
         }
     }
@@ -214,10 +207,7 @@ fn extra_key(key: &str) -> String {
 
 impl From<HeaderError> for Status {
     fn from(error: HeaderError) -> Self {
-        match &error {
-            HeaderError::Impersonation(_) => Status::forbidden(GroupResource::new("", ""), "", &error),
-            HeaderError::ConnectionNames(_) => Status::bad_request(error.to_string()),
-        }
+        Status::bad_request(error.to_string())
     }
 }
 
@@ -231,24 +221,6 @@ mod tests {
             headers.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
         }
         headers
-    }
-
-    #[test]
-    fn nobody_impersonates_in_any_spelling() {
-        for name in [
-            "Impersonate-User",
-            "impersonate-user",
-            "IMPERSONATE-GROUP",
-            "Impersonate_User",
-            "impersonate_group",
-            "Impersonate-Extra-Scopes",
-            "impersonate_extra-x",
-            "Impersonate-Uid",
-            "Impersonate-Anything",
-        ] {
-            let error = admit(&mut headers(&[("accept", "*/*"), (name, "admin")])).unwrap_err();
-            assert_eq!(Status::from(error).code, 403, "{name}");
-        }
     }
 
     #[test]
@@ -311,7 +283,7 @@ mod tests {
             uid: "7".into(),
             groups: vec!["dev".into(), "system:authenticated".into()],
             extra: [("Example.com/Scopes_x".to_owned(), vec!["a".to_owned(), "b".to_owned()])].into(),
-            home: None,
+            ..Identity::default()
         };
         let mut out = headers(&[
             ("impersonate-user", "admin"),

@@ -150,7 +150,7 @@ async fn what_is_wrong_is_told_as_the_api_server_tells_it() {
         (format!("GET {pods}?watch=0&watch=1"), 400, "BadRequest"),
         (format!("GET {pods}?x={}", "y".repeat(40_000)), 400, "BadRequest"),
         (format!("GET {pods}\r\naccept: application/xml"), 406, "NotAcceptable"),
-        (format!("GET {pods}\r\nimpersonate-user: admin"), 403, "Forbidden"),
+        (format!("GET {pods}\r\nimpersonate-group: admin"), 400, "BadRequest"),
         (format!("GET {pods}\r\nImpersonate_Group: admin"), 403, "Forbidden"),
         (format!("GET {pods}\r\nupgrade: websocket"), 403, "Forbidden"),
         ("GET /clusters/a/api/v1/namespaces/x%2Fy/pods".into(), 400, "BadRequest"),

@@ -48,6 +48,7 @@ impl Places {
     /// # Errors
     /// 429 when the caller has as many as allowed.
     pub fn enter(&self, who: &Identity) -> Result<Place, Status> {
+        let who = who.caller();
         let mut open = self.shared.open.lock();
         let user: Arc<str> = match open.get_key_value(who.user.as_str()) {
             Some((user, count)) if *count >= self.shared.most => {

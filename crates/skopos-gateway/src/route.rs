@@ -33,7 +33,7 @@ pub struct Call {
     pub body: LimitedBody,
     /// The other protocol that this connection shall switch to. Only for routes that [switch](Route::switches).
     pub upgrade: Option<Wish>,
-    /// Who asks.
+    /// The identity whose rights count, with the [`actor`](Identity::actor) if a caller impersonates it.
     pub identity: Arc<Identity>,
     /// Cancelled when the gateway is about to stop: streams end then.
     pub draining: CancellationToken,
@@ -46,6 +46,11 @@ pub trait Route: Send + Sync + 'static {
 
     /// Whether it lets connections switch to another protocol.
     fn switches(&self) -> bool {
+        false
+    }
+
+    /// Returns whether callers may impersonate others here: the route decides that with each right.
+    fn impersonates(&self) -> bool {
         false
     }
 }

@@ -419,7 +419,7 @@ pub(crate) async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 /// A request that reached a member, and its body.
-type Seen = (Request<()>, Bytes);
+pub(crate) type Seen = (Request<()>, Bytes);
 
 /// A member that keeps what reaches it, and answers what it is told to.
 #[derive(Clone, Default)]

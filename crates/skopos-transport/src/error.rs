@@ -392,11 +392,7 @@ impl TlsFault {
 /// Says since when or until when a certificate is valid, by its date.
 fn validity(reason: &rustls::CertificateError) -> Arc<str> {
     use rustls::CertificateError::{ExpiredContext, NotValidYetContext};
-    let day = |time: rustls::pki_types::UnixTime| {
-        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
-        time.strftime("%Y-%m-%d").to_string()
-    };
+    let day = |time: rustls::pki_types::UnixTime| day(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
     match reason {
         ExpiredContext { not_after, .. } => format!("certificate expired on {}", day(*not_after)).into(),
         NotValidYetContext { not_before, .. } => {
@@ -404,6 +400,12 @@ fn validity(reason: &rustls::CertificateError) -> Arc<str> {
         }
         other => other.to_string().into(),
     }
+}
+
+/// The date of a time in seconds since 1970, as people write it.
+fn day(seconds: i64) -> String {
+    let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
+    time.strftime("%Y-%m-%d").to_string()
 }
 
 /// Why a [`Transport`](crate::Transport) cannot be built. Each says what to change.
@@ -425,7 +427,7 @@ pub enum ConfigError {
     #[error("client certificate: {0}")]
     ClientCertificate(String),
     /// The client certificate has expired: get a new one.
-    #[error("client certificate expired at unix time {not_after}; get a new one")]
+    #[error("client certificate expired on {}; get a new one", day(*not_after))]
     ClientCertificateExpired {
         /// End of its validity, in seconds since 1970.
         not_after: i64,

@@ -8,6 +8,7 @@
 
 mod certificate;
 mod identity;
+mod impersonation;
 mod oidc;
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,9 @@ use crate::authority::Authority;
 use crate::config::Config;
 use crate::listen::Peer;
 
-pub use self::identity::Identity;
+pub(crate) use self::identity::service_account;
+pub use self::identity::{Actor, Identity};
+pub use self::impersonation::{Impersonation, ImpersonationError};
 pub use self::oidc::OidcError;
 
 /// Finds out who asks. Cheap to clone.

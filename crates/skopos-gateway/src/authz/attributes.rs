@@ -72,6 +72,13 @@ impl Attributes {
     /// Returns the refusal of a request: 403 as the API server words it, or, where nothing was decided, 429 or 503.
     #[must_use]
     pub fn forbidden(&self, who: &Identity, decision: &Decision) -> Status {
+        match &decision.refusal {
+            Some(refusal) => refusal.right.refused(&refusal.caller, decision),
+            None => self.refused(who, decision),
+        }
+    }
+
+    fn refused(&self, who: &Identity, decision: &Decision) -> Status {
         let whether = format!("whether User {:?} can {self}", who.user);
         match decision.source {
             DecisionSource::CallerBusy => {

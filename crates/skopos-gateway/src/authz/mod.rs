@@ -7,6 +7,7 @@
 //! ```
 
 mod attributes;
+mod impersonation;
 mod limits;
 mod outages;
 mod policy;
@@ -32,6 +33,7 @@ use crate::config::{AuthorizationMode, Config, LoopbackTrust, MemberDown};
 use crate::log_limit::LogLimit;
 
 pub use self::attributes::Attributes;
+pub use self::impersonation::Refusal;
 
 /// Decides what callers may do. Cheap to clone; all clones decide by the same rules.
 #[derive(Clone)]
@@ -52,6 +54,8 @@ pub struct Decision {
     pub age: Duration,
     /// Where nothing was decided: after how many seconds it may be, if that is known.
     pub retry_after: Option<u32>,
+    /// The right to impersonate that is missing, where that decided.
+    pub refusal: Option<Arc<Refusal>>,
 }
 
 /// Who decided.
@@ -157,10 +161,13 @@ impl Authorizer {
     /// Whether `who` may do `what` in `cluster`; at the latest after the deadline for members.
     pub async fn decide(&self, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
         let rules = self.rules.load_full();
-        match rules.without_asking(cluster, who, what) {
-            Some(decision) => decision,
-            None => rules.decide(rules.key(cluster, who, what)).await,
+        if let Some(actor) = &who.actor {
+            let decide = async |caller, right| rules.decide(cluster, &caller, &right).await;
+            if let Some(refused) = impersonation::refused(who, actor, decide).await {
+                return refused;
+            }
         }
+        rules.decide(cluster, who, what).await
     }
 
     /// As [`Authorizer::decide`] for one of many clusters, none of which may hold up the others: at the latest at `until`, and
@@ -174,28 +181,13 @@ impl Authorizer {
         until: Instant,
     ) -> Decision {
         let rules = self.rules.load_full();
-        if let Some(decision) = rules.without_asking(cluster, who, what) {
-            return decision;
+        if let Some(actor) = &who.actor {
+            let decide = async |caller, right| rules.decide_by(cluster, &caller, &right, until).await;
+            if let Some(refused) = impersonation::refused(who, actor, decide).await {
+                return refused;
+            }
         }
-        let key = rules.key(cluster, who, what);
-        if !rules.outages.is_out(cluster) {
-            return match timeout_at(until, rules.decide(key)).await {
-                Ok(decision) => decision,
-                Err(_) if rules.outages.is_out(cluster) => {
-                    rules.down(cluster, who, what).aged(Duration::ZERO)
-                }
-                // It was asked too late to have failed.
-                Err(_) => Verdict::undecided(DecisionSource::MemberBusy, Some(1)).aged(Duration::ZERO),
-            };
-        }
-        if let Some(kept) = rules.known.kept(&key) {
-            return kept.into();
-        }
-        let asker = rules.clone();
-        rules.outages.ask_again(cluster, async move {
-            asker.decide(key).await;
-        });
-        rules.down(cluster, who, what).aged(Duration::ZERO)
+        rules.decide_by(cluster, who, what, until).await
     }
 
     /// Returns whether no caller may change a cluster.
@@ -309,7 +301,43 @@ impl Rules {
         Key { cluster: cluster.into(), way: self.ask.way(cluster), who: who.clone(), what: what.clone() }
     }
 
-    async fn decide(self: &Arc<Self>, key: Key) -> Decision {
+    async fn decide(self: &Arc<Self>, cluster: &str, who: &Arc<Identity>, what: &Attributes) -> Decision {
+        match self.without_asking(cluster, who, what) {
+            Some(decision) => decision,
+            None => self.ask(self.key(cluster, who, what)).await,
+        }
+    }
+
+    async fn decide_by(
+        self: &Arc<Self>,
+        cluster: &str,
+        who: &Arc<Identity>,
+        what: &Attributes,
+        until: Instant,
+    ) -> Decision {
+        if let Some(decision) = self.without_asking(cluster, who, what) {
+            return decision;
+        }
+        let key = self.key(cluster, who, what);
+        if !self.outages.is_out(cluster) {
+            return match timeout_at(until, self.ask(key)).await {
+                Ok(decision) => decision,
+                Err(_) if self.outages.is_out(cluster) => self.down(cluster, who, what).aged(Duration::ZERO),
+                // It was asked too late to have failed.
+                Err(_) => Verdict::undecided(DecisionSource::MemberBusy, Some(1)).aged(Duration::ZERO),
+            };
+        }
+        if let Some(kept) = self.known.kept(&key) {
+            return kept.into();
+        }
+        let asker = self.clone();
+        self.outages.ask_again(cluster, async move {
+            asker.ask(key).await;
+        });
+        self.down(cluster, who, what).aged(Duration::ZERO)
+    }
+
+    async fn ask(self: &Arc<Self>, key: Key) -> Decision {
         let (asker, asked_for) = (self.clone(), key.clone());
         let by_member = async move {
             let answer = asker.by_member(&asked_for).await;
@@ -360,7 +388,7 @@ impl Rules {
         }
         let asked = Instant::now();
         let until = asked + self.deadline;
-        let _permit = match timeout_at(until, self.limits.acquire(cluster, &who.user)).await {
+        let _permit = match timeout_at(until, self.limits.acquire(cluster, &who.caller().user)).await {
             Ok(Ok(permit)) => permit,
             Ok(Err(_)) => return undecided(DecisionSource::CallerBusy, Duration::from_secs(1)),
             Err(_) => return undecided(DecisionSource::MemberBusy, Duration::from_secs(1)),
@@ -456,7 +484,7 @@ impl Verdict {
 
     fn aged(self, age: Duration) -> Decision {
         let Self { allowed, reason, source, retry_after } = self;
-        Decision { allowed, reason, source, age, retry_after }
+        Decision { allowed, reason, source, age, retry_after, refusal: None }
     }
 }
 

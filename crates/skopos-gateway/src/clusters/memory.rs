@@ -290,7 +290,7 @@ impl Memory {
         let why = match (of_cluster, freshness.reason()) {
             (Some(reason), _) => format!("the cluster is {}: {reason}", state.condition.word()),
             (None, Some(reason)) => reason.to_string(),
-            (None, None) => format!("nothing newer could be had within {:?}", self.member_deadline),
+            (None, None) => format!("the cluster gave nothing newer within {:?}", self.member_deadline),
         };
         format!("skopos: {resource} of cluster {cluster} from memory, {age}: {why}")
     }

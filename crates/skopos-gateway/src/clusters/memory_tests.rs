@@ -270,7 +270,7 @@ async fn what_is_older_than_it_should_be_has_a_warning_however_well_its_watch_is
         let warning = told.header("warning");
         assert!(
             warning.starts_with("299 - \"skopos: pods of cluster a from memory, up to ")
-                && warning.contains("nothing newer could be had within 3s"),
+                && warning.contains("the cluster gave nothing newer within 3s"),
             "{warning}"
         );
     }

@@ -16,6 +16,8 @@ mod documents;
 mod errors;
 #[cfg(test)]
 mod history_tests;
+#[cfg(test)]
+mod impersonation_tests;
 mod memory;
 #[cfg(test)]
 mod memory_tests;
@@ -41,6 +43,7 @@ mod views;
 #[cfg(test)]
 mod watch_cache_tests;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -145,25 +148,27 @@ impl Clusters {
         }
         let way = fleet.get(name).map(|cluster| cluster.way());
         // Decided before the cluster is looked for: who may not see it does not learn whether there is one.
-        let decision = self.services.authorizer.decide(name, &call.identity, what).await;
+        let reviewed = self.reviewed(&call.identity).clone();
+        let decision = self.services.authorizer.decide(name, &reviewed, what).await;
         *audited = std::mem::take(audited).decided(&decision);
         if !decision.allowed {
-            return Err(what.forbidden(&call.identity, &decision));
+            return Err(what.forbidden(&reviewed, &decision));
         }
         let rights = rights_of(&target);
         for right in rights.iter().skip(1) {
-            let decision = self.services.authorizer.decide(name, &call.identity, right).await;
+            let decision = self.services.authorizer.decide(name, &reviewed, right).await;
             if !decision.allowed {
                 *audited = std::mem::take(audited).decided(&decision);
-                return Err(right.forbidden(&call.identity, &decision));
+                return Err(right.forbidden(&reviewed, &decision));
             }
         }
         let cluster = fleet.cluster(name).map_err(|error| status_of(&error))?;
         if way != Some(cluster.way()) {
             return Err(errors::is_another_now());
         }
-        let is_common = match self.is_trusted(&call.identity) {
-            true => true,
+        let is_common = match self.is_trusted(&reviewed) {
+            // Of a trusted caller that impersonates, the member decides all.
+            true => call.identity.actor.is_none(),
             false => {
                 let is_own_name = !self.services.config.outbound.impersonate;
                 self.has_common_answer(&cluster, &target, &call.path, is_own_name).await?
@@ -198,7 +203,7 @@ impl Clusters {
 
     /// What is not let through, whatever the caller may do.
     fn admit(&self, target: &ResourceTarget, call: &Call) -> Result<(), Status> {
-        let who = &call.identity;
+        let who = self.reviewed(&call.identity);
         let outbound = &self.services.config.outbound;
         let refused = |why: &str| {
             let what = &target.attributes;
@@ -230,6 +235,13 @@ impl Clusters {
         Ok(())
     }
 
+    /// Returns the identity whose rights the gateway reviews. What a trusted caller impersonates, the member itself reviews: such
+    /// requests go there with the gateway's credentials.
+    fn reviewed<'a>(&self, who: &'a Arc<Identity>) -> &'a Arc<Identity> {
+        let actor = who.actor.as_ref().map(|actor| &actor.identity);
+        actor.filter(|actor| self.is_trusted(actor)).unwrap_or(who)
+    }
+
     /// Whether the caller counts as the gateway itself.
     fn is_trusted(&self, who: &Identity) -> bool {
         self.services.authorizer.trusts(who)
@@ -244,6 +256,10 @@ impl Route for Clusters {
 
     fn switches(&self) -> bool {
         self.services.config.outbound.connect == ConnectPolicy::Streams
+    }
+
+    fn impersonates(&self) -> bool {
+        true
     }
 }
 

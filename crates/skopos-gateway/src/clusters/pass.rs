@@ -36,7 +36,7 @@ impl Clusters {
             None => None,
         };
         let outbound = &self.services.config.outbound;
-        let (draining, identity) = (call.draining.clone(), call.identity.clone());
+        let (draining, identity) = (call.draining.clone(), self.reviewed(&call.identity).clone());
         // A log that ends by itself gets the time that answers in progress get.
         let drains = long == Some(Long::Watch) || long == Some(Long::Log) && call.query.flag("follow")?;
         let written = target.as_ref().filter(|target| is_write(target, &call));
@@ -121,7 +121,11 @@ impl Clusters {
         let mut headers = headers::outbound(&call.headers);
         // The transport counts it itself.
         headers.remove(header::CONTENT_LENGTH);
-        if self.services.config.outbound.impersonate && !self.is_trusted(&call.identity) {
+        let in_own_name = match self.is_trusted(self.reviewed(&call.identity)) {
+            true => call.identity.actor.is_none(),
+            false => !self.services.config.outbound.impersonate,
+        };
+        if !in_own_name {
             headers::impersonate(&mut headers, &call.identity)?;
         }
         let mut request = Request::new(());

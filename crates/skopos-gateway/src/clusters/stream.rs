@@ -64,7 +64,7 @@ impl Clusters {
         cluster: Arc<str>,
         rights: Vec<Attributes>,
     ) -> BoxFuture<'static, &'static str> {
-        let (draining, identity) = (call.draining.clone(), call.identity.clone());
+        let (draining, identity) = (call.draining.clone(), self.reviewed(&call.identity).clone());
         let authorizer = self.services.authorizer.clone();
         async move {
             let revoked = rights.iter().map(|right| authorizer.revoked(&cluster, &identity, right).boxed());

@@ -365,7 +365,7 @@ async fn nothing_else_gets_into_a_member_by_a_switch() {
     let smuggled = "GET /clusters/a/api/v1/nodes HTTP/1.1\r\nhost: localhost\r\n\r\n";
     for (line, headers, more, code) in [
         // Headers that speak for others, or drop those that the gateway sets.
-        (exec.clone(), format!("{upgrade}impersonate-user: admin\r\n"), "", 403),
+        (exec.clone(), format!("{upgrade}impersonate-anything: admin\r\n"), "", 403),
         (exec.clone(), format!("{upgrade}Impersonate_Group: system:masters\r\n"), "", 403),
         (exec.clone(), "connection: Upgrade, Impersonate-User\r\nupgrade: websocket\r\n".into(), "", 400),
         (exec.clone(), format!("{upgrade}connection: impersonate-group\r\n"), "", 400),

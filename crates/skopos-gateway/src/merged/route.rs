@@ -291,6 +291,10 @@ impl Route for Merged {
         let merged = self.clone();
         Box::pin(merged.serve(call))
     }
+
+    fn impersonates(&self) -> bool {
+        true
+    }
 }
 
 /// One read, authorized.

@@ -128,7 +128,7 @@ impl Clusters {
             warn(format!("skopos: nothing is shown of {}", named(&self.missing)));
         }
         if !self.stale.is_empty() {
-            warn(format!("skopos: old data is shown of {}", named(&self.stale)));
+            warn(format!("skopos: data may be old: {}", named(&self.stale)));
         }
         if !self.denied.is_empty() {
             let denied = shortened(self.denied.iter().cloned(), self.denied.len());

@@ -48,7 +48,10 @@ pub struct ClusterReport {
     /// Why, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How many seconds ago it last answered.
+    /// Upper bound in seconds on the age of what is in memory: that of the oldest kind. Absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+    /// How many seconds ago it last answered anything: no age of content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_seconds: Option<f64>,
     /// Its labels.
@@ -146,6 +149,12 @@ impl ClusterReport {
             state: stats.state.condition.word().to_owned(),
             since_seconds: seconds(stats.state.since.elapsed()),
             reason: stats.state.reason.as_deref().map(str::to_owned),
+            age_seconds: stats
+                .kinds
+                .iter()
+                .filter_map(|kind| kind.informer.freshness.age())
+                .max()
+                .map(seconds),
             silent_seconds: stats.state.answered_at.map(|at| seconds(at.elapsed())),
             labels: BTreeMap::clone(&cluster.labels()),
             bytes: stats.bytes,

@@ -113,7 +113,7 @@ async fn a_kind_of_some_clusters_is_a_kind_of_all() {
     watch.silent().await;
     let down = bed.until(BOATS, |list| !list.warnings().is_empty()).await;
     assert!(
-        down.items().len() == 3 && down.warnings().contains("old data is shown of north"),
+        down.items().len() == 3 && down.warnings().contains("data may be old: north"),
         "{}",
         down.warnings()
     );

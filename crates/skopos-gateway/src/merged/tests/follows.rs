@@ -29,7 +29,7 @@ async fn a_copy_that_is_not_shown_does_not_make_what_is_shown_young() {
     assert!(running.informer().freshness().is_live());
     let list = bed.get(PODS).await;
     assert!(age(&list).unwrap() >= FOR_LONG.as_secs_f64(), "{:?}", list.headers);
-    assert!(list.warnings().contains("old data is shown of north"), "{}", list.warnings());
+    assert!(list.warnings().contains("data may be old: north"), "{}", list.warnings());
 
     // Where not even that is known.
     follows.forget(&id("north"));
