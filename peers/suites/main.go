@@ -1,5 +1,5 @@
-// Command compare reads the reports of controller-runtime's suites, and fails if a test fails through the gateway that passes on the cluster
-// itself. A report is called SUITE-WAY-ROUND.json, where WAY is member, http or tls.
+// Command compare reads the reports of controller-runtime's suites, and fails if a test fails or does not run through the gateway that passes on
+// the cluster itself. A report is called SUITE-WAY-ROUND.json, where WAY is member, http or tls.
 package main
 
 import (
@@ -25,8 +25,11 @@ const member = "member"
 // outcomes counts the results of one test on one way.
 type outcomes struct{ passed, failed int }
 
-// results are the outcomes of all tests of a suite: by way, then by the name of the test.
-type results map[string]map[string]*outcomes
+// results are the outcomes of all tests of a suite on one way, by the name of the test.
+type results struct {
+	rounds int
+	tests  map[string]*outcomes
+}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -39,13 +42,13 @@ func main() {
 		os.Exit(2)
 	}
 	if wrong > 0 {
-		fmt.Printf("%d tests fail through the gateway and never on the cluster itself\n", wrong)
+		fmt.Printf("%d tests pass on the cluster itself and not through the gateway: see NEW above\n", wrong)
 		os.Exit(1)
 	}
 	fmt.Println("No test fails through the gateway that passes on the cluster itself.")
 }
 
-// run prints a line for each suite and way, and the tests that fail. It returns how many fail through the gateway only.
+// run prints a line for each suite and way, and the tests that fail. It returns how many pass on the cluster itself and not through the gateway.
 func run(folder string) (int, error) {
 	suites, err := readAll(folder)
 	if err != nil {
@@ -58,43 +61,66 @@ func run(folder string) (int, error) {
 			return 0, fmt.Errorf("%s: there are no reports of the cluster itself and of the gateway", suite)
 		}
 		for _, way := range sorted(ways) {
+			if ways[way].rounds != ways[member].rounds {
+				return 0, fmt.Errorf("%s: %d reports of %s and %d of the cluster itself: a suite that ends early writes none, see its log",
+					suite, ways[way].rounds, way, ways[member].rounds)
+			}
 			total := outcomes{}
-			for _, test := range ways[way] {
+			for _, test := range ways[way].tests {
 				total.passed += test.passed
 				total.failed += test.failed
 			}
 			fmt.Printf("%-15s %-7s %5d passed %4d failed\n", suite, way, total.passed, total.failed)
-			wrong += printFailures(ways, way)
+			wrong += printFailures(ways[member], ways[way])
 		}
 	}
 	return wrong, nil
 }
 
-// printFailures prints the tests that fail on a way, and returns how many of them never fail on the cluster itself.
-func printFailures(ways results, way string) int {
+// printFailures prints the tests that fail on a way, and returns how many of them are not as on the cluster itself.
+func printFailures(direct, through *results) int {
 	wrong := 0
-	for _, name := range sorted(ways[way]) {
-		test := ways[way][name]
-		if test.failed == 0 {
-			continue
+	names := sorted(through.tests)
+	for name := range direct.tests {
+		if through.tests[name] == nil {
+			names = append(names, name)
 		}
-		there := ways[member][name]
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		test := through.tests[name]
+		if test == nil {
+			test = &outcomes{}
+		}
 		mark := "    "
-		if there == nil || there.failed == 0 {
+		if isNew(direct.tests[name], test) {
 			mark = "NEW "
 			wrong++
+		} else if test.failed == 0 {
+			continue
 		}
-		fmt.Printf("  %s%d of %d: %s\n", mark, test.failed, test.passed+test.failed, name)
+		fmt.Printf("  %s%d failed and %d passed in %d rounds: %s\n", mark, test.failed, test.passed, through.rounds, name)
 	}
 	return wrong
 }
 
-func readAll(folder string) (map[string]results, error) {
-	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no reports in %s: %w", folder, err)
+// isNew says whether a test fails through the gateway and never on the cluster itself, or passes there and never through the gateway.
+func isNew(direct, through *outcomes) bool {
+	if direct == nil {
+		return through.failed > 0
 	}
-	suites := map[string]results{}
+	return (direct.failed == 0 && through.failed > 0) || (direct.passed > 0 && through.passed == 0)
+}
+
+func readAll(folder string) (map[string]map[string]*results, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no reports in %s", folder)
+	}
+	suites := map[string]map[string]*results{}
 	for _, file := range files {
 		parts := strings.Split(strings.TrimSuffix(filepath.Base(file), ".json"), "-")
 		if len(parts) != 3 {
@@ -102,12 +128,13 @@ func readAll(folder string) (map[string]results, error) {
 		}
 		suite, way := parts[0], parts[1]
 		if suites[suite] == nil {
-			suites[suite] = results{}
+			suites[suite] = map[string]*results{}
 		}
 		if suites[suite][way] == nil {
-			suites[suite][way] = map[string]*outcomes{}
+			suites[suite][way] = &results{tests: map[string]*outcomes{}}
 		}
-		if err := read(file, suites[suite][way]); err != nil {
+		suites[suite][way].rounds++
+		if err := read(file, suites[suite][way].tests); err != nil {
 			return nil, err
 		}
 	}

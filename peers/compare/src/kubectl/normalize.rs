@@ -102,7 +102,8 @@ mod tests {
         let two =
             "NAMESPACE   NAME   AGE     NODE\ncompare-gwxyz   a      3m12s   n1\nresourceVersion: \"4711\"\n";
         assert_eq!(normal(1, one), normal(2, two));
-        let (one, two) = [410, 401].map(|at| format!("Too large resource version: 99999, current: {at}")).into();
+        let (one, two) =
+            [410, 401].map(|at| format!("Too large resource version: 99999, current: {at}")).into();
         assert_eq!(normal(1, &one), normal(2, &two));
         let server = "dial http://127.0.0.1:77/clusters/c: 127.0.0.1:77 refused";
         assert_eq!(normal(77, server), "dial SERVER: HOST refused");
