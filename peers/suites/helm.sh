@@ -15,7 +15,7 @@ HELM_MODULE=helm.sh/helm/v4/cmd/helm@v4.3.1
 
 find_helm() {
     if [[ -z ${HELM:-} ]]; then
-        HELM=$(command -v helm || true)
+        HELM=$(type -P helm || true)
     fi
     if [[ -z $HELM ]]; then
         HELM=$PWD/bin/helm
@@ -38,24 +38,23 @@ check() {
     printf '%-7s %s\n' "$way" "$name"
 }
 
-helm() { "$HELM" --namespace default "$@"; }
 colour_is() {
     check "$1" "^$2 $2\$" kubectl get widgets.shop.example/red-shop configmap/red-shop -o 'jsonpath={.items[0].spec.colour} {.items[1].data.colour}'
 }
 
 release() {
-    check 'install' 'STATUS: deployed' helm install red-shop ./chart --wait --timeout 60s
+    check 'install' 'STATUS: deployed' "$HELM" --namespace default install red-shop ./chart --wait --timeout 60s
     colour_is 'the custom resource and the config map are there' blue
-    check 'list' 'red-shop.*deployed' helm list
-    check 'upgrade' 'STATUS: deployed' helm upgrade red-shop ./chart --set colour=red --wait --timeout 60s
+    check 'list' 'red-shop.*deployed' "$HELM" --namespace default list
+    check 'upgrade' 'STATUS: deployed' "$HELM" --namespace default upgrade red-shop ./chart --set colour=red --wait --timeout 60s
     colour_is 'they are changed' red
-    check 'history' '^2 .*deployed' helm history red-shop
-    check 'rollback' 'Rollback was a success' helm rollback red-shop 1 --wait --timeout 60s
+    check 'history' '^2 .*deployed' "$HELM" --namespace default history red-shop
+    check 'rollback' 'Rollback was a success' "$HELM" --namespace default rollback red-shop 1 --wait --timeout 60s
     colour_is 'they are as before' blue
-    check 'uninstall' 'uninstalled' helm uninstall red-shop --wait --timeout 60s
+    check 'uninstall' 'uninstalled' "$HELM" --namespace default uninstall red-shop --wait --timeout 60s
     check 'nothing is left but the definition' '^0 1$' remains
-    check 'install again' 'STATUS: deployed' helm install red-shop ./chart --wait --timeout 60s
-    check 'uninstall again' 'uninstalled' helm uninstall red-shop --wait --timeout 60s
+    check 'install again' 'STATUS: deployed' "$HELM" --namespace default install red-shop ./chart --wait --timeout 60s
+    check 'uninstall again' 'uninstalled' "$HELM" --namespace default uninstall red-shop --wait --timeout 60s
 }
 remains() {
     echo "$(kubectl get widgets.shop.example,configmaps --field-selector metadata.name=red-shop -o name | wc -l) $(kubectl get crd widgets.shop.example -o name | wc -l)"

@@ -3,8 +3,18 @@
 SKOPOS=$(realpath "${SKOPOS:-../../target/debug/skopos}")
 work=$(mktemp -d)
 pids=()
+# stop_all: ends what was started here. A kube-apiserver whose etcd is gone does not end by itself.
 stop_all() {
-    ((${#pids[@]} == 0)) || kill "${pids[@]}" 2>/dev/null || true
+    ((${#pids[@]} > 0)) || return 0
+    kill "${pids[@]}" 2>/dev/null || true
+    for _ in $(seq 20); do
+        if ! kill -0 "${pids[@]}" 2>/dev/null; then
+            pids=()
+            return 0
+        fi
+        sleep 0.1
+    done
+    kill -9 "${pids[@]}" 2>/dev/null || true
     pids=()
 }
 trap 'stop_all; rm -rf "$work"' EXIT
