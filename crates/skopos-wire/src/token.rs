@@ -4,6 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
+use crate::status::go_quote_char;
+
 /// The decoded form of a list's `continue` token, as kube-apiserver writes it.
 ///
 /// To clients a token is opaque; this is for servers, and for tests of clients. On the wire it is unpadded base64url of
@@ -52,8 +54,8 @@ impl ContinueToken {
         let corrupt =
             |_| InvalidToken::Malformed(format!("illegal base64 data at input byte {}", corrupt_at(token)));
         let json = URL_SAFE_NO_PAD.decode(token).map_err(corrupt)?;
-        let wire: Wire<'_> =
-            serde_json::from_slice(&json).map_err(|error| InvalidToken::Malformed(error.to_string()))?;
+        let wire: Wire<'_> = serde_json::from_slice(&json)
+            .map_err(|error| InvalidToken::Malformed(go_problem(&json, &error)))?;
         if wire.v != VERSION {
             return Err(InvalidToken::UnknownVersion(wire.v.into_owned()));
         }
@@ -75,6 +77,19 @@ impl ContinueToken {
 fn corrupt_at(token: &str) -> usize {
     let strange = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     token.bytes().position(strange).unwrap_or(token.len().saturating_sub(1))
+}
+
+/// Returns what Go's decoder says of a text that is no JSON from its first byte on, or ends early: what a token of another origin decodes to. Other
+/// problems are in serde's words.
+fn go_problem(json: &[u8], error: &serde_json::Error) -> String {
+    let first = json.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
+    match first {
+        Some(byte) if !matches!(byte, b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+            format!("invalid character {} looking for beginning of value", go_quote_char(char::from(*byte)))
+        }
+        Some(_) if !error.is_eof() => error.to_string(),
+        _ => "unexpected end of JSON input".to_owned(),
+    }
 }
 
 /// Whether no segment of the path could lead out of the resource's prefix.
@@ -153,6 +168,33 @@ mod tests {
         for (token, at) in [("%%%", 0), ("a-b_9%", 5), ("ab c", 2), ("a+b/", 1), ("abcde", 4)] {
             let expected = format!("continue key is not valid: illegal base64 data at input byte {at}");
             assert_eq!(ContinueToken::decode(token).unwrap_err().to_string(), expected, "{token}");
+        }
+    }
+
+    /// The texts are a kube-apiserver's (1.36).
+    #[test]
+    fn says_of_what_is_no_json_what_the_server_says() {
+        for (bytes, character) in [
+            (&b"i\xb7"[..], "'i'"),
+            (b"'", r"'\''"),
+            (b" \\", r"'\\'"),
+            (b"\0", r"'\x00'"),
+            (b"\x07", r"'\a'"),
+            (b"\x1b", r"'\x1b'"),
+            (b"\x7f", r"'\x7f'"),
+            (b"\x80", r"'\u0080'"),
+            (b"\xad", r"'\u00ad'"),
+            (b"\xe9", "'é'"),
+        ] {
+            let error = ContinueToken::decode(&URL_SAFE_NO_PAD.encode(bytes)).unwrap_err().to_string();
+            let expected = format!(
+                "continue key is not valid: invalid character {character} looking for beginning of value"
+            );
+            assert_eq!(error, expected);
+        }
+        for early in ["\"", "{", " \n", r#"{"a""#] {
+            let error = ContinueToken::decode(&token(early)).unwrap_err().to_string();
+            assert_eq!(error, "continue key is not valid: unexpected end of JSON input", "{early}");
         }
     }
 

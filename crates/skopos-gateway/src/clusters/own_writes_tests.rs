@@ -215,6 +215,70 @@ async fn an_own_write_shows_that_a_change_was_lost() {
     assert!(lab.member("a").requests().is_empty());
 }
 
+/// The answer to the write that takes the last finalizer off shows the object as it was, with its version of before.
+#[tokio::test(start_paused = true)]
+async fn an_object_that_loses_its_last_finalizer_is_gone_for_later_reads() {
+    let lab = Lab::trusting(&["a"]);
+    lab.get(MAPS, &[]).await;
+    sleep(Duration::from_secs(1)).await;
+    let client = Client::new(&lab, 1);
+    let object = |finalizers: &[&str]| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c1", "finalizers": finalizers}});
+    let (path, fleet) = (format!("{MAPS}/c1"), format!("{FLEET}/c1"));
+    let removals = [
+        (Method::PUT, "application/json", object(&[])),
+        (Method::PATCH, "application/merge-patch+json", json!({"metadata": {"finalizers": null}})),
+        (
+            Method::PATCH,
+            "application/json-patch+json",
+            json!([{"op": "remove", "path": "/metadata/finalizers"}]),
+        ),
+    ];
+    for (method, content_type, body) in removals {
+        let held = object(&["x.example/held"]);
+        assert_eq!(client.send(Method::POST, MAPS, "application/json", held).await.code, 201);
+        assert_eq!(client.send(Method::DELETE, &path, "application/json", Value::Null).await.code, 200);
+        // It is held, and read so.
+        let held: Value = serde_json::from_slice(&lab.get(&path, &[]).await.body).unwrap();
+        assert!(held["metadata"]["deletionTimestamp"].is_string(), "{held}");
+        let stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch());
+        let removed = client.send(method.clone(), &path, content_type, body).await;
+        assert_eq!(removed.code, 200, "{removed:?}");
+        assert_eq!(
+            (lab.get(&path, &[]).await.code, lab.get(&fleet, &[]).await.code),
+            (404, 404),
+            "{content_type}"
+        );
+        let list = lab.get(MAPS, &[]).await;
+        assert!(!String::from_utf8_lossy(&list.body).contains("x.example/held"), "{list:?}");
+        stall.heal();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_went_with_its_deletion_is_gone_for_later_reads() {
+    let lab = Lab::trusting(&["a"]);
+    let spaces = "/clusters/a/api/v1/namespaces";
+    lab.get(spaces, &[]).await;
+    let client = Client::new(&lab, 1);
+    let create = |object: Value| lab.member("a").create(object).unwrap();
+    create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}));
+    let mut content = create(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "x", "namespace": "n", "finalizers": ["x.example/held"]}}));
+    sleep(Duration::from_secs(1)).await;
+    let path = format!("{spaces}/n");
+    // The answer, and the watch, say that it is about to go. What it contains holds it for a moment.
+    let deleted = client.send(Method::DELETE, &path, "application/json", Value::Null).await;
+    assert!(String::from_utf8_lossy(&deleted.body).contains("Terminating"), "{deleted:?}");
+    sleep(Duration::from_millis(100)).await;
+    let _stall = lab.member("a").faults().inject(Fault::Stall).on(Match::watch().resource("namespaces"));
+    content = lab.member("a").get("configmaps", Some("n"), "x").unwrap_or(content);
+    content["metadata"]["finalizers"] = json!([]);
+    lab.member("a").update(content).unwrap();
+    sleep(Duration::from_millis(1500)).await;
+    assert!(lab.member("a").get("namespaces", None, "n").is_err());
+    assert_eq!(lab.get(&path, &[]).await.code, 404);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_write_whose_answer_was_lost_is_read_if_it_was_done() {
     let lab = Lab::trusting(&["a"]);

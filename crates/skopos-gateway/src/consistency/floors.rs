@@ -40,7 +40,7 @@ struct Known {
 enum Done {
     /// It is of this version or a later one, unless it was deleted since.
     Written(u64),
-    /// The object of this uid is gone.
+    /// The object of this uid is gone, or content that has it is proven to be newer than this.
     Deleted(String),
 }
 
@@ -191,13 +191,16 @@ impl Floor {
         match outcome {
             Outcome::Nothing => {}
             Outcome::Written { key, version } => {
-                let highest = self.version.map_or(version, |(highest, _)| highest.max(version));
-                self.version = Some((highest, now));
+                self.raise_version(version, now);
                 if let Some(key) = key {
                     self.know(key, Done::Written(version), now);
                 }
             }
             Outcome::Deleted(Deleted { key, uid }) => self.know(key, Done::Deleted(uid), now),
+            Outcome::Leaving { object: Deleted { key, uid }, version } => {
+                self.raise_version(version, now);
+                self.know(key, Done::Deleted(uid), now);
+            }
             Outcome::Unknown => self.changed = Some(now),
         }
         let over = self.objects.len().saturating_sub(MAX_OBJECTS);
@@ -206,6 +209,11 @@ impl Floor {
         let gone = self.objects.drain(..over.max(old));
         let deleted = gone.filter(|known| matches!(known.done, Done::Deleted(_))).map(|known| known.at).max();
         self.changed = self.changed.max(deleted);
+    }
+
+    fn raise_version(&mut self, version: u64, now: Instant) {
+        let highest = self.version.map_or(version, |(highest, _)| highest.max(version));
+        self.version = Some((highest, now));
     }
 
     fn know(&mut self, key: ObjectKey, done: Done, at: Instant) {

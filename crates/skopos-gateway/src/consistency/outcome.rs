@@ -21,6 +21,14 @@ pub(crate) enum Outcome {
     },
     /// The object is gone.
     Deleted(Deleted),
+    /// The object is being deleted, and nothing holds it: it is gone already, or goes at any moment. The answer to the write that
+    /// removes the last finalizer is the object with its version of before.
+    Leaving {
+        /// The object.
+        object: Deleted,
+        /// Its last known version.
+        version: u64,
+    },
     /// The state may have changed, or is another than memory shows; at which version is not known.
     Unknown,
 }
@@ -64,8 +72,14 @@ impl Outcome {
         // What is created has its name in the answer alone.
         let name = if what.name.is_empty() { answer.metadata.name.as_deref() } else { Some(&*what.name) };
         let key = name.and_then(|name| ObjectKey::checked(namespace, name).ok());
-        if let Some(version) = answer.metadata.resource_version.and_then(|version| version.parse().ok()) {
-            return Self::Written { key, version };
+        let version = answer.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
+        // A table has a version, but may leave out that its object is being deleted.
+        if let Some(version) = version.filter(|_| answer.kind != "Table") {
+            return match (answer.metadata.is_leaving(), answer.metadata.uid, key) {
+                (false, _, key) => Self::Written { key, version },
+                (true, Some(uid), Some(key)) => Self::Leaving { object: Deleted { key, uid }, version },
+                (true, _, _) => Self::Unknown,
+            };
         }
         let deletes = what.verb == "delete" && what.subresource.is_empty() && answer.kind == "Status";
         match (answer.details.uid, key) {
@@ -91,7 +105,11 @@ struct Answer {
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
     name: Option<String>,
+    uid: Option<String>,
     resource_version: Option<String>,
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<i64>,
+    finalizers: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -100,31 +118,60 @@ struct Details {
     uid: Option<String>,
 }
 
+// === impl Metadata ===
+
+impl Metadata {
+    /// Returns whether the object is being deleted, and neither finalizers nor a grace period hold it.
+    fn is_leaving(&self) -> bool {
+        self.deletion_timestamp.is_some()
+            && self.deletion_grace_period_seconds.unwrap_or_default() <= 0
+            && self.finalizers.as_ref().is_none_or(Vec::is_empty)
+    }
+
+    /// Reads it by the numbers of its fields.
+    fn of_protobuf(message: &Message<'_>) -> Self {
+        const NAME: u64 = 1;
+        const UID: u64 = 5;
+        const RESOURCE_VERSION: u64 = 6;
+        const DELETION_TIMESTAMP: u64 = 9;
+        const DELETION_GRACE_PERIOD_SECONDS: u64 = 10;
+        const FINALIZERS: u64 = 14;
+        Self {
+            name: text(message, NAME),
+            uid: text(message, UID),
+            resource_version: text(message, RESOURCE_VERSION),
+            // Only whether there is one counts.
+            deletion_timestamp: message.last(DELETION_TIMESTAMP).map(|_| String::new()),
+            deletion_grace_period_seconds: message
+                .last(DELETION_GRACE_PERIOD_SECONDS)
+                .and_then(protobuf::Field::integer),
+            finalizers: message.text(FINALIZERS).map(|last| vec![last.to_owned()]),
+        }
+    }
+}
+
 // === impl Answer ===
 
 impl Answer {
     /// Reads an object or a Status by the numbers of its fields (`generated.proto` of k8s.io/apimachinery).
     fn of_protobuf(body: &[u8]) -> Option<Self> {
         const METADATA: u64 = 1;
-        const NAME: u64 = 1;
-        const RESOURCE_VERSION: u64 = 6;
         const STATUS_DETAILS: u64 = 5;
         const DETAILS_UID: u64 = 6;
         let envelope = Envelope::read(body)?;
         let object = Message::read(envelope.object)?;
-        let text = |message: Option<Message<'_>>, number| {
-            message?.text(number).filter(|text| !text.is_empty()).map(str::to_owned)
-        };
         let mut answer = Self { kind: envelope.kind.to_owned(), ..Self::default() };
         match envelope.kind {
-            "Status" => answer.details.uid = text(object.message(STATUS_DETAILS), DETAILS_UID),
-            _ => {
-                answer.metadata.name = text(object.message(METADATA), NAME);
-                answer.metadata.resource_version = text(object.message(METADATA), RESOURCE_VERSION);
-            }
+            "Status" => answer.details.uid = text(&object.message(STATUS_DETAILS)?, DETAILS_UID),
+            _ => answer.metadata = Metadata::of_protobuf(&object.message(METADATA)?),
         }
         Some(answer)
     }
+}
+
+/// Returns the text of a field that is there and not empty.
+fn text(message: &Message<'_>, number: u64) -> Option<String> {
+    message.text(number).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -183,6 +230,47 @@ mod tests {
         let status = br#"{"kind":"Status","details":{"name":"x","uid":"u"}}"#;
         let gone = Outcome::Deleted(Deleted { key: ObjectKey::cluster("x"), uid: "u".into() });
         assert_eq!(read("application/json", status, &namespace), gone);
+    }
+
+    #[test]
+    fn an_object_that_nothing_holds_any_more_may_be_gone() {
+        let leaving = Outcome::Leaving {
+            object: Deleted { key: ObjectKey::namespaced("n", "x"), uid: "u".into() },
+            version: 7,
+        };
+        let object = |rest: &str| {
+            format!(
+                r#"{{"kind":"Pod","metadata":{{"name":"x","uid":"u","resourceVersion":"7","deletionTimestamp":"2026-01-01T00:00:00Z"{rest}}}}}"#
+            )
+        };
+        for (rest, expected) in [
+            ("", leaving.clone()),
+            (r#","finalizers":[],"deletionGracePeriodSeconds":0"#, leaving.clone()),
+            (r#","finalizers":["a/b"]"#, written(7)),
+            (r#","deletionGracePeriodSeconds":30"#, written(7)),
+        ] {
+            for verb in ["update", "patch", "delete"] {
+                assert_eq!(
+                    read("application/json", object(rest).as_bytes(), &write(verb)),
+                    expected,
+                    "{rest}"
+                );
+            }
+        }
+        let fields = [field(1, b"x"), field(5, b"u"), field(6, b"7"), field(9, b"")].concat();
+        for (rest, expected) in [
+            (vec![], leaving.clone()),
+            (vec![10 << 3, 0], leaving),
+            (vec![10 << 3, 30], written(7)),
+            (field(14, b"a/b"), written(7)),
+        ] {
+            let object = envelope("Pod", &field(1, &[fields.clone(), rest].concat()));
+            assert_eq!(read("application/vnd.kubernetes.protobuf", &object, &write("update")), expected);
+        }
+        let nameless = object("").replace(r#""uid":"u","#, "");
+        assert_eq!(read("application/json", nameless.as_bytes(), &write("update")), Outcome::Unknown);
+        let table = r#"{"kind":"Table","metadata":{"resourceVersion":"7"},"rows":[]}"#;
+        assert_eq!(read("application/json", table.as_bytes(), &write("update")), Outcome::Unknown);
     }
 
     #[test]

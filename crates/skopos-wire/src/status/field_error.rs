@@ -208,27 +208,48 @@ impl ListOptionsFault {
 
 /// Quotes as Go's `%q` does, for the texts that occur in names and values.
 pub(crate) fn go_quote(text: &str) -> String {
-    use std::fmt::Write as _;
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {
         match c {
             '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            '\n' => quoted.push_str("\\n"),
-            '\r' => quoted.push_str("\\r"),
-            '\t' => quoted.push_str("\\t"),
-            '\u{7}' => quoted.push_str("\\a"),
-            '\u{8}' => quoted.push_str("\\b"),
-            '\u{b}' => quoted.push_str("\\v"),
-            '\u{c}' => quoted.push_str("\\f"),
-            c if (c as u32) < 0x20 || c == '\u{7f}' => {
-                // Writing to a String cannot fail.
-                let _ = write!(quoted, "\\x{:02x}", c as u32);
-            }
-            c => quoted.push(c),
+            c => go_escape(c, &mut quoted),
         }
     }
     quoted.push('"');
     quoted
+}
+
+/// Quotes a character as the errors of Go's `encoding/json` do.
+pub(crate) fn go_quote_char(c: char) -> String {
+    let mut quoted = String::from("'");
+    match c {
+        '\'' => quoted.push_str("\\'"),
+        c => go_escape(c, &mut quoted),
+    }
+    quoted.push('\'');
+    quoted
+}
+
+fn go_escape(c: char, quoted: &mut String) {
+    use std::fmt::Write as _;
+    match c {
+        '\\' => quoted.push_str("\\\\"),
+        '\n' => quoted.push_str("\\n"),
+        '\r' => quoted.push_str("\\r"),
+        '\t' => quoted.push_str("\\t"),
+        '\u{7}' => quoted.push_str("\\a"),
+        '\u{8}' => quoted.push_str("\\b"),
+        '\u{b}' => quoted.push_str("\\v"),
+        '\u{c}' => quoted.push_str("\\f"),
+        c if (c as u32) < 0x20 || c == '\u{7f}' => {
+            // Writing to a String cannot fail.
+            let _ = write!(quoted, "\\x{:02x}", c as u32);
+        }
+        // Of Latin-1, these are not printable.
+        '\u{80}'..='\u{a0}' | '\u{ad}' => {
+            let _ = write!(quoted, "\\u{:04x}", c as u32);
+        }
+        c => quoted.push(c),
+    }
 }

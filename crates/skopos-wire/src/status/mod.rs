@@ -10,6 +10,7 @@ use crate::ContinueToken;
 
 pub use constructors::GroupResource;
 pub(crate) use constructors::aggregate;
+pub(crate) use field_error::go_quote_char;
 pub use field_error::{FieldError, FieldErrorKind, ListOptionsFault};
 pub use reason::StatusReason;
 

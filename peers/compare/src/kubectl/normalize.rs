@@ -15,13 +15,15 @@ pub(super) struct Normalizer {
 }
 
 /// Everything that is replaced beside the names of a side. Nothing else may differ.
-const PATTERNS: [(&str, &str); 14] = [
+const PATTERNS: [(&str, &str); 15] = [
     // The namespaces of both sides, as lists over all namespaces have both.
     (r"\bcompare-[dg][a-z]{4}\b", "compare-x"),
     // uids.
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UID"),
     // Resource versions of objects and lists, in YAML, in JSON and in text.
     (r#"(?i)(resource[- ]?version(?:\\?")?[:=]\s*(?:\\?")?)\d+"#, "${1}VERSION"),
+    // The cluster's own version in the refusal of one that is too large.
+    (r"(Too large resource version: VERSION, current: )\d+", "${1}VERSION"),
     // Tokens that the next page of a list is asked for with.
     (r#"("?continue"?[:=]\s*"?)[A-Za-z0-9_-]{20,}"#, "${1}TOKEN"),
     // Tokens of service accounts.
@@ -100,6 +102,9 @@ mod tests {
         let two =
             "NAMESPACE   NAME   AGE     NODE\ncompare-gwxyz   a      3m12s   n1\nresourceVersion: \"4711\"\n";
         assert_eq!(normal(1, one), normal(2, two));
+        let (one, two) =
+            [410, 401].map(|at| format!("Too large resource version: 99999, current: {at}")).into();
+        assert_eq!(normal(1, &one), normal(2, &two));
         let server = "dial http://127.0.0.1:77/clusters/c: 127.0.0.1:77 refused";
         assert_eq!(normal(77, server), "dial SERVER: HOST refused");
     }
