@@ -7,9 +7,13 @@ use super::support::{PATIENCE, Running, utf8};
 
 /// Starts a gateway whose process may have so many open files: by its soft limit, and by its hard one.
 fn gateway(folder: &tempfile::TempDir, soft: u32, hard: u32) -> (Running, SocketAddr) {
-    let config = folder.path().join("gateway.yaml");
-    std::fs::write(&config, "listen: {address: '127.0.0.1:0'}\nauthorization: {loopback: Trusted}\n")
-        .expect("a file");
+    let (config, clusters) = (folder.path().join("gateway.yaml"), folder.path().join("clusters"));
+    std::fs::create_dir(&clusters).expect("a folder");
+    let text = format!(
+        "listen: {{address: '127.0.0.1:0'}}\nauthorization: {{loopback: Trusted}}\nclusters: {{folders: [{{path: '{}'}}]}}\n",
+        utf8(&clusters)
+    );
+    std::fs::write(&config, text).expect("a file");
     let limited = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" serve --config \"$1\"");
     let mut command = Command::new("sh");
     command.args(["-c", &limited, env!("CARGO_BIN_EXE_skopos"), utf8(&config)]);
