@@ -116,6 +116,15 @@ impl Running {
         Self { address, fleet, stop, tasks, member, _folder: folder }
     }
 
+    /// Returns how many requests were refused with 508.
+    async fn refused_loops(&self) -> f64 {
+        let text = self.get("/metrics").await;
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("skopos_requests_total") && line.contains("code=\"508\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+
     /// Sends bytes, and reads until the other end closes.
     async fn exchange(&self, sent: &[u8]) -> String {
         let exchange = async {
@@ -329,13 +338,6 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
     let own = folder.path().join("own");
-    let context = |name: &str, path: &str, port: u16| {
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: {name}\n\
-             clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}{path}'}}}}]\n\
-             contexts: [{{name: {name}, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
-        )
-    };
     // Written when the port is known: a file that is not there yet is a problem of the fleet.
     let mut config = quick(kubeconfig);
     config.listen.address = "127.0.0.1:0".parse().unwrap();
@@ -348,8 +350,8 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     let daemon = Daemon::of_config(config).await.unwrap();
     let port = daemon.address().port();
     std::fs::create_dir(&own).unwrap();
-    std::fs::write(own.join("all"), context("all", "/fleet", port)).unwrap();
-    std::fs::write(own.join("again"), context("again", "/clusters/again", port)).unwrap();
+    std::fs::write(own.join("all"), plain_kubeconfig("all", port, "/fleet")).unwrap();
+    std::fs::write(own.join("again"), plain_kubeconfig("again", port, "/clusters/again")).unwrap();
     let running = Running::of(daemon, member, folder);
     let mut changes = running.fleet.changes();
     let joined = async {
@@ -364,13 +366,7 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     let list = running.get("/fleet/api/v1/namespaces").await;
     assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
     // What it asks itself for is refused, and not asked for again and again.
-    let asked = async || {
-        let text = running.get("/metrics").await;
-        let lines = text
-            .lines()
-            .filter(|line| line.starts_with("skopos_requests_total") && line.contains("code=\"508\""));
-        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
-    };
+    let asked = async || running.refused_loops().await;
     tokio::time::timeout(PATIENCE, async {
         while asked().await < 3.0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -382,6 +378,64 @@ async fn a_gateway_that_is_its_own_member_says_so_and_rests() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(asked().await - before < 40.0, "{before} {}", asked().await);
     running.end().await;
+}
+
+/// A kubeconfig of one context for a server of this machine without TLS.
+fn plain_kubeconfig(context: &str, port: u16, path: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
+         clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}{path}'}}}}]\n\
+         contexts: [{{name: {context}, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {{}}}}]\n"
+    )
+}
+
+#[tokio::test]
+async fn two_gateways_with_each_others_fleet_rest() {
+    let mut gateways = Vec::new();
+    for _ in 0..2 {
+        let member = TestServer::builder().start().await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (kubeconfig, other) = (folder.path().join("kubeconfig"), folder.path().join("later/other"));
+        std::fs::write(&kubeconfig, member.kubeconfig()).unwrap();
+        let mut config = quick(kubeconfig);
+        config.listen.address = "127.0.0.1:0".parse().unwrap();
+        let later =
+            config::KubeconfigSource { path: other.clone(), ..config.clusters.kubeconfigs[0].clone() };
+        config.clusters.kubeconfigs.push(later);
+        gateways.push((Running::of(Daemon::of_config(config).await.unwrap(), member, folder), other));
+    }
+    let ports = [gateways[1].0.address.port(), gateways[0].0.address.port()];
+    for ((running, other), port) in gateways.iter().zip(ports) {
+        let mut changes = running.fleet.changes();
+        std::fs::create_dir(other.parent().unwrap()).unwrap();
+        std::fs::write(other, plain_kubeconfig("other", port, "/fleet")).unwrap();
+        let joined = async {
+            while running.fleet.get("other").is_none() {
+                changes.next().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, joined).await.unwrap();
+    }
+    for (running, _) in &gateways {
+        let list = running.get("/fleet/api/v1/namespaces").await;
+        assert!(list.starts_with("HTTP/1.1 200") && list.contains("kube-system"), "{list}");
+    }
+    for (running, _) in &gateways {
+        let refused = async {
+            while running.refused_loops().await < 1.0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, refused).await.expect("the other gateway is refused");
+        // What one shows comes from its own member alone: nothing goes round.
+        let list = running.get("/fleet/api/v1/namespaces").await;
+        assert!(!list.contains(r#""skopos.dev/cluster":"other""#), "{list}");
+        let (code, single) = running.ask("GET", "/clusters/other/api/v1/secrets", "", &Value::Null).await;
+        assert!(code == 508 && single.to_string().contains("/clusters/NAME"), "{code} {single}");
+    }
+    for (running, _) in gateways {
+        running.end().await;
+    }
 }
 
 #[tokio::test]

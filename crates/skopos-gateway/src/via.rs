@@ -51,6 +51,22 @@ impl InstanceId {
     }
 }
 
+/// Refuses a request of another gateway to all clusters together. Objects of one name in two clusters would replace each other
+/// there, and two gateways with each other's clusters would exchange the changes of their own changes without an end, which no
+/// single request shows.
+///
+/// # Errors
+/// 508 then.
+pub(crate) fn refuse_gateways(headers: &HeaderMap) -> Result<(), Status> {
+    match headers.contains_key(VIA) {
+        true => Err(loops(
+            "all clusters of a gateway together (/fleet) cannot be one cluster of another gateway: name a single one of them in the \
+             kubeconfig (/clusters/NAME)",
+        )),
+        false => Ok(()),
+    }
+}
+
 fn loops(why: &str) -> Status {
     Status::failure(508, StatusReason::from("LoopDetected".to_owned()), why)
 }

@@ -1,6 +1,7 @@
 //! What the program is made of: where its crates come from, under which licences, what is known against them, and a list of
 //! them for others. See docs/security.md, and `deny.toml` for what is allowed.
 
+mod advisories;
 mod program;
 mod sbom;
 
@@ -15,12 +16,15 @@ use crate::{cargo, run};
 /// How much is looked at, and where the list goes.
 #[derive(clap::Args)]
 pub(crate) struct Deps {
-    /// Leave out what needs cargo-deny: duplicates, bans, and what is known against crates.
+    /// Leave out what needs cargo-deny: duplicates, bans, and (but with `--db`) what is known against crates.
     #[arg(long, conflicts_with = "offline")]
     quick: bool,
     /// Leave out what is known against crates: that list comes from github.com.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "db")]
     offline: bool,
+    /// A copy of the RustSec advisory database (a folder), to look up there what is known against crates, without a network.
+    #[arg(long, value_name = "PATH")]
+    db: Option<PathBuf>,
     /// Where the list of what the program is made of is written (an SBOM: CycloneDX 1.5, JSON).
     #[arg(long, default_value = "target/skopos.cdx.json")]
     sbom: PathBuf,
@@ -42,12 +46,22 @@ impl Deps {
         }
         std::fs::write(&self.sbom, list).with_context(|| format!("{}", self.sbom.display()))?;
         println!("the list of them: {}", self.sbom.display());
+        if let Some(database) = &self.db {
+            check_advisories(database)?;
+        }
         if self.quick {
             return Ok(());
         }
-        let deny = Tool::DENY.find()?;
+        let deny = match Tool::DENY.find() {
+            // A machine without a network may not have it.
+            Err(missing) if self.db.is_some() => {
+                eprintln!("warning: bans, duplicates and yanked versions are not checked: {missing}");
+                return Ok(());
+            }
+            found => found?,
+        };
         run(deny.cargo().args(["check", "bans", "licenses", "sources"]))?;
-        if !self.offline {
+        if !self.offline && self.db.is_none() {
             run(deny.cargo().args(["check", "advisories"])).context(
                 "advisories: either something is known against a crate, or their database could not be fetched \
                  (see above; --offline leaves it out)",
@@ -55,6 +69,26 @@ impl Deps {
         }
         Ok(())
     }
+}
+
+/// Fails if something in the database applies to a crate of `Cargo.lock`.
+fn check_advisories(database: &Path) -> Result<()> {
+    let report = advisories::check(&root(), database)?;
+    for ignored in &report.ignored {
+        println!("ignored by deny.toml: {ignored}");
+    }
+    ensure!(
+        report.problems.is_empty(),
+        "known against crates of Cargo.lock:\n{}",
+        report.problems.join("\n")
+    );
+    println!(
+        "none of the {} advisories of {} applies; the newest of them is of {}",
+        report.advisories,
+        database.display(),
+        report.newest
+    );
+    Ok(())
 }
 
 /// A tool that is not ours.

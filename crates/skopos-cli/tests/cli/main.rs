@@ -1,4 +1,6 @@
 //! The command as people and scripts run it.
+#[cfg(target_os = "linux")]
+mod browser;
 mod demo;
 #[cfg(target_os = "linux")]
 mod descriptors;

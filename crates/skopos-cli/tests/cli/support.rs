@@ -75,6 +75,11 @@ impl Running {
         next(&self.err, wanted, "standard error")
     }
 
+    /// The next line of standard error, if there is one before it ends.
+    pub(crate) fn next_error_line(&self) -> Option<String> {
+        self.err.recv_timeout(PATIENCE).ok()
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

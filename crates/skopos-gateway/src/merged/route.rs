@@ -34,6 +34,7 @@ use crate::response::{self, Response};
 use crate::route::{Audited, Call, Route, WATCH_LIFETIME};
 use crate::services::Services;
 use crate::target::{ResourceTarget, Target};
+use crate::via;
 use crate::watch_path::spelled_as_list;
 
 /// The route of all clusters together. Cheap to clone.
@@ -135,6 +136,7 @@ impl Merged {
     }
 
     async fn routed(&self, mut call: Call, audited: &mut Audited) -> Result<Response, Status> {
+        via::refuse_gateways(&call.headers)?;
         if call.method != Method::GET && call.method != Method::HEAD {
             let message = "the fleet as a whole is read only: write to one cluster, below /clusters/NAME";
             return Err(Status::failure(405, skopos_wire::StatusReason::MethodNotAllowed, message));

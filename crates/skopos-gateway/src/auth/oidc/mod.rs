@@ -2,6 +2,7 @@
 
 mod fetch;
 mod keys;
+mod signature;
 #[cfg(test)]
 mod tests;
 
@@ -58,6 +59,7 @@ const MOST_GROUPS: usize = 1_000;
 
 impl Provider {
     pub(super) fn new(options: &Oidc) -> Result<Self, OidcError> {
+        signature::install_provider();
         let fetch = Arc::new(HttpsFetch::new(options.ca.as_deref())?);
         Ok(Self { options: options.clone(), keys: Keys::new(options.issuer.clone(), fetch) })
     }

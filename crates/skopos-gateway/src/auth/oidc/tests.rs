@@ -5,8 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::HeaderMap;
-use jsonwebtoken::{EncodingKey, Header, encode};
 use parking_lot::Mutex;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::json;
 
 use super::fetch::Fetch;
@@ -33,7 +34,7 @@ impl Fetch for Documents {
 /// A key pair of the provider.
 struct Pair {
     id: &'static str,
-    private: EncodingKey,
+    private: EcdsaKeyPair,
     public: Value,
 }
 
@@ -46,14 +47,23 @@ impl Pair {
             "kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": id,
             "x": coordinate(&point[1..33]), "y": coordinate(&point[33..65]),
         });
-        let private = EncodingKey::from_ec_pem(pair.serialize_pem().as_bytes()).unwrap();
+        let private = pair.serialize_der();
+        let random = SystemRandom::new();
+        let private = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &private, &random).unwrap();
         Self { id, private, public }
     }
 
     fn sign(&self, claims: &Value) -> String {
-        let header = Header { kid: Some(self.id.into()), ..Header::new(Algorithm::ES256) };
-        encode(&header, claims, &self.private).unwrap()
+        let message = message("ES256", self.id, claims);
+        let signature = self.private.sign(&SystemRandom::new(), message.as_bytes()).unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
+}
+
+/// Returns what a signature is of: the header and the claims.
+fn message(algorithm: &str, key: &str, claims: &Value) -> String {
+    let part = |value: String| URL_SAFE_NO_PAD.encode(value);
+    format!("{}.{}", part(json!({"alg": algorithm, "kid": key}).to_string()), part(claims.to_string()))
 }
 
 struct Setup {
@@ -164,12 +174,11 @@ async fn wrong_signatures_are_refused() {
     let other = setup.key.sign(&but(json!({"sub": "admin"})));
     let mixed = format!("{header}.{}.{signature}", other.split('.').nth(1).unwrap());
     // Not signed at all; and signed with the public key as a shared secret.
-    let unsigned =
-        |algorithm: &str| URL_SAFE_NO_PAD.encode(json!({"alg": algorithm, "kid": "one"}).to_string());
-    let none = format!("{}.{body}.", unsigned("none"));
-    let header_hs = Header { kid: Some("one".into()), ..Header::new(Algorithm::HS256) };
-    let secret = EncodingKey::from_secret(setup.key.public.to_string().as_bytes());
-    let shared = encode(&header_hs, &claims(), &secret).unwrap();
+    let none = format!("{}.", message("none", "one", &claims()));
+    let by_secret = message("HS256", "one", &claims());
+    let secret = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, setup.key.public.to_string().as_bytes());
+    let shared = ring::hmac::sign(&secret, by_secret.as_bytes());
+    let shared = format!("{by_secret}.{}", URL_SAFE_NO_PAD.encode(shared));
     for token in
         [forged, mixed, none, shared, format!("{header}.{body}."), format!("{header}.{body}"), "a.b.c".into()]
     {
