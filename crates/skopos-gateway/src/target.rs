@@ -35,7 +35,7 @@ impl Target {
     ///
     /// # Errors
     /// 405 for a method that the API does not have; 404 for the old `/proxy/` paths, and for `/watch/` paths, which
-    /// [`spelled_as_list`](crate::watch_path::spelled_as_list) has rewritten if they are watches; 400 for parameters
+    /// `watch_path::spelled_as_list` has rewritten if they are watches; 400 for parameters
     /// that two readers could read differently.
     pub fn parse(method: &Method, path: &Path, query: &Query) -> Result<Self, Status> {
         let segments: Vec<&str> = path.segments().collect();
