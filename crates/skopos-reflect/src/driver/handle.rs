@@ -28,6 +28,8 @@ struct Commands {
     probe: Option<(Time, ResourceVersion)>,
     /// When a list was sent and compared, and its RV.
     compared: Option<(Time, Time, ResourceVersion)>,
+    /// The RV of a list that shows more.
+    differs: Option<ResourceVersion>,
     relist: bool,
     retry: bool,
     suspended: Option<Duration>,
@@ -65,6 +67,11 @@ impl DriverHandle {
                 commands.compared = Some((sent_at, compared_at, resource_version));
             }
         });
+    }
+
+    /// A consistent list of this RV shows what the content lacks ([`Input::Differs`]).
+    pub fn differs(&self, resource_version: ResourceVersion) {
+        self.tell(|commands| commands.differs = Some(resource_version));
     }
 
     /// Reads everything again ([`Input::Relist`]).
@@ -149,6 +156,10 @@ impl Commands {
         }
         if let Some((sent_at, resource_version)) = self.probe.take() {
             return Some(Input::Probed { sent_at, resource_version });
+        }
+        // Before what may take it back.
+        if let Some(resource_version) = self.differs.take() {
+            return Some(Input::Differs { resource_version });
         }
         if let Some((sent_at, compared_at, resource_version)) = self.compared.take() {
             return Some(Input::Compared { sent_at, compared_at, resource_version });

@@ -11,7 +11,8 @@
 //! * It shows nothing and ends in order: nothing is wrong with the stream, but the server sends no bookmarks, as a kube-apiserver
 //!   of Events, which it does not keep in its watch cache. The content is compared with a list of metadata
 //!   ([`Sink::compare`]); where both are the same, the age is proven. From then on that takes the place of looks, once a
-//!   minute while nothing happens, until a bookmark comes.
+//!   minute while nothing happens, until a bookmark comes. Where they differ, and the stream brings nothing a moment later, it is
+//!   stalled.
 //! * It is refused, as the server has forgotten what was at our RV: everything is listed again.
 //!
 //! A probe *at* our RV proves the age of the content, unless several changes share that RV and some are missing. A stream that has
@@ -47,8 +48,8 @@ pub(super) struct Doubt {
     held_back: bool,
     /// A look ended in order without a bookmark, and none has come since.
     sends_no_bookmarks: bool,
-    /// The content is being compared with a list of metadata, until then at most.
-    comparing_until: Option<Time>,
+    /// The content is being compared with a list of metadata.
+    comparing: Option<Comparing>,
     /// When a list last replaced everything.
     listed_at: Time,
 }
@@ -72,6 +73,15 @@ struct Look {
     missing: Option<(ResourceVersion, Time)>,
     /// It showed a bookmark, if only an old one.
     bookmarked: bool,
+}
+
+/// A comparison with a list of metadata that is under way.
+#[derive(Debug)]
+struct Comparing {
+    /// Until when it is waited for.
+    until: Time,
+    /// The list, of this RV, shows a change that the stream has until that moment to deliver.
+    missing: Option<ResourceVersion>,
 }
 
 /// Lists that are made because of doubt double the time up to the next one so often.
@@ -116,6 +126,7 @@ impl Doubt {
 
     /// Another stream than the one that was doubted.
     pub(super) fn reopened(&mut self, now: Time) {
+        self.comparing.take_if(|comparing| comparing.missing.is_some());
         self.inconclusive = 0;
         self.not_before = now;
     }
@@ -123,7 +134,7 @@ impl Doubt {
     /// A list has replaced everything.
     pub(super) fn listed(&mut self, cause: ReplaceCause, now: Time) {
         self.listed_at = now;
-        self.comparing_until = None;
+        self.comparing = None;
         self.inconclusive = 0;
         self.held_back = false;
         if cause == ReplaceCause::Unproven {
@@ -160,6 +171,11 @@ impl Doubt {
             {
                 *judged_at = at;
             }
+        }
+        if let Some(comparing) = &mut self.comparing
+            && comparing.until <= now
+        {
+            comparing.until = at;
         }
     }
 
@@ -272,6 +288,10 @@ impl Machine {
         while self.doubt.probes.front().is_some_and(|probe| self.holds(&probe.resource_version)) {
             proven = self.doubt.probes.pop_front().map(|probe| probe.sent_at);
         }
+        if self.doubt.comparing.take_if(|comparing| comparing.missing.is_some()).is_some() {
+            // The stream brings what it lacked, if not all of it yet.
+            self.doubt.not_before = self.now + self.options.probe_grace;
+        }
         let Some(position) = &self.position else { return };
         let reached = position.resource_version();
         let answered = match &self.doubt.look {
@@ -286,7 +306,7 @@ impl Machine {
             self.doubt.inconclusive = 0;
             self.doubt.not_before = self.now;
             if self.doubt.probes.is_empty() {
-                self.doubt.comparing_until = None;
+                self.doubt.comparing = None;
                 self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
             }
             self.proven(sent_at, sink);
@@ -297,8 +317,8 @@ impl Machine {
     pub(super) fn doubt_timer(&self) -> Option<Time> {
         let State::Watching(watching) = &self.state else { return None };
         let opened_at = watching.opened_at?;
-        if let Some(until) = self.doubt.comparing_until {
-            return Some(until);
+        if let Some(comparing) = &self.doubt.comparing {
+            return Some(comparing.until);
         }
         if let Some(look) = &self.doubt.look {
             return Some(match &look.missing {
@@ -329,11 +349,14 @@ impl Machine {
     }
 
     pub(super) fn on_doubt_timer(&mut self, sink: &mut dyn Sink) {
-        if self.doubt.comparing_until.take().is_some() {
-            return self.on_nothing_shown(sink);
+        if let Some(comparing) = self.doubt.comparing.take() {
+            return match comparing.missing {
+                Some(missing) => self.on_stalled(&missing, sink),
+                None => self.on_nothing_shown(sink),
+            };
         }
         match &self.doubt.look {
-            Some(Look { missing: Some(_), .. }) => return self.on_stalled(sink),
+            Some(Look { missing: Some((missing, _)), .. }) => return self.on_stalled(&missing.clone(), sink),
             Some(_) => return self.on_look_over(sink),
             None if self.waits_for_the_rest() => return self.on_moved(sink),
             None => {}
@@ -358,8 +381,19 @@ impl Machine {
             return false;
         }
         self.requests.spend(self.now);
-        self.doubt.comparing_until = Some(self.now + COMPARISON_TIMEOUT);
+        self.doubt.comparing = Some(Comparing { until: self.now + COMPARISON_TIMEOUT, missing: None });
         true
+    }
+
+    /// A list of a later RV than ours shows what the content lacks. The stream may be about to bring it.
+    pub(super) fn on_differs(&mut self, resource_version: ResourceVersion) {
+        if self.resource_version().is_none_or(|ours| *ours >= resource_version) {
+            return;
+        }
+        if let Some(comparing) = &mut self.doubt.comparing {
+            comparing.until = comparing.until.min(self.now + DELIVERY_GRACE);
+            comparing.missing = Some(resource_version);
+        }
     }
 
     /// The content was what a consistent list showed, which was sent then: it holds everything that was committed before. Not
@@ -375,7 +409,7 @@ impl Machine {
         if replaced || self.witness.is_some() || !matches!(self.state, State::Watching(_)) {
             return;
         }
-        self.doubt.comparing_until = None;
+        self.doubt.comparing = None;
         self.doubt.confirmed_at = Some(self.now);
         self.doubt.probes.retain(|probe| probe.resource_version > *resource_version);
         self.doubt.inconclusive = 0;
@@ -531,16 +565,11 @@ impl Machine {
         }
     }
 
-    /// A second stream shows what this one does not: it is replaced, at the same RV and on another connection.
-    fn on_stalled(&mut self, sink: &mut dyn Sink) {
+    /// A second stream or a list shows, up to this RV, what this stream does not: it is replaced, at its RV and on another
+    /// connection.
+    fn on_stalled(&mut self, missing: &ResourceVersion, sink: &mut dyn Sink) {
         let avoid = self.addressee_main();
-        let missing = self.doubt.look.as_ref().and_then(|look| look.missing.as_ref());
-        let reason = match missing {
-            Some((resource_version, _)) => {
-                format!("the stream is stalled: it never brought {resource_version}")
-            }
-            None => "the stream is stalled".to_owned(),
-        };
+        let reason = format!("the stream is stalled: it never brought {missing}");
         self.stats.stalls += 1;
         self.stats.failures += 1;
         self.link.attempts = self.link.attempts.saturating_add(1);

@@ -83,6 +83,12 @@ pub enum Input {
         /// The RV of the list.
         resource_version: ResourceVersion,
     },
+    /// A consistent list shows objects that the content does not have in that version, and its RV is later than the content's: the
+    /// stream brings them in a moment, or it is stalled. The comparison goes on.
+    Differs {
+        /// The RV of the list.
+        resource_version: ResourceVersion,
+    },
     /// Read everything again: an audit found a difference, or an operator asks. The old content stays until then.
     Relist,
     /// The network or the server is back as far as others can tell: if the link waits after a failure, let it try now.

@@ -291,6 +291,7 @@ impl Machine {
             Input::Compared { sent_at, compared_at, resource_version } => {
                 self.on_compared(sent_at, compared_at, &resource_version, sink);
             }
+            Input::Differs { resource_version } => self.on_differs(resource_version),
             Input::Relist => self.on_relist(sink),
             Input::RetryNow => {
                 self.try_early();

@@ -280,7 +280,7 @@ fn true_age(story: &Story, view: &View, at: At) -> Option<Duration> {
     }
     let is_of = |chapter: &Chapter| chapter.place(view.rv, view.content).is_some();
     let (line, chapter) = story.lines_at(at).find(|(_, chapter)| is_of(chapter))?;
-    let changed = chapter.missing(view.rv, view.content).map(|event| event.at);
+    let changed = chapter.ceased(view.rv, view.content, at).map(|event| event.at);
     let undone = story.lines.get(line + 1).map(|next| next.began);
     let since = [changed, undone].into_iter().flatten().filter(|since| *since <= at).min();
     Some(since.map_or(Duration::ZERO, |since| at.since(since)))

@@ -82,9 +82,7 @@ impl Watcher<'_> {
                 continue;
             }
             for (part, (story, view)) in truth.stories(self.informer).iter().zip(&look.views).enumerate() {
-                let Some(missing) =
-                    story.line_at(until).missing(view.rv, view.content).filter(|event| event.at <= until)
-                else {
+                let Some(missing) = story.line_at(until).ceased(view.rv, view.content, until) else {
                     verdict.count(Invariant::I11, false);
                     continue;
                 };

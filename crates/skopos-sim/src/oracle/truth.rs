@@ -262,6 +262,17 @@ impl Chapter {
         self.events.get(self.place(rv, content).unwrap_or_else(|| self.until(rv)))
     }
 
+    /// The change with which the server ceased to have this content, of this RV, the last time up to a moment; `None` while it has
+    /// it. Content that a list confirmed is as old as that, however much came and went before.
+    pub(super) fn ceased(&self, rv: u64, content: Content, at: At) -> Option<&Event> {
+        let past = &self.events[..self.events.partition_point(|event| event.at <= at)];
+        if past.last().map_or(Content::EMPTY, |event| event.after) == content {
+            return None;
+        }
+        let last = past.iter().rfind(|event| event.before == content);
+        last.or_else(|| self.missing(rv, content).filter(|event| event.at <= at))
+    }
+
     /// The event of this RV, if it is of this key.
     pub(super) fn event(&self, rv: u64, key: KeyId) -> Option<&Event> {
         let before = self.events[..self.until(rv)].iter().rev().take_while(|event| event.object.rv == rv);

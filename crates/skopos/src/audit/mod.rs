@@ -199,6 +199,12 @@ async fn audit_part(
         let entries = after.objects.iter().map(Entry::raw).filter(|object| after.is_of(part, object.key()));
         comparison.differences(&revision, reached.then_some((after.rv_of(part), entries)))
     };
+    let current = shared.store.current();
+    let differs = !shared.has_digest(part, &current, &comparison.digest());
+    if differs && *current.rv_of(part) < revision && unread.keys.is_empty() && unread.nameless == 0 {
+        // While the link waits for this comparison, it need not wait for its end.
+        link.handle.differs(revision.clone());
+    }
     let until = deadline.min(Instant::now() + PATIENCE);
     let mut reached = shared.reach_part(part, &revision, &comparison.digest(), until).await?;
     let mut after = shared.store.current();

@@ -95,6 +95,10 @@ impl Desk {
         self.give(Input::Compared { sent_at, compared_at, resource_version: rv.into() });
     }
 
+    pub(super) fn differs(&mut self, rv: u64) {
+        self.give(Input::Differs { resource_version: rv.into() });
+    }
+
     /// The answer to a list, as a whole.
     pub(super) fn list(&mut self, id: RequestId, objects: Vec<Result<RawObject, BrokenItem>>, rv: u64) {
         self.give(Input::Opened { id });

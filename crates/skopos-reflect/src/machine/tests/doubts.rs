@@ -186,6 +186,51 @@ fn a_comparison_that_does_not_come_leaves_the_doubt() {
 }
 
 #[test]
+fn a_stream_that_does_not_bring_what_a_comparison_shows_is_stalled() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    desk.differs(20);
+    assert_eq!(desk.due(), desk.now + secs(2), "it may be on its way");
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    desk.now = desk.due();
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.state().condition, Condition::Degraded(Degradation::Stalled));
+    let reason = desk.machine.state().reason.clone().expect("a reason").to_string();
+    assert!(reason.contains("never brought 20"), "{reason}");
+    assert_eq!(desk.machine.poll_action(), Some(Action::Cancel { id: watch }));
+    desk.give(Input::Timeout);
+    let next = desk.watches();
+    assert_eq!((next.avoid, next.distrust), (Some(watch), true));
+}
+
+#[test]
+fn a_stream_that_brings_what_a_comparison_shows_goes_on() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    desk.differs(20);
+    let grace = desk.due();
+    desk.change(watch, 15);
+    assert!(desk.due() > grace, "{:?}", desk.due());
+    desk.now = grace;
+    desk.give(Input::Timeout);
+    assert_eq!(desk.machine.state().condition, Condition::Watching);
+    assert_eq!(desk.machine.poll_action(), None);
+}
+
+#[test]
+fn a_difference_that_is_brought_before_it_is_told_is_none() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    let due = desk.due();
+    desk.change(watch, 15);
+    desk.differs(15);
+    assert_eq!(desk.due(), due);
+}
+
+#[test]
 fn a_comparison_of_content_that_was_replaced_since_proves_nothing() {
     let (mut desk, watch, look) = Desk::looking(1);
     desk.sink.compares = true;
