@@ -21,8 +21,10 @@ type resource struct {
 	hasStatus bool
 	// hasGeneration: metadata.generation counts the changes of the spec.
 	hasGeneration bool
-	newObject     func() runtime.Object
-	newList       func() runtime.Object
+	// uncached: lists and watches come from etcd alone.
+	uncached  bool
+	newObject func() runtime.Object
+	newList   func() runtime.Object
 	// fields are what field selectors may name beside name and namespace.
 	fields map[string]func(runtime.Object) string
 }
@@ -34,6 +36,9 @@ var resources = []*resource{
 		newObject: of[corev1.ConfigMap](), newList: of[corev1.ConfigMapList]()},
 	{groupVersion: core, plural: "endpoints", singular: "endpoints", kind: "Endpoints", shortNames: []string{"ep"},
 		newObject: of[corev1.Endpoints](), newList: of[corev1.EndpointsList]()},
+	// As in kube-apiserver, which has no watch cache for them: their watches bring no bookmarks.
+	{groupVersion: core, plural: "events", singular: "event", kind: "Event", shortNames: []string{"ev"}, uncached: true,
+		newObject: of[corev1.Event](), newList: of[corev1.EventList](), fields: eventFields},
 	{groupVersion: core, plural: "namespaces", singular: "namespace", kind: "Namespace", shortNames: []string{"ns"},
 		cluster: true, hasStatus: true, newObject: of[corev1.Namespace](), newList: of[corev1.NamespaceList](),
 		fields: map[string]func(runtime.Object) string{
@@ -91,6 +96,16 @@ var podFields = map[string]func(runtime.Object) string{
 	"status.phase":             func(o runtime.Object) string { return string(o.(*corev1.Pod).Status.Phase) },
 	"status.podIP":             func(o runtime.Object) string { return o.(*corev1.Pod).Status.PodIP },
 	"status.nominatedNodeName": func(o runtime.Object) string { return o.(*corev1.Pod).Status.NominatedNodeName },
+}
+
+var eventFields = map[string]func(runtime.Object) string{
+	"involvedObject.kind":      func(o runtime.Object) string { return o.(*corev1.Event).InvolvedObject.Kind },
+	"involvedObject.namespace": func(o runtime.Object) string { return o.(*corev1.Event).InvolvedObject.Namespace },
+	"involvedObject.name":      func(o runtime.Object) string { return o.(*corev1.Event).InvolvedObject.Name },
+	"involvedObject.uid":       func(o runtime.Object) string { return string(o.(*corev1.Event).InvolvedObject.UID) },
+	"reason":                   func(o runtime.Object) string { return o.(*corev1.Event).Reason },
+	"source":                   func(o runtime.Object) string { return o.(*corev1.Event).Source.Component },
+	"type":                     func(o runtime.Object) string { return o.(*corev1.Event).Type },
 }
 
 func of[T any, P interface {

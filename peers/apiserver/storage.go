@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -48,10 +49,14 @@ func (b *backend) GetRESTOptions(resource schema.GroupResource, _ runtime.Object
 		ResourcePrefix:          resource.Resource,
 		CountMetricPollPeriod:   0,
 	}
-	if b.watchCache {
+	if b.watchCache && !isUncached(resource) {
 		options.Decorator = b.cached
 	}
 	return options, nil
+}
+
+func isUncached(asked schema.GroupResource) bool {
+	return slices.ContainsFunc(resources, func(r *resource) bool { return r.uncached && r.groupResource() == asked })
 }
 
 func protobufSerializer() runtime.Serializer {

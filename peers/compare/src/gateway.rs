@@ -62,6 +62,11 @@ impl Gateway {
         )
     }
 
+    /// For the gateway's own answers, such as its status.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
     pub(crate) async fn stop(mut self) -> Result<()> {
         ensure!(self.child.try_wait()?.is_none(), "the gateway ended by itself");
         self.child.kill().await?;

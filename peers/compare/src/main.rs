@@ -13,9 +13,11 @@ mod faults;
 mod gateway;
 mod kubectl;
 mod machine;
+mod member;
 mod page;
 mod programs;
 mod proxy;
+mod quiet;
 mod results;
 mod scene;
 mod server;
@@ -41,6 +43,8 @@ enum Command {
     Through(through::Options),
     /// Run kubectl commands on a cluster and through a gateway in front of it, and compare what they print.
     Kubectl(kubectl::Options),
+    /// Keep every kind of a healthy cluster in a gateway while only one of them changes, and see that none is ever called stale.
+    Quiet(quiet::Options),
     /// Write docs/comparison.md and its plots from the results.
     Page,
     /// List the faults.
@@ -54,6 +58,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Speed(options) => speed::run(&options).await,
         Command::Through(options) => through::run(&options).await,
         Command::Kubectl(options) => kubectl::run(&options).await,
+        Command::Quiet(options) => quiet::run(&options).await,
         Command::Page => page::write(),
         Command::List => {
             for fault in catalogue::all() {

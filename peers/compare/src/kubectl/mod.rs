@@ -17,10 +17,9 @@ mod normalize;
 mod report;
 mod side;
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::Result;
 use clap::Args;
 
 use self::commands::Step;
@@ -28,8 +27,8 @@ use self::differences::Differences;
 use self::report::Report;
 use self::side::Side;
 use crate::gateway::Gateway;
+use crate::member::Member;
 use crate::programs;
-use crate::server::{Kind, Server};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -68,17 +67,17 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         true => None,
         false => {
             let skopos = options.skopos.clone().unwrap_or_else(programs::skopos);
-            Some(Gateway::start(&skopos, folder.path(), &member.kubeconfig).await?)
+            Some(Gateway::start(&skopos, folder.path(), member.kubeconfig()).await?)
         }
     };
     // A cluster may still have the namespaces of an earlier run.
     let run: String = std::iter::repeat_with(fastrand::lowercase).take(4).collect();
-    let direct = Side::new("direct", &run, &data, folder.path(), &member.kubeconfig, &member.kubeconfig)?;
+    let direct = Side::new("direct", &run, &data, folder.path(), member.kubeconfig(), member.kubeconfig())?;
     let through = match &gateway {
         Some(gateway) => gateway.kubeconfig(gateway.port()),
-        None => member.kubeconfig.clone(),
+        None => member.kubeconfig().to_owned(),
     };
-    let through = Side::new("gateway", &run, &data, folder.path(), &through, &member.kubeconfig)?;
+    let through = Side::new("gateway", &run, &data, folder.path(), &through, member.kubeconfig())?;
     let full = direct.is_kube_apiserver().await?;
     let steps = commands::read(&data, full)?;
     let mut differences = Differences::read(&data.join("differences.yaml"), full)?;
@@ -108,48 +107,4 @@ async fn compare(
     // Without a gateway no difference is expected, and none occurs.
     let unused = if options.control { Vec::new() } else { differences.unused(steps) };
     report.finish(&unused)
-}
-
-/// The cluster that the commands run on.
-struct Member {
-    /// With one context and no files beside it.
-    kubeconfig: String,
-    server: Option<Server>,
-}
-
-// === impl Member ===
-
-impl Member {
-    async fn start(kubeconfig: Option<&Path>, folder: &Path) -> Result<Self> {
-        if let Some(file) = kubeconfig {
-            return Ok(Self { kubeconfig: flatten(file).await?, server: None });
-        }
-        let server = Server::start(Kind::Real, 0).await?;
-        let file = folder.join("apiserver.yaml");
-        std::fs::write(&file, server.kubeconfig()?)?;
-        Ok(Self { kubeconfig: flatten(&file).await?, server: Some(server) })
-    }
-
-    async fn stop(self) -> Result<()> {
-        match self.server {
-            Some(server) => server.stop().await,
-            None => Ok(()),
-        }
-    }
-}
-
-/// Returns the current context of a kubeconfig alone, with the content of the files that it names.
-async fn flatten(file: &Path) -> Result<String> {
-    ensure!(file.exists(), "{} does not exist", file.display());
-    let output = tokio::process::Command::new("kubectl")
-        .args(["config", "view", "--minify", "--flatten", "--raw", "--kubeconfig"])
-        .arg(file)
-        .stdin(Stdio::null())
-        .output()
-        .await
-        .context("kubectl does not start: is it installed?")?;
-    if !output.status.success() {
-        bail!("kubectl cannot read {}: {}", file.display(), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
 }
