@@ -1,0 +1,116 @@
+//! Runs the machine: its requests, the watch of the Lease, the clock, and what it tells of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
+use jiff::Timestamp;
+use skopos_reflect::{RawWatch, RawWatchItem};
+use skopos_wire::{RawObject, WatchEvent};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::candidate::{Published, Status};
+use crate::clock::BootClock;
+use crate::machine::{Input, Machine, Outcome};
+use crate::record::Record;
+use crate::requests::Requests;
+use crate::term::{TermShared, TermState};
+
+/// One candidate at work.
+pub(crate) struct Driver {
+    pub(crate) machine: Machine,
+    pub(crate) clock: BootClock,
+    pub(crate) requests: Requests,
+    pub(crate) published: watch::Sender<Published>,
+    pub(crate) fit: watch::Receiver<bool>,
+    pub(crate) shared: Arc<TermShared>,
+}
+
+/// The clock is looked at as often as this: the machine may have slept.
+const TICK: Duration = Duration::from_secs(1);
+
+impl Driver {
+    /// Stands for the Lease until `stop`, and then until it is released, or its time is over.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut watch = RawWatch::builder(self.requests.transport.clone(), self.requests.target()).from_now();
+        let mut pending: Option<BoxFuture<'static, (u64, Outcome)>> = None;
+        let (mut stopping, mut watching) = (false, true);
+        self.handle(Input::Timeout);
+        while !self.machine.is_stopped() {
+            if let Some(action) = self.machine.poll_action() {
+                pending = Some(self.requests.clone().answer(action).boxed());
+            }
+            let timer = self.machine.poll_timeout().map_or(TICK, |at| at.since(self.clock.now()).min(TICK));
+            let (shared, ending) = (self.shared.clone(), self.is_ending() && pending.is_none());
+            let input = tokio::select! {
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    Input::Stop
+                }
+                Some((id, outcome)) = OptionFuture::from(pending.as_mut()) => {
+                    pending = None;
+                    Input::Answered { id, outcome }
+                }
+                item = watch.next(), if watching => {
+                    watching = item.is_some();
+                    item.map_or(Input::Unsure, of_item)
+                }
+                Ok(()) = self.fit.changed() => Input::Fit(*self.fit.borrow_and_update()),
+                () = shared.idle(), if ending => Input::Idle,
+                () = sleep(timer) => Input::Timeout,
+            };
+            self.handle(input);
+        }
+    }
+
+    fn is_ending(&self) -> bool {
+        matches!(self.machine.status(), Status::Ending { .. })
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.machine.handle(self.clock.now(), Timestamp::now(), input);
+        let status = self.machine.status();
+        if let Some((number, until)) = self.machine.term() {
+            let ending = match &status {
+                Status::Ending { reason, .. } => Some(reason.clone()),
+                _ => None,
+            };
+            self.shared.tell(TermState { number, until, ending });
+        }
+        let term = match &status {
+            Status::Leader { number } => Some(*number),
+            _ => None,
+        };
+        let new = Published { status, term, problem: self.machine.problem().map(str::to_owned) };
+        self.published.send_if_modified(|known| {
+            if *known == new {
+                return false;
+            }
+            if known.status != new.status {
+                tracing::info!(name = self.requests.name, status = ?new.status, "leader election");
+            }
+            *known = new;
+            true
+        });
+    }
+}
+
+/// What the watch tells.
+fn of_item(item: RawWatchItem) -> Input {
+    match item {
+        RawWatchItem::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)) => of_object(&object),
+        RawWatchItem::Event(WatchEvent::Deleted(object)) => Input::Deleted(object.resource_version().clone()),
+        RawWatchItem::Gone { resource_version, .. } => Input::Deleted(resource_version),
+        RawWatchItem::Event(_) => Input::Timeout,
+        // The first item of a watch is a bookmark: what happened before it is read.
+        _ => Input::Unsure,
+    }
+}
+
+fn of_object(object: &RawObject) -> Input {
+    let object = serde_json::from_slice(object.bytes()).map_err(|error| error.to_string());
+    object.and_then(Record::read).map_or(Input::Unsure, Input::Seen)
+}

@@ -1,0 +1,284 @@
+//! Candidates on the test server, under virtual time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use skopos_lease::{BootClock, Candidate, Election, EndReason, LeaseOptions, Status};
+use skopos_testserver::{Fault, Match, TestServer};
+use skopos_transport::{Death, Dialed, Protocol, Transport, TransportOptions, WallClock, dialer_fn};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A candidate in a process of its own, as it were.
+struct Process {
+    candidate: Candidate,
+    stop: CancellationToken,
+    cut: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+}
+
+/// What was done in terms: who, in which one, from when to when.
+type Diary = Arc<Mutex<Vec<(&'static str, u64, Instant, Instant)>>>;
+
+impl Process {
+    fn start(server: &TestServer, name: &'static str, change: impl FnOnce(&mut LeaseOptions)) -> Self {
+        let cut = Arc::new(AtomicBool::new(false));
+        let (server, is_cut) = (server.clone(), cut.clone());
+        let dialer = dialer_fn(move |_| {
+            let connected = if is_cut.load(Ordering::SeqCst) { None } else { server.connect().ok() };
+            async move {
+                let refused = || Death::Refused { to: "memory".into(), reason: "cut".into() };
+                connected.map(|stream| Dialed::new(stream, Protocol::Http2)).ok_or_else(refused)
+            }
+        });
+        let config = kube::Config::new("http://memory.test".parse().expect("a URL"));
+        let options =
+            TransportOptions { seed: Some(7), wall_clock: WallClock::None, ..TransportOptions::default() };
+        let transport = Transport::with_dialer(config, options, dialer).expect("a transport");
+        let mut options = LeaseOptions::new("default", "leader");
+        (options.identity, options.seed) = (name.to_owned(), Some(1));
+        change(&mut options);
+        let election = Election::over(transport, options).expect("an election");
+        let (candidate, stop, mut tasks) = (election.candidate(), CancellationToken::new(), JoinSet::new());
+        tasks.spawn(election.run(stop.clone()));
+        Self { candidate, stop, cut, tasks }
+    }
+
+    /// Works in each term, and writes down when.
+    fn works(&mut self, name: &'static str, diary: &Diary) {
+        let (mut candidate, diary) = (self.candidate.clone(), diary.clone());
+        self.tasks.spawn(async move {
+            while let Ok(term) = candidate.term().await {
+                let began = Instant::now();
+                let _ = term.run(std::future::pending::<()>()).await;
+                diary.lock().push((name, term.number(), began, Instant::now()));
+            }
+        });
+    }
+
+    async fn leads(&mut self) -> u64 {
+        timeout(3 * MINUTE, self.candidate.term()).await.expect("a leader").expect("it runs").number()
+    }
+
+    async fn is(&mut self, what: impl Fn(&Status) -> bool) -> Status {
+        let reached = async {
+            while !what(&self.candidate.status()) {
+                self.candidate.changed().await;
+            }
+        };
+        let reached = timeout(3 * MINUTE, reached).await;
+        reached.unwrap_or_else(|_| panic!("{:?}", self.candidate.status()));
+        self.candidate.status()
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        timeout(MINUTE, ended).await.expect("it stops");
+    }
+}
+
+fn server() -> TestServer {
+    TestServer::builder().start_in_memory().expect("the server starts")
+}
+
+fn at_once(options: &mut LeaseOptions) {
+    options.create_at_once = true;
+}
+
+fn no_overlap(diary: &Diary) {
+    let mut terms = diary.lock().clone();
+    terms.sort_by_key(|(.., began, _)| *began);
+    for pair in terms.windows(2) {
+        assert!(pair[0].3 <= pair[1].2, "{pair:?}");
+        assert!(pair[0].1 < pair[1].1, "{pair:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_released_is_led_within_a_second() {
+    let server = server();
+    let diary = Diary::default();
+    let mut one = Process::start(&server, "one", at_once);
+    one.works("one", &diary);
+    let first = one.leads().await;
+    let mut two = Process::start(&server, "two", at_once);
+    two.is(|status| *status == Status::Standby { holder: Some("one".into()) }).await;
+    let lease = server.get("leases", Some("default"), "leader").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "one");
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
+    sleep(MINUTE).await;
+    let begun = Instant::now();
+    one.stop().await;
+    assert_eq!(two.leads().await, first + 1);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    two.works("two", &diary);
+    two.stop().await;
+    let lease = server.get("leases", Some("default"), "leader").unwrap();
+    assert_eq!(lease["spec"]["holderIdentity"], "", "released");
+    no_overlap(&diary);
+    assert_eq!(diary.lock().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_ends_before_another_candidate_leads_and_the_process_stands_by_again() {
+    let server = server();
+    let diary = Diary::default();
+    let mut one = Process::start(&server, "one", at_once);
+    one.works("one", &diary);
+    one.leads().await;
+    let mut two = Process::start(&server, "two", at_once);
+    two.works("two", &diary);
+    two.is(|status| matches!(status, Status::Standby { .. })).await;
+    sleep(MINUTE).await;
+    one.cut.store(true, Ordering::SeqCst);
+    server.faults().kill_connections(skopos_testserver::How::Rst);
+    two.leads().await;
+    assert_eq!(diary.lock().len(), 1, "the first one has ended before");
+    assert!(one.candidate.problem().is_some_and(|problem| problem.contains("cut")));
+    one.cut.store(false, Ordering::SeqCst);
+    one.is(|status| *status == Status::Standby { holder: Some("two".into()) }).await;
+    two.stop().await;
+    one.leads().await;
+    one.stop().await;
+    no_overlap(&diary);
+    assert_eq!(diary.lock().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_for_less_than_a_term_ends_none() {
+    let server = server();
+    let mut one = Process::start(&server, "one", at_once);
+    let number = one.leads().await;
+    for _ in 0..10 {
+        server.pause().await;
+        sleep(Duration::from_secs(5)).await;
+        server.resume().await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(one.candidate.status(), Status::Leader { number });
+    }
+    one.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_ends_the_term_and_is_claimed_before_anybody_leads() {
+    let server = server();
+    let diary = Diary::default();
+    let mut processes = Vec::new();
+    for name in ["one", "two"] {
+        let mut process = Process::start(&server, name, |_| {});
+        process.works(name, &diary);
+        processes.push(process);
+    }
+    for _ in 0..3 {
+        let begun = Instant::now();
+        let led = async {
+            while !processes.iter().any(|one| matches!(one.candidate.status(), Status::Leader { .. })) {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(MINUTE, led).await.expect("a leader");
+        assert!(begun.elapsed() > Duration::from_secs(14), "who created it waited: {:?}", begun.elapsed());
+        let before = diary.lock().len();
+        server.delete("leases", Some("default"), "leader").unwrap();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(diary.lock().len(), before + 1);
+    }
+    for process in processes {
+        process.stop().await;
+    }
+    let mut terms = diary.lock().clone();
+    terms.sort_by_key(|(.., began, _)| *began);
+    assert!(terms.windows(2).all(|pair| pair[0].3 <= pair[1].2), "{terms:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_cannot_do_the_work_makes_room() {
+    let server = server();
+    let mut one = Process::start(&server, "one", at_once);
+    one.leads().await;
+    let mut two = Process::start(&server, "two", at_once);
+    two.is(|status| matches!(status, Status::Standby { .. })).await;
+    let begun = Instant::now();
+    one.candidate.set_fit(false);
+    two.leads().await;
+    let took = begun.elapsed();
+    assert!(took >= MINUTE && took < MINUTE + Duration::from_secs(1), "{took:?}");
+    two.stop().await;
+    // There is no other: better an unfit leader than none.
+    one.leads().await;
+    one.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_finishes_has_the_rest_of_its_term() {
+    let server = server();
+    let mut one = Process::start(&server, "one", at_once);
+    let term = one.candidate.term().await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let holder =
+        || server.get("leases", Some("default"), "leader").unwrap()["spec"]["holderIdentity"].clone();
+    let work = term.finish(async {
+        one.stop.cancel();
+        term.ended().await;
+        assert_eq!(term.remaining(), None);
+        sleep(Duration::from_secs(3)).await;
+        holder()
+    });
+    assert_eq!(work.await.unwrap(), "one", "not released while it works");
+    assert!(term.finish(async {}).await.is_err() || holder() == "one");
+    let ended = async { while one.tasks.join_next().await.is_some() {} };
+    timeout(MINUTE, ended).await.expect("it stops");
+    assert_eq!(holder(), "");
+    assert_eq!(term.finish(async {}).await.unwrap_err().reason, EndReason::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_slept_does_not_go_on_with_what_it_did() {
+    let server = server();
+    let slept = Arc::new(AtomicU64::new(0));
+    let clock = slept.clone();
+    let mut one = Process::start(&server, "one", |options| {
+        at_once(options);
+        options.clock = BootClock::from_fn(move || Duration::from_secs(clock.load(Ordering::SeqCst)));
+    });
+    let term = one.candidate.term().await.unwrap();
+    let mut steps = 0;
+    let work = term.run(async {
+        loop {
+            steps += 1;
+            if steps == 5 {
+                slept.store(60, Ordering::SeqCst);
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let over: Result<(), _> = work.await;
+    assert_eq!(over.unwrap_err().reason, EndReason::Expired);
+    assert_eq!(steps, 5, "not one step after it woke up");
+    let again = one.leads().await;
+    assert!(again > term.number());
+    one.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_told_and_tried_again() {
+    let server = server();
+    let guard = server.faults().inject(Fault::status(403, 0)).on(Match::any());
+    let mut one = Process::start(&server, "one", at_once);
+    sleep(MINUTE).await;
+    assert_eq!(one.candidate.status(), Status::Starting);
+    let problem = one.candidate.problem().expect("a problem");
+    assert!(problem.contains("403"), "{problem}");
+    let tries = server.requests().iter().filter(|request| request.path.contains("/leases/leader")).count();
+    assert!((5..=60).contains(&tries), "{tries} in a minute");
+    guard.heal();
+    one.leads().await;
+    assert_eq!(one.candidate.problem(), None);
+    one.stop().await;
+}
