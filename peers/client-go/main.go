@@ -31,6 +31,7 @@ type options struct {
 	encoding    string
 	events      string
 	mark        string
+	lease       string
 }
 
 func main() {
@@ -52,6 +53,7 @@ func parse() options {
 	flag.StringVar(&o.encoding, "encoding", "protobuf", "protobuf or json")
 	flag.StringVar(&o.events, "events", "all", "which events are written: all, live or none")
 	flag.StringVar(&o.mark, "mark", "", "write the event of this object, and a usage line")
+	flag.StringVar(&o.lease, "lease", "", "stand for this Lease instead of watching anything")
 	flag.Parse()
 	o.syncTimeout = time.Duration(*syncTimeout * float64(time.Second))
 	o.reportEvery = time.Duration(*reportEvery * float64(time.Second))
@@ -67,6 +69,9 @@ func run(o options) error {
 	config, err := restConfig(o)
 	if err != nil {
 		return err
+	}
+	if o.lease != "" {
+		return stand(context.Background(), config, o.lease)
 	}
 	clientset, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -12,6 +12,7 @@ mod client;
 mod faults;
 mod gateway;
 mod kubectl;
+mod lease;
 mod machine;
 mod member;
 mod page;
@@ -43,6 +44,8 @@ enum Command {
     Through(through::Options),
     /// Run kubectl commands on a cluster and through a gateway in front of it, and compare what they print.
     Kubectl(kubectl::Options),
+    /// Hand a Lease over between client-go's candidate and ours, again and again.
+    Lease(lease::Options),
     /// Keep every kind of a healthy cluster in a gateway while only one of them changes, and see that none is ever called stale.
     Quiet(quiet::Options),
     /// Write docs/comparison.md and its plots from the results.
@@ -58,6 +61,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Speed(options) => speed::run(&options).await,
         Command::Through(options) => through::run(&options).await,
         Command::Kubectl(options) => kubectl::run(&options).await,
+        Command::Lease(options) => lease::run(&options).await,
         Command::Quiet(options) => quiet::run(&options).await,
         Command::Page => page::write(),
         Command::List => {
