@@ -37,7 +37,7 @@ impl Driver {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut watch = RawWatch::builder(self.requests.transport.clone(), self.requests.target()).from_now();
         let mut pending: Option<BoxFuture<'static, (u64, Outcome)>> = None;
-        let (mut stopping, mut watching) = (false, true);
+        let (mut stopping, mut watching, mut first) = (false, true, true);
         self.handle(Input::Timeout);
         while !self.machine.is_stopped() {
             if let Some(action) = self.machine.poll_action() {
@@ -56,7 +56,9 @@ impl Driver {
                 }
                 item = watch.next(), if watching => {
                     watching = item.is_some();
-                    item.map_or(Input::Unsure, of_item)
+                    // What happened before the watch begins is read.
+                    let input = if std::mem::take(&mut first) { None } else { item.map(of_item) };
+                    input.unwrap_or(Input::Unsure)
                 }
                 Ok(()) = self.fit.changed() => Input::Fit(*self.fit.borrow_and_update()),
                 () = shared.idle(), if ending => Input::Idle,
@@ -105,7 +107,6 @@ fn of_item(item: RawWatchItem) -> Input {
         RawWatchItem::Event(WatchEvent::Deleted(object)) => Input::Deleted(object.resource_version().clone()),
         RawWatchItem::Gone { resource_version, .. } => Input::Deleted(resource_version),
         RawWatchItem::Event(_) => Input::Timeout,
-        // The first item of a watch is a bookmark: what happened before it is read.
         _ => Input::Unsure,
     }
 }

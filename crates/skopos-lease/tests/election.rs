@@ -126,6 +126,23 @@ async fn a_lease_that_is_released_is_led_within_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_before_the_watch_begins_is_seen() {
+    let server = server();
+    let mut one = Process::start(&server, "one", at_once);
+    one.leads().await;
+    let late = Fault::DelayHeaders(Duration::from_secs(3));
+    let guard = server.faults().inject(late).on(Match::list());
+    let mut two = Process::start(&server, "two", at_once);
+    two.is(|status| matches!(status, Status::Standby { .. })).await;
+    let begun = Instant::now();
+    one.stop().await;
+    two.leads().await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    guard.heal();
+    two.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_ends_before_another_candidate_leads_and_the_process_stands_by_again() {
     let server = server();
     let diary = Diary::default();
