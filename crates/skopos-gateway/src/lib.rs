@@ -25,6 +25,7 @@ mod browser;
 mod browser_tests;
 mod bucket;
 mod catalog;
+mod clock;
 pub mod clusters;
 pub mod config;
 mod consistency;
@@ -64,6 +65,7 @@ pub mod upgrade;
 pub mod via;
 mod watch_path;
 
+pub use clock::Clock;
 pub use daemon::{Daemon, DaemonError, Embedding};
 pub use gateway::{Gateway, GatewayBuilder};
 pub use route::{Call, Route};

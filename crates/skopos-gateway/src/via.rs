@@ -27,6 +27,15 @@ impl InstanceId {
         )
     }
 
+    /// Returns the ID that follows from a seed: for simulations, where all that goes to members is the same in each run.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        Self(
+            HeaderValue::from_str(&Uuid::from_u64_pair(seed, seed).to_string())
+                .unwrap_or(HeaderValue::from_static("unknown")),
+        )
+    }
+
     /// Returns the value of the header.
     #[must_use]
     pub fn header(&self) -> HeaderValue {

@@ -64,10 +64,12 @@ pub use generate::PodGenerator;
 pub use log::{Outcome, RequestRecord};
 pub use serve::MemoryStream;
 pub use server::{StartError, TestServer, TestServerBuilder, UnknownRevision, WaitTimeout};
+pub use skopos_serve::EventType;
 pub use skopos_serve::resources::{
     InvalidCrd, PrinterColumn, Registry, ResourceType, ScalePaths, Subresource, UnknownResource, Verb,
 };
 pub use skopos_wire::Status;
+pub use storage::WriteRecord;
 pub use virtual_clusters::{
     SampleError, VirtualCluster, VirtualClusters, VirtualClustersBuilder, VirtualState,
 };

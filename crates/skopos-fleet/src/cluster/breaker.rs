@@ -98,9 +98,7 @@ fn begin_try(unit: &Arc<Unit>, link: &Arc<Link>) -> oneshot::Receiver<()> {
 async fn try_once(unit: &Unit, link: &Link) -> bool {
     let Ok(spec) = link.spec.clone() else { return false };
     let options = TransportOptions { max_connections: 1, ..unit.options.transport.clone() };
-    let (id, connector) = (unit.id.clone(), unit.connector.clone());
-    let transport = tokio::task::spawn_blocking(move || connector.connect(&id, &spec, options)).await;
-    let Ok(Ok(transport)) = transport else { return false };
+    let Ok(transport) = unit.connector.connect(&unit.id, spec, options).await else { return false };
     let answers = ask(&transport).await;
     transport.shutdown(Duration::from_secs(1)).await;
     answers

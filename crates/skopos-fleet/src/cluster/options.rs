@@ -127,10 +127,13 @@ impl fmt::Debug for InformerChoice {
     }
 }
 
-/// Makes the transport of a cluster. It is called once per cluster and change of its configuration, in a thread that may
-/// read files, and makes no connection.
+/// Makes the transport of a cluster. It is called once per cluster and change of its configuration, and makes no connection.
 #[derive(Clone)]
-pub struct Connector(Arc<Connect>);
+pub struct Connector {
+    connect: Arc<Connect>,
+    /// It may read files, and so runs in a thread for that.
+    blocks: bool,
+}
 
 type Connect =
     dyn Fn(&ClusterId, &ClusterSpec, TransportOptions) -> Result<Transport, ConfigError> + Send + Sync;
@@ -151,24 +154,45 @@ impl Connector {
         + Sync
         + 'static,
     ) -> Self {
-        Self(Arc::new(connect))
+        Self { connect: Arc::new(connect), blocks: true }
+    }
+
+    /// Returns the same connector, called without a thread of its own: for functions that read no files, such as those of
+    /// simulations, where no other thread may take part.
+    #[must_use]
+    pub fn in_place(self) -> Self {
+        Self { blocks: false, ..self }
     }
 
     /// Sends a header with every request to every cluster.
     #[must_use]
     pub fn with_header(self, name: http::HeaderName, value: http::HeaderValue) -> Self {
-        Self::new(move |id, spec, options| {
-            self.connect(id, &spec.clone().with_header(name.clone(), value.clone()), options)
-        })
+        let blocks = self.blocks;
+        let connector = Self::new(move |id, spec, options| {
+            (self.connect)(id, &spec.clone().with_header(name.clone(), value.clone()), options)
+        });
+        Self { blocks, ..connector }
     }
 
-    pub(crate) fn connect(
+    /// Makes a transport, in a thread that may read files if it has to.
+    ///
+    /// # Errors
+    /// The reason why there is none, in words.
+    pub(crate) async fn connect(
         &self,
         id: &ClusterId,
-        spec: &ClusterSpec,
+        spec: ClusterSpec,
         options: TransportOptions,
-    ) -> Result<Transport, ConfigError> {
-        (self.0)(id, spec, options)
+    ) -> Result<Transport, String> {
+        let made = match self.blocks {
+            true => {
+                let (connect, id) = (self.connect.clone(), id.clone());
+                let made = tokio::task::spawn_blocking(move || connect(&id, &spec, options)).await;
+                made.map_err(|panic| panic.to_string())?
+            }
+            false => (self.connect)(id, &spec, options),
+        };
+        made.map_err(|error| error.to_string())
     }
 }
 

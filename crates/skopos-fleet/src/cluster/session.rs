@@ -202,13 +202,8 @@ async fn make(making: Making) -> Result<Session, FleetError> {
     let Making { id, spec, options, connector, keeper, admitted } = making;
     let unusable = |reason: String| FleetError::Config { cluster: id.clone(), reason: reason.into() };
     let spec = spec.map_err(|error| unusable(error.to_string()))?;
-    let transport = {
-        let (id, options) = (id.clone(), options.transport.clone());
-        // Certificates are parsed, and may be files.
-        tokio::task::spawn_blocking(move || connector.connect(&id, &spec, options)).await
-    };
-    let transport = transport.map_err(|panic| unusable(panic.to_string()))?;
-    let transport = transport.map_err(|error| unusable(error.to_string()))?;
+    // Certificates are parsed, and may be files.
+    let transport = connector.connect(&id, spec, options.transport.clone()).await.map_err(unusable)?;
     let mut of_factory = options.factory.clone();
     if let Some(budget) = options.memory_budget {
         // The budget is looked after once a list is there. One that could never fit does not get that far.

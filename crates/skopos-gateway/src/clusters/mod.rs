@@ -38,6 +38,8 @@ mod stream_tests;
 mod stream_tls_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unreadable_tests;
 mod view;
 mod views;
 #[cfg(test)]

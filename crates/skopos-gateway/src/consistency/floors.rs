@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skopos::{ObjectKey, RawObject, Snapshot};
+use skopos::{ObjectKey, RawObject, Snapshot, StaleReason};
 use skopos_fleet::ClusterId;
 use tokio::time::Instant;
 
@@ -233,12 +233,23 @@ impl Floor {
 impl Known {
     fn is_met_by(&self, content: &Snapshot<RawObject>) -> bool {
         match &self.done {
-            Done::Written(_) => !self.is_lost_in(content),
+            Done::Written(_) => !self.is_lost_in(content) && !self.may_be_unreadable_in(content),
             Done::Deleted(uid) => {
                 content.get(&self.key).is_none_or(|object| object.uid() != uid)
                     || content.is_proven_after(self.at)
             }
         }
+    }
+
+    /// Returns whether the object is not there, and the content lacks objects that came in a form that cannot be read: that it is not
+    /// there does not tell that it was deleted.
+    fn may_be_unreadable_in(&self, content: &Snapshot<RawObject>) -> bool {
+        let lacks_objects = || match content.freshness().reason() {
+            Some(StaleReason::Undecodable { .. }) => true,
+            Some(StaleReason::Link(state)) => state.undecodable > 0,
+            _ => false,
+        };
+        content.get(&self.key).is_none() && lacks_objects()
     }
 
     /// Returns whether the content is past the version that was written and has an older object all the same.

@@ -10,6 +10,8 @@ use skopos_fleet::ClusterId;
 use skopos_wire::RawObject;
 use tokio::time::Instant;
 
+use crate::clock::Clock;
+
 /// Which copy of each member the merged content follows.
 ///
 /// Another copy may run already, started by another reader or for a cluster in the place of this one, while the feed waits
@@ -17,6 +19,7 @@ use tokio::time::Instant;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Follows {
     copies: Arc<Mutex<Copies>>,
+    clock: Clock,
 }
 
 /// One time of following; a later one of the same member is another.
@@ -50,6 +53,7 @@ struct Proof {
 pub(crate) struct Ages {
     now: Proof,
     of: BTreeMap<ClusterId, Age>,
+    clock: Clock,
 }
 
 /// How old content is.
@@ -64,6 +68,11 @@ pub(crate) struct Age {
 // === impl Follows ===
 
 impl Follows {
+    /// Follows nothing yet.
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { copies: Arc::default(), clock }
+    }
+
     /// The content is that of the store, and what changes there is told from here on.
     pub(crate) fn begin(&self, id: &ClusterId, store: Store<RawObject>) -> Turn {
         let mut copies = self.copies.lock();
@@ -103,7 +112,7 @@ impl Follows {
         let Some(Followed::Now(_, ahead)) = followed.filter(|followed| followed.is_of(store)) else { return };
         // With the lock held: whoever follows another copy instead does so before or after.
         take();
-        *ahead = content.age().map(Proof::of_age);
+        *ahead = content.age().map(|age| Proof::of_age(age, &self.clock));
     }
 
     /// There is no content of the member any more.
@@ -114,10 +123,11 @@ impl Follows {
 
     /// How old the merged content of each member is. To be asked before the content is looked at, which only gets newer.
     pub(crate) fn ages(&self) -> Ages {
-        let now = Proof::of_age(Duration::ZERO);
+        let now = Proof::of_age(Duration::ZERO, &self.clock);
         let copies = self.copies.lock();
-        let of = copies.of.iter().map(|(id, (_, followed))| (id.clone(), followed.age())).collect();
-        Ages { now, of }
+        let age = |(_, followed): &(Turn, Followed)| followed.age(&self.clock);
+        let of = copies.of.iter().map(|(id, copy)| (id.clone(), age(copy))).collect();
+        Ages { now, of, clock: self.clock.clone() }
     }
 }
 
@@ -126,11 +136,11 @@ impl Followed {
         matches!(self, Self::Now(own, _) if own.is_same(store))
     }
 
-    fn age(&self) -> Age {
+    fn age(&self, clock: &Clock) -> Age {
         match self {
             Self::Now(store, None) => Age::of(&store.freshness()),
             Self::Now(store, Some(ahead)) => {
-                let most = Some(ahead.age());
+                let most = Some(ahead.age(clock));
                 Age::of(&store.freshness()).or(Age { live: true, most })
             }
             Self::Until(snapshot) => Age::of(&snapshot.freshness()),
@@ -142,13 +152,13 @@ impl Followed {
 
 impl Proof {
     /// Makes that of content that is so old now.
-    fn of_age(age: Duration) -> Self {
-        let (now, clock) = (Instant::now(), SystemTime::now());
+    fn of_age(age: Duration, clock: &Clock) -> Self {
+        let (now, clock) = (Instant::now(), clock.now());
         Self { at: now.checked_sub(age).unwrap_or(now), clock: clock.checked_sub(age).unwrap_or(clock) }
     }
 
-    fn age(self) -> Duration {
-        self.at.elapsed().max(self.clock.elapsed().unwrap_or_default())
+    fn age(self, clock: &Clock) -> Duration {
+        self.at.elapsed().max(clock.now().duration_since(self.clock).unwrap_or_default())
     }
 }
 
@@ -158,7 +168,7 @@ impl Ages {
     /// How old that content of the member is now; `None` if nothing was known of it.
     pub(crate) fn of(&self, id: &ClusterId) -> Option<Age> {
         let Age { live, most } = *self.of.get(id)?;
-        Some(Age { live, most: most.map(|age| age.saturating_add(self.now.age())) })
+        Some(Age { live, most: most.map(|age| age.saturating_add(self.now.age(&self.clock))) })
     }
 }
 

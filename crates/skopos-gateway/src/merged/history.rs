@@ -15,6 +15,7 @@ use super::item::MergedItem;
 use super::mark::{Maker, Mark};
 use super::merger::{Copy, Event, Merger, Position, Resume, Roster, Told, View};
 use super::restart::{Stand, Standing};
+use crate::clock::Clock;
 use crate::paged::Paged;
 
 /// The merged history of one kind.
@@ -25,7 +26,7 @@ use crate::paged::Paged;
 pub(crate) struct History {
     core: Mutex<Core>,
     window: Arc<Window<MergedItem>>,
-    clock: fn() -> Timestamp,
+    clock: Clock,
     opened: watch::Sender<bool>,
     /// Told after whatever a member has told, bookmarks included.
     heard: Notify,
@@ -60,9 +61,9 @@ impl History {
         maker: Maker,
         options: WindowOptions,
         paged: &Allowance,
-        clock: fn() -> Timestamp,
+        clock: Clock,
     ) -> Self {
-        let merger = Merger::new(past, maker, clock());
+        let merger = Merger::new(past, maker, clock.timestamp());
         let window = Arc::new(Window::new(options, merger.start().number()));
         let (vanished, _) = broadcast::channel(64);
         let core = Mutex::new(Core { merger, paged: Paged::new(MOST_PAGED, paged) });
@@ -75,7 +76,7 @@ impl History {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.timestamp()
     }
 
     /// Lets readers in; see [`Merger::open`].

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use skopos::ResourceId;
 use skopos_fleet::{CachedKind, Fleet};
@@ -19,6 +18,7 @@ use super::history::History;
 use super::mark::Maker;
 use super::shelf::{RestartFile, Restarts, Shelf};
 use crate::catalog::Catalogs;
+use crate::clock::Clock;
 use crate::clusters::Served;
 use crate::consistency::Listings;
 use crate::fleet::resource_id;
@@ -35,6 +35,10 @@ pub struct KindsOptions {
     pub window: WindowOptions,
     /// What the states may hold that are kept for further pages of lists, of all kinds together.
     pub paged: Allowance,
+    /// Where the time of day comes from. Default: the operating system.
+    pub clock: Clock,
+    /// What the key of the continue tokens is made of. Default: the operating system's randomness; a seed is for simulations.
+    pub seed: Option<u64>,
 }
 
 /// A kind, as a merged view takes it from the members.
@@ -95,6 +99,8 @@ impl Default for KindsOptions {
             idle_stop: Duration::from_secs(600),
             window: WindowOptions::default(),
             paged: Allowance::unbounded(),
+            clock: Clock::system(),
+            seed: None,
         }
     }
 }
@@ -148,7 +154,8 @@ impl Kinds {
             None => None,
         };
         let (maker, window) = (Maker::new(fastrand::u64(..)), self.options.window.clone());
-        let history = Arc::new(History::new(past, maker, window, &self.options.paged, Timestamp::now));
+        let history =
+            Arc::new(History::new(past, maker, window, &self.options.paged, self.options.clock.clone()));
         if let (Some(file), Some(claim)) = (&file, history.claim()) {
             file.claim(&claim).await;
         }
@@ -157,7 +164,7 @@ impl Kinds {
         if let Some(kind) = running.get(shape) {
             return kind.clone();
         }
-        let (absences, follows) = (Absences::default(), Follows::default());
+        let (absences, follows) = (Absences::default(), Follows::new(self.options.clock.clone()));
         let stop = self.stop.child_token();
         let kind = Arc::new(Kind {
             history: history.clone(),

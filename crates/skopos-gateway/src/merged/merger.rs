@@ -71,6 +71,13 @@ impl Member {
         self.ahead.is_some()
     }
 
+    /// Returns whether an object that is told to be deleted was listed ahead, at the version of the deletion or later, as older than that:
+    /// then the deletion came after the list. Where a list finds it, it comes at the version before that of the list.
+    fn has_after_all(&self, told: &Told, version: &ResourceVersion) -> bool {
+        let Told::Deleted(key, _) = told else { return false };
+        self.contents.get(key).is_some_and(|entry| entry.object.resource_version() <= version)
+    }
+
     /// The mark of its last change.
     pub(crate) fn changed(&self) -> Mark {
         self.changed
@@ -192,7 +199,8 @@ impl Merger {
     }
 
     /// Takes in what a member has listed, sorted by key, ahead of what it tells one by one. The differences to what there was are
-    /// the events. Returns none if it has told as much, or is of another stretch of history.
+    /// the events. Returns none if it has told more, or is of another stretch of history. What it tells may lack objects that could not
+    /// be read, also at the version of the list.
     pub(crate) fn take_ahead(
         &mut self,
         cluster: &ClusterId,
@@ -200,12 +208,12 @@ impl Merger {
         objects: impl IntoIterator<Item = RawObject>,
         now: Timestamp,
     ) -> Vec<Event> {
-        let is_newer = |own: &Position| {
+        let is_older = |own: &Position| {
             (&own.identity, own.epoch) == (&position.identity, position.epoch)
-                && own.version < position.version
+                && own.version <= position.version
         };
         let member = self.roster.get(cluster);
-        if !member.and_then(|member| member.position.as_ref()).is_some_and(is_newer) {
+        if !member.and_then(|member| member.position.as_ref()).is_some_and(is_older) {
             return Vec::new();
         }
         let events = self.take_new(cluster, position.clone(), objects, now);
@@ -268,10 +276,12 @@ impl Merger {
     ) -> Vec<Event> {
         let mut events = Vec::with_capacity(1);
         let version = position.version.clone();
-        if self.member(cluster).is_listed_ahead(&position) {
+        let member = self.member(cluster);
+        if !member.is_listed_ahead(&position) {
+            member.position = Some(position);
+        } else if !member.has_after_all(&told, &version) {
             return events;
         }
-        self.member(cluster).position = Some(position);
         self.tell(cluster, &version, told, now, &mut events);
         events
     }

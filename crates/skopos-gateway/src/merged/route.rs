@@ -83,6 +83,7 @@ impl Merged {
     #[must_use]
     pub fn new(services: Services, options: KindsOptions) -> Self {
         let catalogs = Catalogs::new(services.fleet.clone(), services.definitions.clone());
+        let key = options.seed.map_or_else(SealKey::random, SealKey::from_seed);
         let kinds = Arc::new(Kinds::new(
             services.fleet.clone(),
             catalogs.clone(),
@@ -98,7 +99,7 @@ impl Merged {
             catalogs,
             unions: Arc::default(),
             sights: Arc::default(),
-            key: SealKey::random(),
+            key,
             blocks,
         }
     }

@@ -39,6 +39,13 @@ impl SealKey {
         Self(key)
     }
 
+    /// Makes the key that follows from a seed, which is no secret.
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        let mut key = [0; 32];
+        fastrand::Rng::with_seed(seed).fill(&mut key);
+        Self(key)
+    }
+
     /// For what this caller lists: `list` names resource, clusters and selectors.
     pub(crate) fn seal_for(&self, who: &Identity, list: &[&str]) -> Seal {
         // A key of any length is one.

@@ -22,7 +22,7 @@ use crate::serve::{
     DEFAULT_MAX_STREAMS, Front, Identity, IdentityPlan, Protocols, Validity, listen, reserve,
 };
 use crate::state::ServerState;
-use crate::storage::{HistoryLimits, Storage};
+use crate::storage::{HistoryLimits, Observer as WriteObserver, Storage, WriteRecord};
 
 /// The most that is kept of compressed objects, with the objects that would be gone otherwise.
 const MAX_BLOCK_BYTES: usize = 512 << 20;
@@ -48,6 +48,7 @@ pub struct TestServerBuilder {
     max_streams: u32,
     log_capacity: usize,
     observer: Option<RequestObserver>,
+    write_observer: Option<WriteObserver>,
     contract: ServeOptions,
     history: HistoryLimits,
 }
@@ -70,6 +71,7 @@ impl Default for TestServerBuilder {
             max_streams: DEFAULT_MAX_STREAMS,
             log_capacity: 65_536,
             observer: None,
+            write_observer: None,
             contract: ServeOptions::default(),
             history: HistoryLimits::default(),
         }
@@ -257,6 +259,14 @@ impl TestServerBuilder {
         self
     }
 
+    /// Has `observer` called with each change in the moment in which it is made, before anything else can be told of it. It must be
+    /// quick, and must not ask the server.
+    #[must_use]
+    pub fn on_write(mut self, observer: impl Fn(&WriteRecord) + Send + Sync + 'static) -> Self {
+        self.write_observer = Some(WriteObserver::new(observer));
+        self
+    }
+
     /// Starts the server without a port: it is only reached by [`TestServer::connect`].
     ///
     /// # Errors
@@ -322,7 +332,7 @@ impl TestServerBuilder {
             auth.add_token(token, User::new("admin").with_groups(["system:masters"]));
         }
         let state = ServerState {
-            storage: Storage::new(self.history, activity.clone()),
+            storage: Storage::new(self.history, activity.clone(), self.write_observer),
             registry,
             clock: Clock::starting_at(self.start_time),
             rng: Arc::new(Mutex::new(self.seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed))),

@@ -10,6 +10,7 @@
 mod events;
 mod history;
 mod object;
+mod record;
 mod table;
 mod timeline;
 
@@ -25,6 +26,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use self::object::{BadObject, Draft, Stored};
+pub(crate) use self::record::Observer;
+pub use self::record::WriteRecord;
 
 use self::history::Superseded;
 use self::table::Table;
@@ -93,6 +96,7 @@ struct Shared {
     limits: HistoryLimits,
     /// Told of every write.
     activity: Arc<Notify>,
+    observer: Option<Observer>,
 }
 
 #[derive(Debug)]
@@ -109,8 +113,8 @@ struct Inner {
 // === impl Storage: writes ===
 
 impl Storage {
-    /// An empty storage, which tells `activity` of every write.
-    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>) -> Self {
+    /// An empty storage, which tells `activity` of every write, and `observer` of every change.
+    pub(crate) fn new(limits: HistoryLimits, activity: Arc<Notify>, observer: Option<Observer>) -> Self {
         let now = Instant::now();
         let inner = Inner {
             revision: 1,
@@ -121,7 +125,8 @@ impl Storage {
             timeline: Timeline::new(now, 1),
             next_compaction: now + limits.compaction_interval,
         };
-        let shared = Shared { inner: RwLock::new(inner), windows: RwLock::default(), limits, activity };
+        let inner = RwLock::new(inner);
+        let shared = Shared { inner, windows: RwLock::default(), limits, activity, observer };
         Self { shared: Arc::new(shared) }
     }
 
@@ -226,6 +231,7 @@ impl Storage {
         inner.compact_when_due(now, &self.shared.limits);
         // Under the lock, so that events are in the order of revisions, and none up to the newest is missing.
         for (resource, events) in events {
+            self.shared.observer.iter().for_each(|observer| observer.tell(&resource, &events));
             self.window(&resource).extend(events);
         }
         self.shared.activity.notify_waiters();

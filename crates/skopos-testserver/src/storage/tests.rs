@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn storage(limits: HistoryLimits) -> Storage {
-    Storage::new(limits, Arc::default())
+    Storage::new(limits, Arc::default(), None)
 }
 
 fn pods() -> ResourceKey {

@@ -221,8 +221,8 @@ impl World {
         let at = position(member.version(count));
         let objects = member.content(count).into_values();
         let events = self.merger.take_ahead(&member.id, at, objects, now);
-        // It says nothing new where as much was told, as far as versions tell.
-        if member.shown().is_some_and(|shown| member.version(shown) < member.version(count)) {
+        // It has all changes of its version, of which some may not have been told.
+        if member.shown().is_some() {
             member.listed = count;
         } else {
             assert!(events.is_empty());
@@ -481,6 +481,31 @@ fn a_member_that_went_for_good_is_no_deletion_and_ends_only_its_own_watches() {
     assert_eq!(world.log.len(), log, "nothing is said to have been deleted");
     assert_eq!(world.merger.resume(mark, |id| *id == a), Resume::Expired);
     assert_eq!(world.merger.resume(mark, |id| *id == b), Resume::After(mark));
+}
+
+#[test]
+fn a_deletion_that_a_list_has_found_is_told_although_its_version_was_listed_ahead() {
+    let now = Timestamp::from_microsecond(1_000).unwrap();
+    let mut merger = Merger::new(None, Maker::new(1), now);
+    merger.open(now);
+    let id = ClusterId::new("c0").unwrap();
+    let object = |name: &str, version: u64| {
+        let value = json!({"metadata": {"namespace": "n", "name": name, "uid": name,
+            "resourceVersion": version.to_string()}});
+        RawObject::from_value(&value, &Limits::default()).unwrap()
+    };
+    merger.take(&id, position(5), Copy::New, [object("a", 3), object("b", 4)], now);
+    merger.take_ahead(&id, position(8), [object("a", 3), object("b", 8)], now);
+    // Of what a list at 9 finds, it comes at the version before.
+    let gone = |name: &str| Told::Deleted(object(name, 3).key().clone(), None);
+    let events = merger.change(&id, position(8), gone("a"), now);
+    assert!(
+        matches!(events.as_slice(), [event] if event.deleted && event.new.object.name() == "a"),
+        "{events:?}"
+    );
+    // One of which the list has a later object was before it.
+    assert!(merger.change(&id, position(7), gone("b"), now).is_empty());
+    assert_eq!(merger.change(&id, position(9), gone("b"), now).len(), 1);
 }
 
 #[test]

@@ -1,0 +1,47 @@
+//! The wall clock, which a simulation replaces.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+
+/// Where the time of day comes from. Durations are measured by tokio's clock.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
+
+// === impl Clock ===
+
+impl Clock {
+    /// Reads the operating system's clock.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::from_fn(SystemTime::now)
+    }
+
+    /// Reads another source, such as virtual time.
+    #[must_use]
+    pub fn from_fn(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> SystemTime {
+        (self.0)()
+    }
+
+    pub(crate) fn timestamp(&self) -> Timestamp {
+        Timestamp::try_from(self.now()).unwrap_or_default()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
