@@ -12,6 +12,7 @@
 pub mod cluster;
 pub mod fault;
 pub mod gate;
+pub mod gateway;
 pub mod history;
 pub mod net;
 pub mod oracle;

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::fault::{Active, Harmed, Inflict};
+use crate::gateway::Visited;
 use crate::history::{Fact, History, Pace, Recorder};
 use crate::plan::{Burst, ClientPlan, FaultPlan, Plan, Strikes};
 use crate::users::{Client, Scene, Shelf};
@@ -50,10 +51,13 @@ async fn play(plan: &Plan, pace: Pace) -> History {
         .iter()
         .enumerate()
         .map(|(at, cluster)| {
-            Cluster::start(cluster, format!("cluster-{at}"), random.u64(..), &recorder)
+            let visited = plan.gateway.is_there();
+            Cluster::start(cluster, format!("cluster-{at}"), random.u64(..), &recorder, visited)
                 .unwrap_or_else(|error| panic!("a cluster does not start: {error}"))
         })
         .collect();
+    // Whatever is drawn where no generator was handed in is drawn from here.
+    fastrand::seed(plan.seed);
     let ending = CancellationToken::new();
     let mut clients = JoinSet::new();
     let mut events = JoinSet::new();
@@ -76,6 +80,11 @@ async fn play(plan: &Plan, pace: Pace) -> History {
         let (scene, fault, length) = (scene.clone(), fault.clone(), plan.length);
         events.spawn(async move { strike(&scene, harmed, &fault, length).await });
     }
+    let mut visits = JoinSet::new();
+    let visited = match plan.gateway.is_there() {
+        true => Some(visited(&scene, &clusters, plan, &mut visits).await),
+        false => None,
+    };
     for (number, client) in plan.clients.iter().enumerate() {
         let (scene, cluster, client) = (scene.clone(), clusters[client.cluster].clone(), client.clone());
         let (seed, ending, length) = (random.u64(..), ending.clone(), plan.length);
@@ -92,10 +101,25 @@ async fn play(plan: &Plan, pace: Pace) -> History {
     while let Some(done) = clients.join_next().await {
         done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     }
+    while let Some(done) = visits.join_next().await {
+        done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    }
+    if let Some(visited) = visited {
+        visited.stop().await;
+    }
     for cluster in &clusters {
         cluster.stop(Duration::from_secs(10)).await;
     }
     recorder.finish()
+}
+
+/// Starts the gateway, and has its visitors come.
+async fn visited(scene: &Scene, clusters: &[Arc<Cluster>], plan: &Plan, visits: &mut JoinSet<()>) -> Visited {
+    let seed = plan.seed ^ 0x6761_7465;
+    let visited = Visited::start(scene, clusters, &plan.gateway, seed).await;
+    let visited = visited.unwrap_or_else(|error| panic!("the gateway does not start: {error:#}"));
+    visited.admit(scene, &plan.gateway, plan.length, seed, visits);
+    visited
 }
 
 /// A client, from its start to its end.

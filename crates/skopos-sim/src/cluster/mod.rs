@@ -3,6 +3,7 @@
 mod moments;
 mod objects;
 mod requests;
+mod visits;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 pub use self::moments::{Moment, Moments};
 pub use self::objects::{NAMES, Resource, Write, WriteKind};
+pub use self::visits::VISITED;
 
 use self::requests::Requests;
 use crate::history::{self, ClusterId, Fact, Recorder};
@@ -53,11 +55,14 @@ struct ActiveLag {
     guards: Vec<FaultGuard>,
 }
 
+/// The owner of the gateway's connections.
+pub const GATEWAY: usize = usize::MAX;
+
 /// The namespaces in which everything happens.
 pub const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
 impl Cluster {
-    /// Starts the servers, empty but for the namespaces.
+    /// Starts the servers, empty but for the namespaces. `visited`: what a gateway writes there is written down, too.
     ///
     /// # Errors
     /// When a server does not start; it cannot fail for reasons outside.
@@ -66,6 +71,7 @@ impl Cluster {
         name: String,
         seed: u64,
         recorder: &Recorder,
+        visited: bool,
     ) -> Result<Arc<Self>, StartError> {
         let id = recorder.cluster(history::Cluster { name, bookmark_interval: plan.bookmark_interval });
         let moments = Arc::<Moments>::default();
@@ -82,6 +88,10 @@ impl Cluster {
             .compaction_interval(plan.compaction_interval)
             .max_concurrent_streams(plan.max_streams)
             .on_request(move |record| observer.take(record));
+        if visited {
+            let notes = recorder.clone();
+            builder = builder.on_write(move |record| visits::committed(&notes, id, record));
+        }
         for namespace in NAMESPACES {
             builder = builder.object(
                 serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
@@ -91,13 +101,21 @@ impl Cluster {
         let network = Network::new(server.clone(), plan.servers, plan.latency, seed);
         let lags = Arc::<Mutex<Lags>>::default();
         let (late, faults) = (lags.clone(), server.faults().clone());
-        network.on_connect(move |number, site| {
+        let of_gateway = requests.clone();
+        network.on_connect(move |owner, number, site| {
+            if owner == GATEWAY {
+                of_gateway.forwarded_over(number);
+            }
             for lag in late.lock().active.iter_mut().filter(|lag| lag.concerns(site)) {
                 lag.guards.extend(strike(&faults, number, lag.lag));
             }
         });
         let notes = recorder.clone();
         network.on_failure(move |client| {
+            // How often that dials is for its own tests.
+            if client == GATEWAY {
+                return;
+            }
             notes.record(Fact::DialFailed { cluster: id, client: u16::try_from(client).unwrap_or(u16::MAX) });
         });
         let (recorder, pause) = (recorder.clone(), plan.pause_within_revision);

@@ -1,6 +1,6 @@
 //! What clients ask, written down as it comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use skopos_testserver::{Outcome, RequestRecord};
 
 use super::moments::{Moment, Moments};
-use crate::history::{At, ClusterId, Fact, Fnv, Recorder, Target, Verb};
+use crate::history::{At, AtGateway, ClusterId, Fact, Fnv, Recorder, Target, Verb};
 
 /// The requests of one cluster.
 pub(super) struct Requests {
@@ -23,6 +23,8 @@ pub(super) struct Requests {
 struct Open {
     /// By the numbers of their requests.
     watches: BTreeMap<u64, Watch>,
+    /// The connections of the gateway.
+    forwarding: BTreeSet<u64>,
     count: u64,
 }
 
@@ -36,6 +38,15 @@ struct Watch {
 impl Requests {
     pub(super) fn new(cluster: ClusterId, recorder: Recorder, moments: Arc<Moments>) -> Self {
         Self { cluster, recorder, moments, open: Mutex::default() }
+    }
+
+    /// What comes over this connection comes from the gateway.
+    pub(super) fn forwarded_over(&self, connection: u64) {
+        self.open.lock().forwarding.insert(connection);
+    }
+
+    fn is_forwarded(&self, record: &RequestRecord) -> bool {
+        self.open.lock().forwarding.contains(&record.connection.get())
     }
 
     /// A request came, or its outcome changed.
@@ -52,7 +63,7 @@ impl Requests {
             }
             Outcome::Answered(code) => {
                 let watch = self.open.lock().watches.remove(&record.id);
-                if let Some(watch) = watch {
+                if let Some(watch) = watch.filter(|_| !self.is_forwarded(record)) {
                     self.ended(record, &watch);
                 }
                 if record.verb == "list" && code == 200 && is_first_page(record) {
@@ -92,11 +103,17 @@ impl Requests {
         if verb == Verb::Probe {
             self.moments.note(Moment::Probed);
         }
+        let (cluster, target) = (self.cluster, self.recorder.target(&target(record)));
+        let connection = u32::try_from(record.connection.get()).unwrap_or(u32::MAX);
+        if self.is_forwarded(record) {
+            self.recorder.record(Fact::Gateway(AtGateway::Forwarded { cluster, connection, verb, target }));
+            return;
+        }
         self.recorder.record(Fact::Requested {
-            cluster: self.cluster,
-            connection: u32::try_from(record.connection.get()).unwrap_or(u32::MAX),
+            cluster,
+            connection,
             verb,
-            target: self.recorder.target(&target(record)),
+            target,
             rv: param(record, "resourceVersion").and_then(|rv| rv.parse().ok()),
             limit,
             further: param(record, "continue").map(|token| number(&token)),

@@ -34,6 +34,10 @@ ids! {
     QueueId(u16);
     /// See [`Cast::watchers`].
     WatcherId(u16);
+    /// A member of the gateway: see [`Cast::members`].
+    MemberId(u8);
+    /// See [`Cast::visitors`].
+    VisitorId(u8);
     /// A plural name: see [`Names::resources`].
     ResourceId(u8);
     /// See [`Names::keys`].
@@ -65,6 +69,10 @@ pub struct Cast {
     pub queues: Vec<Queue>,
     /// Those who watch without a store.
     pub watchers: Vec<Watcher>,
+    /// The clusters of the gateway, as it calls them.
+    pub members: Vec<Member>,
+    /// Those who use the gateway.
+    pub visitors: Vec<Visitor>,
 }
 
 /// A cluster, with what its servers do of themselves.
@@ -145,6 +153,24 @@ pub struct Watcher {
     pub selection: Selection,
     /// How long it takes for what it is told at most; zero if it is done at once.
     pub slowness: Duration,
+}
+
+/// A name under which the gateway has a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// The name.
+    pub name: String,
+    /// The context of a kubeconfig that it was made of.
+    pub context: String,
+    /// The cluster to which the kubeconfig leads.
+    pub cluster: ClusterId,
+}
+
+/// A user of the gateway, who writes and reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Visitor {
+    /// A name for people.
+    pub name: String,
 }
 
 /// What the numbers stand for, in the order in which they were first met.

@@ -7,6 +7,7 @@ use super::cast::{
     ClientId, ClusterId, HandlerId, InformerId, KeyId, QueueId, ResourceId, ShapeId, TargetId, WatcherId,
 };
 use super::looks::{Look, Seen};
+use super::visits::AtGateway;
 use crate::fault::Part;
 
 /// A moment: nanoseconds of virtual time since the run began.
@@ -292,6 +293,9 @@ pub enum Fact {
         /// Connections that are still open, on the servers' side.
         connections: u32,
     },
+
+    /// Something happened at the gateway.
+    Gateway(AtGateway),
 
     // ---- the end
     /// From now on no write comes, and no fault is in force.

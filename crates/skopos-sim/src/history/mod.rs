@@ -5,6 +5,7 @@
 //!   truth    Committed RolledBack Compacted         what the servers really had, and when
 //!   wire     Requested Fault*                       what came through, and what went wrong
 //!   client   Looked Called Callback Watcher* ...    what the client believed, told and did
+//!   gateway  Forwarded Asked Answered               what visitors asked a gateway, and were told
 //! ```
 //!
 //! # What is agreed
@@ -23,18 +24,21 @@ mod facts;
 mod looks;
 mod recorder;
 mod selection;
+mod visits;
 
 use std::hash::{Hash, Hasher};
 
 pub use self::cast::{
-    Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Names,
-    Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Watcher, WatcherId,
+    Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Member,
+    MemberId, Names, Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Visitor, VisitorId, Watcher,
+    WatcherId,
 };
 pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Heard, Kind, Outcome, Verb};
 pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};
 pub(crate) use self::recorder::Pace;
 pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};
+pub use self::visits::{Answer, Asked, AtGateway, Shown, VisitId};
 
 /// The label in which each object carries the number of the write that made it.
 pub const STAMP_LABEL: &str = "stamp";

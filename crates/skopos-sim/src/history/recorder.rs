@@ -11,12 +11,13 @@ use skopos_wire::{ObjectKey, RawObject, ResourceVersion, WatchEvent};
 use tokio::time::Instant;
 
 use super::cast::{
-    Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Queue,
-    QueueId, ResourceId, ShapeId, TargetId, UidId, Watcher, WatcherId,
+    Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Member,
+    MemberId, Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Visitor, VisitorId, Watcher, WatcherId,
 };
 use super::facts::{At, CallId, CallKind, Fact, FaultId, Flags, Heard, Kind};
 use super::looks::{Content, Look, Seen, Standing, View, Walk};
 use super::selection::{Selection, Shape, Target};
+use super::visits::VisitId;
 use super::{Entry, History, STAMP_LABEL};
 
 /// Where facts are written down. Cheap to clone; all clones write into one history.
@@ -45,6 +46,7 @@ struct Pages {
     targets: HashMap<Target, TargetId>,
     stamps: u32,
     calls: u32,
+    visits: u32,
     faults: u16,
 }
 
@@ -142,6 +144,18 @@ impl Recorder {
         WatcherId(u16::try_from(at).expect("a plan has at most 2^14 raw watches"))
     }
 
+    /// A member of the gateway takes part.
+    pub fn member(&self, member: Member) -> MemberId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.members, member));
+        MemberId(u8::try_from(at).expect("a plan has at most 255 contexts"))
+    }
+
+    /// A visitor takes part.
+    pub fn visitor(&self, visitor: Visitor) -> VisitorId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.visitors, visitor));
+        VisitorId(u8::try_from(at).expect("a plan has at most 255 visitors"))
+    }
+
     // ---- numbers
 
     /// The number for the next write, to be put into the object's label [`STAMP_LABEL`].
@@ -157,6 +171,14 @@ impl Recorder {
         self.edit(|pages| {
             pages.calls += 1;
             CallId(pages.calls - 1)
+        })
+    }
+
+    /// A number for a request of a visitor that is about to be made.
+    pub fn next_visit(&self) -> VisitId {
+        self.edit(|pages| {
+            pages.visits += 1;
+            VisitId(pages.visits - 1)
         })
     }
 

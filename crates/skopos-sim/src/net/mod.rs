@@ -56,11 +56,14 @@ struct State {
     /// Dials that met a fault.
     dials_struck: u64,
     last_handle: u64,
-    /// Called with each new connection: its number at the server, and which server it is.
-    on_connect: Option<Arc<dyn Fn(u64, usize) + Send + Sync>>,
+    /// Called with each new connection.
+    on_connect: Option<Arc<OnConnect>>,
     /// Called with the owner of each dial that fails or is not answered.
     on_failure: Option<Arc<dyn Fn(usize) + Send + Sync>>,
 }
+
+/// Takes a connection's owner, its number at the server, and which server it is.
+type OnConnect = dyn Fn(usize, u64, usize) + Send + Sync;
 
 /// Dials fail so.
 struct Trouble {
@@ -144,8 +147,8 @@ impl Network {
         })
     }
 
-    /// Has `told` called with each new connection: its number at the server, and which of the servers it leads to.
-    pub fn on_connect(&self, told: impl Fn(u64, usize) + Send + Sync + 'static) {
+    /// Has `told` called with each new connection: its owner, its number at the server, and which of the servers it leads to.
+    pub fn on_connect(&self, told: impl Fn(usize, u64, usize) + Send + Sync + 'static) {
         self.shared.state.lock().on_connect = Some(Arc::new(told));
     }
 
@@ -245,7 +248,7 @@ impl Network {
             (wire, state.on_connect.clone())
         };
         if let Some(told) = told {
-            told(number, site);
+            told(owner, number, site);
         }
         let network = self.clone();
         let pipe = Pipe::new(stream, wire, move |pipe| network.shared.state.lock().lost_ends.push(pipe));

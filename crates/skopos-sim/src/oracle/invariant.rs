@@ -57,6 +57,9 @@ invariants! {
     I21 "I21" "panics": "A handler that panics gets the event again, and costs no other handler anything.";
     I22 "I22" "work queue": "No key is in two workers; what is added while it is worked on is worked on again; nothing is lost, and a drain ends.";
     I23 "I23" "convergence": "When all is quiet, stores are equal to the server, and what handlers were told adds up to the store.";
+    I24 "I24" "own writes": "What the gateway answers to a read is never older than a write that it acknowledged to the reader before, save where the answer says that the cluster is away.";
+    I25 "I25" "names": "What the gateway answers for a name is of the cluster of that name, and what is written to a name is written there.";
+    I26 "I26" "no false alarm": "Content of a server that is well, also of one that sends no bookmarks, is never called stale, and its link never degraded.";
 }
 
 impl fmt::Display for Invariant {

@@ -1,4 +1,4 @@
-//! Judges a history: I1 to I23, each a predicate that is checked wherever it applies, and counted.
+//! Judges a history: I1 to I26, each a predicate that is checked wherever it applies, and counted.
 //!
 //! ```text
 //!  history ──▶ truth    what each store should have held at each RV, line by line (a rollback begins a new line)
@@ -8,11 +8,13 @@
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I14 I15)
 //!                      waits (I9 I13 I16 I19 I20)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
 //!                      ends (I21 I23)   causes (I4 I15)   watched (raw watches: I1 I4 to I6 I11 I12 I16 I19 I23)
+//!                      visits (the gateway: I24 I25)   alarms (I26)
 //! ```
 //!
 //! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
 //! broken it. What the client cannot know is excused, and nothing else: see `excuses`, and `watched` for raw watches.
 
+mod alarms;
 mod causes;
 mod ends;
 mod excuses;
@@ -25,6 +27,7 @@ mod stories;
 mod swiftness;
 mod syncing;
 mod truth;
+mod visits;
 mod waits;
 mod watched;
 mod weather;
@@ -37,7 +40,9 @@ pub use self::invariant::Invariant;
 use self::lives::Lives;
 use self::truth::Truth;
 pub use self::weather::{FaultSpan, Weather};
-use crate::history::{At, ClusterId, Entry, Fact, HandlerId, History, InformerId, KeyId, WatcherId};
+use crate::history::{
+    At, ClusterId, Entry, Fact, HandlerId, History, InformerId, KeyId, VisitorId, WatcherId,
+};
 
 /// What the oracle has to say about a run.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +91,8 @@ pub struct Focus {
     pub key: Option<KeyId>,
     /// The raw watch.
     pub watcher: Option<WatcherId>,
+    /// The visitor of the gateway.
+    pub visitor: Option<VisitorId>,
 }
 
 /// Judges a history.
@@ -105,6 +112,8 @@ pub fn judge(history: &History) -> Verdict {
     syncing::check(&case, &mut verdict);
     queues::check(&case, &mut verdict);
     watched::check(&case, &mut verdict);
+    alarms::check(&case, &mut verdict);
+    visits::check(&case, &mut verdict);
     ends::check(&case, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
     verdict

@@ -120,8 +120,23 @@ impl Weather {
     /// Whether a cluster has had no fault for so long that its clients have got over all of them, also over what only an audit
     /// finds out and what is read again but seldom.
     pub(super) fn is_forgotten(&self, cluster: ClusterId, at: At) -> bool {
-        let of_the_link = self.on(cluster).filter(|span| !span.is_of_the_users());
-        let mut begun = of_the_link.filter(|span| span.began <= at);
+        self.is_over(cluster, at, |span| !span.is_of_the_users())
+    }
+
+    /// Whether a cluster is well at a moment, and its clients have got over all that was wrong with it. Servers that send no bookmarks are
+    /// well.
+    pub(super) fn is_well(&self, cluster: ClusterId, at: At) -> bool {
+        let leaves_it_alone = |span: &FaultSpan| span.is_of_the_users() && span.number != ENDS_DIALLING;
+        self.is_over(cluster, at, |span| !leaves_it_alone(span) && span.number != NO_BOOKMARKS)
+    }
+
+    /// Whether a cluster sends no bookmarks at a moment.
+    pub(super) fn lacks_bookmarks(&self, cluster: ClusterId, at: At) -> bool {
+        self.on(cluster).any(|span| span.number == NO_BOOKMARKS && span.is_in_force(at))
+    }
+
+    fn is_over(&self, cluster: ClusterId, at: At, counts: impl Fn(&FaultSpan) -> bool) -> bool {
+        let mut begun = self.on(cluster).filter(|span| counts(span) && span.began <= at);
         begun.all(|span| span.over().is_some_and(|over| over.plus(span.echo()) < at))
     }
 }
@@ -137,6 +152,11 @@ const STARVED: u8 = 52;
 const ROLLBACK: u8 = 32;
 /// One server of several is behind.
 const LAGS: u8 = 33;
+
+/// A client ends while nothing can be dialled.
+const ENDS_DIALLING: u8 = 48;
+/// No bookmarks.
+const NO_BOOKMARKS: u8 = 36;
 
 /// What was spent in a minute (I15) is missing in the next, and what waits for it has failed meanwhile.
 const A_MINUTE: Duration = Duration::from_secs(75);

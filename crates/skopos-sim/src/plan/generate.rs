@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    Burst, ClientPlan, ClusterPlan, FaultPlan, HandlerPlan, InformerPlan, Manner, Plan, QueuePlan,
-    ReaderKind, ReaderPlan, Strikes,
+    Burst, ClientPlan, ClusterPlan, FaultPlan, GatewayPlan, HandlerPlan, InformerPlan, Manner, Plan,
+    QueuePlan, ReaderKind, ReaderPlan, Strikes,
 };
-use super::{leases, watchers};
+use super::{gateway, leases, silent, watchers};
 use crate::cluster::{Moment, NAMES, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
 use crate::history::{Selection, Term};
@@ -53,9 +53,11 @@ impl Plan {
             clients,
             bursts,
             faults,
+            gateway: GatewayPlan::default(),
         };
         leases::add(&mut plan, 0, secs(600));
         watchers::add(&mut plan, 0);
+        gateway::add(&mut plan, 0);
         plan
     }
 
@@ -170,12 +172,24 @@ impl Plan {
             13..=17 => QUIET,
             _ => secs(240),
         };
-        let mut plan =
-            Self { seed, length, quiet, look_interval: LOOK_INTERVAL, clusters, clients, bursts, faults };
+        let look_interval = LOOK_INTERVAL;
+        let mut plan = Self {
+            seed,
+            length,
+            quiet,
+            look_interval,
+            clusters,
+            clients,
+            bursts,
+            faults,
+            gateway: GatewayPlan::default(),
+        };
         if number != 47 {
             leases::add(&mut plan, u64::from(number), secs(120));
         }
         watchers::add(&mut plan, u64::from(number));
+        silent::add(&mut plan, number);
+        gateway::add(&mut plan, u64::from(number));
         Some(plan)
     }
 }
@@ -222,7 +236,7 @@ impl Random {
         }
     }
 
-    fn cluster(&mut self) -> ClusterPlan {
+    pub(super) fn cluster(&mut self) -> ClusterPlan {
         ClusterPlan {
             servers: [1, 1, 2, 3][self.usize(0..4)],
             latency: [Duration::ZERO, Duration::ZERO, millis(1), millis(30)][self.usize(0..4)],

@@ -1,15 +1,18 @@
 //! Everything that one seed decides, as plain data: it can be printed, kept in a file, and made smaller.
 
+mod gateway;
 mod generate;
 mod inside;
 mod leases;
 mod shrink;
+mod silent;
 mod watchers;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::gateway::{ContextPlan, GatewayPlan, VisitorPlan};
 pub use self::shrink::shrink;
 
 use crate::cluster::{Moment, Resource, Write};
@@ -35,6 +38,9 @@ pub struct Plan {
     pub bursts: Vec<Burst>,
     /// What goes wrong.
     pub faults: Vec<FaultPlan>,
+    /// The gateway over its clusters.
+    #[serde(default)]
+    pub gateway: GatewayPlan,
 }
 
 /// A cluster.
@@ -253,9 +259,12 @@ impl Plan {
         let plan: Self = serde_json::from_str(text)?;
         let informers = || plan.clients.iter().flat_map(|client| &client.informers);
         let watchers = || plan.clients.iter().flat_map(|client| &client.watchers);
+        let contexts = || plan.gateway.contexts.iter();
         let namespaces = watchers().map(|watcher| watcher.selection.namespaces.len()).max().unwrap_or(0);
         let counts = [
             ("clusters", plan.clusters.len(), MOST_CLUSTERS),
+            ("contexts", contexts().count(), MOST_CLUSTERS),
+            ("visitors", plan.gateway.visitors.len(), MOST_CLUSTERS),
             ("clients", plan.clients.len(), MOST),
             ("informers", informers().count(), MOST),
             ("handlers", informers().map(|informer| informer.handlers.len()).sum(), MOST),
@@ -272,7 +281,8 @@ impl Plan {
         if let Some(number) = restores.into_iter().find(|client| *client >= plan.clients.len()) {
             return Err(PlanError::NoSuchClient { number });
         }
-        let mut clusters = of_clients.chain(of_bursts).chain(of_faults);
+        let of_contexts = contexts().map(|context| context.cluster);
+        let mut clusters = of_clients.chain(of_bursts).chain(of_faults).chain(of_contexts);
         match clusters.find(|cluster| *cluster >= plan.clusters.len()) {
             Some(number) => Err(PlanError::NoSuchCluster { number }),
             None => Ok(plan),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Plan;
+use super::{GatewayPlan, Plan};
 
 /// The smallest plan found in at most `attempts` runs for which `shows` still says yes.
 pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Plan {
@@ -13,6 +13,7 @@ pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Pl
         smaller.drop_from(|plan| &mut plan.faults);
         smaller.drop_clients();
         smaller.drop_users();
+        smaller.drop_visitors();
         smaller.drop_from(|plan| &mut plan.bursts);
         if smaller.best == before || smaller.left == 0 {
             return smaller.best;
@@ -72,6 +73,13 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
             }
             many /= 2;
         }
+    }
+
+    fn drop_visitors(&mut self) {
+        if self.best.gateway.is_there() {
+            self.try_one(Plan { gateway: GatewayPlan::default(), ..self.best.clone() });
+        }
+        self.drop_from(|plan| &mut plan.gateway.visitors);
     }
 
     fn drop_clients(&mut self) {

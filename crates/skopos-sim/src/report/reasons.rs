@@ -12,6 +12,7 @@ const ENDS: &str = "the client ends while the fault is in force, or before it";
 const AUDITS: &str = "nothing but an audit finds it: see I23";
 const LISTS_ONLY: &str = "concerns first lists alone, and is over with them";
 const STARTING: &str = "met by informers that have just been started, whose first minute is their own";
+const BOOKMARKS: &str = "exercised while nothing is wrong but that bookmarks are missing";
 const NO_PANICS: &str = "all handlers of its runs are slow, and none panics";
 
 /// Why this invariant is not exercised under this fault; `None`: it has to be. `None` as the fault: in mixed hours.
@@ -22,6 +23,7 @@ pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static
     }
     let of_users = matches!(number, 41 | 43 | 44 | 49);
     match invariant {
+        Invariant::I26 if number != 36 => Some(BOOKMARKS),
         Invariant::I14 => Some(MIXED_ONLY),
         Invariant::I19 if number != 32 => Some(NO_ROLLBACK),
         Invariant::I15 if of_users => Some(USERS),

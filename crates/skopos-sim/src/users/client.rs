@@ -38,7 +38,7 @@ pub struct Client {
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// Caps that are reached in a moment of real time.
-fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     const OBJECT_BYTES: usize = 1 << 20;
     Limits { max_object_bytes: OBJECT_BYTES, max_frame_bytes: OBJECT_BYTES, ..Limits::default() }
 }
@@ -192,7 +192,7 @@ fn transport(scene: &Scene, cluster: &Cluster, number: usize, seed: u64) -> Resu
 }
 
 /// What the machine's clocks say: the one on the wall, and for how long it has been up, asleep or not.
-fn times(scene: &Scene) -> impl Fn() -> WallTime + Send + Sync + 'static {
+pub(crate) fn times(scene: &Scene) -> impl Fn() -> WallTime + Send + Sync + 'static {
     let (origin, lead, slept) = (scene.origin, scene.lead.clone(), scene.slept.clone());
     move || {
         let lead = lead.load(Ordering::SeqCst);

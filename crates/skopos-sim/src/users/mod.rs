@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use self::client::Client;
+pub(crate) use self::client::{limits, times};
 pub(crate) use self::handlers::PLANNED_PANIC;
 pub use self::informing::Shelf;
 

@@ -212,6 +212,11 @@ impl Tale {
         KeyId(at as u32)
     }
 
+    /// The number of the next write.
+    pub(in super::super) fn next_stamp(&self) -> u32 {
+        self.stamps + 1
+    }
+
     pub(in super::super) fn put(&mut self, key: &str) -> Seen {
         self.put_in(CLUSTER, key, &[])
     }

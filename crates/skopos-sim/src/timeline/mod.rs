@@ -1,12 +1,14 @@
 //! A failing run for people: what the server did, what the wire did, what the client believed, side by side; only what matters
 //! around a violation.
 
+mod visits;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::history::{
     At, CallId, CallKind, Content, Fact, Freshness, Heard, History, InformerId, Look, Outcome, Reason, Seen,
-    Verb, Walk,
+    Verb, VisitId, Walk,
 };
 use crate::oracle::{Focus, Violation};
 
@@ -31,7 +33,8 @@ impl Default for Frame {
 pub fn around(history: &History, violation: &Violation, frame: Frame) -> String {
     let from = At(violation.at.0.saturating_sub(At::after_start(frame.before).0));
     let to = violation.at.plus(frame.after);
-    let mut teller = Teller { history, focus: violation.of, last: None, calls: Vec::new() };
+    let mut teller =
+        Teller { history, focus: violation.of, last: None, calls: Vec::new(), visits: Vec::new() };
     let mut lines = Vec::new();
     for entry in &history.entries {
         let told = teller.tell(&entry.fact);
@@ -85,6 +88,7 @@ struct Teller<'a> {
     focus: Focus,
     last: Option<Look>,
     calls: Vec<(CallId, String)>,
+    visits: Vec<(VisitId, String)>,
 }
 
 impl Teller<'_> {
@@ -96,7 +100,8 @@ impl Teller<'_> {
                     .focus
                     .informer
                     .is_none_or(|id| self.history.cast.informers[id.index()].resource == *resource);
-                if !self.is_here(Some(*cluster)) || !of_this {
+                let of_another = self.focus.visitor.is_some() && self.focus.key != Some(object.key);
+                if !self.is_here(Some(*cluster)) || !of_this || of_another {
                     return None;
                 }
                 let resource = &names.resources[resource.index()];
@@ -230,6 +235,7 @@ impl Teller<'_> {
             Fact::Shutdown { tasks, connections, .. } => {
                 (Column::Client, format!("shut down; {tasks} tasks, {connections} connections left"))
             }
+            Fact::Gateway(fact) => return self.visited(fact),
             Fact::Quiet => (Column::Server, "all is quiet from now on".to_owned()),
             _ => return None,
         })
