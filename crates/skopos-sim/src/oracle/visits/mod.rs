@@ -9,7 +9,7 @@ mod log;
 use std::collections::{BTreeMap, HashMap};
 
 use self::log::{Log, Written};
-use super::{Case, Focus, Invariant, Verdict};
+use super::{Case, FaultSpan, Focus, Invariant, Verdict};
 use crate::cluster::NAMESPACES;
 use crate::history::{
     Answer, Asked, At, AtGateway, ClusterId, Fact, KeyId, MemberId, Shown, VisitId, VisitorId,
@@ -215,9 +215,11 @@ impl Visits<'_> {
     }
 
     /// What the gateway cannot know: history goes back, and until a probe has found that out an old version counts as a later one;
-    /// a server loses changes without a trace.
+    /// a server loses changes without a trace. In `/fleet` also what came in a form that cannot be read: that is open (fault 14, seed 16).
     fn is_excused(&self, asking: &Asking, cluster: ClusterId, at: At) -> bool {
-        self.case.weather.felt(cluster, asking.at, at).any(|span| span.is_rollback() || span.lies)
+        let of_all = asking.member.is_none();
+        let unknown = |span: &FaultSpan| span.is_rollback() || span.lies || of_all && span.damages();
+        self.case.weather.felt(cluster, asking.at, at).any(unknown)
     }
 
     /// Whether the servers say that what visitors write is not served at all: then nothing of it is there.
