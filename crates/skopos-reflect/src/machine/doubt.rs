@@ -142,6 +142,11 @@ impl Doubt {
         }
     }
 
+    /// When a list last replaced everything.
+    pub(super) fn listed_at(&self) -> Time {
+        self.listed_at
+    }
+
     /// What a probe has seen was not brought for so long that streams are not waited for any more, while the server answers
     /// probes. Lists that were made for that double the time, so often at most.
     fn is_beyond(&self, now: Time, options: &MachineOptions, doublings: u32) -> bool {

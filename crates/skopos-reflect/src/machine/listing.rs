@@ -136,6 +136,11 @@ impl Gathered {
     }
 }
 
+/// A watch that is refused after this was not refused for where it began.
+const JUST_OPENED: Duration = Duration::from_secs(2);
+/// A server that forgets sooner what it has listed is not well. A kube-apiserver compacts every 5 minutes.
+const FORGETTING: Duration = Duration::from_secs(60);
+
 impl Machine {
     pub(super) fn on_relist(&mut self, sink: &mut dyn Sink) {
         // A list that is under way was begun with older doubts, but it ends with content that is newer than they are.
@@ -153,11 +158,13 @@ impl Machine {
 
     /// Gives up what is under way and makes a list, as soon as the server can be asked for one.
     pub(super) fn relist(&mut self, plan: ListPlan, reason: Reason, sink: &mut dyn Sink) {
+        let renews = self.renews(&plan);
         // What the server wished for holds for every request.
         let (wished, condition) = match &self.state {
             State::Waiting { until, .. } if self.link.condition == Condition::Throttled => {
                 (*until, Condition::Throttled)
             }
+            _ if renews => (self.now, Condition::Connecting),
             _ => (self.now, Condition::Retrying),
         };
         self.abandon(sink);
@@ -165,9 +172,30 @@ impl Machine {
         self.stats.relists += 1;
         let spread = self.up_to(Duration::from_millis(500));
         let until = self.lists.available_at(self.now, 1).max(wished) + spread;
-        self.link.reason = Some(reason);
+        self.link.reason = (!renews).then_some(reason);
         self.set_condition(condition);
         self.wait(until, Next::List(plan));
+    }
+
+    /// Whether a list takes the place of a watch that was only to be opened again after its time. A server that sends no bookmarks of a
+    /// quiet kind forgets where its watches stand, and nothing is wrong with either.
+    fn renews(&self, plan: &ListPlan) -> bool {
+        let State::Watching(watching) = &self.state else { return false };
+        let just_opened = watching.opened_at.is_none_or(|opened| self.now < opened + JUST_OPENED);
+        let long_ago = self.doubt.listed_at() + FORGETTING <= self.now;
+        plan.cause == ReplaceCause::Expired
+            && self.link.attempts == 0
+            && matches!(self.link.condition, Condition::Connecting | Condition::Watching)
+            && just_opened
+            && long_ago
+            && !watching.progressed
+    }
+
+    /// A list flows in.
+    pub(super) fn set_listing(&mut self, cause: ReplaceCause) {
+        if self.link.condition != Condition::Connecting || cause != ReplaceCause::Expired {
+            self.set_condition(Condition::Listing);
+        }
     }
 
     pub(super) fn start_list(&mut self, plan: ListPlan) {
@@ -239,8 +267,9 @@ impl Machine {
         if begins {
             sink.begin_replace();
         }
+        let cause = listing.plan.cause;
         self.answered();
-        self.set_condition(Condition::Listing);
+        self.set_listing(cause);
     }
 
     pub(super) fn on_items(&mut self, items: Vec<Result<RawObject, BrokenItem>>, sink: &mut dyn Sink) {

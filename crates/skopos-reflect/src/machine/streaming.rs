@@ -76,8 +76,9 @@ impl Machine {
             sink.begin_replace();
         }
         streaming.may_be_silent_until(self.now + self.options.initial_events_patience);
+        let cause = streaming.plan.cause;
         self.answered();
-        self.set_condition(Condition::Listing);
+        self.set_listing(cause);
     }
 
     pub(super) fn on_initial_events(

@@ -23,7 +23,7 @@ pub(super) struct Watching {
     started_after: ResourceVersion,
     timeout: Duration,
     /// Whether it brought anything new.
-    progressed: bool,
+    pub(super) progressed: bool,
     /// Whether no connection could be made before it was opened.
     after_outage: bool,
 }

@@ -184,11 +184,13 @@ mod tests {
     use std::time::Duration;
 
     use crate::history::{At, Fact, Freshness, History, InformerId, Look, Walk};
-    use crate::plan::{Again, Plan};
+    use crate::plan::{Again, GatewayPlan, Plan};
 
     /// A quiet run of one client with one informer and no handlers.
     fn quiet() -> Plan {
         let mut plan = Plan::single(6, 0).expect("a simulated fault");
+        // Its start takes a moment.
+        plan.gateway = GatewayPlan::default();
         plan.length = Duration::from_secs(100);
         plan.faults.clear();
         plan.clients.truncate(1);

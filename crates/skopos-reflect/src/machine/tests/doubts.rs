@@ -2,7 +2,9 @@
 
 use super::desk::{Desk, at};
 use super::secs;
+use super::world::expired;
 use crate::machine::*;
+use skopos_wire::WatchEvent;
 
 #[test]
 fn silence_without_probes_is_looked_into_after_90_seconds() {
@@ -245,6 +247,45 @@ fn a_comparison_of_content_that_was_replaced_since_proves_nothing() {
     assert!(listed > Some(at(35)));
     desk.compared(35, 35, 20);
     assert_eq!(desk.sink.fresh, listed);
+}
+
+/// So a kube-apiserver answers who opens a watch of Events again, once it has compacted what was there.
+#[test]
+fn a_watch_that_cannot_be_renewed_where_it_ended_is_renewed_by_a_list() {
+    for in_the_stream in [false, true] {
+        let (mut desk, watch) = Desk::watching(1);
+        desk.at(400);
+        desk.give(Input::Closed { id: watch });
+        desk.now = desk.due();
+        desk.give(Input::Timeout);
+        let again = desk.watches().id;
+        if in_the_stream {
+            desk.give(Input::Opened { id: again });
+            let gone = Ok(WatchEvent::Error(Box::new(expired())));
+            desk.give(Input::Events { id: again, events: vec![gone] });
+        } else {
+            desk.fail(again, 410);
+        }
+        while let Some(action) = desk.machine.poll_action() {
+            assert_eq!(action, Action::Cancel { id: again });
+        }
+        assert_eq!(desk.machine.state().condition, Condition::Connecting, "nothing has failed");
+        assert!(desk.due() < desk.now + secs(1));
+        desk.now = desk.due();
+        desk.give(Input::Timeout);
+        let list = desk.asks().id();
+        desk.give(Input::Opened { id: list });
+        assert_eq!(desk.machine.state().condition, Condition::Connecting);
+        desk.list(list, Vec::new(), 500);
+        let next = desk.watches().id;
+        desk.give(Input::Opened { id: next });
+        assert_eq!(desk.machine.state().condition, Condition::Watching);
+        assert_eq!(desk.machine.state().reason, None);
+        // One that stands, and is told so later, has missed something.
+        desk.now = desk.now + secs(60);
+        desk.fail(next, 410);
+        assert_eq!(desk.machine.state().condition, Condition::Retrying);
+    }
 }
 
 #[test]

@@ -660,7 +660,7 @@ fn broken_kind(entry: &Entry) -> BrokenFrame {
     BrokenFrame { event_type: Some(event_type.into()), ..broken(&entry.name, entry.rv) }
 }
 
-fn expired() -> Status {
+pub(super) fn expired() -> Status {
     Status::from_slice(
         br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#,
     )

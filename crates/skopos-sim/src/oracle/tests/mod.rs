@@ -32,6 +32,8 @@ fn a_good_history_breaks_nothing_and_checks_nearly_everything() {
         // Without a gateway.
         Invariant::I24,
         Invariant::I25,
+        // It is over before a minute has passed without a fault.
+        Invariant::I26,
     ];
     for invariant in Invariant::ALL.into_iter().filter(|invariant| !seldom.contains(invariant)) {
         assert!(verdict.counts(invariant).checked > 0, "{invariant} was not checked");
@@ -44,13 +46,19 @@ pub(super) fn broken(tale: &Tale, invariant: Invariant) {
     let verdict = tale.judge();
     let found: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
     assert!(!found.is_empty(), "nothing was found, and {invariant} is broken");
-    assert!(verdict.violations.iter().all(|violation| violation.invariant == invariant), "{found:#?}");
+    // What is called stale by hand is a false alarm, too.
+    let only = [invariant, Invariant::I26];
+    assert!(verdict.violations.iter().all(|violation| only.contains(&violation.invariant)), "{found:#?}");
+    assert!(verdict.violations.iter().any(|violation| violation.invariant == invariant), "{found:#?}");
 }
 
 /// That nothing is broken, and the invariant was exercised.
 #[track_caller]
 pub(super) fn kept(tale: &Tale, invariant: Invariant) {
-    let verdict = tale.judge();
+    let mut verdict = tale.judge();
+    verdict
+        .violations
+        .retain(|violation| invariant == Invariant::I26 || violation.invariant != Invariant::I26);
     assert_eq!(verdict.violations, []);
     assert!(
         verdict.counts(invariant).exercised > 0,
