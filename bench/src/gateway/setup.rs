@@ -81,7 +81,9 @@ impl Setup {
 
     fn config(&self, mut clusters: Value, cache: Value, tls: Value) -> Value {
         clusters["addresses"] = json!({"allow": ["127.0.0.0/8"]});
-        let limits = json!({"watchesPerUser": 100_000});
+        // All clients of a benchmark are one caller at one address.
+        let limits =
+            json!({"watchesPerUser": 100_000, "halfOpen": 100_000, "unauthenticatedPerAddress": 100_000});
         let mut listen = json!({"address": "127.0.0.1:0", "limits": limits});
         if !tls.is_null() {
             listen["tls"] = tls;

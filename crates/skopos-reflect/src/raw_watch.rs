@@ -340,6 +340,8 @@ impl Sink for Queue {
 
     fn fresh_as_of(&mut self, _at: Time) {}
 
+    fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
+
     fn state(&mut self, state: &LinkState) {
         self.told.send_replace(state.clone());
     }

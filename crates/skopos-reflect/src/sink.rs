@@ -66,11 +66,20 @@ pub trait Sink: Send {
     /// bear this RV and are still on their way.
     fn advance(&mut self, resource_version: &ResourceVersion);
 
-    /// Proven: the content holds every change that the server had committed by `at`. Never decreases inside an epoch.
+    /// Proven: the content holds every change that the server had committed by `at`. Never decreases inside an epoch, except by
+    /// [`fresh_only_as_of`](Sink::fresh_only_as_of).
     ///
     /// The age of the content at time `t` is then at most `t - at`. Nothing else proves an age (I10): neither a live
     /// connection nor a bookmark says anything about a server that lags behind.
     fn fresh_as_of(&mut self, at: Time);
+
+    /// Takes a proof back, before the [`apply`](Sink::apply) that makes it void: of the content that follows only `at` is proven,
+    /// or nothing.
+    ///
+    /// A comparison with a list ([`compare`](Sink::compare)) proves content at an RV that is lower than the list's. Late changes
+    /// between the two RVs make content that the server had *before* the comparison. Make the lower proof visible before the
+    /// content: a reader that looks at the proof on both sides of the content then never claims too young an age.
+    fn fresh_only_as_of(&mut self, at: Option<Time>);
 
     /// An event that is among the changes of the next [`apply`](Sink::apply), as the server sent it. For those who need to
     /// know whether the server said `ADDED` or `MODIFIED`; by default nothing is done with it.

@@ -175,6 +175,10 @@ impl LinkObserver for Observer {
         }
     }
 
+    fn fresh_only_as_of(&mut self, at: Option<Time>) {
+        self.cell.retract(self.part, at.map(|at| self.clock.instant(at)));
+    }
+
     fn state(&mut self, state: &LinkState) {
         self.troubles.state(state);
         self.was_down |= state.condition.is_failing();
@@ -256,6 +260,10 @@ impl Sink for Intake {
 
     fn fresh_as_of(&mut self, at: Time) {
         self.writer.fresh_as_of(at);
+    }
+
+    fn fresh_only_as_of(&mut self, at: Option<Time>) {
+        self.writer.fresh_only_as_of(at);
     }
 
     fn streams_no_lists(&mut self) {

@@ -70,5 +70,7 @@ pub(crate) struct Unobserved;
 
 impl LinkObserver for Unobserved {
     fn fresh_as_of(&mut self, _at: Time) {}
+
+    fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
     fn state(&mut self, _state: &LinkState) {}
 }

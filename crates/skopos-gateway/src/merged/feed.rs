@@ -275,7 +275,12 @@ impl Feed {
         let (identity, epoch) = (kind.informer().cluster(), batch.epoch);
         let at = |version| Position { identity: identity.clone(), epoch, version };
         let more = batch.reached.is_none();
-        self.history.change(id, since(at, batch.changes, batch.reached));
+        let relisted = batch.relisted.zip(batch.reached.clone()).map(|(content, version)| {
+            let objects = content.iter().map(|object| object.raw().clone()).collect();
+            (at(version), objects)
+        });
+        let since = since(at, batch.changes, batch.reached);
+        self.history.change(id, Since { relisted, ..since });
         Ok(more)
     }
 }
@@ -297,7 +302,8 @@ fn since(
         };
         Some((position, told))
     };
-    Since { changes: changes.into_iter().filter_map(tell).collect(), reached: reached.map(at) }
+    let changes = changes.into_iter().filter_map(tell).collect();
+    Since { changes, relisted: None, reached: reached.map(at) }
 }
 
 /// A member that is followed.

@@ -43,6 +43,9 @@ struct Core {
 #[derive(Debug, Default)]
 pub(crate) struct Since {
     pub(crate) changes: Vec<(Position, Told)>,
+    /// The whole content, sorted by key, to which a list of the store's has led: of what came and went before it there are no
+    /// changes, and a list that was shown ahead of the store may have had some of that.
+    pub(crate) relisted: Option<(Position, Vec<RawObject>)>,
     pub(crate) reached: Option<Position>,
 }
 
@@ -281,9 +284,48 @@ impl Since {
         for (position, told) in self.changes {
             events.extend(merger.change(cluster, position, told, now));
         }
+        if let Some((position, objects)) = self.relisted {
+            events.extend(merger.take(cluster, position, Copy::Same, objects, now));
+        }
         if let Some(position) = self.reached {
             merger.reached(cluster, position);
         }
         events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use skopos_wire::Limits;
+
+    #[test]
+    fn an_object_that_came_and_went_before_a_relist_does_not_stay() {
+        let now = Timestamp::from_microsecond(1_000).unwrap();
+        let mut merger = Merger::new(None, Maker::new(1), now);
+        merger.open(now);
+        let id = ClusterId::new("c0").unwrap();
+        let position = |version: u64| Position { identity: None, epoch: 0, version: version.into() };
+        let object = |name: &str, version: u64| {
+            let value = json!({"metadata": {"namespace": "n", "name": name, "uid": name,
+                "resourceVersion": version.to_string()}});
+            RawObject::from_value(&value, &Limits::default()).unwrap()
+        };
+        merger.take(&id, position(5), Copy::New, [object("a", 3)], now);
+        // A list ahead of the store shows an object that is created and deleted between two lists of the store.
+        merger.take_ahead(&id, position(8), [object("a", 3), object("b", 7)], now);
+        let relisted = Some((position(9), vec![object("a", 3)]));
+        let since = Since { changes: Vec::new(), relisted, reached: Some(position(9)) };
+        let events = since.tell(&mut merger, &id, now);
+        assert!(
+            matches!(events.as_slice(), [event] if event.deleted && event.new.object.name() == "b"),
+            "{events:?}"
+        );
+        // A relist that is older than the list ahead takes nothing back.
+        merger.take_ahead(&id, position(12), [object("a", 11)], now);
+        let relisted = Some((position(10), vec![object("a", 3)]));
+        let since = Since { changes: Vec::new(), relisted, reached: Some(position(10)) };
+        assert!(since.tell(&mut merger, &id, now).is_empty());
     }
 }

@@ -52,6 +52,10 @@ pub(super) struct Doubt {
     comparing: Option<Comparing>,
     /// When a list last replaced everything.
     listed_at: Time,
+    /// The last comparison that has proven our content.
+    compared: Option<Compared>,
+    /// When changes were last applied.
+    changed_at: Time,
 }
 
 #[derive(Debug)]
@@ -73,6 +77,16 @@ struct Look {
     missing: Option<(ResourceVersion, Time)>,
     /// It showed a bookmark, if only an old one.
     bookmarked: bool,
+}
+
+/// A comparison that has proven our content. Changes that are older than its list make it void.
+#[derive(Debug)]
+struct Compared {
+    sent_at: Time,
+    /// The RV of the list.
+    resource_version: ResourceVersion,
+    /// The proof of our content by its RV alone.
+    otherwise: Option<Time>,
 }
 
 /// A comparison with a list of metadata that is under way.
@@ -131,9 +145,17 @@ impl Doubt {
         self.not_before = now;
     }
 
+    /// Records a proof of our content by its RV.
+    pub(super) fn proven(&mut self, at: Time) {
+        if let Some(compared) = &mut self.compared {
+            compared.otherwise = compared.otherwise.max(Some(at));
+        }
+    }
+
     /// A list has replaced everything.
     pub(super) fn listed(&mut self, cause: ReplaceCause, now: Time) {
         self.listed_at = now;
+        self.compared = None;
         self.comparing = None;
         self.inconclusive = 0;
         self.held_back = false;
@@ -163,6 +185,7 @@ impl Doubt {
     /// History was rolled back: the probes are of another time.
     pub(super) fn forget(&mut self) {
         self.probes.clear();
+        self.compared = None;
     }
 
     /// Silence was not the peer's: nothing is judged before `at`.
@@ -414,7 +437,13 @@ impl Machine {
         if replaced || self.witness.is_some() || !matches!(self.state, State::Watching(_)) {
             return;
         }
+        let is_ahead = self.resource_version().is_some_and(|ours| ours <= resource_version);
         self.doubt.comparing = None;
+        if is_ahead && self.doubt.changed_at >= compared_at {
+            // The content is another by now: as far as a probe proves it.
+            let (seen_at, resource_version) = (self.now, resource_version.clone());
+            return self.doubt.remember(Probe { sent_at, seen_at, resource_version });
+        }
         self.doubt.confirmed_at = Some(self.now);
         self.doubt.probes.retain(|probe| probe.resource_version > *resource_version);
         self.doubt.inconclusive = 0;
@@ -428,7 +457,27 @@ impl Machine {
             self.settle();
             self.set_standing();
         }
-        self.proven(sent_at, sink);
+        let otherwise = self.doubt.compared.take().map_or(self.fresh, |before| before.otherwise);
+        let resource_version = resource_version.clone();
+        self.doubt.compared = Some(Compared { sent_at, resource_version, otherwise });
+        self.tell_proven(sent_at, sink);
+    }
+
+    /// Takes back what a comparison has proven if the changes up to `reached`, which are about to be applied, are older than its
+    /// list: the content after them is what the server had before. From the list's RV on the proof counts again.
+    pub(super) fn retract_comparison(&mut self, reached: &ResourceVersion, sink: &mut dyn Sink) {
+        self.doubt.changed_at = self.now;
+        let Some(Compared { sent_at, resource_version, otherwise }) = self.doubt.compared.take() else {
+            return;
+        };
+        if resource_version < *reached {
+            return;
+        }
+        if otherwise < self.fresh {
+            self.fresh = otherwise;
+            sink.fresh_only_as_of(otherwise);
+        }
+        self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
     }
 
     fn take_look(&mut self) {

@@ -461,8 +461,13 @@ impl Machine {
         }
     }
 
-    /// Everything that the server had at `at` is in the sink.
+    /// Everything that the server had at `at` is in the sink, up to our RV.
     fn proven(&mut self, at: Time, sink: &mut dyn Sink) {
+        self.doubt.proven(at);
+        self.tell_proven(at, sink);
+    }
+
+    fn tell_proven(&mut self, at: Time, sink: &mut dyn Sink) {
         if self.fresh.is_none_or(|fresh| at > fresh) {
             self.fresh = Some(at);
             sink.fresh_as_of(at);

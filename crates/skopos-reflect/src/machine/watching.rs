@@ -245,7 +245,9 @@ impl Machine {
     pub(super) fn flush(&mut self, before: Option<ResourceVersion>, sink: &mut dyn Sink) {
         let Some(position) = &self.position else { return };
         if !self.changes.is_empty() {
-            sink.apply(&mut self.changes, position.resource_version());
+            let reached = position.resource_version().clone();
+            self.retract_comparison(&reached, sink);
+            sink.apply(&mut self.changes, &reached);
             self.changes.clear();
         } else if before.as_ref() != Some(position.resource_version()) {
             sink.advance(position.resource_version());

@@ -182,6 +182,10 @@ impl Sink for SharedMap {
         self.0.lock().fresh = Some(at);
     }
 
+    fn fresh_only_as_of(&mut self, at: Option<Time>) {
+        self.0.lock().fresh = at;
+    }
+
     fn streams_no_lists(&mut self) {
         self.0.lock().streams_no_lists = true;
     }

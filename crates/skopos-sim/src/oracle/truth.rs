@@ -237,15 +237,6 @@ impl Chapter {
         self.events[..until].last().map_or(Content::EMPTY, |event| event.after)
     }
 
-    /// Whether the content at a moment, later than an RV, was that of an RV before: what came in between was gone again.
-    pub(super) fn was_as_earlier(&self, at: At, rv: u64) -> bool {
-        let there = self.events.partition_point(|event| event.at <= at);
-        let first = self.events.partition_point(|event| event.object.rv < rv);
-        let content = self.content_at(at);
-        there > first
-            && self.events[..=first.min(self.events.len() - 1)].iter().any(|event| event.before == content)
-    }
-
     /// How many events there are in content of an RV: all up to it, or, where several changes share it, some of the first of
     /// them. `None`: it is no such content.
     pub(super) fn place(&self, rv: u64, content: Content) -> Option<usize> {

@@ -65,9 +65,11 @@ impl Checkpoint {
         if !content.synced {
             return Err(NoCheckpoint::NotSynced);
         }
-        if !basis.is_whole() || !shared.freshness().basis().is_whole() {
+        let newer = shared.freshness().basis();
+        if !basis.is_whole() || !newer.is_whole() {
             return Err(NoCheckpoint::NotWhole);
         }
+        let basis = basis.of_content_before(&newer);
         let parts = shared.links.iter().zip(basis.ages()).enumerate().map(|(part, (link, age))| Part {
             namespace: link.target.namespace.clone(),
             resource_version: content.rv_of(part).clone(),

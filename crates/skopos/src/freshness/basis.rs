@@ -32,6 +32,7 @@ pub(crate) struct PartBasis {
     /// When an audit found how many differences that no relist has healed yet.
     pub(crate) audit: Option<(Instant, usize)>,
     proof: Option<Proof>,
+    retraction: Retraction,
     /// When the checkpoint was taken that it is from, until the server has confirmed it.
     restored: Option<SystemTime>,
 }
@@ -63,6 +64,15 @@ pub(crate) struct Proof {
     lead: i64,
     /// How old the content was then: it had been restored.
     before: Duration,
+}
+
+/// The last time that a proof was taken back, before content was published to which it does not apply.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retraction {
+    /// How many there were.
+    count: u64,
+    /// What was proven of the content that followed.
+    to: Option<Proof>,
 }
 
 /// A machine that slept longer than this is told of as such; shorter sleeps only add to the age.
@@ -146,12 +156,30 @@ impl Basis {
         self.parts.iter().all(|part| part.proof.is_some_and(after))
     }
 
-    /// This, with what is wrong by now. Its proofs stay: newer ones may be of newer content.
-    pub(crate) fn troubled_as(&self, newer: &Self) -> Self {
+    /// Returns the basis of content that was loaded after this one and before `newer`.
+    pub(crate) fn of_content_before(self: Arc<Self>, newer: &Self) -> Arc<Self> {
+        let lacks = self.is_whole() && !newer.is_whole();
+        let mut parts = self.parts.iter().zip(&newer.parts);
+        let retracted = parts.any(|(part, newer)| part.retraction.count != newer.retraction.count);
+        match lacks || retracted {
+            true => Arc::new(self.corrected_by(newer)),
+            false => self,
+        }
+    }
+
+    /// Returns this basis with what is wrong by now, and without the proofs that were taken back. The others stay: newer ones may
+    /// be of newer content.
+    fn corrected_by(&self, newer: &Self) -> Self {
         let mut basis = self.clone();
         for (part, newer) in basis.parts.iter_mut().zip(&newer.parts) {
             part.link = newer.link.clone();
             part.audit = newer.audit;
+            part.proof = match newer.retraction.count - part.retraction.count {
+                0 => part.proof,
+                1 => part.proof.zip(newer.retraction.to).map(|(before, after)| before.older(after)),
+                _ => None,
+            };
+            part.retraction = newer.retraction;
         }
         basis
     }
@@ -169,7 +197,7 @@ fn link(common: &Common, condition: Condition) -> Arc<LinkState> {
 
 impl PartBasis {
     fn new(synced: bool, link: Arc<LinkState>) -> Self {
-        Self { synced, link, audit: None, proof: None, restored: None }
+        Self { synced, link, audit: None, proof: None, retraction: Retraction::default(), restored: None }
     }
 
     /// Content that was so old `here`, or a moment later, at most; `None` if that cannot be told.
@@ -214,6 +242,15 @@ impl PartBasis {
         self.proof.is_some_and(|proof| proof.at >= at && proof.before.is_zero())
     }
 
+    /// Records that of the content that follows only `at` is proven. What a checkpoint says of its age stays: nothing else was
+    /// proven of it.
+    fn retract(&mut self, common: &Common, at: Option<Instant>) {
+        if self.restored.is_none() {
+            self.proof = at.map(|at| Proof::of(common, at));
+            self.retraction = Retraction { count: self.retraction.count + 1, to: self.proof };
+        }
+    }
+
     /// Records that the content holds all that was committed before `at`.
     pub(crate) fn prove(&mut self, common: &Common, at: Instant) {
         if self.proof.is_none_or(|proof| proof.at < at || proof.before > Duration::ZERO) {
@@ -234,6 +271,10 @@ impl Proof {
         // The lead first: a sleep between the two then makes ages larger, not smaller.
         let lead = common.sleep.lead();
         Self { at: Instant::now(), lead, before: Duration::ZERO }
+    }
+
+    fn older(self, other: Self) -> Self {
+        if self.at <= other.at { self } else { other }
     }
 
     /// How old at most the answer is at this moment.
@@ -275,7 +316,8 @@ impl FreshnessCell {
         Self::new(Basis::new(Common::alone(SleepClock::system()), 1))
     }
 
-    /// The basis as it stands. Load it *before* the content it speaks of: content only gets newer.
+    /// The basis as it stands. Load it *before* the content it speaks of, as content only gets newer, and once more after it, for
+    /// [`Basis::of_content_before`].
     pub(crate) fn basis(&self) -> Arc<Basis> {
         self.basis.load_full()
     }
@@ -312,6 +354,17 @@ impl FreshnessCell {
             }
         });
         self.proofs.notify_waiters();
+    }
+
+    /// Records that of the content of one part that follows only `at` is proven, or nothing. Call it *before* the content is
+    /// published.
+    pub(crate) fn retract(&self, part: usize, at: Option<Instant>) {
+        self.edit(|basis| {
+            let common = basis.common.clone();
+            if let Some(part) = basis.parts.get_mut(part) {
+                part.retract(&common, at);
+            }
+        });
     }
 
     /// Done when something was proven after this call.
@@ -394,6 +447,26 @@ mod tests {
             }
             other => panic!("{other}"),
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn content_between_two_looks_never_has_a_proof_that_was_taken_back() {
+        let content = live(1);
+        advance(secs(10)).await;
+        let (proven, older) = (Instant::now(), Instant::now() - secs(4));
+        content.cell.prove(0, proven);
+        let before = content.cell.basis();
+        content.cell.retract(0, Some(older));
+        assert_eq!(content.now().age(), Some(secs(4)));
+        content.cell.prove(0, proven);
+        // The content may be that of after the retraction, and the second proof that of content that is newer.
+        let seen = before.clone().of_content_before(&content.cell.basis());
+        assert_eq!(seen.freshness().age(), Some(secs(4)));
+        content.cell.retract(0, Some(older));
+        let seen = before.clone().of_content_before(&content.cell.basis());
+        assert_eq!(seen.freshness().age(), None, "which of the two it is of, nothing tells");
+        content.cell.retract(0, None);
+        assert_eq!(content.now().age(), None);
     }
 
     #[tokio::test(start_paused = true)]

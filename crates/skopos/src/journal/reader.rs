@@ -29,6 +29,8 @@ pub struct Cursor<K = DynamicObject> {
     next: u64,
     /// What [`Batch::reached`] was last.
     told: Option<ResourceVersion>,
+    /// The RV up to which the reader knows everything.
+    known: Option<ResourceVersion>,
     progress: watch::Receiver<Progress>,
     kind: PhantomData<fn() -> K>,
 }
@@ -41,6 +43,9 @@ pub struct Batch<K = DynamicObject> {
     /// The RV to which the reader has come: it knows all that the store has at this RV, and nothing at or before it is still
     /// to come. `None` when there is more to read.
     pub reached: Option<ResourceVersion>,
+    /// The content at `reached`, if a list has led there: objects that came and went before the list are not among the changes. A
+    /// reader that knows of such objects from elsewhere learns from this that they are gone.
+    pub relisted: Option<Snapshot<K>>,
     /// The stretch of unbroken history that all of this belongs to.
     pub epoch: u64,
 }
@@ -136,7 +141,7 @@ impl<K> Journal<K> {
         let content = snapshot.content();
         let told = content.is_listed(self.part).then(|| content.rv_of(self.part).clone());
         // Of before the journal was switched on: as if it had been read too slowly.
-        self.cursor(content.mark_of(self.part).map_or(0, |mark| mark.next), told)
+        self.cursor(content.mark_of(self.part).map_or(0, |mark| mark.next), told.clone(), told)
     }
 
     /// What follows this RV: what a watch from there is told.
@@ -161,7 +166,7 @@ impl<K> Journal<K> {
         };
         match oldest {
             Some(oldest) => Err(JournalError::Expired { requested: rv.clone(), oldest: oldest.clone() }),
-            None => Ok(self.cursor(next, None)),
+            None => Ok(self.cursor(next, None, Some(rv.clone()))),
         }
     }
 
@@ -185,9 +190,9 @@ impl<K> Journal<K> {
         Journal::new(self.core, self.part)
     }
 
-    fn cursor(&self, next: u64, told: Option<ResourceVersion>) -> Cursor<K> {
+    fn cursor(&self, next: u64, told: Option<ResourceVersion>, known: Option<ResourceVersion>) -> Cursor<K> {
         let progress = self.core.progress();
-        Cursor { core: self.core.clone(), part: self.part, next, told, progress, kind: PhantomData }
+        Cursor { core: self.core.clone(), part: self.part, next, told, known, progress, kind: PhantomData }
     }
 }
 
@@ -197,6 +202,7 @@ impl<K> Cursor<K> {
     /// # Errors
     /// If the cursor has fallen out of the window, or nothing was listed yet.
     pub fn read(&mut self, most: usize) -> Result<Batch<K>, JournalError> {
+        let basis = self.core.freshness().basis();
         let content = self.core.peek();
         let mark = listed(&content, self.part)?;
         let mut changes = Vec::new();
@@ -209,10 +215,16 @@ impl<K> Cursor<K> {
             }
         };
         let reached = (self.next == mark.next).then(|| content.rv_of(self.part).clone());
+        let mut relisted = None;
         if reached.is_some() {
+            if self.known.as_ref().is_none_or(|known| mark.ring.directory().has_gap_after(known)) {
+                let newer = self.core.freshness().basis();
+                relisted = Some(Snapshot::of(Arc::clone(&content), basis.of_content_before(&newer)));
+            }
             self.told.clone_from(&reached);
+            self.known.clone_from(&reached);
         }
-        Ok(Batch { changes, reached, epoch: content.epoch_of(self.part) })
+        Ok(Batch { changes, reached, relisted, epoch: content.epoch_of(self.part) })
     }
 
     /// Waits until [`read`](Cursor::read) has something new to say, for at most `limit`. Tells whether it has.
@@ -260,6 +272,7 @@ impl<K> Clone for Cursor<K> {
             part: self.part,
             next: self.next,
             told: self.told.clone(),
+            known: self.known.clone(),
             progress: self.progress.clone(),
             kind: PhantomData,
         }

@@ -155,6 +155,11 @@ impl Directory {
         }
     }
 
+    /// Returns whether there is a gap behind this RV, as far as gaps are remembered.
+    pub(super) fn has_gap_after(&self, rv: &ResourceVersion) -> bool {
+        *rv < self.start || self.gaps.back().is_some_and(|gap| gap.until > *rv)
+    }
+
     /// The place of the block that has this number, or would have it.
     fn block_of(&self, number: u64) -> usize {
         self.blocks.partition_point(|block| block.first <= number).saturating_sub(1)

@@ -126,7 +126,17 @@ fn a_relist_is_told_as_differences_and_nobody_starts_inside_of_it() {
         ]
     );
     assert_eq!(batch.reached, Some(rv(20)));
+    let relisted = batch.relisted.expect("what came and went between 5 and 20 is not among the changes");
+    assert_eq!(
+        relisted.iter().map(|object| object.name().to_owned()).collect::<Vec<_>>(),
+        ["a", "b", "c", "e"]
+    );
     assert_eq!(journal.after(&rv(5)).unwrap().read(100).unwrap().changes.len(), 5);
+    assert!(journal.after(&rv(5)).unwrap().read(100).unwrap().relisted.is_some());
+    let mut in_parts = journal.after(&rv(5)).unwrap();
+    assert!(in_parts.read(3).unwrap().relisted.is_none(), "it is not there yet");
+    assert!(in_parts.read(3).unwrap().relisted.is_some());
+    assert!(in_parts.read(3).unwrap().relisted.is_none(), "it was told");
     for inside in [6, 12, 19] {
         let expired = JournalError::Expired { requested: rv(inside), oldest: rv(20) };
         assert_eq!(journal.after(&rv(inside)).unwrap_err(), expired);
@@ -137,6 +147,8 @@ fn a_relist_is_told_as_differences_and_nobody_starts_inside_of_it() {
     list(&mut writer, same, commit(30, 0, true));
     let batch = cursor.read(100).unwrap();
     assert_eq!((batch.changes.len(), batch.reached), (0, Some(rv(30))));
+    assert!(batch.relisted.is_some());
+    assert!(journal.after(&rv(30)).unwrap().read(100).unwrap().relisted.is_none());
     assert!(journal.after(&rv(25)).unwrap_err().is_expired());
     assert!(journal.after(&rv(20)).is_ok());
     assert_eq!(journal.stats().unwrap().gaps, 2);

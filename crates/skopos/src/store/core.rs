@@ -132,11 +132,7 @@ impl StoreCore {
         // In this order: the content only gets newer, and what it lacks is told before it.
         let basis = self.freshness.basis();
         let content = self.current();
-        let newer = self.freshness.basis();
-        match basis.is_whole() && !newer.is_whole() {
-            true => Snapshot::of(content, Arc::new(basis.troubled_as(&newer))),
-            false => Snapshot::of(content, basis),
-        }
+        Snapshot::of(content, basis.of_content_before(&self.freshness.basis()))
     }
 
     /// What is known of the age of the content.

@@ -20,11 +20,15 @@ use crate::tree::{Item, Tree};
 /// Who is told how the link stands and what is proven of the content's age. Calls must not block.
 ///
 /// Content comes first: when `fresh_as_of` is called, a snapshot taken then holds what the proof is about. So who reads
-/// the proven time first and takes the snapshot second never claims too young an age. The first list alone comes behind its proof:
+/// the proven time first and takes the snapshot second never claims too young an age, unless a proof was taken back in between,
+/// which a second look at the proven time shows. The first list alone comes behind its proof:
 /// before it there is nothing that could have an age.
 pub(crate) trait LinkObserver: Send {
     /// The content holds every change that the server had committed by `at`.
     fn fresh_as_of(&mut self, at: Time);
+
+    /// Of the content that is about to be published only `at` is proven, or nothing. Called before it is.
+    fn fresh_only_as_of(&mut self, at: Option<Time>);
 
     /// How the link stands.
     fn state(&mut self, state: &LinkState);
@@ -33,6 +37,7 @@ pub(crate) trait LinkObserver: Send {
 /// Nobody.
 impl LinkObserver for () {
     fn fresh_as_of(&mut self, _at: Time) {}
+    fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
     fn state(&mut self, _state: &LinkState) {}
 }
 
@@ -155,6 +160,10 @@ impl Sink for StoreWriter {
 
     fn fresh_as_of(&mut self, at: Time) {
         self.observer.fresh_as_of(at);
+    }
+
+    fn fresh_only_as_of(&mut self, at: Option<Time>) {
+        self.observer.fresh_only_as_of(at);
     }
 
     fn state(&mut self, state: &LinkState) {

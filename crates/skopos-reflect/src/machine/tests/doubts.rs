@@ -249,6 +249,46 @@ fn a_comparison_of_content_that_was_replaced_since_proves_nothing() {
     assert_eq!(desk.sink.fresh, listed);
 }
 
+#[test]
+fn late_changes_take_back_what_a_comparison_has_proven() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    let before = desk.sink.fresh;
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    desk.at(40);
+    desk.compared(39, 40, 20);
+    assert_eq!(desk.sink.fresh, Some(at(39)));
+    // An object that was created at 15 and deleted at 18: in between, the content is older than the comparison.
+    desk.at(41);
+    desk.change(watch, 15);
+    assert_eq!(desk.sink.fresh, before);
+    desk.change(watch, 18);
+    assert_eq!(desk.sink.fresh, before, "more may have happened up to the list");
+    desk.change(watch, 21);
+    assert_eq!(desk.sink.fresh, Some(at(39)), "the content has all that the list had");
+    // A change that is newer than the list takes nothing back.
+    desk.at(50);
+    desk.probe(45, 30);
+    desk.compared(49, 50, 30);
+    desk.at(51);
+    desk.change(watch, 31);
+    assert_eq!(desk.sink.fresh, Some(at(49)));
+}
+
+#[test]
+fn a_comparison_of_content_that_has_changed_since_is_a_probe() {
+    let (mut desk, watch, look) = Desk::looking(1);
+    let before = desk.sink.fresh;
+    desk.sink.compares = true;
+    desk.give(Input::Closed { id: look });
+    desk.at(40);
+    desk.change(watch, 15);
+    desk.compared(39, 40, 30);
+    assert_eq!(desk.sink.fresh, before);
+    desk.change(watch, 31);
+    assert_eq!(desk.sink.fresh, Some(at(39)));
+}
+
 /// So a kube-apiserver answers who opens a watch of Events again, once it has compacted what was there.
 #[test]
 fn a_watch_that_cannot_be_renewed_where_it_ended_is_renewed_by_a_list() {

@@ -215,6 +215,11 @@ impl Sink for Recorder {
         self.fresh = Some(at);
     }
 
+    fn fresh_only_as_of(&mut self, at: Option<Time>) {
+        assert!(!self.stopped && at < self.fresh);
+        self.fresh = at;
+    }
+
     fn passed_over(&mut self, key: &ObjectKey, resource_version: &ResourceVersion) {
         self.passed = resource_version.as_u64().map(|rv| (rv, key.name().to_owned()));
         self.set_aside.insert(key.name().to_owned());

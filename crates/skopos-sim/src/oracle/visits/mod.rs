@@ -215,10 +215,9 @@ impl Visits<'_> {
     }
 
     /// What the gateway cannot know: history goes back, and until a probe has found that out an old version counts as a later one;
-    /// a server loses changes without a trace. In `/fleet` also what came in a form that cannot be read: that is open (fault 14, seed 16).
+    /// a server loses changes without a trace.
     fn is_excused(&self, asking: &Asking, cluster: ClusterId, at: At) -> bool {
-        let of_all = asking.member.is_none();
-        let unknown = |span: &FaultSpan| span.is_rollback() || span.lies || of_all && span.damages();
+        let unknown = |span: &FaultSpan| span.is_rollback() || span.lies;
         self.case.weather.felt(cluster, asking.at, at).any(unknown)
     }
 

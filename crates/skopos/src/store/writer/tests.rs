@@ -189,6 +189,8 @@ impl LinkObserver for Proofs {
         self.1.lock().push((at, self.0.peek().synced));
     }
 
+    fn fresh_only_as_of(&mut self, _at: Option<Time>) {}
+
     fn state(&mut self, _state: &LinkState) {}
 }
 

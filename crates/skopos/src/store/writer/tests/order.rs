@@ -216,6 +216,10 @@ fn what_a_link_says_and_proves_is_handed_on() {
             self.0.send(format!("fresh at {at}")).unwrap();
         }
 
+        fn fresh_only_as_of(&mut self, at: Option<Time>) {
+            self.0.send(format!("fresh only at {at:?}")).unwrap();
+        }
+
         fn state(&mut self, state: &LinkState) {
             self.0.send(state.to_string()).unwrap();
         }
@@ -233,9 +237,10 @@ fn what_a_link_says_and_proves_is_handed_on() {
         undecodable: 0,
     });
     writer.fresh_as_of(Time::ORIGIN);
+    writer.fresh_only_as_of(None);
     assert_eq!(
         told.try_iter().collect::<Vec<_>>(),
-        ["watching".to_owned(), format!("fresh at {}", Time::ORIGIN)]
+        ["watching".to_owned(), format!("fresh at {}", Time::ORIGIN), "fresh only at None".to_owned()]
     );
 }
 
