@@ -179,8 +179,8 @@ impl HandlerHandle {
         stats
     }
 
-    /// Tells the handler to end, and does not wait for it.
-    pub(crate) fn stop(&self) {
+    /// Tells the handler to end, and does not wait for it: what is cancelled cannot wait.
+    pub fn stop(&self) {
         self.shared.stop.cancel();
     }
 

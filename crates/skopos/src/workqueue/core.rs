@@ -9,7 +9,7 @@
 //! | processing, in one worker's hands | maybe added meanwhile; maybe delayed |
 
 use std::collections::hash_map::{self, HashMap};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::limit::Limiter;
+use super::lines::{Lines, Priority, Spot};
 use super::options::WorkQueueOptions;
 use super::stats::WorkQueueStats;
 
@@ -63,7 +64,7 @@ pub(super) struct Core<K> {
     capacity: usize,
     limiter: Limiter,
     keys: HashMap<K, Entry>,
-    waiting: VecDeque<K>,
+    waiting: Lines<K>,
     delayed: BTreeMap<Due, K>,
     processing: usize,
     /// How many of those that are processed were added meanwhile.
@@ -87,8 +88,8 @@ struct Entry {
 #[derive(Clone, Copy)]
 enum Place {
     Nowhere,
-    Waiting { since: Instant },
-    Processing { since: Instant, added: Option<Instant> },
+    Waiting { since: Instant, spot: Spot },
+    Processing { since: Instant, added: Option<(Instant, Priority)> },
 }
 
 /// Delays and limits are cut to this, so that no sum overflows.
@@ -100,7 +101,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
             capacity: options.capacity.max(1),
             limiter: Limiter::new(&options.rate_limit),
             keys: HashMap::new(),
-            waiting: VecDeque::new(),
+            waiting: Lines::new(),
             delayed: BTreeMap::new(),
             processing: 0,
             added_meanwhile: 0,
@@ -111,9 +112,9 @@ impl<K: Clone + Eq + Hash> Core<K> {
     }
 
     /// The key is to be worked on.
-    pub(super) fn add(&mut self, key: K, now: Instant) -> Result<(), AddError> {
+    pub(super) fn add(&mut self, key: K, priority: Priority, now: Instant) -> Result<(), AddError> {
         self.admit(&key)?;
-        self.put(key, now);
+        self.put(key, priority, now);
         Ok(())
     }
 
@@ -146,14 +147,14 @@ impl<K: Clone + Eq + Hash> Core<K> {
     /// Puts a key into a worker's hands.
     pub(super) fn take(&mut self, now: Instant) -> Taken<K> {
         self.promote(now);
-        let Some(key) = self.waiting.pop_front() else {
+        let Some(key) = self.waiting.pop() else {
             return match self.has_ended() {
                 true => Taken::Ended,
                 false => Taken::Nothing { until: self.delayed.keys().next().map(|(at, _)| *at) },
             };
         };
         let Some(entry) = self.keys.get_mut(&key) else { unreachable!("a key that waits has an entry") };
-        if let Place::Waiting { since } = entry.place {
+        if let Place::Waiting { since, .. } = entry.place {
             self.stats.latency.add(now.saturating_duration_since(since));
         }
         entry.place = Place::Processing { since: now, added: None };
@@ -179,9 +180,9 @@ impl<K: Clone + Eq + Hash> Core<K> {
             Outcome::Retry if open => self.delay_after_failure(key.clone(), now),
             _ => {}
         }
-        if let Some(added) = added {
+        if let Some((added, priority)) = added {
             self.added_meanwhile -= 1;
-            self.put(key.clone(), added);
+            self.put(key.clone(), priority, added);
         }
         self.tidy(key);
     }
@@ -202,7 +203,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
     pub(super) fn abandon(&mut self) {
         self.stats.abandoned += (self.waiting.len() + self.added_meanwhile) as u64;
         self.added_meanwhile = 0;
-        for key in std::mem::take(&mut self.waiting) {
+        for key in self.waiting.drain() {
             self.keys.remove(&key);
         }
         for entry in self.keys.values_mut() {
@@ -276,32 +277,41 @@ impl<K: Clone + Eq + Hash> Core<K> {
         Ok(())
     }
 
-    /// Puts a key at the end of the line, unless it waits there; a key that is processed comes there when that has ended.
-    fn put(&mut self, key: K, since: Instant) {
-        let entry = match self.keys.entry(key) {
+    /// Puts a key at the end of a line, unless it waits in that or the one in front; a key that is processed comes there when that
+    /// has ended.
+    fn put(&mut self, key: K, priority: Priority, since: Instant) {
+        let (entry, spot) = match self.keys.entry(key) {
             hash_map::Entry::Occupied(occupied) => {
                 let key = occupied.key().clone();
                 let entry = occupied.into_mut();
-                match &mut entry.place {
+                let spot = match &mut entry.place {
                     Place::Processing { added: added @ None, .. } => {
-                        *added = Some(since);
+                        *added = Some((since, priority));
                         self.added_meanwhile += 1;
                         return;
                     }
-                    Place::Waiting { .. } | Place::Processing { .. } => {
+                    Place::Processing { added: Some((_, before)), .. } => {
+                        *before = priority.max(*before);
                         self.stats.collapsed += 1;
                         return;
                     }
-                    Place::Nowhere => self.waiting.push_back(key),
-                }
-                entry
+                    Place::Waiting { spot, .. } => {
+                        if spot.priority < priority && self.waiting.remove(*spot).is_some() {
+                            *spot = self.waiting.push(key, priority);
+                        }
+                        self.stats.collapsed += 1;
+                        return;
+                    }
+                    Place::Nowhere => self.waiting.push(key, priority),
+                };
+                (entry, spot)
             }
             hash_map::Entry::Vacant(vacant) => {
-                self.waiting.push_back(vacant.key().clone());
-                vacant.insert(Entry { place: Place::Nowhere, due: None, failures: 0 })
+                let spot = self.waiting.push(vacant.key().clone(), priority);
+                (vacant.insert(Entry { place: Place::Nowhere, due: None, failures: 0 }), spot)
             }
         };
-        entry.place = Place::Waiting { since };
+        entry.place = Place::Waiting { since, spot };
         self.stats.adds += 1;
         self.stats.deepest = self.stats.deepest.max(self.waiting.len());
     }
@@ -321,7 +331,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
 
     fn delay(&mut self, key: K, delay: Duration, now: Instant) {
         if delay.is_zero() {
-            return self.put(key, now);
+            return self.put(key, Priority::Normal, now);
         }
         let at = now + delay.min(LONGEST_DELAY);
         let entry =
@@ -346,7 +356,7 @@ impl<K: Clone + Eq + Hash> Core<K> {
             if let Some(entry) = self.keys.get_mut(&key) {
                 entry.due = None;
             }
-            self.put(key, at);
+            self.put(key, Priority::Normal, at);
         }
     }
 

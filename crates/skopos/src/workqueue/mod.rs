@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | the end of work on a key | `Done`, to be called once by hand | an [`Item`] that ends exactly once, however the worker ends |
 //! | a worker that panics, is cancelled, or returns early | the key is done, and lost unless somebody adds it again | the key is tried again, with its rate limit |
+//! | priorities | a number for each key (controller-runtime); a high one starves a low one | two [lines](Priority), of which neither starves |
 //! | size | without a bound | at most [`capacity`](WorkQueueOptions::capacity) keys; [`WorkQueue::add_within`] waits for room |
 //! | failures of a key | remembered until `Forget` | remembered as long as the key is in the queue; [`Item::done`] forgets them |
 //! | draining | waits for ever | has a limit, and says what was left |
@@ -57,6 +58,7 @@
 mod core;
 mod item;
 mod limit;
+mod lines;
 mod options;
 mod queue;
 mod stats;
@@ -64,6 +66,7 @@ mod stats;
 pub use self::core::AddError;
 pub use item::Item;
 pub use limit::RateLimit;
+pub use lines::Priority;
 pub use options::WorkQueueOptions;
 pub use queue::{NotDrained, WorkQueue};
 pub use stats::{Durations, WorkQueueStats};

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::core::{AddError, Core, LONGEST_DELAY, Outcome, Taken};
 use super::item::Item;
+use super::lines::Priority;
 use super::options::WorkQueueOptions;
 use super::stats::WorkQueueStats;
 use crate::sync::{Mutex, sleep_until, timeout_at};
@@ -65,7 +66,16 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// # Errors
     /// If there are too many keys, or the queue was shut down.
     pub fn add(&self, key: K) -> Result<(), AddError> {
-        self.shared.feed(|core, now| core.add(key, now))
+        self.add_with_priority(key, Priority::Normal)
+    }
+
+    /// As [`WorkQueue::add`], in one of the two lines. A key that waits in the background comes to the front when it is added as
+    /// normal; never the other way.
+    ///
+    /// # Errors
+    /// As [`WorkQueue::add`].
+    pub fn add_with_priority(&self, key: K, priority: Priority) -> Result<(), AddError> {
+        self.shared.feed(|core, now| core.add(key, priority, now))
     }
 
     /// As [`WorkQueue::add`], but while there are too many keys it waits for room, for at most `limit`.
@@ -76,11 +86,24 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     /// # Errors
     /// If there was no room in time, or the queue was shut down.
     pub async fn add_within(&self, key: K, limit: Duration) -> Result<(), AddError> {
+        self.add_with_priority_within(key, Priority::Normal, limit).await
+    }
+
+    /// As [`WorkQueue::add_within`], in one of the two lines.
+    ///
+    /// # Errors
+    /// As [`WorkQueue::add_within`].
+    pub async fn add_with_priority_within(
+        &self,
+        key: K,
+        priority: Priority,
+        limit: Duration,
+    ) -> Result<(), AddError> {
         let deadline = Instant::now() + limit.min(LONGEST_DELAY);
         loop {
             // Made before looking, so that what happens in between is not missed.
             let settled = self.shared.settled.notified();
-            let full = match self.add(key.clone()) {
+            let full = match self.add_with_priority(key.clone(), priority) {
                 Err(full @ AddError::Full { .. }) => full,
                 other => return other,
             };

@@ -88,7 +88,7 @@ fn play(steps: Vec<Step>) -> Result<(), TestCaseError> {
     for step in steps {
         match step {
             Step::Add(key) => {
-                if core.add(key, now).is_ok() {
+                if core.add(key, Priority::Normal, now).is_ok() {
                     promises.owe(key, now);
                 }
             }

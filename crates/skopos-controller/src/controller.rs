@@ -1,0 +1,143 @@
+//! How a controller is put together.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use kube::Resource;
+use skopos::workqueue::{AddError, Priority, WorkQueue, WorkQueueOptions};
+use skopos::{Event, HandlerHandle, HandlerOptions, Indexer, Informer, Object, ObjectKey};
+use skopos_lease::Candidate;
+
+use crate::context::Context;
+use crate::error::{ControllerError, ReconcileError};
+use crate::handle::Shared;
+use crate::mapping::{OwnerKind, both};
+use crate::options::ControllerOptions;
+use crate::predicate::Predicate;
+use crate::service::{ControllerService, Outcome, Reconciler};
+use crate::view::View;
+
+/// A controller that is put together: which objects it reconciles, and what else concerns them.
+#[must_use = "it runs once it has a reconciler: `reconcile`, then `run`"]
+pub struct Controller<K> {
+    primary: Informer<K>,
+    predicate: Option<Predicate<K>>,
+    options: ControllerOptions,
+    views: Vec<Arc<dyn View>>,
+    sources: Vec<Source>,
+    candidate: Option<Candidate>,
+}
+
+/// A registration of a handler that adds keys to the queue.
+pub(crate) type Source = Box<dyn FnOnce(Arc<Shared>) -> Result<HandlerHandle, ControllerError> + Send + Sync>;
+
+impl<K> Controller<K>
+where
+    K: Resource<DynamicType = ()> + 'static,
+    K::Scope: 'static,
+{
+    /// Makes a controller of the objects of an informer. Each object that is there, comes, changes or goes is reconciled.
+    pub fn new(primary: Informer<K>, options: ControllerOptions) -> Self {
+        let views: Vec<Arc<dyn View>> = vec![Arc::new(primary.clone())];
+        Self { primary, predicate: None, options, views, sources: Vec::new(), candidate: None }
+    }
+
+    /// Reconciles the objects of the primary informer for these events only.
+    pub fn when(mut self, predicate: Predicate<K>) -> Self {
+        self.predicate = Some(predicate);
+        self
+    }
+
+    /// Reconciles the owner of each object of this informer that changes: the one in its owner references that is its controller.
+    /// [`Context::children`] finds the objects again.
+    pub fn owns<O: 'static>(mut self, informer: Informer<O>) -> Self {
+        // It is there already where another controller has added it.
+        let _ = informer.store().add_indexer(Indexer::by_owner_uid());
+        let owner = OwnerKind::new::<K>();
+        self.add(informer, move |event| owner.owners(event));
+        self
+    }
+
+    /// Reconciles the keys that `keys` gives for each object of this informer that changes, in its state before and after. The function
+    /// must be quick.
+    pub fn watches<O, I>(
+        mut self,
+        informer: Informer<O>,
+        keys: impl Fn(&Object<O>) -> I + Send + Sync + 'static,
+    ) -> Self
+    where
+        O: 'static,
+        I: IntoIterator<Item = ObjectKey>,
+    {
+        self.add(informer, move |event| both(event).flat_map(&keys).collect());
+        self
+    }
+
+    /// Reconciles only in the terms of this candidate. A reconciliation is dropped when its term ends. Without a term the informers
+    /// go on, so that the next one begins with a warm view.
+    pub fn elected(mut self, candidate: Candidate) -> Self {
+        self.candidate = Some(candidate);
+        self
+    }
+
+    /// Completes the controller with its reconciler.
+    pub fn reconcile<F, R>(mut self, reconciler: F) -> ControllerService<K>
+    where
+        F: Fn(Context<K>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Outcome, ReconcileError>> + Send + 'static,
+    {
+        let predicate = self.predicate.take();
+        let own = source(&self.primary, move |event: &Event<K>| {
+            let holds = predicate.as_ref().is_none_or(|predicate| predicate.holds(event));
+            if holds { vec![event.key().clone()] } else { Vec::new() }
+        });
+        self.sources.insert(0, own);
+        let queue =
+            WorkQueueOptions::named(self.options.name.clone()).rate_limit(self.options.rate_limit.clone());
+        let shared = Arc::new(Shared::new(self.options, WorkQueue::new(queue), self.views));
+        let reconciler: Reconciler<K> = Arc::new(move |context| reconciler(context).boxed());
+        ControllerService { shared, sources: self.sources, reconciler, candidate: self.candidate }
+    }
+
+    fn add<O: 'static>(
+        &mut self,
+        informer: Informer<O>,
+        keys: impl Fn(&Event<O>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) {
+        self.sources.push(source(&informer, keys));
+        self.views.push(Arc::new(informer));
+    }
+}
+
+/// Adds the keys of each event to the queue. Waits for room there, so that the informer's own queue coalesces, and nothing is lost.
+fn source<O: 'static>(
+    informer: &Informer<O>,
+    keys: impl Fn(&Event<O>) -> Vec<ObjectKey> + Send + Sync + 'static,
+) -> Source {
+    let informer = informer.clone();
+    Box::new(move |shared| {
+        let options = HandlerOptions::named(format!("controller {}", shared.options.name));
+        let (resource, controller) = (informer.resource().to_string(), shared.options.name.clone());
+        let keys = Arc::new(keys);
+        let handler = move |event: Event<O>| {
+            let (shared, keys) = (shared.clone(), keys.clone());
+            async move {
+                let initial = matches!(event, Event::Added { initial: true, .. });
+                let priority = if initial { Priority::Background } else { Priority::Normal };
+                let gap = event.flags().gap || event.flags().coalesced;
+                for key in keys(&event) {
+                    shared.missed(&key, gap);
+                    while let Err(AddError::Full { .. }) =
+                        shared.queue.add_with_priority_within(key.clone(), priority, ROOM).await
+                    {
+                        tracing::warn!(controller = shared.options.name, "the work queue is full");
+                    }
+                }
+            }
+        };
+        informer.add_handler(handler, options).map_err(|_| ControllerError::Closed { controller, resource })
+    })
+}
+
+/// How long room in the queue is waited for before that is logged.
+const ROOM: std::time::Duration = std::time::Duration::from_secs(60);

@@ -1,0 +1,63 @@
+//! Controllers that know how old their view is.
+//!
+//! ```text
+//!  informers ─▶ predicates, key mapping ─▶ work queue ─▶ workers (fresh view, time limit, term) ─▶ outcome
+//! ```
+//!
+//! What differs from other runtimes:
+//!
+//! | | controller-runtime | kube-runtime | here |
+//! |---|---|---|---|
+//! | a view that is stale | is acted on | is acted on | is not: [`max_age`](ControllerOptions::max_age) |
+//! | a reconciliation that never returns | holds its worker for ever | is polled for ever | is dropped after [`time_limit`](ControllerOptions::time_limit) |
+//! | the controller's own write | may be missing in the next view | may be missing | is in it: [`Context::wrote`] |
+//! | losing the lease | ends the process | – | drops the work and stands by: [`Controller::elected`] |
+//! | the objects of the first list | have a low priority, which can starve | – | are [in the background](skopos::workqueue::Priority), with a fair share |
+//! | a panic | is caught, by option | ends the task | is caught, counted and retried |
+//!
+//! ```no_run
+//! # async fn f(factory: skopos::InformerFactory, stop: tokio_util::sync::CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+//! use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+//! use skopos::InformerOptions;
+//! use skopos_controller::{Context, Controller, ControllerOptions, Outcome, ReconcileError};
+//!
+//! async fn reconcile(context: Context<Namespace>) -> Result<Outcome, ReconcileError> {
+//!     let Some(namespace) = context.object() else { return Ok(Outcome::Done) };
+//!     let maps = context.children::<ConfigMap>();
+//!     println!("{} has {} of our ConfigMaps, at most {:?} old", namespace.name(), maps.len(), context.age());
+//!     Ok(Outcome::Done)
+//! }
+//!
+//! let namespaces = factory.informer::<Namespace>(InformerOptions::all())?;
+//! let maps = factory.informer::<ConfigMap>(InformerOptions::all())?;
+//! let controller = Controller::new(namespaces, ControllerOptions::named("configmap-per-namespace"))
+//!     .owns(maps)
+//!     .reconcile(reconcile);
+//! controller.run(stop).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod conditions;
+mod context;
+mod controller;
+mod error;
+pub mod finalizer;
+mod handle;
+mod mapping;
+pub mod metrics;
+mod options;
+mod own_writes;
+mod predicate;
+mod service;
+mod view;
+
+pub use self::{
+    context::Context,
+    controller::Controller,
+    error::{ControllerError, ReconcileError},
+    handle::{ControllerHandle, ControllerStats, ControllerStatus},
+    options::ControllerOptions,
+    predicate::Predicate,
+    service::{ControllerService, Outcome},
+};
