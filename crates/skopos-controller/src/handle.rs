@@ -123,6 +123,18 @@ impl ControllerHandle {
     }
 }
 
+impl fmt::Display for ControllerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotStarted => f.write_str("not started"),
+            Self::Standby => f.write_str("standby: another candidate leads, or none does"),
+            Self::Stale { reason } => write!(f, "stale: {reason}"),
+            Self::Working => f.write_str("working"),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
 // === impl ControllerStats ===
 
 impl ControllerStats {

@@ -41,9 +41,12 @@
 pub mod conditions;
 mod context;
 mod controller;
+mod endpoints;
 mod error;
 pub mod finalizer;
+mod fleet;
 mod handle;
+mod manager;
 mod mapping;
 pub mod metrics;
 mod options;
@@ -56,7 +59,9 @@ pub use self::{
     context::Context,
     controller::Controller,
     error::{ControllerError, ReconcileError},
+    fleet::{FleetController, FleetHandle, Member},
     handle::{ControllerHandle, ControllerStats, ControllerStatus},
+    manager::{Manager, ManagerError, ManagerOptions},
     options::ControllerOptions,
     predicate::Predicate,
     service::{ControllerService, Outcome},

@@ -15,8 +15,10 @@ use skopos::{Event, LabelSelector, Object};
 /// let of_interest = mine.and(Predicate::generation_changed().or(Predicate::annotation_changed("example.com/pause")));
 /// ```
 pub struct Predicate<K> {
-    holds: Arc<dyn Fn(&Event<K>) -> bool + Send + Sync>,
+    holds: Arc<Holds<K>>,
 }
+
+type Holds<K> = dyn Fn(&Event<K>) -> bool + Send + Sync;
 
 impl<K: 'static> Predicate<K> {
     /// Makes a predicate of a function.

@@ -244,8 +244,12 @@ impl Cluster {
         self.unit.session_within(limit).await.map(|session| session.transport)
     }
 
-    /// What informers beside the kept kinds are made from. It is closed when the cluster is reached another way.
-    pub(crate) async fn factory(&self, limit: Duration) -> Result<InformerFactory, FleetError> {
+    /// Returns the factory for informers beside the kept kinds, on the cluster's own connections. It is closed when the cluster is
+    /// reached another way ([`way`](Cluster::way)) or leaves. What its informers keep does not count in the cluster's memory budget.
+    ///
+    /// # Errors
+    /// As [`Cluster::transport`].
+    pub async fn informers(&self, limit: Duration) -> Result<InformerFactory, FleetError> {
         self.unit.session_within(limit).await.map(|session| session.factory)
     }
 

@@ -98,7 +98,7 @@ impl<'a> Follower<'a> {
 }
 
 async fn start(host: &Cluster, namespaces: &[String], wanted: &[Wanted]) -> Result<Running, String> {
-    let factory = host.factory(LOOK).await.map_err(|error| error.to_string())?;
+    let factory = host.informers(LOOK).await.map_err(|error| error.to_string())?;
     let inform = |wanted: &Wanted| {
         let options = match namespaces {
             [] => InformerOptions::all(),
