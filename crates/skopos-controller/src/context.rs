@@ -1,15 +1,20 @@
 //! The view of one reconciliation.
 
 use std::any::TypeId;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use skopos::wire::InvalidResourceVersion;
 use skopos::{Freshness, Indexer, Object, ObjectKey, ResourceVersion, Snapshot};
 use skopos_lease::Term;
 use tokio::time::Instant;
 
+use crate::error::ReconcileError;
 use crate::own_writes::OwnWrites;
 use crate::view::Seen;
 
@@ -29,6 +34,8 @@ pub(crate) struct Inner<K> {
     pub(crate) deadline: Instant,
     pub(crate) term: Option<Term>,
     pub(crate) own_writes: Arc<OwnWrites>,
+    /// The field manager of what the reconciliation applies.
+    pub(crate) manager: String,
 }
 
 impl<K: 'static> Context<K> {
@@ -88,6 +95,21 @@ impl<K: 'static> Context<K> {
     /// Returns the term in which the reconciliation runs; `None` without an election.
     pub fn term(&self) -> Option<&Term> {
         self.inner.term.as_ref()
+    }
+
+    /// Applies an object server-side, as the field manager of the controller's name, and records the write. Fields that another
+    /// manager has and this object sets become the controller's, as the API guidelines want of controllers.
+    ///
+    /// # Errors
+    /// When the request fails.
+    pub async fn apply<O>(&self, api: &Api<O>, object: &O) -> Result<O, ReconcileError>
+    where
+        O: Resource + Clone + Debug + Serialize + DeserializeOwned + 'static,
+    {
+        let manager = PatchParams::apply(&self.inner.manager).force();
+        let written = api.patch(&object.name_any(), &manager, &Patch::Apply(object)).await?;
+        self.wrote(&written)?;
+        Ok(written)
     }
 
     /// Records an object that this reconciliation has written, as the server returned it: the next reconciliation of the key sees

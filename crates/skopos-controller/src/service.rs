@@ -191,6 +191,7 @@ impl<K: 'static> ControllerService<K> {
                 deadline,
                 term: term.cloned(),
                 own_writes: self.shared.own_writes.clone(),
+                manager: self.shared.options.name.clone(),
             }),
         })
     }

@@ -14,7 +14,7 @@ use skopos_controller::{
 };
 use skopos_lease::{Election, LeaseOptions};
 use skopos_testserver::{Fault, Match};
-use support::{Diary, PLENTY, World, child, config_map, revision, secs, transport_to, until};
+use support::{Diary, PLENTY, Task, World, child, config_map, revision, secs, transport_to, until};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -294,19 +294,19 @@ async fn only_the_leader_reconciles_and_work_ends_with_its_term() {
     };
     let one = controller(&first);
     let stops = [CancellationToken::new(), CancellationToken::new()];
-    let first = tokio::spawn(first.run(stops[0].clone()));
+    let first = Task::start(first.run(stops[0].clone()));
     until(|| begun.load(Ordering::SeqCst) == 1).await;
     let two = controller(&second);
-    let second = tokio::spawn(second.run(stops[1].clone()));
+    let second = Task::start(second.run(stops[1].clone()));
     tokio::time::sleep(secs(60)).await;
     assert_eq!(two.handle.status(), ControllerStatus::Standby);
     stops[0].cancel();
     until(|| begun.load(Ordering::SeqCst) >= 2).await;
     assert_eq!(one.handle.stats().dropped, 1);
-    first.await.unwrap();
+    first.end().await;
     two.stop().await;
     stops[1].cancel();
-    second.await.unwrap();
+    second.end().await;
     one.stop().await;
     assert_eq!(active.load(Ordering::SeqCst), 0);
     world.end().await;

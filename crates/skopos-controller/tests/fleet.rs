@@ -15,7 +15,7 @@ use skopos_controller::{
 };
 use skopos_fleet::{ClusterId, ClusterOptions, ClusterSpec, Connector, Fleet, FleetOptions};
 use skopos_testserver::TestServer;
-use support::{Diary, config_map, secs, until};
+use support::{Diary, Task, config_map, secs, until};
 use tokio_util::sync::CancellationToken;
 
 /// Servers by the host of their URL.
@@ -82,7 +82,7 @@ async fn each_cluster_has_a_controller_of_its_own_as_long_as_it_is_there() {
         })
     };
     let (handle, stop) = (everywhere.handle(), CancellationToken::new());
-    let running = tokio::spawn(everywhere.run(stop.clone()));
+    let running = Task::start(everywhere.run(stop.clone()));
     diary.has(&["one: default/one"]).await;
     fleet.join(id("two"), spec("two")).unwrap();
     diary.has(&["two: default/two"]).await;
@@ -113,7 +113,7 @@ async fn each_cluster_has_a_controller_of_its_own_as_long_as_it_is_there() {
     assert!(matches!(handle.members().get(&id("two")), Some(Member::Runs(_))));
 
     stop.cancel();
-    running.await.unwrap();
+    running.end().await;
     assert!(handle.members().is_empty());
     assert!(fleet.shutdown(secs(10)).await);
 }

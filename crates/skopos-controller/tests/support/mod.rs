@@ -11,7 +11,7 @@ use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{FactoryOptions, Informer, InformerFactory, InformerOptions, Transport, TransportOptions};
 use skopos_controller::{ControllerError, ControllerHandle, ControllerService, ControllerStats};
 use skopos_testserver::TestServer;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -31,8 +31,11 @@ pub struct World {
 pub struct Running {
     pub handle: ControllerHandle,
     stop: CancellationToken,
-    task: JoinHandle<Result<(), ControllerError>>,
+    task: Task<Result<(), ControllerError>>,
 }
+
+/// A future that runs beside the test, and ends with it.
+pub struct Task<T>(JoinSet<T>);
 
 /// Lines, of which a test waits for some.
 #[derive(Clone, Default)]
@@ -61,7 +64,7 @@ impl World {
 
     pub fn run<K: 'static>(&self, service: ControllerService<K>) -> Running {
         let (handle, stop) = (service.handle(), CancellationToken::new());
-        let task = tokio::spawn(service.run(stop.clone()));
+        let task = Task::start(service.run(stop.clone()));
         Running { handle, stop, task }
     }
 
@@ -80,10 +83,22 @@ impl World {
     }
 }
 
+impl<T: Send + 'static> Task<T> {
+    pub fn start(future: impl Future<Output = T> + Send + 'static) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(future);
+        Self(tasks)
+    }
+
+    pub async fn end(mut self) -> T {
+        self.0.join_next().await.expect("a task").expect("no panic")
+    }
+}
+
 impl Running {
     pub async fn stop(self) -> ControllerStats {
         self.stop.cancel();
-        timeout(PLENTY, self.task).await.expect("it ends").expect("no panic").expect("no error");
+        timeout(PLENTY, self.task.end()).await.expect("it ends").expect("no error");
         self.handle.stats()
     }
 }

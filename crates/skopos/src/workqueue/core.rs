@@ -8,8 +8,8 @@
 //! | waiting, once in the line | maybe delayed |
 //! | processing, in one worker's hands | maybe added meanwhile; maybe delayed |
 
-use std::collections::hash_map::{self, HashMap};
 use std::collections::BTreeMap;
+use std::collections::hash_map::{self, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 

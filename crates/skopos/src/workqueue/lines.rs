@@ -105,7 +105,10 @@ mod tests {
             served.extend(lines.pop());
         }
         let background: Vec<_> = served.iter().filter(|(line, _)| *line == "background").collect();
-        assert_eq!(background, [&("background", 0), &("background", 1), &("background", 2), &("background", 3)]);
+        assert_eq!(
+            background,
+            [&("background", 0), &("background", 1), &("background", 2), &("background", 3)]
+        );
         let normal = served.iter().filter(|(line, _)| *line == "normal").map(|(_, at)| *at);
         assert!(normal.is_sorted(), "in their order");
     }
