@@ -91,18 +91,18 @@ mod tests {
             };
             tokio::time::timeout(Duration::from_secs(30), reached).await.expect("in time");
         };
-        let mut first = tokio::task::JoinSet::new();
-        first.spawn(first.run(stops[0].clone()));
+        let mut run_of_first = tokio::task::JoinSet::new();
+        run_of_first.spawn(first.run(stops[0].clone()));
         reached(&|| of_first.stats().succeeded > 50).await;
-        let mut second = tokio::task::JoinSet::new();
-        second.spawn(second.run(stops[1].clone()));
+        let mut run_of_second = tokio::task::JoinSet::new();
+        run_of_second.spawn(second.run(stops[1].clone()));
         reached(&|| of_second.status() == ControllerStatus::Standby).await;
         assert_eq!(of_second.stats().total(), 0);
         stops[0].cancel();
-        first.join_next().await.expect("it runs")??;
+        run_of_first.join_next().await.expect("it runs")??;
         reached(&|| of_second.stats().succeeded > 50).await;
         stops[1].cancel();
-        second.join_next().await.expect("it runs")??;
+        run_of_second.join_next().await.expect("it runs")??;
         Ok(())
     }
 }
