@@ -7,7 +7,7 @@ use skopos_serve::EventType;
 use tokio::time::{Instant, sleep_until};
 
 use super::cluster::{Cluster, controller_of};
-use super::{deployment, garbage, job, node, pod, replica_set, stateful_set};
+use super::{deployment, endpoint_slice, garbage, job, node, pod, replica_set, stateful_set};
 use crate::state::ServerState;
 use crate::storage::{Change, ResourceKey, Scope, Stored, Tail};
 
@@ -19,6 +19,8 @@ pub(super) enum Work {
     StatefulSet(String),
     Job(String),
     Pod(String),
+    /// The EndpointSlices of a Service.
+    Service(String),
     /// The dependents of an object that is gone or goes, by its uid.
     Dependents {
         uid: String,
@@ -77,6 +79,7 @@ fn perform(cluster: Cluster<'_>, work: &Work) -> Option<Instant> {
         Work::ReplicaSet(key) => replica_set::reconcile(cluster, key),
         Work::StatefulSet(key) => stateful_set::reconcile(cluster, key),
         Work::Job(key) => job::reconcile(cluster, key),
+        Work::Service(key) => endpoint_slice::reconcile(cluster, key),
         Work::Pod(key) => return pod::advance(cluster, key),
         Work::Dependents { uid, namespace } => garbage::collect(cluster, uid, namespace.as_deref()),
         Work::Owner { resource, key } => return garbage::settle(cluster, resource, key),
@@ -91,6 +94,7 @@ fn read_events(
     queue: &mut BTreeMap<Work, Instant>,
 ) -> bool {
     let storage = &cluster.state.storage;
+    let now = Instant::now();
     let mut more = false;
     for resource in cluster.state.registry.all().iter() {
         let key = ResourceKey::from(&**resource);
@@ -103,6 +107,8 @@ fn read_events(
                 cursors.insert(key.clone(), through);
                 for event in events {
                     note_event(&key, &event, queue);
+                    let services = services_of(cluster, &key, &event).into_iter();
+                    queue.extend(services.map(|service| (Work::Service(service), now)));
                 }
             }
             // At the start, or too far behind: look at everything.
@@ -126,8 +132,19 @@ fn is_at_rest(object: &Stored) -> bool {
         && contains(object.json_slice(), "\"restartPolicy\":\"Always\"")
 }
 
+/// Returns the Services whose slices an event may concern: of a pod, or of a slice that somebody has changed or deleted.
+fn services_of(cluster: Cluster<'_>, key: &ResourceKey, event: &Change) -> Vec<String> {
+    match (&*key.group, &*key.plural) {
+        ("", "pods") => endpoint_slice::services_of(cluster, event.object()),
+        ("discovery.k8s.io", "endpointslices") => {
+            endpoint_slice::service_of(event.object()).into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn is_worked_on(key: &ResourceKey) -> bool {
-    matches!((&*key.group, &*key.plural), ("", "pods") | ("apps" | "batch", _))
+    matches!((&*key.group, &*key.plural), ("", "pods" | "services") | ("apps" | "batch", _))
 }
 
 fn note_event(key: &ResourceKey, event: &Change, queue: &mut BTreeMap<Work, Instant>) {
@@ -162,6 +179,7 @@ fn note_object(key: &ResourceKey, name: &str, object: &Value, queue: &mut BTreeM
     let name = name.to_owned();
     let work = match (&*key.group, &*key.plural) {
         ("", "pods") => Work::Pod(name),
+        ("", "services") => Work::Service(name),
         ("apps", "deployments") => Work::Deployment(name),
         ("apps", "replicasets") => Work::ReplicaSet(name),
         ("apps", "statefulsets") => Work::StatefulSet(name),

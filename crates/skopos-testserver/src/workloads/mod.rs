@@ -4,13 +4,15 @@
 //! ```text
 //!  Deployment ─▶ ReplicaSet ─┐
 //!  StatefulSet ──────────────┼─▶ Pod ─▶ on a node ─▶ Running, Ready (or Succeeded)
-//!  Job ──────────────────────┘
+//!  Job ──────────────────────┘                │
+//!  Service ───────────────────────────────────▶ EndpointSlice
 //! ```
 
 mod cluster;
 mod controllers;
 mod departures;
 mod deployment;
+mod endpoint_slice;
 mod garbage;
 mod job;
 mod node;

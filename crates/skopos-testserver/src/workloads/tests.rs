@@ -148,3 +148,102 @@ async fn a_pod_on_a_node_has_its_grace_period() {
     assert_eq!(before.elapsed().as_secs(), Duration::from_secs(5).as_secs());
     server.stop().await;
 }
+
+fn service(spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": spec})
+}
+
+/// The endpoints of the Service `web`: the name of the pod, and whether it is ready, serving and terminating.
+fn endpoints(server: &TestServer) -> Vec<(String, [bool; 3])> {
+    let slices = server.list("endpointslices", Some("default")).unwrap().0;
+    let of_web =
+        slices.iter().filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web");
+    let endpoints = of_web.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    let mut endpoints: Vec<_> = endpoints
+        .map(|endpoint| {
+            let name = endpoint["targetRef"]["name"].as_str().unwrap_or_default().to_owned();
+            let is = |condition: &str| endpoint["conditions"][condition] == true;
+            (name, [is("ready"), is("serving"), is("terminating")])
+        })
+        .collect();
+    endpoints.sort();
+    endpoints
+}
+
+fn slices_of_web(server: &TestServer) -> Vec<Value> {
+    let slices = server.list("endpointslices", Some("default")).unwrap().0;
+    slices
+        .into_iter()
+        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "web")
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_gets_slices_that_follow_its_pods() {
+    let server = server().await;
+    server
+        .create(service(json!({"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]})))
+        .unwrap();
+    server.wait_for(|s| slices_of_web(s).len() == 1).await.unwrap();
+    assert!(endpoints(&server).is_empty(), "one without endpoints says that it was looked at");
+    server.create(deployment(3, "nginx:1")).unwrap();
+    let all = [true, true, false];
+    server.wait_for(|s| endpoints(s).iter().filter(|(_, is)| *is == all).count() == 3).await.unwrap();
+    let with_ports = |slice: &Value| slice["ports"] == json!([{"name": "", "port": 8080, "protocol": "TCP"}]);
+    assert!(slices_of_web(&server).iter().all(|slice| with_ports(slice) && slice["addressType"] == "IPv4"));
+
+    // A pod on its way out is terminating, and serves until it is gone.
+    let names: Vec<String> = endpoints(&server).into_iter().map(|(name, _)| name).collect();
+    let resource = server.registry().lookup("pods").unwrap();
+    let place = crate::place::Place::new(&resource, Some("default"), &names[0]);
+    crate::write::Writer::new(server.state()).delete(&place, &crate::write::DeleteOptions::default()).unwrap();
+    let leaving = (names[0].clone(), [false, true, true]);
+    server.wait_for(|s| endpoints(s).contains(&leaving) && endpoints(s).len() == 4).await.unwrap();
+    server.wait_for(|s| endpoints(s).len() == 3 && !endpoints(s).contains(&leaving)).await.unwrap();
+
+    // One that is selected no more leaves, and so does one that is not ready any more, but for its address.
+    let mut pod = server.get("pods", Some("default"), &names[1]).unwrap();
+    pod["metadata"]["labels"] = json!({"app": "debug"});
+    server.update(pod).unwrap();
+    server.wait_for(|s| endpoints(s).iter().all(|(name, _)| *name != names[1])).await.unwrap();
+
+    // A slice that is deleted by hand comes again, and all go with their Service.
+    for slice in slices_of_web(&server) {
+        let name = slice["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        server.delete("endpointslices", Some("default"), &name).unwrap();
+    }
+    server.wait_for(|s| endpoints(s).iter().filter(|(_, is)| *is == all).count() == 3).await.unwrap();
+    server.delete("services", Some("default"), "web").unwrap();
+    server.wait_for(|s| slices_of_web(s).is_empty()).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slice_has_at_most_a_hundred_endpoints_and_a_change_touches_one() {
+    let server = server().await;
+    server.create(service(json!({"clusterIP": "None", "selector": {"app": "web"}}))).unwrap();
+    server.create(deployment(250, "nginx:1")).unwrap();
+    server.wait_for(|s| endpoints(s).iter().filter(|(_, is)| is[0]).count() == 250).await.unwrap();
+    let slices = slices_of_web(&server);
+    let sizes: Vec<usize> =
+        slices.iter().map(|slice| slice["endpoints"].as_array().map_or(0, Vec::len)).collect();
+    assert!(sizes.iter().all(|size| *size <= 100) && sizes.len() == 3, "{sizes:?}");
+    assert!(slices.iter().all(|slice| slice["metadata"]["labels"]["service.kubernetes.io/headless"] == ""));
+    let versions = |slices: &[Value]| -> std::collections::BTreeMap<String, Value> {
+        let version = |slice: &Value| {
+            (slice["metadata"]["name"].to_string(), slice["metadata"]["resourceVersion"].clone())
+        };
+        slices.iter().map(version).collect()
+    };
+    let before = versions(&slices);
+    let mut pod = server.get("pods", Some("default"), &endpoints(&server)[0].0).unwrap();
+    pod["metadata"]["labels"] = json!({"app": "debug"});
+    pod["metadata"]["ownerReferences"] = json!([]);
+    server.update(pod).unwrap();
+    server.wait_for(|s| endpoints(s).len() == 250 || endpoints(s).len() == 249).await.unwrap();
+    server.wait_for(|s| endpoints(s).iter().filter(|(_, is)| is[0]).count() == 250).await.unwrap();
+    let after = versions(&slices_of_web(&server));
+    let changed = before.iter().filter(|(name, version)| after.get(*name) != Some(version)).count();
+    assert!(changed <= 2, "one lost a pod and one may have got its replacement: {changed}");
+    server.stop().await;
+}

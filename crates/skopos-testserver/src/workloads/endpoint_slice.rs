@@ -1,0 +1,224 @@
+//! EndpointSlices: the addresses of the pods that a Service selects, as kube-controller-manager's endpointslice controller writes
+//! them.
+//!
+//! A pod stays in the slice that it is in. New ones go where there is room, so a change of one pod changes one slice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use skopos_serve::ResourceType;
+
+use super::cluster::{Cluster, ready, terminating};
+use super::controllers::contains;
+use crate::storage::{ResourceKey, Scope, Stored};
+
+/// The most endpoints of a slice (`--max-endpoints-per-slice`).
+const MAX_ENDPOINTS: usize = 100;
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+
+/// Brings the slices of a Service up to date. The slices of one that is gone are collected as its dependents.
+pub(super) fn reconcile(cluster: Cluster<'_>, key: &str) {
+    let (Some(services), Some(slices)) =
+        (cluster.resource("", "services"), cluster.resource("discovery.k8s.io", "endpointslices"))
+    else {
+        return;
+    };
+    let Some(service) = cluster.get(&services, key).filter(|service| !terminating(service)) else { return };
+    if selector(&service).is_none() || service["spec"]["type"] == "ExternalName" {
+        return;
+    }
+    let mut wanted = groups(cluster, &service);
+    let mut kept = Vec::new();
+    for slice in own_slices(cluster, &slices, &service) {
+        let ports = slice["ports"].to_string();
+        let endpoints = wanted.get_mut(&ports).map(|group| keep(&slice, group)).unwrap_or_default();
+        kept.push(Slice { before: slice, ports, endpoints });
+    }
+    for (ports, group) in wanted {
+        add(&mut kept, &ports, group);
+    }
+    let (mut used, mut empty): (Vec<_>, Vec<_>) =
+        kept.into_iter().partition(|slice| !slice.endpoints.is_empty());
+    if used.is_empty() {
+        // One without endpoints says that the Service was looked at.
+        let new = || Slice { before: Value::Null, ports: "[]".to_owned(), endpoints: Vec::new() };
+        used.push(empty.pop().unwrap_or_else(new));
+    }
+    // Additions first: between two writes no endpoint is missing that was there.
+    used.sort_by_key(|slice| slice.endpoints.len() < count(&slice.before));
+    used.iter().for_each(|slice| write(cluster, &slices, &service, slice));
+    empty.iter().for_each(|slice| cluster.delete(&slices, &slice.before));
+}
+
+/// Returns the keys of the Services that a pod concerns: those that select it, and those that have it in a slice.
+pub(super) fn services_of(cluster: Cluster<'_>, pod: &Stored) -> Vec<String> {
+    let (Some(services), Some(slices)) =
+        (cluster.resource("", "services"), cluster.resource("discovery.k8s.io", "endpointslices"))
+    else {
+        return Vec::new();
+    };
+    let list = |resource: &ResourceType| {
+        cluster.state.storage.list(&ResourceKey::from(resource), Scope::of(pod.namespace())).0
+    };
+    let mut keys = BTreeSet::new();
+    for service in list(&services).iter() {
+        let selects = selector(&service.to_value())
+            .is_some_and(|selector| selector.iter().all(|(label, value)| pod.label(label) == value.as_str()));
+        if selects {
+            keys.insert(service.key().to_string());
+        }
+    }
+    let name = format!("\"name\":\"{}\"", pod.name());
+    for slice in list(&slices).iter() {
+        if let Some(service) = service_of(slice)
+            && !keys.contains(&service)
+            && contains(slice.json_slice(), &name)
+        {
+            keys.insert(service);
+        }
+    }
+    keys.into_iter().collect()
+}
+
+/// Returns the key of the Service of a slice that this controller has made.
+pub(super) fn service_of(slice: &Stored) -> Option<String> {
+    let service = slice.label(SERVICE_NAME).filter(|_| slice.label(MANAGED_BY) == Some(MANAGER))?;
+    Some(format!("{}/{service}", slice.namespace()?))
+}
+
+/// A slice with the endpoints that it is to have. `before` is null for one that is new.
+struct Slice {
+    before: Value,
+    /// The JSON of its ports: pods whose named ports have other numbers need slices of their own.
+    ports: String,
+    endpoints: Vec<Value>,
+}
+
+/// Endpoints by the name of their pod.
+type Group = BTreeMap<String, Value>;
+
+fn selector(service: &Value) -> Option<&serde_json::Map<String, Value>> {
+    service["spec"]["selector"].as_object().filter(|selector| !selector.is_empty())
+}
+
+/// Returns the endpoints that the Service is to have, by their ports.
+fn groups(cluster: Cluster<'_>, service: &Value) -> BTreeMap<String, Group> {
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let Some(pods) = cluster.resource("", "pods") else { return groups };
+    let namespace = service["metadata"]["namespace"].as_str();
+    let (objects, _) = cluster.state.storage.list(&ResourceKey::from(&*pods), Scope::of(namespace));
+    let selected = |pod: &&Arc<Stored>| {
+        let mut labels = service["spec"]["selector"].as_object().into_iter().flatten();
+        labels.all(|(label, value)| pod.label(label) == value.as_str())
+    };
+    for pod in objects.iter().filter(|pod| selected(&pod)) {
+        let pod = pod.to_value();
+        let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        if has_ended || pod["status"]["podIP"].as_str().is_none_or(str::is_empty) {
+            continue;
+        }
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        groups.entry(ports(service, &pod).to_string()).or_default().insert(name, endpoint(service, &pod));
+    }
+    groups
+}
+
+fn endpoint(service: &Value, pod: &Value) -> Value {
+    let serving = ready(pod);
+    let publishes = service["spec"]["publishNotReadyAddresses"] == true;
+    let mut endpoint = json!({
+        "addresses": [pod["status"]["podIP"]],
+        "conditions": {
+            "ready": publishes || serving && !terminating(pod),
+            "serving": serving,
+            "terminating": terminating(pod),
+        },
+        "targetRef": {
+            "kind": "Pod", "namespace": pod["metadata"]["namespace"], "name": pod["metadata"]["name"],
+            "uid": pod["metadata"]["uid"],
+        },
+    });
+    if let Some(node) = pod["spec"]["nodeName"].as_str() {
+        endpoint["nodeName"] = node.into();
+    }
+    endpoint
+}
+
+/// Returns the ports of a Service at this pod. A named port that the pod does not have is left out.
+fn ports(service: &Value, pod: &Value) -> Value {
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let port = |port: &Value| {
+        let number = match &port["targetPort"] {
+            Value::String(name) => container_port(pod, name)?,
+            Value::Null => port["port"].clone(),
+            number => number.clone(),
+        };
+        let protocol = port["protocol"].as_str().unwrap_or("TCP");
+        Some(json!({"name": port["name"].as_str().unwrap_or_default(), "port": number, "protocol": protocol}))
+    };
+    ports.filter_map(port).collect()
+}
+
+fn container_port(pod: &Value, name: &str) -> Option<Value> {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let mut ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    ports.find(|port| port["name"] == name).map(|port| port["containerPort"].clone())
+}
+
+/// Returns the slices of this Service that this controller has made.
+fn own_slices(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value) -> Vec<Value> {
+    let labels = json!({"matchLabels": {SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: MANAGER}});
+    cluster.controlled(slices, service, &labels)
+}
+
+/// Takes the endpoints out of a group that the slice has already, as they are now.
+fn keep(slice: &Value, group: &mut Group) -> Vec<Value> {
+    let before = slice["endpoints"].as_array().into_iter().flatten();
+    before.filter_map(|endpoint| group.remove(endpoint["targetRef"]["name"].as_str()?)).collect()
+}
+
+/// Puts new endpoints into slices of their ports that have room, fullest first, and into new ones.
+fn add(slices: &mut Vec<Slice>, ports: &str, group: Group) {
+    for endpoint in group.into_values() {
+        let with_room = slices
+            .iter_mut()
+            .filter(|slice| slice.ports == ports && slice.endpoints.len() < MAX_ENDPOINTS)
+            .max_by_key(|slice| slice.endpoints.len());
+        match with_room {
+            Some(slice) => slice.endpoints.push(endpoint),
+            None => {
+                slices.push(Slice { before: Value::Null, ports: ports.to_owned(), endpoints: vec![endpoint] })
+            }
+        }
+    }
+}
+
+fn count(slice: &Value) -> usize {
+    slice["endpoints"].as_array().map_or(0, Vec::len)
+}
+
+/// Writes a slice if it differs.
+fn write(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value, slice: &Slice) {
+    let endpoints = Value::Array(slice.endpoints.clone());
+    if slice.before.is_null() {
+        let name = service["metadata"]["name"].as_str().unwrap_or_default();
+        let mut labels = json!({SERVICE_NAME: name, MANAGED_BY: MANAGER});
+        if service["spec"]["clusterIP"] == "None" {
+            labels["service.kubernetes.io/headless"] = "".into();
+        }
+        let object = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"generateName": format!("{name}-"), "labels": labels},
+            "endpoints": endpoints,
+            "ports": serde_json::from_str::<Value>(&slice.ports).unwrap_or_default(),
+        });
+        // A name that is taken is made again with the next event.
+        let _ = cluster.create(slices, service, object);
+    } else if slice.before["endpoints"] != endpoints {
+        cluster.edit(slices, &slice.before, |slice| slice["endpoints"] = endpoints.clone());
+    }
+}
