@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use kube::Resource;
 use skopos::workqueue::{AddError, Priority, WorkQueue, WorkQueueOptions};
-use skopos::{Event, HandlerHandle, HandlerOptions, Indexer, Informer, Object, ObjectKey};
+use skopos::{Event, HandlerOptions, Indexer, Informer, Object, ObjectKey};
 use skopos_lease::Candidate;
 
 use crate::context::Context;
@@ -14,7 +14,7 @@ use crate::handle::Shared;
 use crate::mapping::{OwnerKind, both};
 use crate::options::ControllerOptions;
 use crate::predicate::Predicate;
-use crate::service::{ControllerService, Outcome, Reconciler};
+use crate::service::{ControllerService, Outcome, Reconciler, Source};
 use crate::view::View;
 
 /// A controller that is put together: which objects it reconciles, and what else concerns them.
@@ -27,9 +27,6 @@ pub struct Controller<K> {
     sources: Vec<Source>,
     candidate: Option<Candidate>,
 }
-
-/// A registration of a handler that adds keys to the queue.
-pub(crate) type Source = Box<dyn FnOnce(Arc<Shared>) -> Result<HandlerHandle, ControllerError> + Send + Sync>;
 
 impl<K> Controller<K>
 where

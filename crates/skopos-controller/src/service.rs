@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::{Context, Inner};
-use crate::controller::Source;
 use crate::error::{ControllerError, ReconcileError};
 use crate::handle::{ControllerHandle, ControllerStatus, PUT_OFF, Shared};
 
@@ -40,6 +39,9 @@ pub struct ControllerService<K> {
 /// The function that the controller was given.
 pub(crate) type Reconciler<K> =
     Arc<dyn Fn(Context<K>) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync>;
+
+/// A registration of a handler that adds keys to the queue.
+pub(crate) type Source = Box<dyn FnOnce(Arc<Shared>) -> Result<HandlerHandle, ControllerError> + Send + Sync>;
 
 /// How one attempt ended.
 enum Attempt {

@@ -115,7 +115,7 @@ fn groups(cluster: Cluster<'_>, service: &Value) -> BTreeMap<String, Group> {
         let mut labels = service["spec"]["selector"].as_object().into_iter().flatten();
         labels.all(|(label, value)| pod.label(label) == value.as_str())
     };
-    for pod in objects.iter().filter(|pod| selected(&pod)) {
+    for pod in objects.iter().filter(selected) {
         let pod = pod.to_value();
         let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         if has_ended || pod["status"]["podIP"].as_str().is_none_or(str::is_empty) {

@@ -196,7 +196,9 @@ async fn a_service_gets_slices_that_follow_its_pods() {
     let names: Vec<String> = endpoints(&server).into_iter().map(|(name, _)| name).collect();
     let resource = server.registry().lookup("pods").unwrap();
     let place = crate::place::Place::new(&resource, Some("default"), &names[0]);
-    crate::write::Writer::new(server.state()).delete(&place, &crate::write::DeleteOptions::default()).unwrap();
+    crate::write::Writer::new(server.state())
+        .delete(&place, &crate::write::DeleteOptions::default())
+        .unwrap();
     let leaving = (names[0].clone(), [false, true, true]);
     server.wait_for(|s| endpoints(s).contains(&leaving) && endpoints(s).len() == 4).await.unwrap();
     server.wait_for(|s| endpoints(s).len() == 3 && !endpoints(s).contains(&leaving)).await.unwrap();

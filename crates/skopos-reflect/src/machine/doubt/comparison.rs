@@ -1,0 +1,126 @@
+//! Comparison of the content with a list of metadata, for servers that send no bookmarks.
+//!
+//! A list that shows the same objects as the content proves its age, although its RV is higher than ours: what came and went between the
+//! two may still be on its way. When such changes come, the content after them is what the server had before the list, and the proof is
+//! taken back until our RV has reached that of the list.
+
+use super::*;
+
+/// A comparison that has proven our content. Changes that are older than its list make it void.
+#[derive(Debug)]
+pub(super) struct Compared {
+    pub(super) sent_at: Time,
+    /// The RV of the list.
+    pub(super) resource_version: ResourceVersion,
+    /// The proof of our content by its RV alone.
+    pub(super) otherwise: Option<Time>,
+}
+
+/// A comparison with a list of metadata that is under way.
+#[derive(Debug)]
+pub(super) struct Comparing {
+    /// Until when it is waited for.
+    pub(super) until: Time,
+    /// The list, of this RV, shows a change that the stream has until that moment to deliver.
+    pub(super) missing: Option<ResourceVersion>,
+}
+
+/// How long a comparison with a list of metadata may take.
+const COMPARISON_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Doubt {
+    /// Records a proof of our content by its RV.
+    pub(in crate::machine) fn proven(&mut self, at: Time) {
+        if let Some(compared) = &mut self.compared {
+            compared.otherwise = compared.otherwise.max(Some(at));
+        }
+    }
+}
+
+impl Machine {
+    /// Has the content compared with a list of metadata, if there is something to compare and the sink can. Returns whether that is
+    /// under way, or will be as soon as a request may be made.
+    pub(super) fn compare(&mut self, sink: &mut dyn Sink) -> bool {
+        if self.doubt.probes.is_empty() {
+            return false;
+        }
+        let affordable_at = self.affordable_at(1);
+        if affordable_at > self.now {
+            self.doubt.not_before = affordable_at;
+            return true;
+        }
+        if !sink.compare() {
+            return false;
+        }
+        self.requests.spend(self.now);
+        self.doubt.comparing = Some(Comparing { until: self.now + COMPARISON_TIMEOUT, missing: None });
+        true
+    }
+
+    /// A list of a later RV than ours shows what the content lacks. The stream may be about to bring it.
+    pub(in crate::machine) fn on_differs(&mut self, resource_version: ResourceVersion) {
+        if self.resource_version().is_none_or(|ours| *ours >= resource_version) {
+            return;
+        }
+        if let Some(comparing) = &mut self.doubt.comparing {
+            comparing.until = comparing.until.min(self.now + DELIVERY_GRACE);
+            comparing.missing = Some(resource_version);
+        }
+    }
+
+    /// The content was what a consistent list showed, which was sent then: it holds everything that was committed before. Not
+    /// that nothing happened in between: what came and went may still be on its way, so the RV stays.
+    pub(in crate::machine) fn on_compared(
+        &mut self,
+        sent_at: Time,
+        compared_at: Time,
+        resource_version: &ResourceVersion,
+        sink: &mut dyn Sink,
+    ) {
+        let replaced = self.doubt.listed_at >= compared_at;
+        if replaced || self.witness.is_some() || !matches!(self.state, State::Watching(_)) {
+            return;
+        }
+        let is_ahead = self.resource_version().is_some_and(|ours| ours <= resource_version);
+        self.doubt.comparing = None;
+        if is_ahead && self.doubt.changed_at >= compared_at {
+            // The content is another by now: as far as a probe proves it.
+            let (seen_at, resource_version) = (self.now, resource_version.clone());
+            return self.doubt.remember(Probe { sent_at, seen_at, resource_version });
+        }
+        self.doubt.confirmed_at = Some(self.now);
+        self.doubt.probes.retain(|probe| probe.resource_version > *resource_version);
+        self.doubt.inconclusive = 0;
+        self.doubt.vain_lists = 0;
+        self.doubt.not_before = self.now;
+        if self.doubt.probes.is_empty() {
+            self.owed.take_if(|owed| owed.cause == ReplaceCause::Unproven);
+        }
+        // A second stream had nothing to say either, and nothing is missing: then the first is not held back.
+        if self.doubt.sends_no_bookmarks && std::mem::take(&mut self.doubt.held_back) {
+            self.settle();
+            self.set_standing();
+        }
+        let otherwise = self.doubt.compared.take().map_or(self.fresh, |before| before.otherwise);
+        let resource_version = resource_version.clone();
+        self.doubt.compared = Some(Compared { sent_at, resource_version, otherwise });
+        self.tell_proven(sent_at, sink);
+    }
+
+    /// Takes back what a comparison has proven if the changes up to `reached`, which are about to be applied, are older than its
+    /// list: the content after them is what the server had before. From the list's RV on the proof counts again.
+    pub(in crate::machine) fn retract_comparison(&mut self, reached: &ResourceVersion, sink: &mut dyn Sink) {
+        self.doubt.changed_at = self.now;
+        let Some(Compared { sent_at, resource_version, otherwise }) = self.doubt.compared.take() else {
+            return;
+        };
+        if resource_version < *reached {
+            return;
+        }
+        if otherwise < self.fresh {
+            self.fresh = otherwise;
+            sink.fresh_only_as_of(otherwise);
+        }
+        self.doubt.remember(Probe { sent_at, seen_at: self.now, resource_version });
+    }
+}
