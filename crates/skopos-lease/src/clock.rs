@@ -1,5 +1,6 @@
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use skopos_reflect::{Clock, Time};
@@ -20,9 +21,15 @@ impl BootClock {
         Self::from_fn(move || slept().saturating_sub(before))
     }
 
-    /// A clock made for a test: `slept` gives how long the machine has slept so far.
+    /// A clock made for a test: `slept` gives how long the machine has slept so far. A lower value than before counts as none.
     pub fn from_fn(slept: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
-        Self { awake: Clock::new(), slept: Arc::new(slept) }
+        // Two clocks are read one after the other, so their difference wavers: a term that is over must not have some nanoseconds left again.
+        let most = AtomicU64::new(0);
+        let never_less = move || {
+            let now = u64::try_from(slept().as_nanos()).unwrap_or(u64::MAX);
+            Duration::from_nanos(most.fetch_max(now, Ordering::SeqCst).max(now))
+        };
+        Self { awake: Clock::new(), slept: Arc::new(never_less) }
     }
 
     /// The present moment.
@@ -50,4 +57,21 @@ fn slept() -> Duration {
 #[cfg(not(target_os = "linux"))]
 fn slept() -> Duration {
     Duration::ZERO
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_does_not_go_back_when_less_sleep_is_read() {
+        let slept = Arc::new(AtomicU64::new(900));
+        let read = slept.clone();
+        let clock = BootClock::from_fn(move || Duration::from_nanos(read.load(Ordering::SeqCst)));
+        let before = clock.now();
+        slept.store(200, Ordering::SeqCst);
+        assert_eq!(clock.now(), before);
+        slept.store(1_000, Ordering::SeqCst);
+        assert_eq!(clock.now(), before + Duration::from_nanos(100));
+    }
 }
