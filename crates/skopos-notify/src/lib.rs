@@ -1,0 +1,18 @@
+//! Keeps the outside equal to a Kubernetes cluster.
+//!
+//! ```text
+//!  desired (pure, from snapshots) ─┐
+//!  observation of the sink ────────┴▶ plan (pure: evidence, guard, order) ─▶ steps ─▶ sink ─▶ read back
+//! ```
+//!
+//! There is no queue of events: work is what is desired and not there. So nothing grows with an outage, and a restart needs no special case. One
+//! number tells how it stands: how old the state of the cluster is that the outside was last seen equal to.
+
+mod entry;
+mod plan;
+pub mod sink;
+
+pub use self::{
+    entry::{Entry, Name, Owner, Readiness, Value},
+    plan::{Held, HoldReason, NameConflict, Plan, PlanOptions, PlanStats, Planner, Removal, View},
+};

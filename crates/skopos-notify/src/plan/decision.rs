@@ -1,0 +1,187 @@
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest as _, Sha256};
+use skopos_reflect::Time;
+
+use super::options::PlanOptions;
+use crate::entry::{Entry, Name, Owner, Readiness, Value};
+use crate::sink::{Mark, ObservedEntry, ObservedMember, Serving, SinkTraits};
+
+/// What is known about one name.
+pub(super) struct Facts<'a> {
+    pub(super) now: Time,
+    pub(super) name: &'a Name,
+    pub(super) claimants: &'a [Entry],
+    pub(super) observed: Option<&'a ObservedEntry>,
+    pub(super) traits: SinkTraits,
+    pub(super) options: &'a PlanOptions,
+}
+
+/// Since when values of one name fail, or drain.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Since {
+    pub(super) not_ready: BTreeMap<Value, Time>,
+    pub(super) draining: BTreeMap<Value, Time>,
+}
+
+/// What is to become of one name, before the guard has looked at it.
+#[derive(Debug, Default)]
+pub(super) struct Decision {
+    /// Who owns it; `None` where nobody asks for it any more.
+    pub(super) owner: Option<Owner>,
+    /// What is to be there, if every loss is held.
+    pub(super) members: BTreeMap<Value, Serving>,
+    /// What is to lose its traffic, or to be removed.
+    pub(super) losses: Vec<Loss>,
+    /// Those who ask for it too, and do not get it.
+    pub(super) losers: Vec<Owner>,
+    /// How many values are left out because the sink takes no more.
+    pub(super) left_out: usize,
+    /// It is somebody else's, outside.
+    pub(super) foreign: bool,
+    /// When to look again.
+    pub(super) wake_at: Option<Time>,
+}
+
+/// A value that is to lose its traffic, or to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Loss {
+    pub(super) value: Value,
+    pub(super) kind: LossKind,
+    /// What is to become of it; `None`: it is removed.
+    pub(super) after: Option<Serving>,
+}
+
+/// Why a value loses its traffic. The first in this order stays where a last one has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LossKind {
+    /// It is about to go, but still answers.
+    Terminating,
+    /// It fails its checks.
+    NotReady,
+    /// There are more than the sink takes.
+    Surplus,
+    /// The cluster does not have it any more.
+    Missing,
+    /// It has drained: it has no traffic to lose.
+    Drained,
+}
+
+impl Decision {
+    pub(super) fn new(facts: &Facts<'_>, since: &mut Since) -> Self {
+        let mut decision = Self::default();
+        if facts.observed.is_some_and(|entry| entry.mark == Mark::Foreign) {
+            decision.foreign = !facts.claimants.is_empty();
+            return decision;
+        }
+        let entry = pick(facts.claimants, facts.observed);
+        decision.owner = entry.map(|entry| entry.owner.clone());
+        decision.losers = facts
+            .claimants
+            .iter()
+            .map(|entry| &entry.owner)
+            .filter(|owner| Some(*owner) != decision.owner.as_ref())
+            .cloned()
+            .collect();
+        let nobody = BTreeMap::new();
+        let wanted = entry.map_or(&nobody, |entry| &entry.members);
+        let chosen = choose(facts, wanted);
+        decision.left_out =
+            chosen.as_ref().map_or(0, |chosen| ready(wanted).count().saturating_sub(chosen.len()));
+        let is_chosen = |value: &Value| chosen.as_ref().is_none_or(|chosen| chosen.contains(value));
+        for value in ready(wanted).filter(|value| is_chosen(value)) {
+            decision.members.insert(value.clone(), Serving::Active);
+        }
+        let outside = facts.observed.iter().flat_map(|entry| &entry.members);
+        for (value, member) in outside {
+            let kind = match wanted.get(value) {
+                Some(Readiness::Ready) if is_chosen(value) => continue,
+                Some(Readiness::Ready) => LossKind::Surplus,
+                Some(Readiness::NotReady) => LossKind::NotReady,
+                Some(Readiness::Terminating) => LossKind::Terminating,
+                None => LossKind::Missing,
+            };
+            decision.lose(facts, since, value, *member, kind);
+        }
+        since.not_ready.retain(|value, _| wanted.get(value) == Some(&Readiness::NotReady));
+        let is_draining = |value: &Value| {
+            facts.observed.and_then(|entry| entry.members.get(value)).is_some_and(|member| member.draining)
+        };
+        since.draining.retain(|value, _| is_draining(value));
+        decision
+    }
+
+    fn lose(
+        &mut self,
+        facts: &Facts<'_>,
+        since: &mut Since,
+        value: &Value,
+        member: ObservedMember,
+        kind: LossKind,
+    ) {
+        let now = facts.now;
+        if member.draining {
+            let began = *since.draining.entry(value.clone()).or_insert(now);
+            self.members.insert(value.clone(), Serving::Draining);
+            let until = began + facts.options.drain;
+            if member.connections == 0 || until <= now {
+                self.losses.push(Loss { value: value.clone(), kind: LossKind::Drained, after: None });
+            } else {
+                self.wake(until);
+            }
+            return;
+        }
+        self.members.insert(value.clone(), Serving::Active);
+        if kind == LossKind::NotReady {
+            let settled = *since.not_ready.entry(value.clone()).or_insert(now) + facts.options.settle;
+            if settled > now {
+                return self.wake(settled);
+            }
+        }
+        let after = facts.traits.drains.then_some(Serving::Draining);
+        self.losses.push(Loss { value: value.clone(), kind, after });
+    }
+
+    fn wake(&mut self, at: Time) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Carries out a loss.
+    pub(super) fn allow(&mut self, loss: &Loss) {
+        match loss.after {
+            Some(serving) => self.members.insert(loss.value.clone(), serving),
+            None => self.members.remove(&loss.value),
+        };
+    }
+}
+
+/// The one that the mark outside names keeps the name as long as it asks for it.
+fn pick<'a>(claimants: &'a [Entry], observed: Option<&ObservedEntry>) -> Option<&'a Entry> {
+    let marked = observed.and_then(|entry| match &entry.mark {
+        Mark::Ours(Some(mark)) => claimants.iter().find(|claimant| mark.is_of(&claimant.owner)),
+        _ => None,
+    });
+    marked.or(claimants.first())
+}
+
+fn ready(wanted: &BTreeMap<Value, Readiness>) -> impl Iterator<Item = &Value> {
+    wanted.iter().filter(|(_, readiness)| **readiness == Readiness::Ready).map(|(value, _)| value)
+}
+
+/// Chooses as many as the sink takes, so that a change of one value changes at most one of the chosen (rendezvous hashing).
+fn choose(facts: &Facts<'_>, wanted: &BTreeMap<Value, Readiness>) -> Option<BTreeSet<Value>> {
+    let most = facts.traits.most_values.filter(|most| wanted.len() > *most)?;
+    let mut values: Vec<_> = ready(wanted).map(|value| (Reverse(weight(facts.name, value)), value)).collect();
+    values.sort_unstable();
+    Some(values.into_iter().take(most).map(|(_, value)| value.clone()).collect())
+}
+
+fn weight(name: &Name, value: &Value) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(name.as_str())
+        .chain_update([0])
+        .chain_update(value.as_bytes())
+        .finalize()
+        .into()
+}

@@ -1,0 +1,139 @@
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use skopos_reflect::Time;
+
+use super::evidence::Removal;
+use super::options::PlanOptions;
+
+/// Why a removal has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HoldReason {
+    /// Another cluster answers than before.
+    AnotherCluster,
+    /// The view is too old.
+    Stale,
+    /// It is missing, but was not seen to go: a later list has to agree.
+    Unconfirmed,
+    /// Too much would be lost at once.
+    Fraction,
+    /// It is the last value of a name that is still asked for.
+    LastOne,
+    /// Too many were removed within this minute.
+    Rate,
+}
+
+/// Removals that wait, all for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The digest of the removals: an approval covers these and no others.
+    pub id: String,
+    /// Why they wait.
+    pub reason: HoldReason,
+    /// What waits.
+    pub removals: BTreeSet<Removal>,
+}
+
+/// What has been lost lately.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    /// How many values served, at some moments of the last ten minutes.
+    history: VecDeque<(Time, usize)>,
+    /// When values lost their traffic, within the last minute.
+    recent: VecDeque<Time>,
+}
+
+/// Losses are counted over this time.
+const WINDOW: Duration = Duration::from_secs(600);
+const MINUTE: Duration = Duration::from_secs(60);
+/// The history has a moment for each of these.
+const GRAIN: Duration = Duration::from_secs(10);
+
+impl Guard {
+    /// Notes how many values serve now.
+    pub(super) fn serving(&mut self, now: Time, count: usize) {
+        while self.history.front().is_some_and(|(at, _)| now.since(*at) > WINDOW) {
+            self.history.pop_front();
+        }
+        match self.history.back_mut() {
+            Some((at, most)) if now.since(*at) < GRAIN => *most = (*most).max(count),
+            _ => self.history.push_back((now, count)),
+        }
+    }
+
+    /// Whether so many may serve afterwards.
+    pub(super) fn allows(&self, after: usize, options: &PlanOptions) -> bool {
+        let peak = self.history.iter().map(|(_, count)| *count).max().unwrap_or(0);
+        let lost = peak.saturating_sub(after);
+        lost <= options.at_least || lost as f64 <= options.fraction * peak as f64
+    }
+
+    /// How many values may lose their traffic now, and when more may.
+    pub(super) fn left(&mut self, now: Time, options: &PlanOptions) -> (usize, Option<Time>) {
+        while self.recent.front().is_some_and(|at| now.since(*at) >= MINUTE) {
+            self.recent.pop_front();
+        }
+        let left = (options.per_minute as usize).saturating_sub(self.recent.len());
+        (left, self.recent.front().map(|at| *at + MINUTE))
+    }
+
+    /// Notes that so many lose their traffic.
+    pub(super) fn lose(&mut self, now: Time, count: usize) {
+        self.recent.extend(std::iter::repeat_n(now, count));
+    }
+
+    /// Forgets the history: what was approved is not held again.
+    pub(super) fn begin_anew(&mut self) {
+        self.history.clear();
+    }
+}
+
+impl Held {
+    pub(super) fn new(reason: HoldReason, removals: BTreeSet<Removal>) -> Self {
+        let mut digest = Sha256::new();
+        digest.update(reason.as_str());
+        for removal in &removals {
+            digest.update([0]);
+            digest.update(removal.name.as_str());
+            digest.update([1]);
+            digest.update(removal.value.as_deref().unwrap_or_default());
+        }
+        let id = digest.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        Self { id, reason, removals }
+    }
+}
+
+impl HoldReason {
+    /// Returns the reason as metrics and commands name it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AnotherCluster => "anotherCluster",
+            Self::Stale => "stale",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Fraction => "fraction",
+            Self::LastOne => "lastOne",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// Returns all reasons.
+    pub fn all() -> [Self; 6] {
+        [Self::AnotherCluster, Self::Stale, Self::Unconfirmed, Self::Fraction, Self::LastOne, Self::Rate]
+    }
+}
+
+impl fmt::Display for HoldReason {
+    /// Says what happened and what to do.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AnotherCluster => "another cluster answers at this address; if that is right, approve it",
+            Self::Stale => "the view of the cluster is too old to remove anything; it goes on when the API server answers again",
+            Self::Unconfirmed => "it is missing, but was not seen to be deleted; it goes on when a later list agrees",
+            Self::Fraction => "too much would be removed within ten minutes; if that is right, approve it",
+            Self::LastOne => "it is the last one behind a name that is still wanted; it goes when another one is ready, or by approval",
+            Self::Rate => "the limit of removals per minute is reached; it goes on within a minute",
+        })
+    }
+}

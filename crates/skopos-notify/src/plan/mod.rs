@@ -1,0 +1,28 @@
+//! The pure half: what is to be done outside, given what the cluster says, how sure that is, and what is there.
+//!
+//! ```text
+//!  view ────────┐                            ┌─▶ steps
+//!               ├─▶ evidence ─▶ guard ─▶ plan ┼─▶ held, with a reason
+//!  observation ─┘                            └─▶ when to look again
+//! ```
+//!
+//! Nothing here waits, reads a clock, or knows a sink.
+
+mod decision;
+mod evidence;
+mod guard;
+mod options;
+mod planner;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use self::{
+    evidence::Removal,
+    guard::{Held, HoldReason},
+    options::PlanOptions,
+    planner::{NameConflict, Plan, PlanStats, Planner},
+    view::View,
+};

@@ -1,0 +1,615 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_reflect::Time;
+
+use super::decision::{Decision, Facts, Loss, LossKind, Since};
+use super::evidence::{Evidence, Removal, Strength};
+use super::guard::{Guard, Held, HoldReason};
+use super::options::PlanOptions;
+use super::view::View;
+use crate::entry::{Entry, Name, Owner};
+use crate::sink::{Action, Mark, Observed, ObservedEntry, Outcome, Serving, SinkTraits, Step};
+
+/// What is to be done outside, and what waits. A machine without input or output: it is told what there is, and gives steps.
+pub struct Planner {
+    options: PlanOptions,
+    traits: SinkTraits,
+    view: View,
+    /// The first cluster that answered.
+    cluster: Option<Arc<str>>,
+    observed: Observed,
+    /// When the last observation of everything was begun.
+    observed_at: Option<Time>,
+    names: BTreeMap<Name, NameState>,
+    evidence: Evidence,
+    guard: Guard,
+    approved: BTreeSet<Removal>,
+    /// Removals that were held in the last plan.
+    held: Vec<Held>,
+    /// The sink is left alone until then.
+    not_before: Option<Time>,
+    equal_as_of: Option<Time>,
+    stats: PlanStats,
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Changes, each of another name, in no order.
+    pub steps: Vec<Step>,
+    /// What has to wait for more than a moment.
+    pub held: Vec<Held>,
+    /// Names that were written, or may have been, and are to be read back.
+    pub read: BTreeSet<Name>,
+    /// Something waits for a list that is begun at this time or later.
+    pub list_from: Option<Time>,
+    /// When to plan again, if nothing happens before.
+    pub wake_at: Option<Time>,
+    /// Names that are somebody else's outside.
+    pub foreign: BTreeSet<Name>,
+    /// Names that more than one object asks for.
+    pub conflicts: Vec<NameConflict>,
+    /// Names with more values than the sink takes, and how many are left out.
+    pub left_out: BTreeMap<Name, usize>,
+}
+
+/// An object that asks for a name that another one has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameConflict {
+    /// The name.
+    pub name: Name,
+    /// Who has it.
+    pub owner: Owner,
+    /// Who does not get it.
+    pub loser: Owner,
+}
+
+/// What a planner has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanStats {
+    /// Names that the sink does not have as they were last seen equal, without a write of ours.
+    pub drift: u64,
+    /// Steps that found the outside other than expected.
+    pub conflicts: u64,
+}
+
+/// What is under way for one name. A name of which nothing is under way has none.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct NameState {
+    since: Since,
+    in_flight: bool,
+    /// It was written, or may have been: only reading it back tells.
+    unverified: bool,
+    /// It has never been equal since the last failure.
+    failures: u32,
+    not_before: Option<Time>,
+    problem: Option<String>,
+    repairs: Vec<Time>,
+}
+
+/// What was seen to go is removed after this time, so that something that moves from one object to another does not go and come.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
+/// A sink that is down is tried this often.
+const PROBE: Duration = Duration::from_secs(10);
+/// The first pause after a refusal; it doubles up to the last.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LAST_PAUSE: Duration = Duration::from_secs(600);
+/// What others change is put right this often within a minute.
+const REPAIRS_PER_MINUTE: usize = 3;
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl Planner {
+    /// Makes a planner for a sink, of which nothing is known yet.
+    pub fn new(traits: SinkTraits, options: PlanOptions) -> Self {
+        Self {
+            options,
+            traits,
+            view: View::default(),
+            cluster: None,
+            observed: Observed::default(),
+            observed_at: None,
+            names: BTreeMap::new(),
+            evidence: Evidence::default(),
+            guard: Guard::default(),
+            approved: BTreeSet::new(),
+            held: Vec::new(),
+            not_before: None,
+            equal_as_of: None,
+            stats: PlanStats::default(),
+        }
+    }
+
+    /// Notes what the cluster wants now.
+    pub fn set_view(&mut self, view: View) {
+        if self.cluster.is_none() {
+            self.cluster.clone_from(&view.cluster);
+        }
+        self.view = view;
+    }
+
+    /// Notes which cluster the outside belongs to, where that is remembered from an earlier run.
+    pub fn set_cluster(&mut self, cluster: Arc<str>) {
+        self.cluster = Some(cluster);
+    }
+
+    /// Returns the cluster that the outside belongs to.
+    pub fn cluster(&self) -> Option<&Arc<str>> {
+        self.cluster.as_ref()
+    }
+
+    /// Notes that a change was seen by which this went: strong evidence. It has to be told before the view without it.
+    pub fn saw_removal(&mut self, now: Time, removal: Removal) {
+        self.evidence.saw(now, removal);
+    }
+
+    /// Notes that the view agreed with a list that was begun at this time.
+    pub fn listed(&mut self, began: Time) {
+        self.evidence.listed(began, self.options.confirm);
+    }
+
+    /// Notes everything that is outside, as it was read from `began` on.
+    pub fn observed(&mut self, now: Time, began: Time, mut observed: Observed) {
+        let known = self.observed_at.is_some();
+        // What is in flight may have been read before or after.
+        for (name, state) in &self.names {
+            if state.in_flight {
+                match self.observed.entries.get(name) {
+                    Some(entry) => observed.entries.insert(name.clone(), entry.clone()),
+                    None => observed.entries.remove(name),
+                };
+            }
+        }
+        let drifted = changed(&self.observed, &observed);
+        for name in drifted {
+            let state = self.names.entry(name.clone()).or_default();
+            if known && !state.unverified {
+                self.stats.drift += 1;
+                state.repaired(now);
+            }
+        }
+        for state in self.names.values_mut().filter(|state| !state.in_flight) {
+            state.unverified = false;
+        }
+        (self.observed, self.observed_at, self.not_before) = (observed, Some(began), None);
+    }
+
+    /// Notes how these names are outside.
+    pub fn read(&mut self, names: &BTreeSet<Name>, observed: Observed) {
+        for name in names {
+            match observed.entries.get(name) {
+                Some(entry) => self.observed.entries.insert(name.clone(), entry.clone()),
+                None => self.observed.entries.remove(name),
+            };
+            if let Some(state) = self.names.get_mut(name) {
+                state.unverified = false;
+            }
+        }
+        self.not_before = None;
+    }
+
+    /// Notes that the sink could not be read.
+    pub fn not_observed(&mut self, now: Time) {
+        self.not_before = Some(now + PROBE);
+    }
+
+    /// Notes how a step went.
+    pub fn outcome(&mut self, now: Time, name: &Name, outcome: Outcome) {
+        let state = self.names.entry(name.clone()).or_default();
+        state.in_flight = false;
+        match outcome {
+            Outcome::Done => {
+                (state.unverified, state.failures, state.problem, state.not_before) = (true, 0, None, None);
+            }
+            Outcome::Unknown(problem) => {
+                (state.unverified, state.problem) = (true, Some(problem));
+            }
+            Outcome::Conflict(problem) => {
+                self.stats.conflicts += 1;
+                state.unverified = true;
+                state.failed(now, problem, Duration::from_secs(1));
+            }
+            Outcome::Refused(problem) => state.failed(now, problem, FIRST_PAUSE),
+            Outcome::Unreachable(problem) => {
+                state.problem = Some(problem);
+                self.not_before = Some(now + PROBE);
+            }
+        }
+    }
+
+    /// Lets these held removals go, and no others. `false` if there are none of this ID.
+    pub fn approve(&mut self, id: &str) -> bool {
+        let Some(held) = self.held.iter().find(|held| held.id == id) else { return false };
+        if held.reason == HoldReason::AnotherCluster {
+            self.cluster.clone_from(&self.view.cluster);
+        } else {
+            self.approved.extend(held.removals.iter().cloned());
+        }
+        true
+    }
+
+    /// Forgets all pauses: what was refused is tried at once.
+    pub fn retry(&mut self) {
+        self.not_before = None;
+        self.names.values_mut().for_each(|state| state.not_before = None);
+    }
+
+    /// Returns up to when the cluster was known to be as the outside was last seen to be: its age is how old the outside is.
+    pub fn equal_as_of(&self) -> Option<Time> {
+        self.equal_as_of
+    }
+
+    /// Returns what cannot be written, and why.
+    pub fn problems(&self) -> impl Iterator<Item = (&Name, &str)> {
+        self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
+    }
+
+    /// Returns what is outside as it was last seen.
+    pub fn outside(&self) -> &Observed {
+        &self.observed
+    }
+
+    /// Returns what was counted.
+    pub fn stats(&self) -> PlanStats {
+        self.stats
+    }
+
+    /// How many things are remembered beyond the view and the outside.
+    #[cfg(test)]
+    pub(super) fn footprint(&self) -> usize {
+        self.names.len() + self.evidence.len() + self.approved.len() + self.held.len()
+    }
+
+    /// Plans what is to be done now. Its steps count as begun: each needs an [`outcome`](Self::outcome).
+    pub fn plan(&mut self, now: Time) -> Plan {
+        let mut plan = Plan::default();
+        let (Some(as_of), Some(observed_at)) = (self.view.as_of, self.observed_at) else { return plan };
+        self.guard.serving(now, serving(&self.observed));
+        let mut round = Round { age: now.since(as_of), ..Round::default() };
+        let is_another = self.view.cluster.is_some() && self.view.cluster != self.cluster;
+        let decisions = self.decide(now, &mut plan, &mut round);
+        if is_another {
+            self.hold_all(decisions, &mut plan);
+            return plan;
+        }
+        let decisions = self.guarded(now, decisions, &mut plan, &mut round);
+        self.steps(now, decisions, &mut plan, &mut round);
+        plan.held = std::mem::take(&mut round.held)
+            .into_iter()
+            .map(|(reason, removals)| Held::new(reason, removals))
+            .collect();
+        self.held.clone_from(&plan.held);
+        let missing = &round.missing;
+        self.evidence.retain(|removal| missing.contains(removal));
+        self.approved.retain(|removal| missing.contains(removal) || round.losing.contains(removal));
+        self.names.retain(|_, state| *state != NameState::default());
+        plan.read = self
+            .names
+            .iter()
+            .filter(|(_, state)| state.unverified && !state.in_flight)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if !round.behind && plan.steps.is_empty() && plan.held.is_empty() && plan.read.is_empty() {
+            let as_of = as_of.min(observed_at);
+            self.equal_as_of = Some(self.equal_as_of.map_or(as_of, |known| known.max(as_of)));
+        }
+        plan.wake_at = round.wake_at;
+        plan
+    }
+
+    /// What is to become of each name, without the guard.
+    fn decide(&mut self, now: Time, plan: &mut Plan, round: &mut Round) -> Vec<(Name, Decision)> {
+        let (view, observed) = (self.view.entries.clone(), &self.observed.entries);
+        let only_outside = observed.keys().filter(|name| !view.contains_key(*name));
+        let mut decisions = Vec::new();
+        for name in view.keys().chain(only_outside) {
+            let claimants: &[Entry] = view.get(name).map_or(&[], Vec::as_slice);
+            let entry = observed.get(name);
+            let mut since =
+                self.names.get_mut(name).map(|state| std::mem::take(&mut state.since)).unwrap_or_default();
+            let facts =
+                Facts { now, name, claimants, observed: entry, traits: self.traits, options: &self.options };
+            let decision = Decision::new(&facts, &mut since);
+            if since != Since::default() {
+                self.names.entry(name.clone()).or_default().since = since;
+            }
+            if decision.foreign {
+                plan.foreign.insert(name.clone());
+            }
+            if decision.left_out > 0 {
+                plan.left_out.insert(name.clone(), decision.left_out);
+            }
+            if let Some(owner) = &decision.owner {
+                let conflict = |loser: &Owner| NameConflict {
+                    name: name.clone(),
+                    owner: owner.clone(),
+                    loser: loser.clone(),
+                };
+                plan.conflicts.extend(decision.losers.iter().map(conflict));
+            }
+            round.wake(decision.wake_at);
+            decisions.push((name.clone(), decision));
+        }
+        decisions
+    }
+
+    /// Another cluster answers: everything that would change waits.
+    fn hold_all(&mut self, decisions: Vec<(Name, Decision)>, plan: &mut Plan) {
+        let differs = |name: &Name, decision: &Decision| {
+            !decision.losses.is_empty() || !is_as(decision, self.observed.entries.get(name))
+        };
+        let removals: BTreeSet<_> = decisions
+            .into_iter()
+            .filter(|(name, decision)| !decision.foreign && differs(name, decision))
+            .map(|(name, _)| Removal { name, value: None })
+            .collect();
+        plan.held = vec![Held::new(HoldReason::AnotherCluster, removals)];
+        self.held.clone_from(&plan.held);
+    }
+
+    /// Carries out the losses that nothing stands against.
+    fn guarded(
+        &mut self,
+        now: Time,
+        mut decisions: Vec<(Name, Decision)>,
+        plan: &mut Plan,
+        round: &mut Round,
+    ) -> Vec<(Name, Decision)> {
+        let mut allowed = Vec::new();
+        for (index, (name, decision)) in decisions.iter_mut().enumerate() {
+            let mut losses = std::mem::take(&mut decision.losses);
+            let removal = |loss: &Loss| Removal { name: name.clone(), value: Some(loss.value.clone()) };
+            losses.retain(|loss| match self.question(now, name, decision, loss, plan, round) {
+                Question::None => true,
+                Question::Moment => false,
+                Question::Hold(reason) => {
+                    round.hold(reason, removal(loss));
+                    false
+                }
+            });
+            // A value that fails or ends is used while there is no other, as kube-proxy does it: that is nothing to tell of.
+            if let Some(loss) = self.keep_last(name, decision, &mut losses)
+                && loss.kind >= LossKind::Surplus
+            {
+                round.hold(HoldReason::LastOne, removal(&loss));
+            }
+            allowed.extend(losses.into_iter().map(|loss| (index, removal(&loss), loss)));
+        }
+        let (finished, mut losing): (Vec<_>, Vec<_>) =
+            allowed.into_iter().partition(|(_, _, loss)| loss.kind == LossKind::Drained);
+        let active = |decision: &Decision| {
+            decision.members.values().filter(|serving| **serving == Serving::Active).count()
+        };
+        let serving: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
+        let is_approved = losing.iter().all(|(_, removal, _)| self.approved.contains(removal));
+        if losing.is_empty() {
+        } else if is_approved {
+            self.guard.begin_anew();
+        } else if !self.guard.allows(serving - losing.len(), &self.options) {
+            let held;
+            (losing, held) = losing.into_iter().partition(|(_, removal, _)| self.approved.contains(removal));
+            held.into_iter().for_each(|(_, removal, _)| round.hold(HoldReason::Fraction, removal));
+        }
+        let (left, more_at) = self.guard.left(now, &self.options);
+        if losing.len() > left {
+            losing
+                .split_off(left)
+                .into_iter()
+                .for_each(|(_, removal, _)| round.hold(HoldReason::Rate, removal));
+            round.wake(more_at);
+        }
+        for (index, removal, loss) in losing {
+            decisions[index].1.allow(&loss);
+            *round.lost.entry(removal.name.clone()).or_default() += 1;
+            round.losing.insert(removal);
+        }
+        for (index, _, loss) in finished {
+            decisions[index].1.allow(&loss);
+        }
+        decisions
+    }
+
+    /// What stands against one loss, taken by itself.
+    fn question(
+        &mut self,
+        now: Time,
+        name: &Name,
+        decision: &Decision,
+        loss: &Loss,
+        plan: &mut Plan,
+        round: &mut Round,
+    ) -> Question {
+        let removal = Removal { name: name.clone(), value: Some(loss.value.clone()) };
+        let is_there = self.view.entries.get(name).is_some_and(|claimants| {
+            claimants.iter().any(|claimant| claimant.members.contains_key(&loss.value))
+        });
+        let mut question = Question::None;
+        // What has drained has no traffic to lose.
+        if !is_there && loss.kind != LossKind::Drained {
+            let confirm = self.options.confirm;
+            let whole = Removal { name: name.clone(), value: None };
+            let about = if decision.owner.is_none() { whole } else { removal.clone() };
+            let (since, strength) = self.evidence.missing(now, &about, confirm);
+            if let Strength::ListFrom(at) = strength {
+                question = Question::Hold(HoldReason::Unconfirmed);
+                plan.list_from = Some(plan.list_from.map_or(at, |known| known.min(at)));
+            } else if since + REMOVAL_PAUSE > now {
+                question = Question::Moment;
+                round.behind = true;
+                round.wake(Some(since + REMOVAL_PAUSE));
+            }
+            round.missing.insert(about);
+        }
+        if self.approved.contains(&removal) {
+            question = Question::None;
+        }
+        if round.age > self.options.max_age { Question::Hold(HoldReason::Stale) } else { question }
+    }
+
+    /// Takes one loss back where a name that is asked for would be left without any value.
+    fn keep_last(&self, name: &Name, decision: &Decision, losses: &mut Vec<Loss>) -> Option<Loss> {
+        if !self.options.keep_last || decision.owner.is_none() {
+            return None;
+        }
+        let lost: BTreeSet<_> =
+            losses.iter().filter(|loss| loss.kind != LossKind::Drained).map(|loss| &loss.value).collect();
+        let stays = decision
+            .members
+            .iter()
+            .any(|(value, serving)| *serving == Serving::Active && !lost.contains(value));
+        if stays || lost.is_empty() {
+            return None;
+        }
+        let position =
+            (0..losses.len()).min_by_key(|index| (losses[*index].kind, losses[*index].value.clone()))?;
+        let removal = Removal { name: name.clone(), value: Some(losses[position].value.clone()) };
+        (!self.approved.contains(&removal)).then(|| losses.remove(position))
+    }
+
+    /// The steps by which the outside becomes what was decided.
+    fn steps(&mut self, now: Time, decisions: Vec<(Name, Decision)>, plan: &mut Plan, round: &mut Round) {
+        let may_add = round.age <= self.options.add_when_stale;
+        let is_down = self.not_before.is_some_and(|at| at > now);
+        for (name, decision) in decisions {
+            let before = self.observed.entries.get(&name);
+            if decision.foreign || is_as(&decision, before) {
+                if let Some(state) =
+                    self.names.get_mut(&name).filter(|state| !state.in_flight && !state.unverified)
+                {
+                    (state.failures, state.not_before, state.problem) = (0, None, None);
+                    state.repairs.retain(|at| now.since(*at) < MINUTE);
+                }
+                continue;
+            }
+            if before.is_some_and(|entry| entry.mark == Mark::Foreign) {
+                continue;
+            }
+            round.behind = true;
+            let state = self.names.entry(name.clone()).or_default();
+            if state.in_flight || state.unverified {
+                continue;
+            }
+            let waits_until = if is_down { self.not_before } else { state.waits_until(now) };
+            if waits_until.is_some() || !may_add {
+                round.wake(waits_until);
+                continue;
+            }
+            self.guard.lose(now, round.lost.get(&name).copied().unwrap_or_default());
+            let action = match decision.owner {
+                Some(owner) => Action::Put { owner, members: decision.members },
+                None if decision.members.is_empty() => Action::Delete,
+                None => Action::Put { owner: last_owner(before), members: decision.members },
+            };
+            state.in_flight = true;
+            plan.steps.push(Step { name, before: before.cloned(), action });
+        }
+    }
+}
+
+/// What stands against a loss.
+enum Question {
+    /// Nothing.
+    None,
+    /// It is a moment too early.
+    Moment,
+    /// It has to wait for this.
+    Hold(HoldReason),
+}
+
+/// What comes together while a plan is made.
+#[derive(Default)]
+struct Round {
+    age: Duration,
+    held: BTreeMap<HoldReason, BTreeSet<Removal>>,
+    /// What is outside and not wanted.
+    missing: BTreeSet<Removal>,
+    /// What loses its traffic.
+    losing: BTreeSet<Removal>,
+    /// How many of these each name has.
+    lost: BTreeMap<Name, usize>,
+    /// The outside is not yet as it is to be.
+    behind: bool,
+    wake_at: Option<Time>,
+}
+
+impl Round {
+    fn hold(&mut self, reason: HoldReason, removal: Removal) {
+        self.held.entry(reason).or_default().insert(removal);
+    }
+
+    fn wake(&mut self, at: Option<Time>) {
+        self.wake_at = [self.wake_at, at].into_iter().flatten().min();
+    }
+}
+
+impl NameState {
+    fn failed(&mut self, now: Time, problem: String, first: Duration) {
+        self.failures += 1;
+        let pause = first.saturating_mul(1 << (self.failures - 1).min(10)).min(LAST_PAUSE);
+        (self.problem, self.not_before) = (Some(problem), Some(now + pause));
+    }
+
+    fn repaired(&mut self, now: Time) {
+        self.repairs.retain(|at| now.since(*at) < MINUTE);
+        self.repairs.push(now);
+    }
+
+    /// Until when it is left alone: after a failure, or because somebody else changes it again and again.
+    fn waits_until(&self, now: Time) -> Option<Time> {
+        let fought =
+            self.repairs.len().checked_sub(REPAIRS_PER_MINUTE + 1).map(|index| self.repairs[index] + MINUTE);
+        [self.not_before, fought].into_iter().flatten().filter(|at| *at > now).max()
+    }
+}
+
+/// Whether the outside is as decided.
+fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
+    let Some(entry) = observed else { return decision.members.is_empty() };
+    let is_same_owner = match (&entry.mark, &decision.owner) {
+        (Mark::Ours(Some(mark)), Some(owner)) => mark.is_of(owner),
+        _ => true,
+    };
+    let serving = |draining: bool| if draining { Serving::Draining } else { Serving::Active };
+    let members = entry.members.iter().map(|(value, member)| (value, serving(member.draining)));
+    is_same_owner
+        && entry.tidy
+        && (decision.owner.is_some() || !decision.members.is_empty())
+        && members.eq(decision.members.iter().map(|(value, serving)| (value, *serving)))
+}
+
+/// The owner that the mark outside names: its last values drain.
+fn last_owner(observed: Option<&ObservedEntry>) -> Owner {
+    let mark = match observed.map(|entry| &entry.mark) {
+        Some(Mark::Ours(Some(mark))) => Some(mark),
+        _ => None,
+    };
+    let mut parts = mark.map_or("", |mark| &mark.text).splitn(3, '/').map(Arc::from);
+    let mut part = || parts.next().unwrap_or_default();
+    Owner { resource: part(), namespace: part(), name: part(), uid: mark.map_or("", |mark| &mark.uid).into() }
+}
+
+/// How many values get traffic outside, of those that are ours.
+fn serving(observed: &Observed) -> usize {
+    let ours = observed.entries.values().filter(|entry| entry.mark != Mark::Foreign);
+    ours.flat_map(|entry| entry.members.values()).filter(|member| !member.draining).count()
+}
+
+/// Names that differ in more than how many connections they have.
+fn changed<'a>(before: &'a Observed, after: &'a Observed) -> BTreeSet<&'a Name> {
+    let names: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
+    let differs = |name: &Name| match (before.entries.get(name), after.entries.get(name)) {
+        (Some(before), Some(after)) => {
+            let draining = |entry: &ObservedEntry| {
+                entry
+                    .members
+                    .iter()
+                    .map(|(value, member)| (value.clone(), member.draining))
+                    .collect::<Vec<_>>()
+            };
+            before.mark != after.mark || before.tidy != after.tidy || draining(before) != draining(after)
+        }
+        (before, after) => before.is_some() != after.is_some(),
+    };
+    names.into_iter().filter(|name| differs(name)).collect()
+}

@@ -1,0 +1,674 @@
+//! The failure cases of the notifier that need no network: what the planner does with a view and an outside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos_reflect::Time;
+
+use super::*;
+use crate::entry::{Entry, Name, Owner, Readiness, Value};
+use crate::sink::{
+    Action, Mark, Observed, ObservedEntry, ObservedMember, Outcome, OwnerMark, Serving, SinkTraits, Step,
+};
+
+/// A cluster, a planner and an outside, under a clock of their own.
+pub(super) struct World {
+    pub(super) now: Time,
+    pub(super) planner: Planner,
+    pub(super) outside: Observed,
+    pub(super) wanted: BTreeMap<Name, Vec<Entry>>,
+    /// Steps in their order, as lines.
+    pub(super) log: Vec<String>,
+    pub(super) cluster: &'static str,
+    /// The view is no longer proven since then.
+    pub(super) stale_since: Option<Time>,
+    drains: bool,
+}
+
+impl World {
+    pub(super) fn new(drains: bool, options: PlanOptions) -> Self {
+        let traits = SinkTraits { drains, most_values: Some(100) };
+        Self {
+            now: Time::ORIGIN + secs(1_000),
+            planner: Planner::new(traits, options),
+            outside: Observed::default(),
+            wanted: BTreeMap::new(),
+            log: Vec::new(),
+            cluster: "a",
+            stale_since: None,
+            drains,
+        }
+    }
+
+    fn dns() -> Self {
+        Self::new(false, PlanOptions::default())
+    }
+
+    fn balancer() -> Self {
+        Self::new(true, PlanOptions::default())
+    }
+
+    /// An owner asks for a name with these values.
+    pub(super) fn want(
+        &mut self,
+        name: &str,
+        owner: &str,
+        values: impl IntoIterator<Item = (Value, Readiness)>,
+    ) {
+        let entry = Entry { owner: owned_by(owner), members: values.into_iter().collect() };
+        let claimants = self.wanted.entry(name.into()).or_default();
+        claimants.retain(|known| known.owner != entry.owner);
+        claimants.push(entry);
+        claimants.sort_by(|a, b| a.owner.cmp(&b.owner));
+    }
+
+    fn ready(&mut self, name: &str, owner: &str, count: u8) {
+        self.want(name, owner, (0..count).map(|index| (address(index), Readiness::Ready)));
+    }
+
+    /// A value is seen to go.
+    pub(super) fn goes(&mut self, name: &str, value: &Value) {
+        for claimant in self.wanted.get_mut(name).into_iter().flatten() {
+            claimant.members.remove(value);
+        }
+        self.planner.saw_removal(self.now, Removal { name: name.into(), value: Some(value.clone()) });
+    }
+
+    /// The owner is seen to be deleted.
+    pub(super) fn deleted(&mut self, name: &str, owner: &str) {
+        let claimants = self.wanted.get_mut(name).unwrap();
+        claimants.retain(|claimant| claimant.owner != owned_by(owner));
+        if claimants.is_empty() {
+            self.wanted.remove(name);
+        }
+        self.planner.saw_removal(self.now, Removal { name: name.into(), value: None });
+    }
+
+    pub(super) fn look(&mut self) {
+        let as_of = self.stale_since.unwrap_or(self.now);
+        let entries = Arc::new(self.wanted.clone());
+        self.planner.set_view(View { entries, as_of: Some(as_of), cluster: Some(self.cluster.into()) });
+    }
+
+    /// A list agrees with the view.
+    pub(super) fn list(&mut self) {
+        self.planner.listed(self.now);
+    }
+
+    pub(super) fn observe(&mut self) {
+        self.planner.observed(self.now, self.now, self.outside.clone());
+    }
+
+    /// Does what is to be done until nothing is, without time going by.
+    pub(super) fn settle(&mut self) -> Plan {
+        self.look();
+        for _ in 0..100 {
+            let plan = self.planner.plan(self.now);
+            for step in &plan.steps {
+                self.apply(step);
+                self.planner.outcome(self.now, &step.name, Outcome::Done);
+            }
+            if !plan.read.is_empty() {
+                self.planner.read(&plan.read, self.outside.clone());
+            }
+            if plan.steps.is_empty() && plan.read.is_empty() {
+                return plan;
+            }
+        }
+        panic!("it does not come to rest: {:#?}", self.log);
+    }
+
+    pub(super) fn after(&mut self, time: Duration) -> Plan {
+        self.now = self.now + time;
+        self.settle()
+    }
+
+    pub(super) fn apply(&mut self, step: &Step) {
+        self.log.push(step.to_string());
+        let known = self.outside.entries.get(&step.name);
+        assert_ne!(known.map(|entry| &entry.mark), Some(&Mark::Foreign), "N1: {step}");
+        match &step.action {
+            Action::Delete => drop(self.outside.entries.remove(&step.name)),
+            Action::Put { owner, members } => {
+                assert!(self.drains || members.values().all(|serving| *serving == Serving::Active), "{step}");
+                let member = |serving: &Serving| ObservedMember {
+                    draining: *serving == Serving::Draining,
+                    connections: 1,
+                };
+                let members =
+                    members.iter().map(|(value, serving)| (value.clone(), member(serving))).collect();
+                let mark =
+                    Mark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
+                self.outside.entries.insert(step.name.clone(), ObservedEntry { mark, members, tidy: true });
+            }
+        }
+    }
+
+    fn values(&self, name: &str) -> Vec<&str> {
+        self.outside
+            .entries
+            .get(name)
+            .into_iter()
+            .flat_map(|entry| entry.members.keys())
+            .map(|value| &**value)
+            .collect()
+    }
+
+    fn active(&self, name: &str) -> usize {
+        self.outside
+            .entries
+            .get(name)
+            .map_or(0, |entry| entry.members.values().filter(|member| !member.draining).count())
+    }
+
+    fn age(&self) -> Duration {
+        self.now.since(self.planner.equal_as_of().unwrap())
+    }
+
+    fn started(mut self) -> Self {
+        self.observe();
+        self.settle();
+        self.log.clear();
+        self
+    }
+}
+
+pub(super) fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(super) fn address(index: u8) -> Value {
+    format!("10.0.0.{index}").into()
+}
+
+pub(super) fn owned_by(owner: &str) -> Owner {
+    let (name, uid) = owner.split_once('#').unwrap_or((owner, "1"));
+    Owner {
+        resource: "service".into(),
+        namespace: "default".into(),
+        name: name.into(),
+        uid: format!("{name}-{uid}").into(),
+    }
+}
+
+fn reasons(plan: &Plan) -> Vec<(HoldReason, usize)> {
+    plan.held.iter().map(|held| (held.reason, held.removals.len())).collect()
+}
+
+const READY: Readiness = Readiness::Ready;
+
+#[test]
+fn what_is_wanted_is_added_and_seen_equal() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    world.observe();
+    assert!(world.planner.equal_as_of().is_none());
+    world.settle();
+    assert_eq!(world.log, ["web: +10.0.0.0 +10.0.0.1 (service/default/web)"]);
+    assert_eq!(world.age(), Duration::ZERO);
+}
+
+#[test]
+fn nothing_is_done_before_the_first_list() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    world.observe();
+    let view = View { entries: Arc::new(world.wanted.clone()), as_of: None, cluster: None };
+    world.planner.set_view(view);
+    assert!(world.planner.plan(world.now).steps.is_empty());
+}
+
+#[test]
+fn a_removal_that_was_seen_waits_for_a_moment_only() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    world.goes("web", &address(0));
+    let plan = world.settle();
+    assert!(world.log.is_empty() && plan.held.is_empty());
+    assert_eq!(plan.wake_at, Some(world.now + Duration::from_millis(100)));
+    world.after(Duration::from_millis(100));
+    assert_eq!(world.log, ["web: -10.0.0.0 (service/default/web)"]);
+}
+
+#[test]
+fn what_moves_to_another_slice_within_a_moment_stays() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    world.goes("web", &address(0));
+    world.settle();
+    world.ready("web", "web", 2);
+    world.after(secs(1));
+    assert!(world.log.is_empty());
+    // Nothing is left of the evidence: missing later, it is not known to be gone.
+    world.ready("web", "web", 1);
+    let plan = world.after(secs(1));
+    assert_eq!(reasons(&plan), [(HoldReason::Unconfirmed, 1)]);
+}
+
+// Case 2: the API server is gone for an hour.
+#[test]
+fn a_stale_view_removes_nothing_and_adds_what_was_known() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    world.stale_since = Some(world.now);
+    world.goes("web", &address(0));
+    world.ready("new", "new", 1);
+    let plan = world.after(secs(31));
+    assert_eq!(reasons(&plan), [(HoldReason::Stale, 1)]);
+    assert_eq!(world.log, ["new: +10.0.0.0 (service/default/new)"]);
+    world.after(secs(3_600));
+    world.ready("newer", "newer", 1);
+    world.settle();
+    assert_eq!(world.log.len(), 1, "no additions either after an hour");
+    assert!(world.age() > secs(3_600));
+    world.stale_since = None;
+    world.observe();
+    world.settle();
+    assert_eq!(world.log.len(), 3);
+    assert_eq!(world.age(), Duration::ZERO);
+}
+
+// Case 4: an answer with an empty list.
+#[test]
+fn an_empty_list_wipes_nothing() {
+    let mut world = World::balancer();
+    for service in 0..20 {
+        world.ready(&format!("s{service}"), &format!("s{service}"), 2);
+    }
+    let mut world = world.started();
+    let before = world.outside.clone();
+    world.wanted.clear();
+    let plan = world.settle();
+    assert_eq!(reasons(&plan), [(HoldReason::Unconfirmed, 40)]);
+    assert_eq!(plan.list_from, Some(world.now + secs(30)));
+    // The list that agrees is not later enough.
+    world.now = world.now + secs(29);
+    world.list();
+    assert_eq!(reasons(&world.settle()), [(HoldReason::Unconfirmed, 40)]);
+    // And where it is, it is too much.
+    world.now = world.now + secs(1);
+    world.list();
+    let plan = world.settle();
+    assert_eq!(reasons(&plan), [(HoldReason::Fraction, 40)]);
+    world.after(secs(86_400));
+    assert_eq!(world.outside, before);
+    assert!(world.age() >= secs(86_400));
+}
+
+// Case 5: another cluster behind the address.
+#[test]
+fn another_cluster_changes_nothing_until_it_is_approved() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    world.cluster = "b";
+    world.wanted.clear();
+    world.ready("other", "other", 1);
+    let plan = world.after(secs(1));
+    assert_eq!(reasons(&plan), [(HoldReason::AnotherCluster, 2)]);
+    world.now = world.now + secs(100);
+    world.list();
+    assert_eq!(reasons(&world.settle()), [(HoldReason::AnotherCluster, 2)]);
+    assert!(world.log.is_empty());
+    assert!(world.planner.approve(&plan.held[0].id));
+    let plan = world.settle();
+    assert_eq!(world.log, ["other: +10.0.0.0 (service/default/other)"]);
+    assert_eq!(reasons(&plan), [(HoldReason::Unconfirmed, 2)]);
+}
+
+// Case 7: many are deleted on purpose.
+#[test]
+fn an_approval_lets_go_exactly_what_was_held() {
+    let mut world = World::dns();
+    for service in 0..50 {
+        world.ready(&format!("s{service}"), &format!("s{service}"), 1);
+    }
+    let mut world = world.started();
+    for service in 0..20 {
+        world.deleted(&format!("s{service}"), &format!("s{service}"));
+    }
+    world.settle();
+    let plan = world.after(secs(1));
+    assert_eq!(reasons(&plan), [(HoldReason::Fraction, 20)]);
+    let id = plan.held[0].id.clone();
+    assert!(!world.planner.approve("0"));
+    // Another plan has another ID.
+    world.deleted("s20", "s20");
+    world.settle();
+    let plan = world.after(secs(1));
+    assert_ne!(plan.held[0].id, id);
+    assert!(!world.planner.approve(&id));
+    assert!(world.planner.approve(&plan.held[0].id));
+    world.deleted("s21", "s21");
+    world.settle();
+    world.after(secs(1));
+    assert_eq!(world.log.iter().filter(|line| line.ends_with(" delete")).count(), 22, "{:?}", world.log);
+}
+
+#[test]
+fn a_few_of_many_are_removed_one_after_the_other_only_up_to_the_limit() {
+    let mut world = World::dns();
+    for service in 0..20 {
+        world.ready(&format!("s{service}"), &format!("s{service}"), 1);
+    }
+    let mut world = world.started();
+    for service in 0..15 {
+        world.deleted(&format!("s{service}"), &format!("s{service}"));
+        world.settle();
+        world.after(secs(10));
+    }
+    assert_eq!(world.log.len(), 10);
+    assert_eq!(reasons(&world.settle()), [(HoldReason::Fraction, 5)]);
+    // After ten minutes what is left is the measure.
+    world.after(secs(600));
+    assert_eq!(world.log.len(), 15);
+}
+
+#[test]
+fn replacing_all_of_a_rollout_is_no_loss() {
+    let mut world = World::dns();
+    world.ready("web", "web", 40);
+    let mut world = world.started();
+    for index in 0..40 {
+        world.want("web", "web", (index + 1..41 + index).map(|index| (address(index), READY)));
+        world.goes("web", &address(index));
+        world.settle();
+        assert_eq!(reasons(&world.after(secs(2))), []);
+    }
+    assert_eq!(world.values("web").len(), 40);
+}
+
+// Case 8: a selector that matches nothing any more is weak, whatever was seen.
+#[test]
+fn what_merely_matches_no_longer_waits() {
+    let mut world = World::balancer();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    world.wanted.clear();
+    assert_eq!(reasons(&world.after(secs(5))), [(HoldReason::Unconfirmed, 2)]);
+    assert_eq!(world.active("web"), 2);
+}
+
+// Case 10: an answer did not come, and the update was done nevertheless.
+#[test]
+fn an_unknown_outcome_is_looked_up_before_anything_else() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    world.observe();
+    world.look();
+    let plan = world.planner.plan(world.now);
+    world.apply(&plan.steps[0]);
+    world.planner.outcome(world.now, &"web".into(), Outcome::Unknown("no answer".into()));
+    let plan = world.planner.plan(world.now);
+    assert!(plan.steps.is_empty());
+    assert_eq!(plan.read, BTreeSet::from(["web".into()]));
+    world.planner.read(&plan.read, world.outside.clone());
+    assert!(world.planner.plan(world.now).steps.is_empty(), "it was done");
+    assert_eq!(world.planner.problems().count(), 0);
+}
+
+// Case 11 and 14: a refusal stops its name only, and is not tried fast.
+#[test]
+fn a_refusal_is_tried_again_after_ever_longer_pauses() {
+    let mut world = World::dns();
+    world.ready("bad", "bad", 1);
+    world.observe();
+    let mut tries = 0;
+    for _ in 0..3_600 {
+        world.now = world.now + secs(1);
+        world.look();
+        let plan = world.planner.plan(world.now);
+        for step in plan.steps {
+            tries += 1;
+            world.planner.outcome(world.now, &step.name, Outcome::Refused("REFUSED".into()));
+        }
+    }
+    assert!((8..=16).contains(&tries), "{tries} in an hour");
+    assert_eq!(world.planner.problems().collect::<Vec<_>>(), [(&"bad".into(), "REFUSED")]);
+    world.ready("good", "good", 1);
+    world.settle();
+    assert_eq!(world.log, ["good: +10.0.0.0 (service/default/good)"]);
+}
+
+// Case 9: a sink that is down is probed, not flooded.
+#[test]
+fn a_sink_that_is_down_is_tried_every_ten_seconds() {
+    let mut world = World::dns();
+    (0..50).for_each(|service| world.ready(&format!("s{service}"), &format!("s{service}"), 1));
+    world.observe();
+    world.look();
+    let plan = world.planner.plan(world.now);
+    for step in &plan.steps {
+        world.planner.outcome(world.now, &step.name, Outcome::Unreachable("refused".into()));
+    }
+    let plan = world.planner.plan(world.now);
+    assert!(plan.steps.is_empty());
+    assert_eq!(plan.wake_at, Some(world.now + secs(10)));
+    world.after(secs(10));
+    assert_eq!(world.log.len(), 50);
+}
+
+// Case 17: more values than the sink takes.
+#[test]
+fn of_too_many_values_a_stable_part_is_chosen() {
+    let mut world = World::dns();
+    world.ready("big", "big", 150);
+    let mut world = world.started();
+    let plan = world.settle();
+    assert_eq!(plan.left_out, BTreeMap::from([("big".into(), 50)]));
+    let before: BTreeSet<_> = world.values("big").into_iter().map(str::to_owned).collect();
+    assert_eq!(before.len(), 100);
+    world.goes("big", &address(7));
+    world.settle();
+    world.after(secs(1));
+    let after: BTreeSet<_> = world.values("big").into_iter().map(str::to_owned).collect();
+    assert_eq!(after.len(), 100);
+    assert!(before.difference(&after).count() <= 1);
+}
+
+// Case 18: somebody else's record.
+#[test]
+fn what_is_somebody_elses_is_left_alone() {
+    let mut world = World::dns();
+    let foreign = ObservedEntry {
+        mark: Mark::Foreign,
+        members: BTreeMap::from([(address(9), ObservedMember::default())]),
+        tidy: true,
+    };
+    world.outside.entries.insert("web".into(), foreign.clone());
+    world.outside.entries.insert("mail".into(), foreign);
+    world.ready("web", "web", 1);
+    let world = world.started();
+    let mut world = world;
+    let plan = world.settle();
+    assert_eq!(plan.foreign, BTreeSet::from(["web".into()]));
+    assert!(world.log.is_empty());
+}
+
+// Case 19: somebody changes what is ours, again and again.
+#[test]
+fn drift_is_put_right_but_not_fought_over() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    for _ in 0..30 {
+        world.outside.entries.get_mut("web").unwrap().members.remove(&address(0));
+        world.observe();
+        world.after(secs(1));
+    }
+    assert_eq!(world.log.len(), 3, "{:?}", world.log);
+    assert!(world.planner.stats().drift >= 3);
+    world.after(secs(60));
+    assert_eq!(world.values("web").len(), 2);
+}
+
+// Case 20: two ask for one name.
+#[test]
+fn the_first_keeps_a_name_until_it_is_gone() {
+    let mut world = World::dns();
+    world.want("web", "b", [(address(2), READY)]);
+    let mut world = world.started();
+    world.want("web", "a", [(address(1), READY)]);
+    let plan = world.settle();
+    assert_eq!(world.values("web"), ["10.0.0.2"]);
+    assert_eq!(
+        plan.conflicts,
+        [NameConflict { name: "web".into(), owner: owned_by("b"), loser: owned_by("a") }]
+    );
+    world.deleted("web", "b");
+    world.planner.saw_removal(world.now, Removal { name: "web".into(), value: Some(address(2)) });
+    world.settle();
+    world.after(secs(1));
+    assert_eq!(world.values("web"), ["10.0.0.1"]);
+}
+
+// Case 22: deleted and created again.
+#[test]
+fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
+    let mut world = World::dns();
+    world.want("web", "web#1", [(address(1), READY)]);
+    let mut world = world.started();
+    world.deleted("web", "web#1");
+    world.want("web", "web#2", [(address(1), READY)]);
+    world.settle();
+    let mark = Mark::Ours(Some(OwnerMark { text: "service/default/web".into(), uid: "web-2".into() }));
+    assert_eq!(world.outside.entries["web"].mark, mark);
+    assert_eq!(world.values("web"), ["10.0.0.1"]);
+}
+
+// Case 23: a deletion while nobody looked.
+#[test]
+fn what_was_deleted_meanwhile_goes_after_a_second_list() {
+    let mut world = World::dns();
+    (0..3).for_each(|service| world.ready(&format!("s{service}"), &format!("s{service}"), 1));
+    let mut world = world.started();
+    world.planner = Planner::new(SinkTraits::default(), PlanOptions::default());
+    world.wanted.remove("s0");
+    world.observe();
+    assert_eq!(reasons(&world.settle()), [(HoldReason::Unconfirmed, 1)]);
+    world.now = world.now + secs(30);
+    world.list();
+    world.settle();
+    assert_eq!(world.log, ["s0: delete"]);
+}
+
+// Case 31: a pod that flaps.
+#[test]
+fn a_value_that_fails_for_a_moment_keeps_its_traffic() {
+    let mut world = World::balancer();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    for _ in 0..20 {
+        world.want("web", "web", [(address(0), Readiness::NotReady), (address(1), READY)]);
+        world.after(secs(1));
+        world.ready("web", "web", 2);
+        world.after(secs(1));
+    }
+    assert!(world.log.is_empty());
+    world.want("web", "web", [(address(0), Readiness::NotReady), (address(1), READY)]);
+    world.settle();
+    world.after(secs(5));
+    assert_eq!(world.log, ["web: drain 10.0.0.0 (service/default/web)"]);
+    // The other one fails too: better one that may answer than none.
+    world.want("web", "web", [(address(0), Readiness::NotReady), (address(1), Readiness::NotReady)]);
+    world.settle();
+    let plan = world.after(secs(60));
+    assert_eq!(world.active("web"), 1);
+    assert_eq!(reasons(&plan), []);
+}
+
+// Cases 33 and 35: draining ends with the connections, or with the patience.
+#[test]
+fn what_terminates_drains_before_it_goes() {
+    let mut world = World::balancer();
+    world.ready("web", "web", 3);
+    let mut world = world.started();
+    let terminating = |index: u8| (address(index), Readiness::Terminating);
+    world.want("web", "web", [terminating(0), terminating(1), (address(2), READY)]);
+    world.settle();
+    assert_eq!(world.log, ["web: drain 10.0.0.0 drain 10.0.0.1 (service/default/web)"]);
+    world.after(secs(10));
+    assert_eq!(world.values("web").len(), 3);
+    let entry = world.outside.entries.get_mut("web").unwrap();
+    entry.members.get_mut(&address(0)).unwrap().connections = 0;
+    world.observe();
+    world.settle();
+    assert_eq!(world.values("web"), ["10.0.0.1", "10.0.0.2"]);
+    world.after(secs(50));
+    assert_eq!(world.values("web"), ["10.0.0.2"]);
+    assert_eq!(world.age(), secs(50), "since the last observation of everything");
+}
+
+// Case 34: it returns while it drains, also after a restart.
+#[test]
+fn what_returns_while_it_drains_gets_traffic_again() {
+    for restart in [false, true] {
+        let mut world = World::balancer();
+        world.ready("web", "web", 2);
+        let mut world = world.started();
+        world.want("web", "web", [(address(0), Readiness::Terminating), (address(1), READY)]);
+        world.settle();
+        if restart {
+            world.planner =
+                Planner::new(SinkTraits { drains: true, most_values: None }, PlanOptions::default());
+            world.observe();
+        }
+        world.ready("web", "web", 2);
+        world.settle();
+        assert_eq!(world.log.last().unwrap(), "web: undrain 10.0.0.0 (service/default/web)");
+    }
+}
+
+#[test]
+fn the_last_one_stays_while_its_owner_is_there() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    let mut world = world.started();
+    world.goes("web", &address(0));
+    world.goes("web", &address(1));
+    world.settle();
+    let plan = world.after(secs(1));
+    assert_eq!(world.values("web").len(), 1);
+    assert_eq!(reasons(&plan), [(HoldReason::LastOne, 1)]);
+    world.deleted("web", "web");
+    world.settle();
+    world.after(secs(1));
+    assert!(world.values("web").is_empty());
+}
+
+#[test]
+fn no_more_than_the_limit_is_removed_in_a_minute() {
+    let mut world = World::new(false, PlanOptions { per_minute: 5, fraction: 1.0, ..PlanOptions::default() });
+    (0..20).for_each(|service| world.ready(&format!("s{service}"), &format!("s{service}"), 1));
+    let mut world = world.started();
+    (0..12).for_each(|service| world.deleted(&format!("s{service}"), &format!("s{service}")));
+    world.settle();
+    let plan = world.after(secs(1));
+    assert_eq!(world.log.len(), 5);
+    assert_eq!(reasons(&plan), [(HoldReason::Rate, 7)]);
+    assert_eq!(plan.wake_at, Some(world.now + secs(60)));
+    world.after(secs(60));
+    assert_eq!(world.log.len(), 10);
+    world.after(secs(60));
+    assert_eq!(world.log.len(), 12);
+}
+
+#[test]
+fn a_name_that_changed_before_the_write_is_read_again() {
+    let mut world = World::dns();
+    world.ready("web", "web", 1);
+    world.observe();
+    world.look();
+    let plan = world.planner.plan(world.now);
+    world.planner.outcome(world.now, &plan.steps[0].name, Outcome::Conflict("NXRRSET".into()));
+    let foreign = ObservedEntry { mark: Mark::Foreign, members: BTreeMap::new(), tidy: true };
+    world.outside.entries.insert("web".into(), foreign);
+    let plan = world.planner.plan(world.now);
+    world.planner.read(&plan.read, world.outside.clone());
+    assert_eq!(world.after(secs(10)).foreign.len(), 1);
+    assert!(world.log.is_empty());
+}

@@ -1,0 +1,198 @@
+//! The contract of a sink: a place outside the cluster that is kept equal to it. A sink knows nothing of Kubernetes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::entry::{Name, Owner, Value};
+
+/// A place outside the cluster.
+///
+/// All calls are bounded in time by the sink itself, and a call that is dropped may have been done or not.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    /// Returns what the sink can do.
+    fn traits(&self) -> SinkTraits;
+
+    /// Reads everything back: the whole, or an error, never a part.
+    ///
+    /// # Errors
+    /// When the sink cannot be reached or refuses, or the answer is not complete.
+    async fn observe(&self) -> Result<Observed, SinkError>;
+
+    /// Reads some names back. Of a name that does not exist there is no entry in the answer.
+    ///
+    /// # Errors
+    /// As [`observe`](Sink::observe).
+    async fn read(&self, names: &BTreeSet<Name>) -> Result<Observed, SinkError> {
+        let mut all = self.observe().await?;
+        all.entries.retain(|name, _| names.contains(name));
+        Ok(all)
+    }
+
+    /// Changes one name. It adds before it removes, and writes only where the outside is still as the step expects it.
+    async fn apply(&self, step: &Step) -> Outcome;
+}
+
+/// What a sink can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SinkTraits {
+    /// Whether a value can be kept without new connections until those it has have ended.
+    pub drains: bool,
+    /// How many values fit behind one name; the rest is left out, with a warning.
+    pub most_values: Option<usize>,
+}
+
+/// What is outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Everything that bears a name.
+    pub entries: BTreeMap<Name, ObservedEntry>,
+}
+
+/// What one name leads to, outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedEntry {
+    /// Whose it is.
+    pub mark: Mark,
+    /// What is behind it.
+    pub members: BTreeMap<Value, ObservedMember>,
+    /// Whether all else about it (a TTL, a weight) is as the sink writes it.
+    pub tidy: bool,
+}
+
+/// Whose something outside is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// We wrote it, for this owner. A sink that cannot keep an owner has none.
+    Ours(Option<OwnerMark>),
+    /// It bears no mark of ours: it is never touched.
+    Foreign,
+}
+
+/// The owner as a mark outside says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerMark {
+    /// `service/namespace/name`.
+    pub text: String,
+    /// The uid.
+    pub uid: String,
+}
+
+/// One value outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedMember {
+    /// It gets no new connections.
+    pub draining: bool,
+    /// How many connections it has, as far as the sink knows.
+    pub connections: u32,
+}
+
+/// A change of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The name.
+    pub name: Name,
+    /// What was there when it was planned. The sink writes only where the mark is still this one.
+    pub before: Option<ObservedEntry>,
+    /// What is to be there.
+    pub action: Action,
+}
+
+/// What is to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The name, with these values.
+    Put {
+        /// Who is to own it.
+        owner: Owner,
+        /// Everything that is to be behind it.
+        members: BTreeMap<Value, Serving>,
+    },
+    /// Nothing of ours.
+    Delete,
+}
+
+/// How a value serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// It gets new connections.
+    Active,
+    /// It keeps those that it has.
+    Draining,
+}
+
+/// How a step went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The sink acknowledged it.
+    Done,
+    /// It may have been done or not: no answer came in time.
+    Unknown(String),
+    /// The outside was not as the step expected it; nothing was written.
+    Conflict(String),
+    /// The sink will not do this until somebody changes something: a key, a right, a missing backend.
+    Refused(String),
+    /// Nothing was sent.
+    Unreachable(String),
+}
+
+/// Why a sink could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SinkError {
+    /// It is down, or too slow.
+    #[error("{0}")]
+    Unreachable(String),
+    /// It answered, and will answer the same until somebody changes something.
+    #[error("{0}")]
+    Refused(String),
+    /// It answered with a part, or with something that cannot be understood. Nothing is concluded from it.
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+impl Step {
+    /// Returns the values that lose traffic by this step.
+    pub fn losses(&self) -> Vec<&Value> {
+        let before =
+            self.before.iter().flat_map(|entry| &entry.members).filter(|(_, member)| !member.draining);
+        let stays = |value: &Value| match &self.action {
+            Action::Put { members, .. } => members.get(value) == Some(&Serving::Active),
+            Action::Delete => false,
+        };
+        before.map(|(value, _)| value).filter(|value| !stays(value)).collect()
+    }
+}
+
+impl fmt::Display for Step {
+    /// Writes one line for people: `+ 10.0.0.1, - 10.0.0.2`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let none = BTreeMap::new();
+        let before = self.before.as_ref().map_or(&none, |entry| &entry.members);
+        write!(f, "{}:", self.name)?;
+        let Action::Put { members, owner } = &self.action else {
+            return f.write_str(" delete");
+        };
+        for (value, serving) in members {
+            match (before.get(value), serving) {
+                (None, _) => write!(f, " +{value}")?,
+                (Some(known), Serving::Active) if known.draining => write!(f, " undrain {value}")?,
+                (Some(known), Serving::Draining) if !known.draining => write!(f, " drain {value}")?,
+                _ => {}
+            }
+        }
+        before
+            .keys()
+            .filter(|value| !members.contains_key(*value))
+            .try_for_each(|value| write!(f, " -{value}"))?;
+        write!(f, " ({owner})")
+    }
+}
+
+impl OwnerMark {
+    /// Whether this owner wrote it.
+    pub fn is_of(&self, owner: &Owner) -> bool {
+        self.uid == *owner.uid
+    }
+}
