@@ -5,7 +5,10 @@ use std::fmt;
 
 use async_trait::async_trait;
 
-use crate::entry::{Name, Owner, Value};
+use crate::entry::{Name, Owner, Readiness, Value};
+
+pub mod dns;
+pub mod haproxy;
 
 /// A place outside the cluster.
 ///
@@ -14,6 +17,21 @@ use crate::entry::{Name, Owner, Value};
 pub trait Sink: Send + Sync {
     /// Returns what the sink can do.
     fn traits(&self) -> SinkTraits;
+
+    /// Parses a name as this sink spells it. What comes from the cluster's objects is hostile until it is parsed.
+    ///
+    /// # Errors
+    /// When the sink cannot have it, with the reason for people.
+    fn name(&self, text: &str) -> Result<Name, String>;
+
+    /// Parses a value as this sink spells it.
+    ///
+    /// # Errors
+    /// When the sink cannot have it, with the reason for people.
+    fn value(&self, text: &str) -> Result<Value, String>;
+
+    /// Leaves out values that cannot stand beside the others.
+    fn select(&self, _members: &mut BTreeMap<Value, Readiness>) {}
 
     /// Reads everything back: the whole, or an error, never a part.
     ///

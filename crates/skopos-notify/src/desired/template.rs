@@ -1,0 +1,73 @@
+use std::collections::BTreeMap;
+
+/// A text with places such as `{service}` in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Place(String),
+}
+
+/// Why a template cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A brace is not closed.
+    #[error("a `{{` in {0:?} is not closed")]
+    Open(String),
+    /// A place is not known.
+    #[error("there is no {{{0}}}: use {1}")]
+    Unknown(String, String),
+}
+
+impl Template {
+    /// Parses a template in which these places may stand.
+    ///
+    /// # Errors
+    /// When a brace is not closed, or a place is not among them.
+    pub fn parse(text: &str, places: &[&str]) -> Result<Self, TemplateError> {
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            parts.push(Part::Text(before.to_owned()));
+            let (place, after) = after.split_once('}').ok_or_else(|| TemplateError::Open(text.to_owned()))?;
+            if !places.contains(&place) {
+                let known: Vec<_> = places.iter().map(|place| format!("{{{place}}}")).collect();
+                return Err(TemplateError::Unknown(place.to_owned(), known.join(", ")));
+            }
+            parts.push(Part::Place(place.to_owned()));
+            rest = after;
+        }
+        parts.push(Part::Text(rest.to_owned()));
+        Ok(Self { parts })
+    }
+
+    /// Fills the places. What is filled in is not parsed again, whatever is in it.
+    pub(crate) fn fill(&self, values: &BTreeMap<&str, &str>) -> String {
+        let text = |part: &Part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Place(place) => values.get(place.as_str()).copied().unwrap_or_default().to_owned(),
+        };
+        self.parts.iter().map(text).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_filled_once() {
+        let template = Template::parse("k8s_{namespace}_{service}", &["namespace", "service"]).unwrap();
+        let values = BTreeMap::from([("namespace", "{service}"), ("service", "web")]);
+        assert_eq!(template.fill(&values), "k8s_{service}_web");
+        assert_eq!(Template::parse("{x", &[]).unwrap_err().to_string(), "a `{` in \"{x\" is not closed");
+        assert_eq!(
+            Template::parse("{pod}", &["service"]).unwrap_err().to_string(),
+            "there is no {pod}: use {service}"
+        );
+    }
+}

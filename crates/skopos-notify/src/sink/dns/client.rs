@@ -1,0 +1,313 @@
+//! Exchanges with one server, over TCP, signed, each with a bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use domain::base::Message;
+use domain::base::iana::{Rcode, Rtype};
+use domain::base::message_builder::AdditionalBuilder;
+use domain::rdata::tsig::Time48;
+use domain::tsig::{ClientSequence, ClientTransaction, Key, ValidationError};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::DnsOptions;
+use super::message::{self, BuildError};
+use super::records::Record;
+use crate::entry::Name;
+use crate::sink::SinkError;
+
+pub(super) struct Client {
+    zone: String,
+    server: SocketAddr,
+    key: Option<Arc<Key>>,
+    time_limit: Duration,
+    clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
+}
+
+/// What went wrong.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing was sent.
+    Before(String),
+    /// It was sent, and no answer came.
+    After(String),
+    /// The server says no.
+    Refused(String),
+    /// The answer is not whole, or not the server's.
+    Incomplete(String),
+}
+
+type Request = AdditionalBuilder<Vec<u8>>;
+
+/// A zone with more records is not read: something is wrong.
+const MOST_RECORDS: usize = 2_000_000;
+/// Questions on one connection at a time.
+const BATCH: usize = 100;
+
+impl Client {
+    pub(super) fn new(options: &DnsOptions) -> Self {
+        Self {
+            zone: options.zone.clone(),
+            server: options.server,
+            key: options.key.as_ref().map(|key| key.key.clone()),
+            time_limit: options.time_limit,
+            clock: options.clock.clone(),
+        }
+    }
+
+    /// Sends an update; returns what the server says to it.
+    pub(super) async fn update(&self, mut request: Request) -> Result<Rcode, Failure> {
+        let transaction = self.sign(&mut request)?;
+        let mut stream = self.connect().await?;
+        let exchange = async {
+            send(&mut stream, &request.finish()).await?;
+            receive(&mut stream).await
+        };
+        let answer = timeout(self.time_limit, exchange).await;
+        let answer = answer.map_err(|_| Failure::After(self.late()))?;
+        let mut answer = answer.map_err(|error| Failure::After(format!("{}: {error}", self.server)))?;
+        self.verify(transaction.as_ref(), &mut answer)?;
+        Ok(answer.header().rcode())
+    }
+
+    /// Reads the whole zone.
+    pub(super) async fn transfer(&self) -> Result<Vec<Record>, Failure> {
+        let mut request = message::transfer(&self.zone)?;
+        let now = self.now();
+        let sequence = self.key.clone().map(|key| ClientSequence::request(key, &mut request, now));
+        let mut sequence =
+            sequence.transpose().map_err(|_| Failure::Incomplete("the request is too large".into()))?;
+        let mut stream = self.connect().await?;
+        let reading = async {
+            let broken = |error: std::io::Error| {
+                Failure::Incomplete(format!(
+                    "{}: the transfer of {} was cut: {error}",
+                    self.server, self.zone
+                ))
+            };
+            send(&mut stream, &request.finish()).await.map_err(broken)?;
+            let mut records = Vec::new();
+            let mut starts = 0;
+            while starts < 2 {
+                let mut part = receive(&mut stream).await.map_err(broken)?;
+                let rcode = part.header().rcode();
+                if let Some(sequence) = &mut sequence {
+                    let checked = sequence.answer(&mut part, self.now());
+                    checked.map_err(|error| self.not_verified(error, rcode, "transfers"))?;
+                }
+                if rcode != Rcode::NOERROR {
+                    return Err(Failure::Refused(self.explain(rcode, "transfers")));
+                }
+                for (record, is_start) in message::records(&part).map_err(Failure::Incomplete)? {
+                    starts += usize::from(is_start);
+                    if records.is_empty() && starts == 0 && !is_start {
+                        return Err(Failure::Incomplete(format!(
+                            "{}: the transfer does not begin with the SOA",
+                            self.server
+                        )));
+                    }
+                    records.push(record);
+                }
+                if records.len() > MOST_RECORDS {
+                    return Err(Failure::Incomplete(format!(
+                        "{}: more than {MOST_RECORDS} records",
+                        self.server
+                    )));
+                }
+            }
+            if let Some(sequence) = sequence {
+                sequence.done().map_err(|error| Failure::Incomplete(format!("{}: {error}", self.server)))?;
+            }
+            Ok(records)
+        };
+        timeout(self.time_limit * 10, reading).await.unwrap_or_else(|_| Err(Failure::Incomplete(self.late())))
+    }
+
+    /// Reads the records of some names, and their marks.
+    pub(super) async fn query(&self, names: &BTreeSet<Name>) -> Result<Vec<Record>, Failure> {
+        let mut questions = Vec::new();
+        for name in names {
+            let plain = name.as_str().to_owned();
+            questions.extend([
+                (plain.clone(), Rtype::A),
+                (plain, Rtype::AAAA),
+                (message::mark_of(name), Rtype::TXT),
+            ]);
+        }
+        let mut records = Vec::new();
+        for batch in questions.chunks(BATCH) {
+            let asking = self.ask(batch);
+            let answered =
+                timeout(self.time_limit, asking).await.unwrap_or_else(|_| Err(Failure::After(self.late())));
+            for record in answered? {
+                if !records.contains(&record) {
+                    records.push(record);
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    async fn ask(&self, questions: &[(String, Rtype)]) -> Result<Vec<Record>, Failure> {
+        let mut stream = self.connect().await?;
+        let cut = |error: std::io::Error| Failure::After(format!("{}: {error}", self.server));
+        let mut pending = BTreeMap::new();
+        let mut bytes = Vec::new();
+        for (id, (name, rtype)) in (0..).zip(questions) {
+            let mut request = message::question(name, *rtype)?;
+            request.header_mut().set_id(id);
+            let transaction = self.sign(&mut request)?;
+            frame(&mut bytes, &request.finish());
+            pending.insert(id, (transaction, name.clone()));
+        }
+        // Both at once: a server need not read on while nobody reads its answers.
+        let (mut reader, mut writer) = stream.split();
+        let writing = async { writer.write_all(&bytes).await.map_err(cut) };
+        let reading = async {
+            let mut records = Vec::new();
+            while !pending.is_empty() {
+                let mut answer = receive(&mut reader).await.map_err(cut)?;
+                let unknown =
+                    || Failure::Incomplete(format!("{}: an answer to another question", self.server));
+                let (transaction, name) = pending.remove(&answer.header().id()).ok_or_else(unknown)?;
+                self.verify(transaction.as_ref(), &mut answer)?;
+                let (rcode, is_authoritative) = (answer.header().rcode(), answer.header().aa());
+                if !matches!(rcode, Rcode::NOERROR | Rcode::NXDOMAIN) {
+                    return Err(Failure::Refused(self.explain(rcode, "queries")));
+                }
+                if !is_authoritative {
+                    return Err(Failure::Incomplete(format!("{} has no authority for {name}", self.server)));
+                }
+                let found = message::records(&answer).map_err(Failure::Incomplete)?;
+                records
+                    .extend(found.into_iter().map(|(record, _)| record).filter(|record| record.name == name));
+            }
+            Ok(records)
+        };
+        let ((), records) = tokio::try_join!(writing, reading)?;
+        Ok(records)
+    }
+
+    fn sign(&self, request: &mut Request) -> Result<Option<ClientTransaction<Arc<Key>>>, Failure> {
+        let transaction = self.key.clone().map(|key| ClientTransaction::request(key, request, self.now()));
+        transaction.transpose().map_err(|_| Failure::Refused("the message is too large to be signed".into()))
+    }
+
+    fn verify(
+        &self,
+        transaction: Option<&ClientTransaction<Arc<Key>>>,
+        answer: &mut Message<Vec<u8>>,
+    ) -> Result<(), Failure> {
+        let rcode = answer.header().rcode();
+        let Some(transaction) = transaction else { return Ok(()) };
+        transaction.answer(answer, self.now()).map_err(|error| self.not_verified(error, rcode, "updates"))
+    }
+
+    async fn connect(&self) -> Result<TcpStream, Failure> {
+        match timeout(self.time_limit, TcpStream::connect(self.server)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(Failure::Before(format!("DNS server {}: {error}", self.server))),
+            Err(_) => Err(Failure::Before(format!(
+                "DNS server {}: no connection in {:?}",
+                self.server, self.time_limit
+            ))),
+        }
+    }
+
+    fn now(&self) -> Time48 {
+        let since = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Time48::from_u64(since.as_secs())
+    }
+
+    fn late(&self) -> String {
+        format!("DNS server {}: no answer in {:?}", self.server, self.time_limit)
+    }
+
+    /// Says why a signature was not accepted, and what to do.
+    fn not_verified(&self, error: ValidationError, rcode: Rcode, what: &str) -> Failure {
+        let (server, key) =
+            (self.server, self.key.as_ref().map_or_else(String::new, |key| key.name().to_string()));
+        Failure::Refused(match error {
+            ValidationError::ServerBadKey => {
+                format!(
+                    "DNS server {server} does not know the key {key}: add it there, or correct `key.name`"
+                )
+            }
+            ValidationError::ServerBadSig => {
+                format!(
+                    "DNS server {server} has another secret or algorithm for the key {key}: compare `key.secret` and `key.algorithm`"
+                )
+            }
+            ValidationError::ServerBadTime { client, server: theirs } => {
+                let seconds = |time: Time48| u64::from(time);
+                let apart = seconds(client).abs_diff(seconds(theirs));
+                format!(
+                    "the clocks of this machine and of DNS server {server} are {apart} s apart, and 300 s are allowed: set the clock"
+                )
+            }
+            ValidationError::ServerUnsigned if rcode != Rcode::NOERROR => self.explain(rcode, what),
+            ValidationError::BadTime => {
+                format!("an answer of DNS server {server} is signed with another time: set the clocks")
+            }
+            error => format!("an answer of DNS server {server} is not signed by the key {key} ({error})"),
+        })
+    }
+
+    /// Says what an answer's code means here, and what to do.
+    pub(super) fn explain(&self, rcode: Rcode, what: &str) -> String {
+        let (server, zone) = (self.server, &self.zone);
+        match rcode {
+            Rcode::REFUSED => format!(
+                "DNS server {server} refuses {what} of {zone} (REFUSED): allow them for this key (BIND: allow-update or update-policy, allow-transfer)"
+            ),
+            Rcode::NOTAUTH => format!(
+                "DNS server {server} is not authoritative for {zone} (NOTAUTH), or does not accept the key: correct `zone` or `servers`"
+            ),
+            Rcode::NOTZONE => format!("a name is not in zone {zone} (NOTZONE)"),
+            Rcode::SERVFAIL => format!(
+                "DNS server {server} fails at {what} of {zone} (SERVFAIL): see its log (a full disk, a journal it cannot write)"
+            ),
+            rcode => format!("DNS server {server} answers {rcode} to {what} of {zone}"),
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> SinkError {
+        match self {
+            Self::Before(problem) | Self::After(problem) => SinkError::Unreachable(problem),
+            Self::Refused(problem) => SinkError::Refused(problem),
+            Self::Incomplete(problem) => SinkError::Incomplete(problem),
+        }
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+/// A message over TCP has its length before it (RFC 1035 4.2.2).
+fn frame(bytes: &mut Vec<u8>, message: &[u8]) {
+    bytes.extend(u16::try_from(message.len()).unwrap_or(u16::MAX).to_be_bytes());
+    bytes.extend_from_slice(message);
+}
+
+async fn send(stream: &mut TcpStream, message: &[u8]) -> std::io::Result<()> {
+    let mut bytes = Vec::with_capacity(message.len() + 2);
+    frame(&mut bytes, message);
+    stream.write_all(&bytes).await
+}
+
+async fn receive(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::Result<Message<Vec<u8>>> {
+    let length = stream.read_u16().await?;
+    let mut bytes = vec![0; length.into()];
+    stream.read_exact(&mut bytes).await?;
+    let short = |_| std::io::Error::new(std::io::ErrorKind::InvalidData, "too short for a DNS message");
+    Message::try_from_octets(bytes).map_err(short)
+}

@@ -1,0 +1,155 @@
+//! Messages to a DNS server.
+
+use std::net::IpAddr;
+
+use domain::base::iana::{Class, Opcode, Rtype};
+use domain::base::message_builder::{AdditionalBuilder, PushError};
+use domain::base::name::FromStrError;
+use domain::base::rdata::UnknownRecordData;
+use domain::base::{Message, MessageBuilder, Name as DomainName, ParsedName, Ttl};
+use domain::rdata::AllRecordData;
+
+use super::records::{Data, MARK, Record, Zone};
+use crate::entry::{Name, Owner, Value};
+use crate::sink::OwnerMark;
+
+type Wire = DomainName<Vec<u8>>;
+/// Records of any type, each with its data as bytes.
+type RecordOf<'a> = (&'a Wire, Class, Ttl, UnknownRecordData<Vec<u8>>);
+
+/// A change of one name, in one message: all of it is done, or nothing.
+pub(super) struct Update<'a> {
+    pub(super) name: &'a Name,
+    /// The mark that has to be there; `None`: the name must not be in use.
+    pub(super) before: Option<&'a OwnerMark>,
+    /// Who owns it afterwards, and what it leads to; `None`: it is removed.
+    pub(super) after: Option<(&'a Owner, Vec<&'a Value>)>,
+}
+
+/// Why a message could not be built.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BuildError {
+    #[error("not a domain name: {0}")]
+    Name(#[from] FromStrError),
+    #[error("too large for a message")]
+    TooLarge,
+}
+
+impl From<PushError> for BuildError {
+    fn from(_: PushError) -> Self {
+        Self::TooLarge
+    }
+}
+
+impl Update<'_> {
+    /// Writes the message of RFC 2136: the zone, the prerequisites, the changes.
+    pub(super) fn build(&self, zone: &Zone<'_>) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
+        let (host, marked) = (name(self.name.as_str())?, name(&format!("{MARK}.{}", self.name))?);
+        let mut message = MessageBuilder::new_vec();
+        message.header_mut().set_opcode(Opcode::UPDATE);
+        message.header_mut().set_id(fastrand::u16(..));
+        let mut message = message.question();
+        message.push((name(zone.origin)?, Rtype::SOA, Class::IN))?;
+        let mut message = message.answer();
+        match self.before {
+            Some(mark) => message.push(text(&marked, Ttl::ZERO, &zone.text(&mark.text, &mark.uid)))?,
+            None => {
+                message.push(empty(&host, Class::NONE, Rtype::ANY))?;
+                message.push(empty(&marked, Class::NONE, Rtype::ANY))?;
+            }
+        }
+        let mut message = message.authority();
+        let ttl = Ttl::from_secs(u32::try_from(zone.ttl.as_secs()).unwrap_or(u32::MAX));
+        // In this order the name is at no moment without an address.
+        for rtype in [Rtype::A, Rtype::AAAA, Rtype::CNAME] {
+            message.push(empty(&host, Class::ANY, rtype))?;
+        }
+        for value in self.after.iter().flat_map(|(_, values)| values) {
+            let (rtype, data) = match value.parse() {
+                Ok(IpAddr::V4(address)) => (Rtype::A, address.octets().to_vec()),
+                Ok(IpAddr::V6(address)) => (Rtype::AAAA, address.octets().to_vec()),
+                Err(_) => (Rtype::CNAME, name(value)?.as_slice().to_vec()),
+            };
+            message.push(record(&host, Class::IN, ttl, rtype, data))?;
+        }
+        message.push(empty(&marked, Class::ANY, Rtype::TXT))?;
+        if let Some((owner, _)) = &self.after {
+            message.push(text(&marked, ttl, &zone.mark(owner)))?;
+        }
+        Ok(message.additional())
+    }
+}
+
+/// Asks for everything of a zone.
+pub(super) fn transfer(zone: &str) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
+    question(zone, Rtype::AXFR)
+}
+
+/// Asks for records of one type.
+pub(super) fn question(of: &str, rtype: Rtype) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
+    let mut message = MessageBuilder::new_vec();
+    message.header_mut().set_id(fastrand::u16(..));
+    let mut message = message.question();
+    message.push((name(of)?, rtype, Class::IN))?;
+    Ok(message.additional())
+}
+
+/// The name under which the mark of a name stands.
+pub(super) fn mark_of(name: &Name) -> String {
+    format!("{MARK}.{name}")
+}
+
+/// Reads the records of the answer. `Err` if one cannot be read: nothing is concluded from the rest.
+pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<(Record, bool)>, String> {
+    let broken = |error: &dyn std::fmt::Display| format!("a record cannot be read: {error}");
+    let mut records = Vec::new();
+    for record in message.answer().map_err(|error| broken(&error))? {
+        let record = record.map_err(|error| broken(&error))?;
+        let record =
+            record.into_any_record::<AllRecordData<_, ParsedName<_>>>().map_err(|error| broken(&error))?;
+        let data = match record.data() {
+            AllRecordData::A(address) => Data::Value(address.addr().to_string()),
+            AllRecordData::Aaaa(address) => Data::Value(address.addr().to_string()),
+            AllRecordData::Cname(target) => Data::Value(plain(target.cname())),
+            AllRecordData::Txt(text) => {
+                Data::Text(String::from_utf8_lossy(&text.text::<Vec<u8>>()).into_owned())
+            }
+            _ => Data::Other,
+        };
+        let is_start = matches!(record.data(), AllRecordData::Soa(_));
+        records.push((Record { name: plain(record.owner()), ttl: record.ttl().as_secs(), data }, is_start));
+    }
+    Ok(records)
+}
+
+pub(super) fn name(text: &str) -> Result<Wire, FromStrError> {
+    DomainName::vec_from_str(text)
+}
+
+fn plain(name: &dyn std::fmt::Display) -> String {
+    name.to_string().trim_end_matches('.').to_ascii_lowercase()
+}
+
+fn empty(name: &Wire, class: Class, rtype: Rtype) -> RecordOf<'_> {
+    record(name, class, Ttl::ZERO, rtype, Vec::new())
+}
+
+fn text<'a>(name: &'a Wire, ttl: Ttl, text: &str) -> RecordOf<'a> {
+    // A string of a TXT record has at most 255 bytes (RFC 1035 3.3).
+    let strings = text
+        .as_bytes()
+        .chunks(255)
+        .flat_map(|part| std::iter::once(part.len() as u8).chain(part.iter().copied()));
+    record(name, Class::IN, ttl, Rtype::TXT, strings.collect())
+}
+
+fn record(name: &Wire, class: Class, ttl: Ttl, rtype: Rtype, data: Vec<u8>) -> RecordOf<'_> {
+    // No data of ours is longer than 64 KiB: names and addresses are parsed, and marks are short.
+    let data = UnknownRecordData::from_octets(rtype, data).unwrap_or_else(|_| empty_data(rtype));
+    (name, class, ttl, data)
+}
+
+fn empty_data(rtype: Rtype) -> UnknownRecordData<Vec<u8>> {
+    #[allow(clippy::expect_used)]
+    UnknownRecordData::from_octets(rtype, Vec::new()).expect("no data is short")
+}

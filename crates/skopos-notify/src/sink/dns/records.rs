@@ -1,0 +1,153 @@
+//! What records of a zone mean, and what marks say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::entry::{Name, Owner, Value};
+use crate::sink::{Mark, Observed, ObservedEntry, ObservedMember, OwnerMark};
+
+/// The label under which the mark of a name stands.
+pub(super) const MARK: &str = "_skopos";
+
+/// The zone, and who writes it.
+pub(super) struct Zone<'a> {
+    pub(super) origin: &'a str,
+    pub(super) owner: &'a str,
+    pub(super) ttl: Duration,
+}
+
+/// A record, as far as it matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// In lower case, without the dot at its end.
+    pub(super) name: String,
+    pub(super) ttl: u32,
+    pub(super) data: Data,
+}
+
+/// What a record says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// An address, or the target of a CNAME.
+    Value(String),
+    Text(String),
+    /// Any other type: the name is in use.
+    Other,
+}
+
+#[derive(Default)]
+struct Found {
+    values: BTreeMap<Value, u32>,
+    marks: BTreeSet<String>,
+}
+
+impl Zone<'_> {
+    /// Sorts records by names. What is of the zone itself is left out.
+    pub(super) fn observed(&self, records: Vec<Record>) -> Observed {
+        let mut found: BTreeMap<String, Found> = BTreeMap::new();
+        let prefix = format!("{MARK}.");
+        for Record { name, ttl, data } in records {
+            if name == self.origin {
+                continue;
+            }
+            match (name.strip_prefix(&prefix), data) {
+                (Some(marked), Data::Text(text)) => {
+                    found.entry(marked.to_owned()).or_default().marks.insert(text);
+                }
+                (_, Data::Value(value)) => {
+                    found.entry(name).or_default().values.insert(value.into(), ttl);
+                }
+                _ => {
+                    found.entry(name).or_default();
+                }
+            }
+        }
+        let entries = found.into_iter().map(|(name, found)| (Name::from(name), self.entry(found)));
+        Observed { entries: entries.collect() }
+    }
+
+    fn entry(&self, found: Found) -> ObservedEntry {
+        let ours: Vec<_> = found.marks.iter().filter_map(|text| self.parse(text)).collect();
+        let mark = match ours.as_slice() {
+            [mark] if found.marks.len() == 1 => Mark::Ours(Some(mark.clone())),
+            _ => Mark::Foreign,
+        };
+        // Another record beside ours does not hurt addresses, but it is not ours either: nothing is untidy about it.
+        let tidy = found.values.values().all(|ttl| u64::from(*ttl) == self.ttl.as_secs());
+        let members = found.values.into_keys().map(|value| (value, ObservedMember::default())).collect();
+        ObservedEntry { mark, members, tidy }
+    }
+
+    /// The mark of a name that belongs to `owner`.
+    pub(super) fn mark(&self, owner: &Owner) -> String {
+        self.text(&owner.to_string(), &owner.uid)
+    }
+
+    /// The mark as it was read.
+    pub(super) fn text(&self, resource: &str, uid: &str) -> String {
+        format!("heritage=skopos,v=1,owner={},res={resource},uid={uid}", self.owner)
+    }
+
+    /// What a mark says, if it is one of ours.
+    fn parse(&self, text: &str) -> Option<OwnerMark> {
+        let rest = text
+            .strip_prefix("heritage=skopos,v=1,owner=")?
+            .strip_prefix(self.owner)?
+            .strip_prefix(",res=")?;
+        let (text, uid) = rest.split_once(",uid=")?;
+        Some(OwnerMark { text: text.to_owned(), uid: uid.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str, ttl: u32, data: Data) -> Record {
+        Record { name: name.into(), ttl, data }
+    }
+
+    #[test]
+    fn only_our_mark_makes_a_name_ours() {
+        let zone = Zone { origin: "example.test", owner: "us", ttl: Duration::from_secs(30) };
+        let mark =
+            |owner: &str| Data::Text(format!("heritage=skopos,v=1,owner={owner},res=service/d/web,uid=1"));
+        let value = || Data::Value("10.0.0.1".into());
+        let observed = zone.observed(vec![
+            record("example.test", 1, Data::Other),
+            record("ours.example.test", 30, value()),
+            record("_skopos.ours.example.test", 30, mark("us")),
+            record("theirs.example.test", 30, value()),
+            record("_skopos.theirs.example.test", 30, mark("us2")),
+            record("nobodys.example.test", 30, value()),
+            record("twice.example.test", 31, value()),
+            record("_skopos.twice.example.test", 30, mark("us")),
+            record("_skopos.twice.example.test", 30, Data::Text("heritage=external-dns".into())),
+            record("mail.example.test", 30, Data::Other),
+        ]);
+        let ours: Vec<_> = observed
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.mark != Mark::Foreign)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        assert_eq!(ours, ["ours.example.test"]);
+        assert_eq!(observed.entries.len(), 5);
+        assert!(observed.entries["ours.example.test"].tidy);
+        assert!(!observed.entries["twice.example.test"].tidy);
+    }
+
+    #[test]
+    fn a_mark_says_what_was_written() {
+        let zone = Zone { origin: "example.test", owner: "us", ttl: Duration::ZERO };
+        let owner = Owner {
+            resource: "service".into(),
+            namespace: "ns".into(),
+            name: "web".into(),
+            uid: "u-1".into(),
+        };
+        let mark = zone.parse(&zone.mark(&owner)).unwrap();
+        assert!(mark.is_of(&owner));
+        assert_eq!(zone.text(&mark.text, &mark.uid), zone.mark(&owner));
+    }
+}
