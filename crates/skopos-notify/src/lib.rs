@@ -11,6 +11,7 @@
 pub mod desired;
 mod entry;
 mod plan;
+pub mod service;
 pub mod sink;
 
 pub use self::{

@@ -92,32 +92,59 @@ impl Desired {
 
     /// What a change of a Service, that was seen, takes away.
     pub fn removed_by_service(&self, event: &Event<Service>) -> BTreeSet<Removal> {
-        removed(event, self.sources.iter().map(|source| |service: &Service| source.of_service(service, &*self.sink)))
+        removed(
+            event,
+            self.sources.iter().map(|source| |service: &Service| source.of_service(service, &*self.sink)),
+        )
     }
 
     /// What a change of an EndpointSlice, that was seen, takes away.
     pub fn removed_by_slice(&self, event: &Event<EndpointSlice>) -> BTreeSet<Removal> {
-        removed(event, self.sources.iter().map(|source| |slice: &EndpointSlice| source.of_slice(slice, &*self.sink)))
+        removed(
+            event,
+            self.sources.iter().map(|source| |slice: &EndpointSlice| source.of_slice(slice, &*self.sink)),
+        )
     }
 
     fn merge(&mut self) {
         let mut entries: BTreeMap<Name, BTreeMap<Owner, BTreeMap<Value, Readiness>>> = BTreeMap::new();
         let mut rejected = BTreeMap::new();
+        let known: HashMap<String, Arc<str>> = self
+            .services
+            .values()
+            .flat_map(|(_, claims)| &claims.claims)
+            .map(|claim| (claim.owner.to_string(), claim.owner.uid.clone()))
+            .collect();
         for claims in self.services.values().chain(self.slices.values()).map(|(_, claims)| claims) {
             for claim in &claims.claims {
-                let members = entries.entry(claim.name.clone()).or_default().entry(claim.owner.clone()).or_default();
+                let mut owner = claim.owner.clone();
+                if owner.uid.is_empty()
+                    && let Some(uid) = known.get(&owner.to_string())
+                {
+                    owner.uid = uid.clone();
+                }
+                let members = entries.entry(claim.name.clone()).or_default().entry(owner).or_default();
                 for (value, readiness) in &claim.members {
                     // In two slices at once, for a moment: the better one counts.
-                    members.entry(value.clone()).and_modify(|known| *known = (*known).min(*readiness)).or_insert(*readiness);
+                    members
+                        .entry(value.clone())
+                        .and_modify(|known| *known = (*known).min(*readiness))
+                        .or_insert(*readiness);
                 }
             }
-            rejected.extend(claims.rejected.iter().map(|rejected| ((rejected.object.clone(), rejected.reason.clone()), rejected.clone())));
+            rejected.extend(
+                claims
+                    .rejected
+                    .iter()
+                    .map(|rejected| ((rejected.object.clone(), rejected.reason.clone()), rejected.clone())),
+            );
         }
         let entry = |(owner, mut members)| {
             self.sink.select(&mut members);
             Entry { owner, members }
         };
-        let entries = entries.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));
+        let entries =
+            entries.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));
         self.entries = Arc::new(entries.collect());
         self.rejected = rejected.into_values().collect();
     }
@@ -144,8 +171,11 @@ impl Claims {
     fn removals(&self) -> BTreeSet<Removal> {
         let of = |claim: &Claim| {
             let name = Removal { name: claim.name.clone(), value: None };
-            let values: Vec<_> =
-                claim.members.keys().map(|value| Removal { name: claim.name.clone(), value: Some(value.clone()) }).collect();
+            let values: Vec<_> = claim
+                .members
+                .keys()
+                .map(|value| Removal { name: claim.name.clone(), value: Some(value.clone()) })
+                .collect();
             std::iter::once(name).chain(values)
         };
         self.claims.iter().flat_map(of).collect()
@@ -161,13 +191,17 @@ where
     let mut changed = false;
     let mut kept = Cache::with_capacity(snapshot.len());
     for object in snapshot.iter() {
-        let (key, version) = (object.key().to_string(), format!("{}/{}", object.uid(), object.resource_version()));
+        let (key, version) =
+            (object.key().to_string(), format!("{}/{}", object.uid(), object.resource_version()));
         let known = cache.remove(&key).filter(|(known, _)| *known == version);
         let claims = known.unwrap_or_else(|| {
             changed = true;
             let read = object.typed().map(|typed| claims(&typed));
             let reason = |error: DecodeError| Claims {
-                rejected: vec![Rejected { object: key.clone(), reason: format!("it cannot be read: {error}") }],
+                rejected: vec![Rejected {
+                    object: key.clone(),
+                    reason: format!("it cannot be read: {error}"),
+                }],
                 claims: Vec::new(),
             };
             (version, Arc::new(read.unwrap_or_else(reason)))

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::template::Template;
 use super::{Claim, Claims, Rejected};
@@ -49,8 +50,10 @@ const HEADLESS: &str = "service.kubernetes.io/headless";
 impl Source {
     /// What a Service asks for; `None` if it is not meant.
     pub(super) fn of_service(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
-        let Self::Services(source) = self else { return None };
-        source.claims(service, sink)
+        match self {
+            Self::Services(source) => source.claims(service, sink),
+            Self::Endpoints(source) => source.names(service, sink),
+        }
     }
 
     /// What an EndpointSlice asks for; `None` if it is not meant.
@@ -70,12 +73,7 @@ impl ServiceSource {
         if !is_of_type || !has_labels(meta.labels.as_ref(), &self.labels) {
             return None;
         }
-        let owner = Owner {
-            resource: "service".into(),
-            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
-            name: meta.name.as_deref().unwrap_or_default().into(),
-            uid: meta.uid.as_deref().unwrap_or_default().into(),
-        };
+        let owner = owner_of(service);
         let mut claims = Claims::default();
         let mut members = BTreeMap::new();
         for value in values(service, service_type) {
@@ -86,7 +84,9 @@ impl ServiceSource {
         }
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             match sink.name(name) {
-                Ok(name) => claims.claims.push(Claim { name, owner: owner.clone(), members: members.clone() }),
+                Ok(name) => {
+                    claims.claims.push(Claim { name, owner: owner.clone(), members: members.clone() })
+                }
                 Err(reason) => claims.reject(&owner, reason),
             }
         }
@@ -103,17 +103,62 @@ fn values(service: &Service, service_type: &str) -> Vec<String> {
     if service_type == "LoadBalancer" {
         let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
-        return ingress.filter_map(|ingress| ingress.ip.clone().or_else(|| ingress.hostname.clone())).collect();
+        return ingress
+            .filter_map(|ingress| ingress.ip.clone().or_else(|| ingress.hostname.clone()))
+            .collect();
     }
     let external: Vec<_> = spec.and_then(|spec| spec.external_ips.clone()).unwrap_or_default();
     if !external.is_empty() {
         return external;
     }
-    let addresses = spec.and_then(|spec| spec.cluster_ips.clone().or_else(|| spec.cluster_ip.clone().map(|ip| vec![ip])));
+    let addresses =
+        spec.and_then(|spec| spec.cluster_ips.clone().or_else(|| spec.cluster_ip.clone().map(|ip| vec![ip])));
     addresses.unwrap_or_default().into_iter().filter(|address| address != "None").collect()
 }
 
+fn owner_of(service: &Service) -> Owner {
+    let meta = &service.metadata;
+    Owner {
+        resource: "service".into(),
+        namespace: meta.namespace.as_deref().unwrap_or_default().into(),
+        name: meta.name.as_deref().unwrap_or_default().into(),
+        uid: meta.uid.as_deref().unwrap_or_default().into(),
+    }
+}
+
 impl EndpointSource {
+    /// The names of a Service, as long as it is there: also while it has no endpoints, and its slices say nothing of its ports.
+    fn names(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
+        let spec = service.spec.as_ref()?;
+        let is_headless = spec.cluster_ip.as_deref() == Some("None");
+        let is_meant = self.headless.is_none_or(|wanted| wanted == is_headless);
+        let has_endpoints = spec.type_.as_deref() != Some("ExternalName");
+        if !is_meant || !has_endpoints || !has_labels(service.metadata.labels.as_ref(), &self.labels) {
+            return None;
+        }
+        let owner = owner_of(service);
+        let places = BTreeMap::from([("namespace", &*owner.namespace), ("service", &*owner.name)]);
+        let mut claims = Claims::default();
+        if !self.ports {
+            claims.claim(sink, &owner, &self.name.fill(&places), &[], str::to_owned);
+            return Some(claims);
+        }
+        for port in spec.ports.iter().flatten() {
+            // As a slice names it: by its name, or else by the number that the pods listen on.
+            let number = match &port.target_port {
+                Some(IntOrString::Int(number)) => Some(*number),
+                Some(IntOrString::String(_)) => None,
+                None => Some(port.port),
+            };
+            let name = port.name.clone().filter(|name| !name.is_empty());
+            let Some(text) = name.or(number.map(|number| number.to_string())) else { continue };
+            let mut places = places.clone();
+            places.insert("port", &text);
+            claims.claim(sink, &owner, &self.name.fill(&places), &[], str::to_owned);
+        }
+        Some(claims)
+    }
+
     fn claims(&self, slice: &EndpointSlice, sink: &dyn Sink) -> Option<Claims> {
         let labels = slice.metadata.labels.as_ref()?;
         let service = labels.get(SERVICE_NAME)?;
@@ -124,31 +169,55 @@ impl EndpointSource {
         }
         let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
         let owners = slice.metadata.owner_references.iter().flatten();
-        // A slice that somebody wrote by hand has no owner, and is itself the owner of what it asks for.
-        let uid = owners.filter(|owner| owner.kind == "Service").map(|owner| owner.uid.as_str()).next();
-        let uid = uid.or(slice.metadata.uid.as_deref()).unwrap_or_default();
-        let owner = Owner { resource: "service".into(), namespace: namespace.into(), name: service.as_str().into(), uid: uid.into() };
+        // A slice that somebody wrote by hand has none: it goes with the Service of that name.
+        let uid = owners
+            .filter(|owner| owner.kind == "Service")
+            .map(|owner| owner.uid.as_str())
+            .next()
+            .unwrap_or_default();
+        let owner = Owner {
+            resource: "service".into(),
+            namespace: namespace.into(),
+            name: service.as_str().into(),
+            uid: uid.into(),
+        };
         let places = BTreeMap::from([("namespace", namespace), ("service", service.as_str())]);
         let mut claims = Claims::default();
         if !self.ports {
-            claims.claim(sink, &owner, &self.name.fill(&places), slice.endpoints.as_slice(), |address| address.to_owned());
+            claims.claim(sink, &owner, &self.name.fill(&places), slice.endpoints.all(), |address| {
+                address.to_owned()
+            });
             return Some(claims);
         }
         for port in slice.ports.iter().flatten() {
             let Some(number) = port.port else { continue };
-            let text = port.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| number.to_string());
+            let text =
+                port.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| number.to_string());
             let mut places = places.clone();
             places.insert("port", &text);
             let name = self.name.fill(&places);
-            let value = |address: &str| if address.contains(':') { format!("[{address}]:{number}") } else { format!("{address}:{number}") };
-            claims.claim(sink, &owner, &name, slice.endpoints.as_slice(), value);
+            let value = |address: &str| {
+                if address.contains(':') {
+                    format!("[{address}]:{number}")
+                } else {
+                    format!("{address}:{number}")
+                }
+            };
+            claims.claim(sink, &owner, &name, slice.endpoints.all(), value);
         }
         Some(claims)
     }
 }
 
 impl Claims {
-    fn claim(&mut self, sink: &dyn Sink, owner: &Owner, name: &str, endpoints: &[Endpoint], value: impl Fn(&str) -> String) {
+    fn claim(
+        &mut self,
+        sink: &dyn Sink,
+        owner: &Owner,
+        name: &str,
+        endpoints: &[Endpoint],
+        value: impl Fn(&str) -> String,
+    ) {
         let name = match sink.name(name) {
             Ok(name) => name,
             Err(reason) => return self.reject(owner, reason),
@@ -170,6 +239,23 @@ impl Claims {
     }
 }
 
+/// The endpoints of a slice: the API's description says that they are optional from Kubernetes 1.36 on.
+trait Endpoints {
+    fn all(&self) -> &[Endpoint];
+}
+
+impl Endpoints for Vec<Endpoint> {
+    fn all(&self) -> &[Endpoint] {
+        self
+    }
+}
+
+impl Endpoints for Option<Vec<Endpoint>> {
+    fn all(&self) -> &[Endpoint] {
+        self.as_deref().unwrap_or_default()
+    }
+}
+
 /// Reads the conditions as discovery/v1 says: `ready` that is not set means true.
 fn readiness(endpoint: &Endpoint) -> Readiness {
     let conditions = endpoint.conditions.as_ref();
@@ -184,6 +270,8 @@ fn readiness(endpoint: &Endpoint) -> Readiness {
 }
 
 fn has_labels(labels: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> bool {
-    let has = |(key, value): (&String, &String)| labels.and_then(|labels| labels.get(key)).is_some_and(|known| value == "*" || known == value);
+    let has = |(key, value): (&String, &String)| {
+        labels.and_then(|labels| labels.get(key)).is_some_and(|known| value == "*" || known == value)
+    };
     wanted.iter().all(has)
 }

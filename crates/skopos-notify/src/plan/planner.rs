@@ -47,6 +47,8 @@ pub struct Plan {
     pub list_from: Option<Time>,
     /// When to plan again, if nothing happens before.
     pub wake_at: Option<Time>,
+    /// How many names are not yet as they are to be, and could be.
+    pub pending: usize,
     /// Names that are somebody else's outside.
     pub foreign: BTreeSet<Name>,
     /// Names that more than one object asks for.
@@ -238,6 +240,17 @@ impl Planner {
     /// Returns up to when the cluster was known to be as the outside was last seen to be: its age is how old the outside is.
     pub fn equal_as_of(&self) -> Option<Time> {
         self.equal_as_of
+    }
+
+    /// Returns up to when the view is proven.
+    pub fn view_as_of(&self) -> Option<Time> {
+        self.view.as_of
+    }
+
+    /// Returns how many names are wanted, and how many are outside and ours.
+    pub fn counts(&self) -> (usize, usize) {
+        let ours = self.observed.entries.values().filter(|entry| entry.mark != Mark::Foreign);
+        (self.view.entries.len(), ours.count())
     }
 
     /// Returns what cannot be written, and why.
@@ -486,6 +499,7 @@ impl Planner {
                 continue;
             }
             round.behind = true;
+            plan.pending += 1;
             let state = self.names.entry(name.clone()).or_default();
             if state.in_flight || state.unverified {
                 continue;

@@ -9,6 +9,7 @@ use crate::entry::{Name, Owner, Readiness, Value};
 
 pub mod dns;
 pub mod haproxy;
+pub mod memory;
 
 /// A place outside the cluster.
 ///

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use domain::base::Message;
-use domain::base::iana::{Rcode, Rtype};
+use domain::base::iana::{Rcode, Rtype, TsigRcode};
 use domain::base::message_builder::AdditionalBuilder;
-use domain::rdata::tsig::Time48;
+use domain::base::{Message, ParsedName};
+use domain::rdata::tsig::{Time48, Tsig};
 use domain::tsig::{ClientSequence, ClientTransaction, Key, ValidationError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -96,8 +96,9 @@ impl Client {
                 let mut part = receive(&mut stream).await.map_err(broken)?;
                 let rcode = part.header().rcode();
                 if let Some(sequence) = &mut sequence {
+                    let said = said_of_key(&part);
                     let checked = sequence.answer(&mut part, self.now());
-                    checked.map_err(|error| self.not_verified(error, rcode, "transfers"))?;
+                    checked.map_err(|error| self.not_verified(error, said, rcode, "transfers"))?;
                 }
                 if rcode != Rcode::NOERROR {
                     return Err(Failure::Refused(self.explain(rcode, "transfers")));
@@ -204,7 +205,10 @@ impl Client {
     ) -> Result<(), Failure> {
         let rcode = answer.header().rcode();
         let Some(transaction) = transaction else { return Ok(()) };
-        transaction.answer(answer, self.now()).map_err(|error| self.not_verified(error, rcode, "updates"))
+        let said = said_of_key(answer);
+        transaction
+            .answer(answer, self.now())
+            .map_err(|error| self.not_verified(error, said, rcode, "updates"))
     }
 
     async fn connect(&self) -> Result<TcpStream, Failure> {
@@ -219,41 +223,50 @@ impl Client {
     }
 
     fn now(&self) -> Time48 {
-        let since = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Time48::from_u64(since.as_secs())
+        Time48::from_u64(self.seconds())
+    }
+
+    fn seconds(&self) -> u64 {
+        (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
     }
 
     fn late(&self) -> String {
         format!("DNS server {}: no answer in {:?}", self.server, self.time_limit)
     }
 
-    /// Says why a signature was not accepted, and what to do.
-    fn not_verified(&self, error: ValidationError, rcode: Rcode, what: &str) -> Failure {
-        let (server, key) =
-            (self.server, self.key.as_ref().map_or_else(String::new, |key| key.name().to_string()));
-        Failure::Refused(match error {
-            ValidationError::ServerBadKey => {
+    /// Says why a signature was not accepted, and what to do. What the server says of the key is not signed where it does not accept it: it
+    /// makes a better message, and nothing else.
+    fn not_verified(
+        &self,
+        error: ValidationError,
+        said: Option<(TsigRcode, Option<u64>)>,
+        rcode: Rcode,
+        what: &str,
+    ) -> Failure {
+        let server = self.server;
+        let key = self.key.as_ref().map_or_else(String::new, |key| key.name().to_string());
+        Failure::Refused(match said {
+            Some((TsigRcode::BADKEY, _)) => {
                 format!(
                     "DNS server {server} does not know the key {key}: add it there, or correct `key.name`"
                 )
             }
-            ValidationError::ServerBadSig => {
+            Some((TsigRcode::BADSIG, _)) => {
                 format!(
                     "DNS server {server} has another secret or algorithm for the key {key}: compare `key.secret` and `key.algorithm`"
                 )
             }
-            ValidationError::ServerBadTime { client, server: theirs } => {
-                let seconds = |time: Time48| u64::from(time);
-                let apart = seconds(client).abs_diff(seconds(theirs));
+            Some((TsigRcode::BADTIME, theirs)) => {
+                let apart = theirs
+                    .map_or_else(String::new, |theirs| format!(" {} s", self.seconds().abs_diff(theirs)));
                 format!(
-                    "the clocks of this machine and of DNS server {server} are {apart} s apart, and 300 s are allowed: set the clock"
+                    "the clocks of this machine and of DNS server {server} are{apart} apart, and 300 s are allowed: set the clock"
                 )
             }
-            ValidationError::ServerUnsigned if rcode != Rcode::NOERROR => self.explain(rcode, what),
-            ValidationError::BadTime => {
-                format!("an answer of DNS server {server} is signed with another time: set the clocks")
-            }
-            error => format!("an answer of DNS server {server} is not signed by the key {key} ({error})"),
+            _ if rcode != Rcode::NOERROR => self.explain(rcode, what),
+            _ => format!(
+                "an answer of DNS server {server} is not signed by the key {key} ({error}): compare the keys and the clocks"
+            ),
         })
     }
 
@@ -290,6 +303,14 @@ impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
         Self::Refused(error.to_string())
     }
+}
+
+/// What an answer says of the key, and which time its server has.
+fn said_of_key(answer: &Message<Vec<u8>>) -> Option<(TsigRcode, Option<u64>)> {
+    let mut records = answer.additional().ok()?.limit_to::<Tsig<_, ParsedName<_>>>();
+    let record = records.next()?.ok()?;
+    let said = record.data().error();
+    (said != TsigRcode::NOERROR).then(|| (said, record.data().other_time().map(u64::from)))
 }
 
 /// A message over TCP has its length before it (RFC 1035 4.2.2).

@@ -1,0 +1,109 @@
+use std::sync::Arc;
+
+use skopos_reflect::Clock;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::report::SinkReport;
+
+/// A notifier that runs. Cheap to clone.
+#[derive(Clone)]
+pub struct NotifierHandle {
+    sinks: Arc<[SinkHandle]>,
+}
+
+/// One sink of a notifier that runs. Cheap to clone.
+#[derive(Clone)]
+pub struct SinkHandle {
+    commands: mpsc::Sender<Command>,
+    reports: watch::Receiver<Arc<SinkReport>>,
+    clock: Clock,
+}
+
+/// What a loop is told.
+pub(super) enum Command {
+    /// Lets held removals go.
+    Approve { id: String, known: oneshot::Sender<bool> },
+    /// Tries again at once what waits after a failure.
+    Retry,
+    /// Reads everything back now.
+    Verify { done: oneshot::Sender<()> },
+}
+
+impl NotifierHandle {
+    pub(super) fn new(sinks: Vec<SinkHandle>) -> Self {
+        Self { sinks: sinks.into() }
+    }
+
+    /// Returns the sinks, in the order of the options.
+    pub fn sinks(&self) -> &[SinkHandle] {
+        &self.sinks
+    }
+
+    /// Returns how each sink stands now.
+    pub fn reports(&self) -> Vec<SinkReport> {
+        self.sinks.iter().map(SinkHandle::report).collect()
+    }
+
+    /// Lets the held removals of this ID go, and no others. `false` if there are none, or it does not run.
+    pub async fn approve(&self, id: &str) -> bool {
+        for sink in &*self.sinks {
+            if sink.approve(id).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Tries again at once what waits after a failure.
+    pub async fn retry(&self) {
+        for sink in &*self.sinks {
+            // A loop that has ended retries nothing.
+            let _ = sink.commands.send(Command::Retry).await;
+        }
+    }
+
+    /// Reads everything back from all sinks, and returns how they stand then.
+    pub async fn verify(&self) -> Vec<SinkReport> {
+        for sink in &*self.sinks {
+            sink.verify().await;
+        }
+        self.reports()
+    }
+}
+
+impl SinkHandle {
+    pub(super) fn new(
+        commands: mpsc::Sender<Command>,
+        reports: watch::Receiver<Arc<SinkReport>>,
+        clock: Clock,
+    ) -> Self {
+        Self { commands, reports, clock }
+    }
+
+    /// Returns how the sink stands now.
+    pub fn report(&self) -> SinkReport {
+        self.reports.borrow().at(self.clock.now())
+    }
+
+    /// Waits until the sink stands as `what` says. `None` if the notifier ended before. Cancel safe.
+    pub async fn wait_for(&self, mut what: impl FnMut(&SinkReport) -> bool) -> Option<SinkReport> {
+        let mut reports = self.reports.clone();
+        let now = || self.clock.now();
+        let found = reports.wait_for(|report| what(&report.at(now()))).await.ok()?;
+        Some(found.at(self.clock.now()))
+    }
+
+    async fn approve(&self, id: &str) -> bool {
+        let (known, answer) = oneshot::channel();
+        let sent = self.commands.send(Command::Approve { id: id.to_owned(), known }).await;
+        sent.is_ok() && answer.await.unwrap_or(false)
+    }
+
+    async fn verify(&self) {
+        let (done, answer) = oneshot::channel();
+        if self.commands.send(Command::Verify { done }).await.is_ok() {
+            // The loop ended meanwhile: its last report stands.
+            let _ = answer.await;
+        }
+    }
+}

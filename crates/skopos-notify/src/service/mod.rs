@@ -1,0 +1,136 @@
+//! The part that runs: one loop for each sink, so that none holds up another.
+
+mod handle;
+mod identity;
+mod once;
+mod report;
+mod sink_loop;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use skopos::{BuildError, Informer, InformerFactory, InformerOptions, ParseError};
+use skopos_reflect::Clock;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::handle::{NotifierHandle, SinkHandle};
+pub use self::report::{HeldReport, Problem, SinkReport};
+use self::sink_loop::SinkLoop;
+use crate::desired::{Desired, Source};
+use crate::plan::{PlanOptions, Planner};
+use crate::sink::Sink;
+
+/// A notifier that is put together: it keeps its sinks equal to one cluster until it is told to stop.
+#[must_use = "it does nothing until it runs"]
+pub struct Notifier {
+    loops: Vec<SinkLoop>,
+    handle: NotifierHandle,
+}
+
+/// One sink, and what it is fed with.
+pub struct SinkOptions {
+    /// Its name, for people and metrics.
+    pub name: String,
+    /// The sink.
+    pub sink: Arc<dyn Sink>,
+    /// What it is fed with.
+    pub sources: Vec<Source>,
+    /// When removals wait.
+    pub plan: PlanOptions,
+    /// How often everything is read back. Default 10 s.
+    pub observe_every: Duration,
+    /// How many names are written at the same time. Default 16.
+    pub writes: usize,
+    /// Where the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
+    pub state: Option<PathBuf>,
+}
+
+/// A notifier that cannot be put together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotifierError {
+    /// An informer cannot be made.
+    #[error("cannot watch the cluster: {0}")]
+    Informer(#[from] BuildError),
+    /// A selector cannot be read. This is a fault of this crate.
+    #[error(transparent)]
+    Selector(#[from] ParseError),
+}
+
+/// The informers that all sinks share.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    pub(crate) services: Informer<Service>,
+    pub(crate) slices: Informer<EndpointSlice>,
+    /// `kube-system`, whose uid is the cluster's identity.
+    pub(crate) identity: Informer<Namespace>,
+}
+
+impl SinkOptions {
+    /// Returns the defaults for a sink.
+    pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>, sources: Vec<Source>) -> Self {
+        Self {
+            name: name.into(),
+            sink,
+            sources,
+            plan: PlanOptions::default(),
+            observe_every: Duration::from_secs(10),
+            writes: 16,
+            state: None,
+        }
+    }
+}
+
+impl Notifier {
+    /// Puts a notifier together.
+    ///
+    /// It needs the rights `get`, `list` and `watch` for `services`, for `endpointslices` of `discovery.k8s.io`, and for the namespace
+    /// `kube-system`. Without the last it does not notice another cluster behind the same address.
+    ///
+    /// # Errors
+    /// When the cluster cannot be watched this way.
+    pub fn new(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Result<Self, NotifierError> {
+        let watched = Watched {
+            services: factory.informer(InformerOptions::all())?,
+            slices: factory.informer(InformerOptions::all())?,
+            identity: factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?,
+        };
+        let clock = Clock::new();
+        let mut loops = Vec::new();
+        let mut handles = Vec::new();
+        for options in sinks {
+            let (commands, received) = mpsc::channel(16);
+            let (reports, seen) = watch::channel(Arc::new(SinkReport::starting(&options.name)));
+            handles.push(SinkHandle::new(commands, seen, clock.clone()));
+            loops.push(SinkLoop {
+                desired: Desired::new(options.sink.clone(), options.sources.clone()),
+                planner: Planner::new(options.sink.traits(), options.plan.clone()),
+                watched: watched.clone(),
+                clock: clock.clone(),
+                commands: received,
+                reports,
+                options,
+            });
+        }
+        Ok(Self { loops, handle: NotifierHandle::new(handles) })
+    }
+
+    /// Returns the handle.
+    pub fn handle(&self) -> NotifierHandle {
+        self.handle.clone()
+    }
+
+    /// Runs until `stop`. A write that is under way ends with the time limit of its sink.
+    pub async fn run(self, stop: CancellationToken) {
+        let mut tasks = JoinSet::new();
+        for sink in self.loops {
+            tasks.spawn(sink.run(stop.clone()));
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}

@@ -1,0 +1,134 @@
+//! How a sink stands, for people, commands and metrics.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use skopos_reflect::Time;
+
+use crate::desired::Rejected;
+use crate::plan::{Plan, PlanStats, Planner};
+
+/// How a sink stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct SinkReport {
+    /// Its name.
+    pub name: String,
+    /// How old the state of the cluster is that the outside was last seen equal to, in seconds. None: never since the start.
+    pub outside_age_seconds: Option<f64>,
+    /// How old the view of the cluster is, in seconds. None: there is none yet.
+    pub view_age_seconds: Option<f64>,
+    /// Why the view is old, if it is.
+    pub view_problem: Option<String>,
+    /// Names that are wanted.
+    pub wanted: usize,
+    /// Names that are outside and ours.
+    pub outside: usize,
+    /// Names that are not yet as they are to be, and not held.
+    pub pending: usize,
+    /// Removals that wait.
+    pub held: Vec<HeldReport>,
+    /// What the sink said when it could not be read.
+    pub sink_problem: Option<String>,
+    /// Names that could not be written. At most 100 are listed.
+    pub problems: Vec<Problem>,
+    /// Names that somebody else has outside.
+    pub foreign: Vec<String>,
+    /// Objects that ask for what another object has, or for what the sink cannot have.
+    pub rejected: Vec<Problem>,
+    /// Names with more values than the sink takes, and how many are left out.
+    pub left_out: BTreeMap<String, usize>,
+    /// How often the outside was changed by somebody else.
+    pub drift: u64,
+    /// Steps by how they went.
+    pub steps: BTreeMap<String, u64>,
+    #[serde(skip)]
+    pub(crate) equal_as_of: Option<Time>,
+    #[serde(skip)]
+    pub(crate) view_as_of: Option<Time>,
+}
+
+/// Removals that wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldReport {
+    /// What `approve` takes.
+    pub id: String,
+    /// Why, in a word.
+    pub reason: String,
+    /// What that means, and what to do.
+    pub message: String,
+    /// How many.
+    pub count: usize,
+    /// The first hundred.
+    pub removals: Vec<String>,
+}
+
+/// Something that does not work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The name or object.
+    pub about: String,
+    /// What happened, and what to do.
+    pub message: String,
+}
+
+/// Lists in a report are cut at this length: counts are not.
+const LISTED: usize = 100;
+
+impl SinkReport {
+    pub(crate) fn starting(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// Describes how a sink stands after planning.
+    pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &Plan, rejected: &[Rejected]) -> Self {
+        let held = plan.held.iter().map(|held| HeldReport {
+            id: held.id.clone(),
+            reason: held.reason.as_str().to_owned(),
+            message: held.reason.to_string(),
+            count: held.removals.len(),
+            removals: held.removals.iter().take(LISTED).map(ToString::to_string).collect(),
+        });
+        let conflicts = plan.conflicts.iter().map(|conflict| Problem {
+            about: conflict.loser.to_string(),
+            message: format!("{} belongs to {}: choose another name", conflict.name, conflict.owner),
+        });
+        let rejections = rejected
+            .iter()
+            .map(|rejected| Problem { about: rejected.object.clone(), message: rejected.reason.clone() });
+        let problems = planner
+            .problems()
+            .map(|(name, problem)| Problem { about: name.to_string(), message: problem.to_owned() });
+        let PlanStats { drift, .. } = planner.stats();
+        Self {
+            name: name.to_owned(),
+            held: held.collect(),
+            problems: problems.take(LISTED).collect(),
+            foreign: plan.foreign.iter().take(LISTED).map(ToString::to_string).collect(),
+            rejected: conflicts.chain(rejections).take(LISTED).collect(),
+            left_out: plan.left_out.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
+            pending: plan.pending,
+            drift,
+            equal_as_of: planner.equal_as_of(),
+            ..Self::default()
+        }
+    }
+
+    /// The same, with its ages as of now.
+    pub(crate) fn at(&self, now: Time) -> Self {
+        let age =
+            |as_of: Option<Time>| as_of.map(|as_of| now.since(as_of)).as_ref().map(Duration::as_secs_f64);
+        Self {
+            outside_age_seconds: age(self.equal_as_of),
+            view_age_seconds: age(self.view_as_of),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the outside is as it is to be, with nothing that waits.
+    pub fn is_equal(&self) -> bool {
+        self.equal_as_of.is_some() && self.pending == 0 && self.held.is_empty() && self.sink_problem.is_none()
+    }
+}

@@ -1,0 +1,314 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
+use futures::stream::{self, Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use skopos::{Event, Freshness};
+use skopos_reflect::{Clock, Time};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep_until;
+use tokio_util::sync::CancellationToken;
+
+use super::handle::Command;
+use super::report::SinkReport;
+use super::{SinkOptions, Watched, identity};
+use crate::desired::Desired;
+use crate::entry::Name;
+use crate::plan::{Plan, Planner, Removal, View};
+use crate::sink::{Outcome, Sink, SinkError, Step};
+
+/// Keeps one sink equal.
+pub(super) struct SinkLoop {
+    pub(super) options: SinkOptions,
+    pub(super) desired: Desired,
+    pub(super) planner: Planner,
+    pub(super) watched: Watched,
+    pub(super) clock: Clock,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) reports: watch::Sender<Arc<SinkReport>>,
+}
+
+/// What the loop remembers between two rounds.
+struct Rounds {
+    observe_at: Time,
+    read_at: Time,
+    audit_at: Time,
+    audit: Option<BoxFuture<'static, Option<Time>>>,
+    sink_problem: Option<String>,
+    view_problem: Option<String>,
+    steps: BTreeMap<String, u64>,
+}
+
+type Events<K> = Pin<Box<dyn Stream<Item = Event<K>> + Send>>;
+
+/// Proofs of age come without events: the view is looked at this often.
+const TICK: Duration = Duration::from_millis(500);
+/// A sink that cannot be read is tried this often.
+const PROBE: Duration = Duration::from_secs(10);
+/// How long a list that is to confirm may take, and the pause before the next one.
+const AUDIT: Duration = Duration::from_secs(30);
+
+impl SinkLoop {
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let (Ok(services), Ok(slices)) = (self.watched.services.events(), self.watched.slices.events())
+        else {
+            // The factory was shut down.
+            return;
+        };
+        let (mut services, mut slices): (Events<Service>, Events<EndpointSlice>) =
+            (Box::pin(services), Box::pin(slices));
+        self.remember();
+        let now = self.clock.now();
+        let mut rounds = Rounds {
+            observe_at: now,
+            read_at: now,
+            audit_at: now,
+            audit: None,
+            sink_problem: None,
+            view_problem: None,
+            steps: BTreeMap::new(),
+        };
+        while !stop.is_cancelled() {
+            self.take_events(&mut services, &mut slices);
+            self.look(&mut rounds);
+            let now = self.clock.now();
+            let plan = self.planner.plan(now);
+            self.report(&plan, &rounds);
+            let work = self.work(&plan, &mut rounds, now);
+            match stop.run_until_cancelled(work).await {
+                Some(true) => continue,
+                Some(false) => {}
+                None => break,
+            }
+            let next = self.next(&plan, &rounds);
+            tokio::select! {
+                () = stop.cancelled() => {}
+                Some(event) = services.next() => self.saw(self.desired.removed_by_service(&event)),
+                Some(event) = slices.next() => self.saw(self.desired.removed_by_slice(&event)),
+                Some(command) = self.commands.recv() => self.obey(command, &mut rounds).await,
+                Some(listed) = OptionFuture::from(rounds.audit.as_mut()) => {
+                    rounds.audit = None;
+                    rounds.audit_at = self.clock.now() + AUDIT;
+                    if let Some(began) = listed {
+                        self.planner.listed(began);
+                    }
+                }
+                () = sleep_until(self.clock.instant(next)) => {}
+            }
+        }
+    }
+
+    /// Takes in all events that are there, before the content that they have led to is looked at.
+    fn take_events(&mut self, services: &mut Events<Service>, slices: &mut Events<EndpointSlice>) {
+        while let Some(Some(event)) = services.next().now_or_never() {
+            self.saw(self.desired.removed_by_service(&event));
+        }
+        while let Some(Some(event)) = slices.next().now_or_never() {
+            self.saw(self.desired.removed_by_slice(&event));
+        }
+    }
+
+    fn saw(&mut self, removals: BTreeSet<Removal>) {
+        let now = self.clock.now();
+        removals.into_iter().for_each(|removal| self.planner.saw_removal(now, removal));
+    }
+
+    /// Tells the planner what the cluster wants now.
+    fn look(&mut self, rounds: &mut Rounds) {
+        let (services, slices) = (self.watched.services.snapshot(), self.watched.slices.snapshot());
+        // The age first: what is read after it is not older.
+        let freshness = services.freshness().worst(slices.freshness());
+        let now = self.clock.now();
+        let as_of = match &freshness {
+            Freshness::NeverSynced { .. } => None,
+            known => known.age().map(|age| now - age),
+        };
+        rounds.view_problem = freshness.reason().map(ToString::to_string);
+        let entries = self.desired.look(&services, &slices);
+        let system = self.watched.identity.snapshot();
+        let cluster = system.iter().next().map(|namespace| Arc::from(namespace.uid()));
+        let is_known = self.planner.cluster().is_some();
+        self.planner.set_view(View { entries, as_of, cluster });
+        if let (false, Some(cluster), Some(folder)) = (is_known, self.planner.cluster(), &self.options.state)
+            && let Err(error) = identity::save(folder, &self.options.name, cluster)
+        {
+            tracing::warn!(sink = self.options.name, folder = %folder.display(), %error, "the cluster's identity cannot be remembered");
+        }
+    }
+
+    fn remember(&mut self) {
+        let Some(folder) = &self.options.state else { return };
+        match identity::load(folder, &self.options.name) {
+            Ok(Some(cluster)) => self.planner.set_cluster(cluster),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(sink = self.options.name, folder = %folder.display(), %error, "which cluster the sink belongs to cannot be read");
+            }
+        }
+    }
+
+    /// Does what can be done now; `false` if that is nothing.
+    async fn work(&mut self, plan: &Plan, rounds: &mut Rounds, now: Time) -> bool {
+        if !plan.steps.is_empty() {
+            self.apply(&plan.steps, rounds).await;
+            return true;
+        }
+        if !plan.read.is_empty() && rounds.read_at <= now {
+            self.read_back(&plan.read, rounds).await;
+            return true;
+        }
+        if rounds.observe_at <= now {
+            self.observe(rounds).await;
+            return true;
+        }
+        if plan.list_from.is_some_and(|at| at <= now) && rounds.audit.is_none() && rounds.audit_at <= now {
+            rounds.audit = Some(audit(self.watched.clone(), self.clock.clone()).boxed());
+        }
+        false
+    }
+
+    async fn apply(&mut self, steps: &[Step], rounds: &mut Rounds) {
+        let (sink, down) = (self.options.sink.clone(), OnceLock::new());
+        let apply = |step: &Step| {
+            let (sink, step, down) = (sink.clone(), step.clone(), &down);
+            async move {
+                // One that cannot be reached is not dialed for each of a thousand names.
+                if let Some(problem) = down.get() {
+                    return (step, Outcome::Unreachable(String::clone(problem)));
+                }
+                let outcome = sink.apply(&step).await;
+                if let Outcome::Unreachable(problem) = &outcome {
+                    down.get_or_init(|| problem.clone());
+                }
+                (step, outcome)
+            }
+        };
+        let applying: Vec<_> = steps.iter().map(apply).collect();
+        let mut outcomes = stream::iter(applying).buffer_unordered(self.options.writes.max(1));
+        while let Some((step, outcome)) = outcomes.next().await {
+            let now = self.clock.now();
+            let (result, problem) = match &outcome {
+                Outcome::Done => ("done", None),
+                Outcome::Unknown(problem) => ("unknown", Some(problem)),
+                Outcome::Conflict(problem) => ("conflict", Some(problem)),
+                Outcome::Refused(problem) => ("refused", Some(problem)),
+                Outcome::Unreachable(problem) => ("unreachable", Some(problem)),
+            };
+            match problem {
+                None => tracing::info!(sink = self.options.name, step = %step, "written"),
+                Some(problem) => {
+                    tracing::warn!(sink = self.options.name, step = %step, result, problem, "not written")
+                }
+            }
+            *rounds.steps.entry(result.to_owned()).or_default() += 1;
+            if let Outcome::Unreachable(problem) = &outcome {
+                rounds.sink_problem = Some(problem.clone());
+                rounds.observe_at = now + PROBE;
+            }
+            self.planner.outcome(now, &step.name, outcome);
+        }
+    }
+
+    async fn read_back(&mut self, names: &BTreeSet<Name>, rounds: &mut Rounds) {
+        match self.options.sink.read(names).await {
+            Ok(observed) => {
+                rounds.sink_problem = None;
+                self.planner.read(names, observed);
+            }
+            Err(error) => self.not_read(error, rounds),
+        }
+    }
+
+    async fn observe(&mut self, rounds: &mut Rounds) {
+        let began = self.clock.now();
+        match self.options.sink.observe().await {
+            Ok(observed) => {
+                rounds.sink_problem = None;
+                rounds.read_at = began;
+                rounds.observe_at = began + self.options.observe_every;
+                self.planner.observed(self.clock.now(), began, observed);
+            }
+            Err(error) => self.not_read(error, rounds),
+        }
+    }
+
+    fn not_read(&mut self, error: SinkError, rounds: &mut Rounds) {
+        let (now, problem) = (self.clock.now(), error.to_string());
+        if rounds.sink_problem.as_ref() != Some(&problem) {
+            tracing::warn!(sink = self.options.name, problem, "the sink cannot be read");
+        }
+        rounds.sink_problem = Some(problem);
+        (rounds.observe_at, rounds.read_at) = (now + PROBE, now + PROBE);
+        self.planner.not_observed(now);
+    }
+
+    async fn obey(&mut self, command: Command, rounds: &mut Rounds) {
+        match command {
+            Command::Approve { id, known } => {
+                let is_known = self.planner.approve(&id);
+                if is_known {
+                    tracing::info!(sink = self.options.name, id, "held removals were approved");
+                    if let (Some(folder), Some(cluster)) = (&self.options.state, self.planner.cluster())
+                        && let Err(error) = identity::save(folder, &self.options.name, cluster)
+                    {
+                        tracing::warn!(sink = self.options.name, %error, "the cluster's identity cannot be remembered");
+                    }
+                }
+                // Whoever asked may be gone.
+                let _ = known.send(is_known);
+            }
+            Command::Retry => {
+                self.planner.retry();
+                (rounds.observe_at, rounds.read_at) = (self.clock.now(), self.clock.now());
+            }
+            Command::Verify { done } => {
+                self.observe(rounds).await;
+                self.look(rounds);
+                let plan = self.planner.plan(self.clock.now());
+                self.report(&plan, rounds);
+                self.apply(&plan.steps, rounds).await;
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn report(&self, plan: &Plan, rounds: &Rounds) {
+        let mut report =
+            SinkReport::of_plan(&self.options.name, &self.planner, plan, self.desired.rejected());
+        report.view_as_of = self.planner.view_as_of();
+        report.view_problem.clone_from(&rounds.view_problem);
+        report.sink_problem.clone_from(&rounds.sink_problem);
+        report.steps.clone_from(&rounds.steps);
+        (report.wanted, report.outside) = self.planner.counts();
+        self.reports.send_replace(Arc::new(report));
+    }
+
+    /// When to look again, at the latest.
+    fn next(&self, plan: &Plan, rounds: &Rounds) -> Time {
+        let read = (!plan.read.is_empty()).then_some(rounds.read_at);
+        let list = plan.list_from.filter(|_| rounds.audit.is_none()).map(|at| at.max(rounds.audit_at));
+        let tick = self.clock.now() + TICK;
+        [plan.wake_at, read, list, Some(rounds.observe_at)].into_iter().flatten().fold(tick, Time::min)
+    }
+}
+
+/// Compares the views with fresh lists; returns when these were begun, if they agree.
+async fn audit(watched: Watched, clock: Clock) -> Option<Time> {
+    let began = clock.now();
+    let (services, slices) = tokio::join!(watched.services.audit(AUDIT), watched.slices.audit(AUDIT));
+    let agrees = [services, slices].into_iter().all(|report| {
+        report.is_ok_and(|report| report.is_clean() && report.complete && report.not_compared.is_empty())
+    });
+    agrees.then_some(began)
+}
+
+impl SinkOptions {
+    /// Returns the sink, for messages and tests.
+    pub fn sink(&self) -> &dyn Sink {
+        &*self.sink
+    }
+}

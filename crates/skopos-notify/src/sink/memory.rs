@@ -1,0 +1,122 @@
+//! A sink in the process: a small zone or a small balancer, for demos and tests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::{
+    Action, Mark, Observed, ObservedEntry, ObservedMember, Outcome, OwnerMark, Serving, Sink, SinkError,
+    SinkTraits, Step,
+};
+use crate::entry::{Name, Value};
+
+/// A sink in the process. Clones share what is in it.
+#[derive(Clone, Default)]
+pub struct MemorySink {
+    traits: SinkTraits,
+    shared: Arc<Mutex<Content>>,
+}
+
+#[derive(Default)]
+struct Content {
+    observed: Observed,
+    down: Option<String>,
+    steps: Vec<Step>,
+}
+
+impl MemorySink {
+    /// Makes an empty zone: values come and go at once.
+    pub fn zone() -> Self {
+        Self::default()
+    }
+
+    /// Makes an empty balancer: values drain before they go.
+    pub fn balancer() -> Self {
+        Self { traits: SinkTraits { drains: true, most_values: None }, ..Self::default() }
+    }
+
+    /// Returns what is in it.
+    pub fn content(&self) -> Observed {
+        self.shared.lock().observed.clone()
+    }
+
+    /// Returns the values behind a name that get traffic.
+    pub fn serving(&self, name: &str) -> Vec<Value> {
+        let content = self.shared.lock();
+        let members = content.observed.entries.get(name).into_iter().flat_map(|entry| &entry.members);
+        members.filter(|(_, member)| !member.draining).map(|(value, _)| value.clone()).collect()
+    }
+
+    /// Changes what is in it, as somebody else would.
+    pub fn change(&self, change: impl FnOnce(&mut Observed)) {
+        change(&mut self.shared.lock().observed);
+    }
+
+    /// Makes it unreachable, or reachable again.
+    pub fn set_down(&self, problem: Option<&str>) {
+        self.shared.lock().down = problem.map(str::to_owned);
+    }
+
+    /// Returns everything that was written, in its order.
+    pub fn steps(&self) -> Vec<Step> {
+        self.shared.lock().steps.clone()
+    }
+}
+
+#[async_trait]
+impl Sink for MemorySink {
+    fn traits(&self) -> SinkTraits {
+        self.traits
+    }
+
+    fn name(&self, text: &str) -> Result<Name, String> {
+        Ok(text.into())
+    }
+
+    fn value(&self, text: &str) -> Result<Value, String> {
+        Ok(text.into())
+    }
+
+    async fn observe(&self) -> Result<Observed, SinkError> {
+        let content = self.shared.lock();
+        match &content.down {
+            Some(problem) => Err(SinkError::Unreachable(problem.clone())),
+            None => Ok(content.observed.clone()),
+        }
+    }
+
+    async fn apply(&self, step: &Step) -> Outcome {
+        let mut content = self.shared.lock();
+        if let Some(problem) = &content.down {
+            return Outcome::Unreachable(problem.clone());
+        }
+        let known = content.observed.entries.get(&step.name);
+        if known.map(|entry| &entry.mark) != step.before.as_ref().map(|entry| &entry.mark) {
+            return Outcome::Conflict(format!("{} is not as it was last seen", step.name));
+        }
+        match &step.action {
+            Action::Put { owner, members } if !members.is_empty() => {
+                let mark =
+                    Mark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
+                let member = |(value, serving): (&Value, &Serving)| {
+                    (
+                        value.clone(),
+                        ObservedMember { draining: *serving == Serving::Draining, connections: 0 },
+                    )
+                };
+                let members: BTreeMap<_, _> = members.iter().map(member).collect();
+                content
+                    .observed
+                    .entries
+                    .insert(step.name.clone(), ObservedEntry { mark, members, tidy: true });
+            }
+            _ => {
+                content.observed.entries.remove(&step.name);
+            }
+        }
+        content.steps.push(step.clone());
+        Outcome::Done
+    }
+}

@@ -1,0 +1,284 @@
+//! A notifier on a cluster in the process, under virtual time, with sinks in the process.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use skopos_notify::service::SinkReport;
+use skopos_notify::sink::memory::MemorySink;
+use skopos_testserver::{Fault, Match};
+use support::{Cluster, annotated, endpoints, secs, sink};
+use tokio::time::{Instant, sleep};
+
+const READY: &str = "ready";
+
+fn held(report: &SinkReport) -> Vec<(&str, usize)> {
+    report.held.iter().map(|held| (held.reason.as_str(), held.count)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_outside_follows_the_cluster_within_half_a_second() {
+    let cluster = Cluster::new().await;
+    let (zone, edge) = (MemorySink::zone(), MemorySink::balancer());
+    cluster.put("web", &[("10.0.0.1", READY)]);
+    let running = cluster.run(vec![
+        sink("zone", zone.clone(), endpoints("{service}.{namespace}", false)),
+        sink("edge", edge.clone(), endpoints("k8s_{namespace}_{service}_{port}", true)),
+    ]);
+    running.equal(0).await;
+    running.equal(1).await;
+    let name = "k8s_default_web_http";
+    assert_eq!(zone.serving("web.default"), ["10.0.0.1".into()]);
+    assert_eq!(edge.serving(name), ["10.0.0.1:8080".into()]);
+    let begun = Instant::now();
+    cluster.put("web", &[("10.0.0.2", READY), ("10.0.0.3", READY)]);
+    running.until(0, |_| zone.serving("web.default") == ["10.0.0.2".into(), "10.0.0.3".into()]).await;
+    running.until(1, |_| edge.serving(name) == ["10.0.0.2:8080".into(), "10.0.0.3:8080".into()]).await;
+    assert!(begun.elapsed() <= Duration::from_millis(500), "{:?}", begun.elapsed());
+    cluster.delete("web");
+    running.until(0, |_| zone.content().entries.is_empty()).await;
+    running.until(1, |_| edge.content().entries.is_empty()).await;
+    assert!(begun.elapsed() <= secs(1), "{:?}", begun.elapsed());
+    running.stop().await;
+    cluster.end().await;
+}
+
+// R2 of the field report: the API server is restarted again and again.
+#[tokio::test(start_paused = true)]
+async fn ten_restarts_of_the_api_server_remove_nothing_and_are_caught_up_within_two_seconds() {
+    let cluster = Cluster::new().await;
+    let (zone, edge) = (MemorySink::zone(), MemorySink::balancer());
+    for service in 0..20 {
+        cluster.put(&format!("s{service}"), &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
+    }
+    let running = cluster.run(vec![
+        sink("zone", zone.clone(), endpoints("{service}.{namespace}", false)),
+        sink("edge", edge.clone(), endpoints("{service}_{port}", true)),
+    ]);
+    running.equal(0).await;
+    running.equal(1).await;
+    for restart in 0..10_u64 {
+        let (steps, before) = (zone.steps().len() + edge.steps().len(), (zone.content(), edge.content()));
+        cluster.stop_server();
+        sleep(secs(20)).await;
+        assert_eq!((zone.content(), edge.content()), before);
+        assert_eq!(zone.steps().len() + edge.steps().len(), steps);
+        let age = running.handle.reports()[0].outside_age_seconds.unwrap();
+        assert!((20.0..35.0).contains(&age), "the age tells: {age}");
+        // What happens while nobody sees it.
+        let new = format!("10.0.1.{restart}");
+        cluster.put("s0", &[("10.0.0.1", READY), ("10.0.0.2", READY), (new.as_str(), READY)]);
+        cluster.start_server();
+        let back = Instant::now();
+        running.until(0, |_| zone.serving("s0.default").iter().any(|value| **value == *new)).await;
+        running.until(1, |_| edge.serving("s0_http").iter().any(|value| value.starts_with(&new))).await;
+        assert!(back.elapsed() <= secs(2), "{:?} after its return", back.elapsed());
+        let caught_up =
+            running.until(0, |report| report.outside_age_seconds.is_some_and(|age| age < 15.0)).await;
+        assert!(back.elapsed() <= secs(15) || caught_up.held.is_empty(), "{caught_up:?}");
+        assert!(zone.steps().iter().chain(&edge.steps()).all(|step| step.losses().len() <= 1));
+    }
+    assert_eq!(zone.serving("s1.default").len(), 2);
+    running.stop().await;
+    cluster.end().await;
+}
+
+// Case 4.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_answers_with_an_empty_list_wipes_nothing() {
+    let cluster = Cluster::new().await;
+    let zone = MemorySink::zone();
+    for service in 0..20 {
+        cluster.put(&format!("s{service}"), &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
+    }
+    let running = cluster.run(vec![sink("zone", zone.clone(), endpoints("{service}", false))]);
+    running.equal(0).await;
+    let before = zone.content();
+    let empty = |kind: &str, group: &str| Fault::Answer {
+        code: 200,
+        headers: vec![(http::header::CONTENT_TYPE, "application/json".into())],
+        body:
+            json!({"kind": kind, "apiVersion": group, "metadata": {"resourceVersion": "999999"}, "items": []})
+                .to_string(),
+    };
+    let guards = [
+        cluster.server.faults().inject(empty("ServiceList", "v1")).on(Match::list().resource("services")),
+        cluster
+            .server
+            .faults()
+            .inject(empty("EndpointSliceList", "discovery.k8s.io/v1"))
+            .on(Match::list().resource("endpointslices")),
+        cluster.server.faults().inject(Fault::status(504, 0)).on(Match::watch()),
+    ];
+    cluster.server.close_watches();
+    cluster.server.compact();
+    sleep(secs(600)).await;
+    assert_eq!(zone.content(), before, "{:#?}", running.handle.reports());
+    assert!(running.handle.reports()[0].outside_age_seconds.unwrap() > 300.0);
+    guards.into_iter().for_each(|guard| guard.heal());
+    running.equal(0).await;
+    assert_eq!(zone.content(), before);
+    running.stop().await;
+    cluster.end().await;
+}
+
+// Cases 22 and 23.
+#[tokio::test(start_paused = true)]
+async fn what_was_deleted_while_nobody_looked_goes_after_a_list_that_agrees() {
+    let cluster = Cluster::new().await;
+    let zone = MemorySink::zone();
+    for service in ["a", "b", "c"] {
+        cluster.put(service, &[("10.0.0.1", READY)]);
+    }
+    let running = cluster.run(vec![sink("zone", zone.clone(), endpoints("{service}", false))]);
+    running.equal(0).await;
+    running.stop().await;
+    cluster.delete("a");
+    cluster.delete("b");
+    cluster.put("b", &[("10.0.0.9", READY)]);
+    let running = cluster.run(vec![sink("zone", zone.clone(), endpoints("{service}", false))]);
+    let report = running.until(0, |report| !report.held.is_empty()).await;
+    assert!(held(&report).iter().all(|(reason, _)| *reason == "unconfirmed"), "{report:?}");
+    assert_eq!(zone.serving("b").len(), 2, "added before anything is removed");
+    let begun = Instant::now();
+    running.equal(0).await;
+    assert!(begun.elapsed() > secs(25) && begun.elapsed() < secs(65), "{:?}", begun.elapsed());
+    assert_eq!(zone.content().entries.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    running.stop().await;
+    cluster.end().await;
+}
+
+// Case 7, and an approval from outside.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_of_many_is_held_until_it_is_approved() {
+    let cluster = Cluster::new().await;
+    let zone = MemorySink::zone();
+    for service in 0..30 {
+        cluster.put(&format!("s{service}"), &[("10.0.0.1", READY)]);
+    }
+    let running = cluster.run(vec![sink("zone", zone.clone(), endpoints("{service}", false))]);
+    running.equal(0).await;
+    for service in 0..15 {
+        cluster.delete(&format!("s{service}"));
+    }
+    running.until(0, |report| held(report).iter().any(|(reason, _)| *reason == "fraction")).await;
+    sleep(secs(60)).await;
+    let report = running.handle.reports().remove(0);
+    assert_eq!(report.held.len(), 1, "{report:?}");
+    assert_eq!(zone.content().entries.len(), 15 + report.held[0].count, "{report:?}");
+    assert!(!running.handle.approve("nothing").await);
+    assert!(running.handle.approve(&report.held[0].id).await);
+    running.until(0, |_| zone.content().entries.len() == 15).await;
+    running.equal(0).await;
+    running.stop().await;
+    cluster.end().await;
+}
+
+// Case 5, across a restart of the notifier.
+#[tokio::test(start_paused = true)]
+async fn another_cluster_behind_the_address_is_noticed_after_a_restart_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let zone = MemorySink::zone();
+    let with_state = || {
+        let mut options = sink("zone", zone.clone(), endpoints("{service}", false));
+        options.state = Some(folder.path().to_owned());
+        options
+    };
+    let first = Cluster::new().await;
+    first.put("web", &[("10.0.0.1", READY)]);
+    let running = first.run(vec![with_state()]);
+    running.equal(0).await;
+    running.stop().await;
+    first.end().await;
+    let second = Cluster::new().await;
+    second.put("other", &[("10.0.0.2", READY)]);
+    let running = second.run(vec![with_state()]);
+    let report = running.until(0, |report| !report.held.is_empty()).await;
+    assert_eq!(held(&report), [("anotherCluster", 2)]);
+    sleep(secs(300)).await;
+    assert_eq!(zone.content().entries.keys().map(|name| name.as_str()).collect::<Vec<_>>(), ["web"]);
+    running.stop().await;
+    second.end().await;
+}
+
+// Cases 9 and 19.
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_was_down_is_caught_up_within_ten_seconds_and_drift_is_put_right() {
+    let cluster = Cluster::new().await;
+    let zone = MemorySink::zone();
+    cluster.put("web", &[("10.0.0.1", READY)]);
+    let running = cluster.run(vec![sink("zone", zone.clone(), endpoints("{service}", false))]);
+    running.equal(0).await;
+    zone.set_down(Some("connection refused"));
+    for change in 0..100 {
+        cluster.put(&format!("s{}", change % 10), &[(&format!("10.0.1.{change}"), READY)]);
+        sleep(secs(36)).await;
+    }
+    let report = running.handle.reports().remove(0);
+    assert!(report.outside_age_seconds.unwrap() >= 3_600.0, "{report:?}");
+    assert_eq!(report.sink_problem.as_deref(), Some("connection refused"));
+    zone.set_down(None);
+    let back = Instant::now();
+    running.until(0, |_| zone.content().entries.len() == 11).await;
+    assert!(back.elapsed() <= secs(10), "{:?}", back.elapsed());
+    running.equal(0).await;
+    zone.change(|outside| drop(outside.entries.remove("web")));
+    let changed = Instant::now();
+    running.until(0, |_| zone.serving("web").len() == 1).await;
+    assert!(changed.elapsed() <= secs(10), "{:?}", changed.elapsed());
+    running.until(0, |report| report.drift == 1).await;
+    running.stop().await;
+    cluster.end().await;
+}
+
+// Cases 20, 21 and hostile names.
+#[tokio::test(start_paused = true)]
+async fn names_come_from_annotations_and_the_first_keeps_its_name() {
+    let cluster = Cluster::new().await;
+    let zone = MemorySink::zone();
+    let service = |name: &str, host: &str, address: &str| {
+        let mut object = support::service_object(name);
+        object["metadata"]["annotations"] = json!({"skopos.dev/hostname": host});
+        object["spec"]["externalIPs"] = json!([address]);
+        object
+    };
+    cluster.server.create(service("b", "web.example.test", "192.0.2.2")).unwrap();
+    let running = cluster.run(vec![sink("zone", zone.clone(), annotated())]);
+    running.equal(0).await;
+    cluster.server.create(service("a", "web.example.test", "192.0.2.1")).unwrap();
+    let report = running.until(0, |report| !report.rejected.is_empty()).await;
+    assert_eq!(report.rejected[0].about, "service/default/a");
+    assert_eq!(zone.serving("web.example.test"), ["192.0.2.2".into()]);
+    // A rename: the new name first, and the old one goes to who waited for it.
+    cluster.server.update(service("b", "new.example.test", "192.0.2.2")).unwrap();
+    running.until(0, |_| zone.serving("web.example.test") == ["192.0.2.1".into()]).await;
+    assert_eq!(zone.serving("new.example.test"), ["192.0.2.2".into()]);
+    running.equal(0).await;
+    assert_eq!(
+        running.handle.reports()[0].steps,
+        BTreeMap::from([("done".to_owned(), zone.steps().len() as u64)])
+    );
+    running.stop().await;
+    cluster.end().await;
+}
+
+// Case 31, and the last one behind a name.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_is_scaled_to_zero_keeps_its_last_backend() {
+    let cluster = Cluster::new().await;
+    let edge = MemorySink::balancer();
+    cluster.put("web", &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
+    let running = cluster.run(vec![sink("edge", edge.clone(), endpoints("{service}_{port}", true))]);
+    running.equal(0).await;
+    cluster.put("web", &[]);
+    let report = running.until(0, |report| held(report).iter().any(|(reason, _)| *reason == "lastOne")).await;
+    assert_eq!(held(&report), [("lastOne", 1)]);
+    sleep(secs(3_600)).await;
+    assert_eq!(edge.serving("web_http").len(), 1);
+    cluster.delete("web");
+    running.until(0, |_| edge.content().entries.is_empty()).await;
+    running.stop().await;
+    cluster.end().await;
+}

@@ -1,0 +1,218 @@
+//! A cluster in the process, a notifier that runs on it, and objects for it.
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
+
+pub mod servers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
+use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
+use skopos_notify::desired::{EndpointSource, ServiceSource, Source, Template};
+use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport};
+use skopos_notify::sink::Sink;
+use skopos_testserver::TestServer;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+/// Far more than anything takes, and no time at all where time is virtual.
+pub const PLENTY: Duration = Duration::from_secs(7200);
+
+pub struct Cluster {
+    pub server: Arc<TestServer>,
+    /// Nothing is connected while it is.
+    pub down: Arc<AtomicBool>,
+    pub factory: InformerFactory,
+}
+
+pub struct Running {
+    pub handle: NotifierHandle,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+pub fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+impl Cluster {
+    pub async fn new() -> Self {
+        Self::of(TestServer::builder().start().await.expect("the server starts"))
+    }
+
+    pub fn of(server: TestServer) -> Self {
+        let (server, down) = (Arc::new(server), Arc::new(AtomicBool::new(false)));
+        // It may be there already.
+        let _ = server
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}));
+        let factory = factory_to(&server, &down);
+        Self { server, down, factory }
+    }
+
+    pub fn run(&self, sinks: Vec<SinkOptions>) -> Running {
+        run(&self.factory, sinks)
+    }
+
+    /// The API server goes away, with all its connections.
+    pub fn stop_server(&self) {
+        self.down.store(true, Ordering::SeqCst);
+        self.server.faults().kill_connections(skopos_testserver::How::Rst);
+    }
+
+    pub fn start_server(&self) {
+        self.down.store(false, Ordering::SeqCst);
+    }
+
+    /// Writes a Service and its only slice, as the controllers of a cluster do.
+    pub fn put(&self, service: &str, endpoints: &[(&str, &str)]) {
+        let uid = match self.server.get("services", Some("default"), service) {
+            Ok(known) => known["metadata"]["uid"].clone(),
+            Err(_) => {
+                self.server.create(service_object(service)).expect("a service")["metadata"]["uid"].clone()
+            }
+        };
+        let slice = slice_object(service, &format!("{service}-1"), &uid, endpoints);
+        let put = match self.server.get("endpointslices", Some("default"), &format!("{service}-1")) {
+            Ok(_) => self.server.update(slice),
+            Err(_) => self.server.create(slice),
+        };
+        put.expect("a slice");
+    }
+
+    /// Deletes a Service and its slice, as garbage collection does.
+    pub fn delete(&self, service: &str) {
+        self.server.delete("services", Some("default"), service).expect("a service");
+        // Garbage collection may have been faster.
+        let _ = self.server.delete("endpointslices", Some("default"), &format!("{service}-1"));
+    }
+
+    pub async fn end(self) {
+        assert!(self.factory.shutdown(secs(10)).await.complete);
+    }
+}
+
+impl Running {
+    pub async fn until(&self, sink: usize, mut what: impl FnMut(&SinkReport) -> bool) -> SinkReport {
+        // Against real servers time is real.
+        let begun = std::time::Instant::now();
+        let what = |report: &SinkReport| {
+            assert!(begun.elapsed() < secs(100), "{report:#?}");
+            what(report)
+        };
+        let waited = timeout(PLENTY, self.handle.sinks()[sink].wait_for(what)).await;
+        waited.unwrap_or_else(|_| panic!("{:#?}", self.handle.reports())).expect("it runs")
+    }
+
+    /// Waits until a sink was seen equal to a state of the cluster that is younger than this moment.
+    pub async fn equal(&self, sink: usize) -> SinkReport {
+        let begun = tokio::time::Instant::now();
+        self.until(sink, |report| {
+            let age = report.outside_age_seconds.unwrap_or(f64::MAX);
+            report.is_equal() && age < begun.elapsed().as_secs_f64()
+        })
+        .await
+    }
+
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        timeout(PLENTY, ended).await.expect("it ends");
+    }
+}
+
+pub fn run(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Running {
+    let notifier = Notifier::new(factory, sinks).expect("a notifier");
+    let (handle, stop, mut tasks) = (notifier.handle(), CancellationToken::new(), JoinSet::new());
+    tasks.spawn(notifier.run(stop.clone()));
+    Running { handle, stop, tasks }
+}
+
+/// Every Service of the test by its name, to its endpoints.
+pub fn endpoints(name: &str, ports: bool) -> Source {
+    let places = if ports { &["service", "namespace", "port"][..] } else { &["service", "namespace"] };
+    let name = Template::parse(name, places).expect("a template");
+    Source::Endpoints(EndpointSource {
+        headless: None,
+        labels: BTreeMap::from([("app".into(), "*".into())]),
+        name,
+        ports,
+    })
+}
+
+/// Services that are annotated.
+pub fn annotated() -> Source {
+    let annotation = "skopos.dev/hostname".to_owned();
+    Source::Services(ServiceSource { annotation, types: Vec::new(), labels: BTreeMap::new() })
+}
+
+pub fn sink(name: &str, sink: impl Sink + 'static, source: Source) -> SinkOptions {
+    SinkOptions::new(name, Arc::new(sink), vec![source])
+}
+
+/// A sink that is looked at more often than by default: real time goes by.
+pub fn quick(name: &str, to: impl Sink + 'static, source: Source) -> SinkOptions {
+    let mut options = sink(name, to, source);
+    options.observe_every = Duration::from_millis(250);
+    options
+}
+
+pub fn service_object(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": name, "labels": {"app": name}},
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]},
+    })
+}
+
+/// A slice whose endpoints are `(address, "ready" | "notReady" | "terminating")`.
+pub fn slice_object(service: &str, name: &str, uid: &Value, endpoints: &[(&str, &str)]) -> Value {
+    let endpoint = |(address, state): &(&str, &str)| {
+        let ready = *state == "ready";
+        json!({
+            "addresses": [address],
+            "conditions": {"ready": ready, "serving": *state != "notReady", "terminating": *state == "terminating"},
+        })
+    };
+    let ports = if endpoints.is_empty() {
+        json!([])
+    } else {
+        json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
+    };
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {
+            "namespace": "default", "name": name, "labels": {"kubernetes.io/service-name": service, "app": service},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": service, "uid": uid, "controller": true}],
+        },
+        "ports": ports,
+        "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+    })
+}
+
+pub fn factory_to(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> InformerFactory {
+    let (server, down) = (server.clone(), down.clone());
+    let dialer = dialer_fn(move |_| {
+        let connected = if down.load(Ordering::SeqCst) {
+            Err(std::io::ErrorKind::ConnectionRefused.into())
+        } else {
+            server.connect()
+        };
+        async move {
+            let refused = |error: std::io::Error| Death::Refused {
+                to: "memory".into(),
+                reason: error.to_string().into(),
+            };
+            connected.map(|stream| Dialed::new(stream, Protocol::Http2)).map_err(refused)
+        }
+    });
+    let config = kube::Config::new("http://memory.test".parse().expect("a URL"));
+    let options = TransportOptions { seed: Some(7), ..TransportOptions::default() };
+    let transport = Transport::with_dialer(config, options, dialer).expect("a transport");
+    InformerFactory::new(
+        transport,
+        FactoryOptions { audit_interval: None, seed: Some(7), ..FactoryOptions::default() },
+    )
+}

@@ -1,0 +1,241 @@
+//! Real servers on loopback, each with a folder and a port of its own. A test that finds none says so and passes.
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use skopos_notify::sink::dns::{DnsKey, DnsOptions, DnsSink};
+use skopos_notify::sink::haproxy::{HaproxyOptions, HaproxySink};
+use tempfile::TempDir;
+
+pub const ZONE: &str = "apps.example.test";
+const SECRET: &[u8] = b"a secret of thirty-two bytes....";
+
+/// A DNS server with one zone, which takes updates and transfers with the key `skopos`.
+pub struct DnsServer {
+    pub address: SocketAddr,
+    pub folder: TempDir,
+    kind: Kind,
+    child: Option<Child>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Bind,
+    Knot,
+}
+
+/// A balancer with some empty backends.
+pub struct Haproxy {
+    pub socket: PathBuf,
+    pub port: u16,
+    folder: TempDir,
+    child: Option<Child>,
+}
+
+/// Says whether a program is there; a test without it has nothing to try.
+pub fn is_installed(program: &str, package: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&folders).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let found = folders.map(|folder: PathBuf| folder.join(program)).any(|path| path.is_file());
+    if !found {
+        eprintln!("SKIPPED: {program} is not installed (apt-get install {package})");
+    }
+    found
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+pub fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().try_into().expect("a pid")), signal).expect("it runs");
+}
+
+impl DnsServer {
+    /// `extra` goes into the zone's file.
+    pub async fn start(kind: Kind, extra: &str) -> Option<Self> {
+        let installed = match kind {
+            Kind::Bind => is_installed("named", "bind9"),
+            Kind::Knot => is_installed("knotd", "knot"),
+        };
+        if !installed {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let zone = format!(
+            "$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 60\n@ IN NS ns\nns IN A 127.0.0.1\n{extra}\n"
+        );
+        std::fs::write(folder.path().join("zone"), zone).expect("a zone");
+        let mut server = Self { address, folder, kind, child: None };
+        server.configure("");
+        server.run().await;
+        Some(server)
+    }
+
+    /// Writes the configuration; `more` replaces what the zone allows.
+    pub fn configure(&self, more: &str) {
+        let (folder, port) = (self.folder.path().display(), self.address.port());
+        let secret = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, SECRET);
+        let text = match self.kind {
+            Kind::Bind => {
+                let allowed = if more.is_empty() {
+                    "allow-update { key skopos; }; allow-transfer { key skopos; };"
+                } else {
+                    more
+                };
+                format!(
+                    "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file \"{folder}/pid\";\n\
+                     recursion no; dnssec-validation no; session-keyfile \"{folder}/session.key\"; }};\n\
+                     controls {{ }};\n\
+                     key skopos {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n\
+                     key other {{ algorithm hmac-sha256; secret \"b3RoZXI=\"; }};\n\
+                     zone \"{ZONE}\" {{ type primary; file \"{folder}/zone\"; {allowed} }};\n"
+                )
+            }
+            Kind::Knot => format!(
+                "server:\n  rundir: \"{folder}\"\n  listen: 127.0.0.1@{port}\n  pidfile: \"{folder}/pid\"\n\
+                 database:\n  storage: \"{folder}\"\n\
+                 key:\n  - id: skopos\n    algorithm: hmac-sha256\n    secret: {secret}\n\
+                 acl:\n  - id: ours\n    key: skopos\n    action: [update, transfer]\n\
+                 zone:\n  - domain: {ZONE}\n    storage: \"{folder}\"\n    file: zone\n    acl: ours\n"
+            ),
+        };
+        std::fs::write(self.folder.path().join("conf"), text).expect("a configuration");
+    }
+
+    pub async fn run(&mut self) {
+        let (folder, conf) = (self.folder.path(), self.folder.path().join("conf"));
+        let log = std::fs::File::create(folder.join("log")).expect("a log");
+        let mut command = match self.kind {
+            Kind::Bind => Command::new("/usr/sbin/named"),
+            Kind::Knot => Command::new("/usr/sbin/knotd"),
+        };
+        match self.kind {
+            Kind::Bind => command.args(["-g", "-n", "1", "-c"]).arg(&conf),
+            Kind::Knot => command.arg("-c").arg(&conf),
+        };
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
+        self.child = Some(child);
+        listens(self.address, folder).await;
+    }
+
+    pub fn child(&self) -> &Child {
+        self.child.as_ref().expect("it runs")
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
+
+    pub fn options(&self) -> DnsOptions {
+        let mut options = DnsOptions::new(ZONE, self.address, "tests");
+        options.key = Some(DnsKey::new("skopos", "hmac-sha256", SECRET).expect("a key"));
+        options
+    }
+
+    pub fn sink(&self) -> DnsSink {
+        DnsSink::new(self.options()).expect("a sink")
+    }
+}
+
+impl Haproxy {
+    pub async fn start(backends: &[&str]) -> Option<Self> {
+        if !is_installed("haproxy", "haproxy") {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut haproxy = Self { socket: folder.path().join("sock"), port: free_port(), folder, child: None };
+        haproxy.configure(backends);
+        haproxy.run().await;
+        Some(haproxy)
+    }
+
+    pub fn configure(&self, backends: &[&str]) {
+        let (socket, port) = (self.socket.display(), self.port);
+        let first = backends.first().expect("a backend");
+        let mut text = format!(
+            "global\n  stats socket {socket} mode 600 level admin\ndefaults\n  mode tcp\n  timeout connect 1s\n  timeout client 600s\n  timeout server 600s\n\
+             frontend front\n  bind 127.0.0.1:{port}\n  default_backend {first}\n"
+        );
+        for backend in backends {
+            text += &format!("backend {backend}\n  balance roundrobin\n");
+        }
+        std::fs::write(self.folder.path().join("cfg"), text).expect("a configuration");
+    }
+
+    pub async fn run(&mut self) {
+        let log = std::fs::File::create(self.folder.path().join("log")).expect("a log");
+        let mut command = Command::new("/usr/sbin/haproxy");
+        command.args(["-W", "-f"]).arg(self.folder.path().join("cfg"));
+        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().expect("it starts"));
+        listens(SocketAddr::from(([127, 0, 0, 1], self.port)), self.folder.path()).await;
+    }
+
+    pub fn reload(&self) {
+        signal(self.child.as_ref().expect("it runs"), Signal::SIGUSR2);
+    }
+
+    pub fn sink(&self) -> HaproxySink {
+        let mut options = HaproxyOptions::at(&self.socket);
+        options.check = false;
+        HaproxySink::new(options)
+    }
+
+    /// Sends a command by hand.
+    pub async fn command(&self, command: &str) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut stream = tokio::net::UnixStream::connect(&self.socket).await.expect("a socket");
+        stream.write_all(format!("{command}\n").as_bytes()).await.expect("it takes it");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        answer
+    }
+}
+
+impl Drop for DnsServer {
+    fn drop(&mut self) {
+        end(self.child.take());
+    }
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        end(self.child.take());
+    }
+}
+
+fn end(child: Option<Child>) {
+    if let Some(mut child) = child {
+        // The master tells its workers; one that is frozen has to be woken for that.
+        let pid = Pid::from_raw(child.id() as i32);
+        let _ = kill(pid, Signal::SIGCONT);
+        let _ = kill(pid, Signal::SIGTERM);
+        for _ in 0..50 {
+            if matches!(child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+async fn listens(address: SocketAddr, folder: &Path) {
+    for _ in 0..500 {
+        if tokio::net::TcpStream::connect(address).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it does not listen: {}", std::fs::read_to_string(folder.join("log")).unwrap_or_default());
+}
