@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
+use skopos_config::Fault;
 use skopos_wire::label_problems;
 
-use super::tree::Node;
-use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Problem, Span};
+use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
 use crate::bucket::{Endpoint, Place};
-
-/// A field, and what is wrong with it.
-pub(super) struct Fault {
-    field: String,
-    problem: String,
-}
 
 /// Everything that the schema allows and that cannot be meant.
 pub(super) fn check(config: &Config) -> Vec<Fault> {
@@ -39,14 +33,6 @@ const MAX_SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
 const SHORTEST: Duration = Duration::from_secs(1);
 
 struct Faults(Vec<Fault>);
-
-// === impl Fault ===
-
-impl Fault {
-    pub(super) fn located(self, tree: &Node) -> Problem {
-        tree.nearest(&self.field).problem(&self.field, self.problem)
-    }
-}
 
 // === impl Faults ===
 

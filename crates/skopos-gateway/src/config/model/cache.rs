@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::values::{ByteSize, Span};
+use skopos_config::{ByteSize, Span};
 
 /// What is kept in memory.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::values::Span;
+use skopos_config::Span;
 
 /// Which clusters there are.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

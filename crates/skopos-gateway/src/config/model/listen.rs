@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::values::{ByteSize, Span};
+use skopos_config::{ByteSize, Span};
 
 /// Where and how the gateway listens.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]

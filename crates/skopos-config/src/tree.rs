@@ -5,17 +5,17 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{Location, Spanned};
 
-use super::Problem;
+use crate::Problem;
 
 /// A value of YAML, and where it stands.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) at: Location,
-    pub(super) value: Value,
+pub(crate) struct Node {
+    pub(crate) at: Location,
+    pub(crate) value: Value,
 }
 
 #[derive(Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Null,
     Bool,
     Integer(i128),
@@ -26,7 +26,7 @@ pub(super) enum Value {
 }
 
 /// Parses a text; an empty one is an empty map.
-pub(super) fn parse(text: &str) -> Result<Node, Problem> {
+pub(crate) fn parse(text: &str) -> Result<Node, Problem> {
     let parsed: Option<Spanned<Value>> = serde_saphyr::from_str(text).map_err(|error| problem_of(&error))?;
     Ok(match parsed {
         Some(spanned) => spanned.into(),
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Node, Problem> {
 }
 
 /// What the parser says, at its place.
-pub(super) fn problem_of(error: &serde_saphyr::Error) -> Problem {
+pub(crate) fn problem_of(error: &serde_saphyr::Error) -> Problem {
     let at = error.location().unwrap_or(Location::UNKNOWN);
     let text = error.without_snippet().to_string();
     let problem = text.lines().next().unwrap_or("not valid YAML").to_owned();
@@ -46,7 +46,7 @@ pub(super) fn problem_of(error: &serde_saphyr::Error) -> Problem {
 
 impl Node {
     /// The deepest node on the way to `field` (as `clusters.folders[0].path`).
-    pub(super) fn nearest(&self, field: &str) -> &Node {
+    pub(crate) fn nearest(&self, field: &str) -> &Node {
         let mut node = self;
         for part in field.split(['.', '[']).filter(|part| !part.is_empty()) {
             let next = match (&node.value, part.strip_suffix(']')) {
@@ -64,12 +64,12 @@ impl Node {
         node
     }
 
-    pub(super) fn problem(&self, field: &str, problem: impl Into<String>) -> Problem {
+    pub(crate) fn problem(&self, field: &str, problem: impl Into<String>) -> Problem {
         problem_at(self.at, field, problem)
     }
 }
 
-pub(super) fn problem_at(at: Location, field: &str, problem: impl Into<String>) -> Problem {
+pub(crate) fn problem_at(at: Location, field: &str, problem: impl Into<String>) -> Problem {
     Problem {
         line: at.line().max(1),
         column: at.column().max(1),
@@ -86,7 +86,7 @@ impl From<Spanned<Value>> for Node {
 
 impl Value {
     /// What it is, for people.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
             Self::Bool => "true or false",

@@ -6,27 +6,26 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value as Json};
 use serde_saphyr::Location;
 
-use super::tree::{Node, Value, problem_at};
-use super::values::{ByteSize, Span};
-use super::{Config, Problem};
+use crate::tree::{Node, Value, problem_at};
+use crate::values::{ByteSize, Span};
+use crate::{Configuration, Problem};
 
-/// The JSON schema of the configuration file, for editors and for `skopos serve --print-schema`.
+/// Returns the JSON schema of a configuration file, for editors.
 #[must_use]
-pub fn json_schema() -> Json {
-    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Config>();
-    schema.insert("title".into(), "Configuration of the Skopos gateway".into());
+pub fn json_schema<T: Configuration>() -> Json {
+    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+    schema.insert("title".into(), T::TITLE.into());
     schema.into()
 }
 
-/// What of the file the schema does not allow: unknown words, missing ones, wrong types and forms.
-pub(super) fn check(file: &Node) -> Vec<Problem> {
-    let root = json_schema();
-    let mut checker = Checker { root: &root, problems: Vec::new() };
-    checker.value(&root, file, "");
+/// Finds what of the file the schema does not allow: unknown words, missing ones, wrong types and forms.
+pub(crate) fn check(root: &Json, file: &Node) -> Vec<Problem> {
+    let mut checker = Checker { root, problems: Vec::new() };
+    checker.value(root, file, "");
     checker.problems
 }
 
-/// Walks file and schema side by side. Knows the words of schemas that [`Config`] gives rise to, and no others.
+/// Walks file and schema side by side. Knows the words of schemas that [`Configuration`]s give rise to, and no others.
 struct Checker<'a> {
     root: &'a Json,
     problems: Vec<Problem>,

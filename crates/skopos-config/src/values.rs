@@ -19,7 +19,7 @@ pub struct ByteSize(pub u64);
 
 impl Span {
     /// The name of the form in the schema.
-    pub(super) const FORMAT: &'static str = "span";
+    pub(crate) const FORMAT: &'static str = "span";
 
     /// So many seconds.
     #[must_use]
@@ -27,7 +27,7 @@ impl Span {
         Self(Duration::from_secs(seconds))
     }
 
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
         let signed = text.parse::<jiff::SignedDuration>().ok();
         match signed.and_then(|signed| Duration::try_from(signed).ok()) {
@@ -49,7 +49,7 @@ impl fmt::Display for Span {
 // === impl ByteSize ===
 
 impl ByteSize {
-    pub(super) const FORMAT: &'static str = "bytes";
+    pub(crate) const FORMAT: &'static str = "bytes";
 
     /// So many times 1024 × 1024 bytes.
     #[must_use]
@@ -57,7 +57,7 @@ impl ByteSize {
         Self(count * 1024 * 1024)
     }
 
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         const UNITS: [(&str, u64); 4] = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("", 1)];
         let sized = UNITS.iter().find_map(|(unit, factor)| {
             let number = text.strip_suffix(unit)?;
