@@ -72,6 +72,12 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Like status, refreshed every 2 s
     Top(TopArgs),
+    /// Keep the outside (DNS, load balancers) equal to a cluster
+    ///
+    /// Reads Services and their endpoints, and writes a zone of a DNS server or the backends of a HAProxy. Nothing is removed on the
+    /// word of a view that is old, empty or of another cluster. `skopos notify demo` shows it; nothing is needed for that.
+    #[command(after_help = NOTIFY_EXAMPLES)]
+    Notify(NotifyArgs),
     /// Run a Kubernetes API server in memory, for trying things out and for tests
     Testserver(TestserverArgs),
     /// Print the completion script of a shell
@@ -98,6 +104,14 @@ Examples:
   source <(skopos completion bash)
   skopos completion zsh > \"${fpath[1]}/_skopos\"
   skopos completion fish > ~/.config/fish/completions/skopos.fish";
+
+const NOTIFY_EXAMPLES: &str = "\
+Examples:
+  skopos notify demo                              a cluster, a zone and a balancer in this process
+  skopos notify --config notify.yaml --plan       what would be done; nothing is
+  skopos notify --config notify.yaml              until Ctrl-C; docs/notify.md says what can be configured
+  skopos notify status --config notify.yaml       how the one that runs stands
+  skopos notify approve ID --config notify.yaml   lets held removals go";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -128,6 +142,80 @@ pub(crate) struct ServeArgs {
     /// Print the JSON schema of the configuration, for editors, and end
     #[arg(long, conflicts_with_all = ["config", "kubeconfig", "listen", "allow_writes"])]
     pub(crate) print_schema: bool,
+}
+
+/// A notifier, or a command to one.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct NotifyArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<NotifyCommand>,
+    /// The configuration, in YAML; it is followed while it changes
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print what would be done, and end
+    #[arg(long, requires = "config")]
+    pub(crate) plan: bool,
+    /// End when everything is equal, or --limit has passed
+    #[arg(long, requires = "config", conflicts_with = "plan")]
+    pub(crate) once: bool,
+    /// How long --plan and --once may take
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    pub(crate) limit: Duration,
+    /// Print the JSON schema of the configuration, for editors, and end
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) print_schema: bool,
+}
+
+impl NotifyArgs {
+    /// Whether it answers a question and ends.
+    pub(crate) fn is_a_check(&self) -> bool {
+        let demo = matches!(&self.command, Some(NotifyCommand::Demo(args)) if args.once);
+        self.plan || self.once || self.print_schema || demo
+    }
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum NotifyCommand {
+    /// Show a zone and a balancer that follow a cluster and survive its faults: nothing is needed
+    Demo(NotifyDemoArgs),
+    /// Show how the sinks of a notifier stand
+    Status(WhichNotifier),
+    /// List the removals that wait, and why
+    Held(WhichNotifier),
+    /// Let held removals go: exactly those of this ID
+    Approve {
+        /// The ID that `held` prints
+        id: String,
+        #[command(flatten)]
+        which: WhichNotifier,
+    },
+    /// Try again at once what waits after a failure
+    Retry(WhichNotifier),
+    /// Read everything back now, and exit 1 if it is not equal to the cluster
+    Verify(WhichNotifier),
+}
+
+/// Which notifier.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct WhichNotifier {
+    /// Its configuration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Its socket [default: notify.sock in the configuration's state.folder]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Output form
+    #[arg(short, long, value_enum, default_value_t = Form::Table, value_name = "FORMAT")]
+    pub(crate) output: Form,
+}
+
+/// How the demo of the notifier runs.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NotifyDemoArgs {
+    /// Go through the story once, check it, and exit 0 if all of it is true
+    #[arg(long)]
+    pub(crate) once: bool,
 }
 
 /// Which gateway.

@@ -11,6 +11,7 @@ mod error;
 mod gateway;
 mod human;
 mod log;
+mod notify;
 mod output;
 mod reason;
 mod resource;
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut cli = Cli::parse();
     // A daemon says what it does.
-    cli.log.verbose = cli.log.verbose.max(u8::from(matches!(cli.command, Command::Serve(_))));
+    cli.log.verbose = cli.log.verbose.max(u8::from(is_daemon(&cli.command)));
     log::init(&cli.log);
     if let Command::Demo(args) = &mut cli.command {
         // Logs and the screen would overwrite each other.
@@ -60,6 +61,14 @@ fn main() -> ExitCode {
     }
 }
 
+fn is_daemon(command: &Command) -> bool {
+    match command {
+        Command::Serve(_) => true,
+        Command::Notify(args) => args.command.is_none() && !args.is_a_check(),
+        _ => false,
+    }
+}
+
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Watch(args) => until_done(|stop| watch::run(args, stop)),
@@ -67,6 +76,12 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Serve(args) => {
             let served = until_done_within(serve::GRACE, Hangup::GoesOn, |stop| serve::run(args, stop));
             served.or_else(interruption_is_fine)
+        }
+        Command::Notify(args) => {
+            let checks = args.is_a_check();
+            let result = until_done_within(notify::GRACE, Hangup::GoesOn, |stop| notify::run(args, stop));
+            // A check that was broken off has shown nothing.
+            if checks { result } else { result.or_else(interruption_is_fine) }
         }
         Command::Status(args) => until_done(|stop| status::run(args, stop)),
         Command::Top(args) => until_done(|stop| status::top(args, stop)).or_else(interruption_is_fine),

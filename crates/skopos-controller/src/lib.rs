@@ -41,7 +41,7 @@
 pub mod conditions;
 mod context;
 mod controller;
-mod endpoints;
+pub mod endpoints;
 mod error;
 pub mod finalizer;
 mod fleet;

@@ -1,6 +1,7 @@
 //! The manager of a process: runs controllers and an election, serves health and metrics, and ends in bounded time.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -12,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::endpoints::Endpoints;
+use crate::endpoints::{self, Endpoints};
 use crate::error::ControllerError;
 use crate::handle::ControllerHandle;
 use crate::metrics::{Metrics, Names};
@@ -133,7 +134,7 @@ impl Manager {
             registry.register_collector(Box::new(Metrics::new(handles.clone(), *names)));
         }
         let stop = stop.child_token();
-        let endpoints = Endpoints::new(registry, handles).serve(listener);
+        let endpoints = endpoints::serve(listener, Arc::new(Endpoints::new(registry, handles)));
         let mut tasks = JoinSet::new();
         for part in parts {
             let (name, run) = (part.name, (part.run)(stop.clone()));

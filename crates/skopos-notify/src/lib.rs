@@ -8,6 +8,7 @@
 //! There is no queue of events: work is what is desired and not there. So nothing grows with an outage, and a restart needs no special case. One
 //! number tells how it stands: how old the state of the cluster is that the outside was last seen equal to.
 
+pub mod config;
 pub mod desired;
 mod entry;
 mod plan;

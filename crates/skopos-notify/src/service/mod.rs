@@ -1,7 +1,10 @@
 //! The part that runs: one loop for each sink, so that none holds up another.
 
+pub mod control;
+mod dry_run;
 mod handle;
 mod identity;
+mod metrics;
 mod once;
 mod report;
 mod sink_loop;
@@ -18,7 +21,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::dry_run::{SinkPlan, plan};
 pub use self::handle::{NotifierHandle, SinkHandle};
+pub use self::metrics::metrics;
 pub use self::report::{HeldReport, Problem, SinkReport};
 use self::sink_loop::SinkLoop;
 use crate::desired::{Desired, Source};
@@ -95,11 +100,7 @@ impl Notifier {
     /// # Errors
     /// When the cluster cannot be watched this way.
     pub fn new(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Result<Self, NotifierError> {
-        let watched = Watched {
-            services: factory.informer(InformerOptions::all())?,
-            slices: factory.informer(InformerOptions::all())?,
-            identity: factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?,
-        };
+        let watched = Self::watched(factory)?;
         let clock = Clock::new();
         let mut loops = Vec::new();
         let mut handles = Vec::new();
@@ -118,6 +119,14 @@ impl Notifier {
             });
         }
         Ok(Self { loops, handle: NotifierHandle::new(handles) })
+    }
+
+    pub(crate) fn watched(factory: &InformerFactory) -> Result<Watched, NotifierError> {
+        Ok(Watched {
+            services: factory.informer(InformerOptions::all())?,
+            slices: factory.informer(InformerOptions::all())?,
+            identity: factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?,
+        })
     }
 
     /// Returns the handle.

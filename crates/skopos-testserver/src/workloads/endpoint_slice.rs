@@ -18,6 +18,7 @@ const MAX_ENDPOINTS: usize = 100;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const HEADLESS: &str = "service.kubernetes.io/headless";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 
 /// Brings the slices of a Service up to date. The slices of one that is gone are collected as its dependents.
@@ -203,13 +204,9 @@ fn count(slice: &Value) -> usize {
 
 /// Writes a slice if it differs.
 fn write(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value, slice: &Slice) {
-    let endpoints = Value::Array(slice.endpoints.clone());
+    let (endpoints, labels) = (Value::Array(slice.endpoints.clone()), labels(service));
     if slice.before.is_null() {
         let name = service["metadata"]["name"].as_str().unwrap_or_default();
-        let mut labels = json!({SERVICE_NAME: name, MANAGED_BY: MANAGER});
-        if service["spec"]["clusterIP"] == "None" {
-            labels["service.kubernetes.io/headless"] = "".into();
-        }
         let object = json!({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"generateName": format!("{name}-"), "labels": labels},
@@ -218,7 +215,24 @@ fn write(cluster: Cluster<'_>, slices: &Arc<ResourceType>, service: &Value, slic
         });
         // A name that is taken is made again with the next event.
         let _ = cluster.create(slices, service, object);
-    } else if slice.before["endpoints"] != endpoints {
-        cluster.edit(slices, &slice.before, |slice| slice["endpoints"] = endpoints.clone());
+    } else if slice.before["endpoints"] != endpoints || slice.before["metadata"]["labels"] != labels {
+        cluster.edit(slices, &slice.before, |slice| {
+            slice["endpoints"] = endpoints.clone();
+            slice["metadata"]["labels"] = labels.clone();
+        });
     }
+}
+
+/// Returns the labels of a Service's slices: its own, and those that the controller reserves (`setEndpointSliceLabels`).
+fn labels(service: &Value) -> Value {
+    let own = service["metadata"]["labels"].as_object().into_iter().flatten();
+    let own = own.filter(|(label, _)| ![SERVICE_NAME, MANAGED_BY, HEADLESS].contains(&label.as_str()));
+    let mut labels: serde_json::Map<String, Value> =
+        own.map(|(label, value)| (label.clone(), value.clone())).collect();
+    labels.insert(SERVICE_NAME.to_owned(), service["metadata"]["name"].clone());
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.into());
+    if service["spec"]["clusterIP"] == "None" {
+        labels.insert(HEADLESS.to_owned(), "".into());
+    }
+    labels.into()
 }

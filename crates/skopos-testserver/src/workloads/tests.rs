@@ -192,6 +192,17 @@ async fn a_service_gets_slices_that_follow_its_pods() {
     let with_ports = |slice: &Value| slice["ports"] == json!([{"name": "", "port": 8080, "protocol": "TCP"}]);
     assert!(slices_of_web(&server).iter().all(|slice| with_ports(slice) && slice["addressType"] == "IPv4"));
 
+    // A slice has the labels of its Service, also when they change.
+    let mut labelled = server.get("services", Some("default"), "web").unwrap();
+    labelled["metadata"]["labels"] = json!({"tier": "front", "endpointslice.kubernetes.io/managed-by": "me"});
+    server.update(labelled).unwrap();
+    let labels = |slice: &Value| slice["metadata"]["labels"].clone();
+    server.wait_for(|s| slices_of_web(s).iter().all(|slice| labels(slice)["tier"] == "front")).await.unwrap();
+    let managed_by = |slice: &Value| labels(slice)["endpointslice.kubernetes.io/managed-by"].clone();
+    assert!(
+        slices_of_web(&server).iter().all(|slice| managed_by(slice) == "endpointslice-controller.k8s.io")
+    );
+
     // A pod on its way out is terminating, and serves until it is gone.
     let names: Vec<String> = endpoints(&server).into_iter().map(|(name, _)| name).collect();
     let resource = server.registry().lookup("pods").unwrap();

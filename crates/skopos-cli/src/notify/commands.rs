@@ -1,0 +1,84 @@
+//! Commands to a notifier that runs.
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use skopos_notify::config::Config;
+use skopos_notify::service::control::{Answer, Request, ask};
+
+use super::{print, run};
+use crate::args::{Form, WhichNotifier};
+use crate::error::CliError;
+
+pub(crate) async fn status(which: &WhichNotifier) -> Result<(), CliError> {
+    tell(which, &answer(which, &Request::Status).await?)
+}
+
+pub(crate) async fn verify(which: &WhichNotifier) -> Result<(), CliError> {
+    let answer = answer(which, &Request::Verify).await?;
+    tell(which, &answer)?;
+    match answer.sinks.iter().all(|report| report.is_equal()) {
+        true => Ok(()),
+        false => Err(CliError::new("the outside is not equal to the cluster").hint("see the lines above")),
+    }
+}
+
+pub(crate) async fn held(which: &WhichNotifier) -> Result<(), CliError> {
+    let answer = answer(which, &Request::Status).await?;
+    match which.output {
+        Form::Table => print(&print::held(&answer.sinks)),
+        Form::Json => json(&answer.sinks.iter().flat_map(|report| &report.held).collect::<Vec<_>>()),
+    }
+}
+
+pub(crate) async fn approve(which: &WhichNotifier, id: String) -> Result<(), CliError> {
+    let answer = answer(which, &Request::Approve { id: id.clone() }).await?;
+    match (answer.approved, answer.phase.as_str()) {
+        (Some(true), _) => print(&format!("approved {id}\n")),
+        (_, "standby") => Err(CliError::new("this notifier stands by").hint("ask the one that works")),
+        _ => Err(CliError::new(format!("nothing is held as {id}"))
+            .hint("what is held has changed, or has gone on: see `skopos notify held`")),
+    }
+}
+
+pub(crate) async fn retry(which: &WhichNotifier) -> Result<(), CliError> {
+    tell(which, &answer(which, &Request::Retry).await?)
+}
+
+async fn answer(which: &WhichNotifier, request: &Request) -> Result<Answer, CliError> {
+    let socket = socket(which)?;
+    ask(&socket, request).await.map_err(|error| {
+        CliError::new(format!("no notifier answers at {}: {error}", socket.display()))
+            .hint("it runs as `skopos notify --config FILE` with state.folder, and its user is yours")
+    })
+}
+
+fn socket(which: &WhichNotifier) -> Result<PathBuf, CliError> {
+    if let Some(socket) = &which.socket {
+        return Ok(socket.clone());
+    }
+    let Some(path) = &which.config else {
+        return Err(CliError::Usage("name the notifier with --config FILE or --socket FILE".to_owned()));
+    };
+    let config = Config::read(path).map_err(run::wrong)?;
+    config.socket().ok_or_else(|| {
+        CliError::new(format!("{} has no state.folder", path.display()))
+            .hint("a notifier takes commands by a socket in that folder")
+    })
+}
+
+fn tell(which: &WhichNotifier, answer: &Answer) -> Result<(), CliError> {
+    match which.output {
+        Form::Json => json(answer),
+        Form::Table if answer.sinks.is_empty() => print(&format!("{}\n", answer.phase)),
+        Form::Table => print(&print::sinks(&answer.sinks)),
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(value).map_err(CliError::new)?;
+    print(&format!("{text}\n"))
+}
+
+fn print(text: &str) -> Result<(), CliError> {
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}

@@ -1,0 +1,281 @@
+//! The notifier itself: until told to stop, once, or as a plan.
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
+use skopos_controller::endpoints::{self, Probes};
+use skopos_lease::{Election, LeaseOptions};
+use skopos_notify::config::Config;
+use skopos_notify::service::control::{self, Phase};
+use skopos_notify::service::{Notifier, SinkOptions, SinkReport, metrics};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::print;
+use crate::args::ClusterArgs;
+use crate::aside;
+use crate::cluster;
+use crate::error::CliError;
+
+/// Files are looked at this often: those of ConfigMaps and Secrets are swapped by links, of which notifications tell little.
+const LOOK: Duration = Duration::from_secs(2);
+/// How long informers may take to end.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// Works until told to stop. A configuration or a secret that changes is taken over; one that is wrong changes nothing.
+pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), CliError> {
+    let mut files = Files::read(path)?;
+    let (phase, seen) = watch::channel(Phase::Starting);
+    let mut served = Served::default();
+    served.serve(&files.config, &seen).await?;
+    loop {
+        let now = stop.child_token();
+        let config = files.config.clone();
+        let working = work(&config, &phase, now.clone()).fuse();
+        let mut working = std::pin::pin!(working);
+        let changed = tokio::select! {
+            done = &mut working => return done,
+            changed = files.changed() => changed,
+        };
+        tracing::info!(config = %path.display(), "the configuration has changed and is taken over");
+        now.cancel();
+        working.await?;
+        files = changed;
+        phase.send_replace(Phase::Starting);
+        served.serve(&files.config, &seen).await?;
+    }
+}
+
+/// Works until all sinks are equal to the cluster, or time is up.
+pub(crate) async fn once(path: &Path, limit: Duration, stop: CancellationToken) -> Result<(), CliError> {
+    let files = Files::read(path)?;
+    let factory = factory(&files.config).await?;
+    let reports = settle(&factory, sinks(&files.config)?, limit, &stop).await?;
+    factory.shutdown(SHUTDOWN).await;
+    io::stdout().write_all(print::sinks(&reports).as_bytes())?;
+    match reports.iter().all(SinkReport::is_equal) {
+        true => Ok(()),
+        false => Err(CliError::new("the outside is not equal to the cluster").hint("see the lines above")),
+    }
+}
+
+/// Says what would be done, and does nothing.
+pub(crate) async fn plan(path: &Path, limit: Duration, stop: CancellationToken) -> Result<(), CliError> {
+    let files = Files::read(path)?;
+    let factory = factory(&files.config).await?;
+    let plans = skopos_notify::service::plan(&factory, sinks(&files.config)?, limit);
+    let plans = stop.run_until_cancelled(plans).await.ok_or(CliError::BrokenPipe)?;
+    factory.shutdown(SHUTDOWN).await;
+    let mut wrong = 0;
+    let mut text = String::new();
+    for (name, plan) in plans.map_err(CliError::new)? {
+        match plan {
+            Ok(lines) if lines.is_empty() => text += &format!("{name}: nothing to do\n"),
+            Ok(lines) => lines.iter().for_each(|line| text += &format!("{name}: {line}\n")),
+            Err(problem) => {
+                wrong += 1;
+                text += &format!("{name}: no plan: {problem}\n");
+            }
+        }
+    }
+    io::stdout().write_all(text.as_bytes())?;
+    match wrong {
+        0 => Ok(()),
+        _ => Err(CliError::new("not every sink could be planned").hint("see the lines above")),
+    }
+}
+
+/// Prints the schema of the configuration.
+pub(crate) fn print_schema() -> Result<(), CliError> {
+    let schema = format!("{:#}\n", skopos_config::json_schema::<Config>());
+    Ok(io::stdout().write_all(schema.as_bytes())?)
+}
+
+/// Returns what is wrong with a configuration. Every problem gets a line.
+pub(crate) fn wrong(error: skopos_config::ConfigError) -> CliError {
+    match error {
+        skopos_config::ConfigError::Invalid(problems) => {
+            problems.iter().for_each(aside::say);
+            let what = if problems.len() == 1 {
+                "the configuration has a problem"
+            } else {
+                "the configuration has problems"
+            };
+            CliError::new(what).hint("see the lines above")
+        }
+        error => CliError::new(error),
+    }
+}
+
+/// Works, or stands by for who has the Lease, until told to stop.
+async fn work(
+    config: &Config,
+    phase: &watch::Sender<Phase>,
+    stop: CancellationToken,
+) -> Result<(), CliError> {
+    let factory = factory(config).await?;
+    let run = async || {
+        let notifier = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
+        phase.send_replace(Phase::Working(notifier.handle()));
+        notifier.run(stop.clone()).await;
+        Ok::<_, CliError>(())
+    };
+    let done = match config.election.as_ref() {
+        None => run().await,
+        Some(election) => {
+            let (namespace, name) =
+                election.lease().ok_or_else(|| CliError::new("election.lease is not NAMESPACE/NAME"))?;
+            let mut options = LeaseOptions::new(namespace, name);
+            options.duration = election.duration.map_or(options.duration, |span| span.0);
+            let election =
+                Election::from_config(kube_config(config).await?, options).map_err(CliError::new)?;
+            let mut candidate = election.candidate();
+            let leading = async {
+                phase.send_replace(Phase::Standby);
+                // The watch is warm while it stands by.
+                while let Ok(term) = candidate.term().await {
+                    match term.run(run()).await {
+                        Ok(done) => return done,
+                        Err(over) => tracing::warn!(%over, "stands by again"),
+                    }
+                    phase.send_replace(Phase::Standby);
+                }
+                Ok(())
+            };
+            let (done, ()) = tokio::join!(leading, election.run(stop.clone()));
+            done
+        }
+    };
+    factory.shutdown(SHUTDOWN).await;
+    done
+}
+
+async fn settle(
+    factory: &InformerFactory,
+    sinks: Vec<SinkOptions>,
+    limit: Duration,
+    stop: &CancellationToken,
+) -> Result<Vec<SinkReport>, CliError> {
+    let notifier = Notifier::new(factory, sinks).map_err(CliError::new)?;
+    let (handle, ended) = (notifier.handle(), stop.child_token());
+    let settled = async {
+        let reports = handle.settled(limit).await;
+        ended.cancel();
+        reports
+    };
+    let (reports, ()) = tokio::join!(settled, notifier.run(ended.clone()));
+    Ok(reports)
+}
+
+fn sinks(config: &Config) -> Result<Vec<SinkOptions>, CliError> {
+    config.sinks().map_err(CliError::new)
+}
+
+async fn factory(config: &Config) -> Result<InformerFactory, CliError> {
+    let transport = Transport::from_config(kube_config(config).await?, TransportOptions::default())
+        .map_err(CliError::new)?;
+    Ok(InformerFactory::new(transport, FactoryOptions::default()))
+}
+
+async fn kube_config(config: &Config) -> Result<kube::Config, CliError> {
+    let cluster = &config.cluster;
+    cluster::load(&ClusterArgs { kubeconfig: cluster.kubeconfig.clone(), context: cluster.context.clone() })
+        .await
+}
+
+/// The configuration and the secrets that it names, as they were read.
+struct Files {
+    path: PathBuf,
+    config: Config,
+    content: Vec<Option<Vec<u8>>>,
+}
+
+impl Files {
+    fn read(path: &Path) -> Result<Self, CliError> {
+        let config = Config::read(path).map_err(wrong)?;
+        // What is wrong with a secret is told now.
+        sinks(&config)?;
+        let content = content(path, &config);
+        Ok(Self { path: path.to_owned(), config, content })
+    }
+
+    /// Waits until they say something else that is right. Cancel safe.
+    async fn changed(&self) -> Self {
+        let mut known = self.content.clone();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let now = content(&self.path, &self.config);
+            if now == known {
+                continue;
+            }
+            known = now;
+            match Self::read(&self.path) {
+                Ok(files) => return files,
+                Err(error) => {
+                    let error = error.line().unwrap_or_default();
+                    tracing::warn!(config = %self.path.display(), error, "the new configuration is wrong, and the old one stays");
+                }
+            }
+        }
+    }
+}
+
+fn content(path: &Path, config: &Config) -> Vec<Option<Vec<u8>>> {
+    std::iter::once(path.to_owned())
+        .chain(config.secret_files())
+        .map(|path| std::fs::read(path).ok())
+        .collect()
+}
+
+/// Where commands and probes are answered.
+#[derive(Default)]
+struct Served {
+    tasks: tokio::task::JoinSet<()>,
+    socket: Option<PathBuf>,
+    listen: Option<std::net::SocketAddr>,
+}
+
+impl Served {
+    /// Serves where the configuration says, if that has changed.
+    async fn serve(&mut self, config: &Config, phase: &watch::Receiver<Phase>) -> Result<(), CliError> {
+        if !self.tasks.is_empty() && self.socket == config.socket() && self.listen == config.listen {
+            return Ok(());
+        }
+        self.tasks.shutdown().await;
+        if let Some(socket) = config.socket() {
+            let listener = control::bind(&socket).await.map_err(|error| {
+                CliError::new(format!("cannot take commands at {}: {error}", socket.display()))
+                    .hint("name a folder of its own in state.folder")
+            })?;
+            self.tasks.spawn(control::serve(listener, phase.clone()));
+        }
+        if let Some(address) = config.listen {
+            let listener = TcpListener::bind(address).await.map_err(|error| {
+                CliError::new(format!("cannot serve metrics on {address}: {error}"))
+                    .hint("choose another `listen`")
+            })?;
+            self.tasks.spawn(endpoints::serve(listener, Arc::new(Figures(phase.clone()))));
+        }
+        (self.socket, self.listen) = (config.socket(), config.listen);
+        Ok(())
+    }
+}
+
+/// What probes and Prometheus are told.
+struct Figures(watch::Receiver<Phase>);
+
+impl Probes for Figures {
+    /// One that stands by is ready: it could work at once.
+    fn readiness(&self) -> (bool, String) {
+        let phase = self.0.borrow();
+        (!matches!(*phase, Phase::Starting), format!("{}\n", phase.as_str()))
+    }
+
+    fn metrics(&self) -> Option<String> {
+        Some(metrics(&self.0.borrow()))
+    }
+}

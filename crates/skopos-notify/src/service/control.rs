@@ -1,0 +1,189 @@
+//! Commands to a notifier that runs, over a Unix socket that only its user can open. One line asks, one line of JSON answers.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::handle::NotifierHandle;
+use super::report::SinkReport;
+
+/// What a notifier is doing: it works, or another one does.
+#[derive(Clone, Default)]
+pub enum Phase {
+    /// It has not begun.
+    #[default]
+    Starting,
+    /// Another process has the Lease.
+    Standby,
+    /// It works.
+    Working(NotifierHandle),
+}
+
+/// What a notifier is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Request {
+    /// How it stands.
+    Status,
+    /// Everything is read back first.
+    Verify,
+    /// Held removals may go.
+    Approve {
+        /// Which.
+        id: String,
+    },
+    /// What waits after a failure is tried again at once.
+    Retry,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// `starting`, `standby` or `working`.
+    pub phase: String,
+    /// How each sink stands.
+    pub sinks: Vec<SinkReport>,
+    /// Whether held removals were approved.
+    pub approved: Option<bool>,
+}
+
+/// The longest question, and the longest answer.
+const MOST: u64 = 64 * 1024;
+const MOST_ANSWER: u64 = 64 * 1024 * 1024;
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// More at once wait.
+const AT_ONCE: usize = 8;
+
+impl Phase {
+    /// Returns the phase in a word.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Standby => "standby",
+            Self::Working(_) => "working",
+        }
+    }
+
+    /// Returns how each sink stands.
+    pub fn reports(&self) -> Vec<SinkReport> {
+        match self {
+            Self::Working(handle) => handle.reports(),
+            Self::Starting | Self::Standby => Vec::new(),
+        }
+    }
+}
+
+/// Takes the place of a notifier on this socket, for this user alone.
+///
+/// # Errors
+/// When the socket cannot be made, or another notifier answers on it.
+pub async fn bind(path: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).await.is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another notifier runs with this folder"));
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves until it is dropped.
+pub async fn serve(listener: UnixListener, phase: watch::Receiver<Phase>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if connections.len() < AT_ONCE => {
+                let Ok((stream, _)) = accepted else {
+                    // Descriptors are used up: another attempt at once would fail, too.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                };
+                // A client that breaks off is no fault of ours.
+                let phase = phase.borrow().clone();
+                connections.spawn(async move { drop(timeout(TIME_LIMIT, answer(stream, phase)).await) });
+            }
+        }
+    }
+}
+
+/// Asks the notifier on this socket.
+///
+/// # Errors
+/// When none answers.
+pub async fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
+    let asking = async {
+        let mut stream = UnixStream::connect(path).await?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        stream.write_all(&line).await?;
+        let mut answer = Vec::new();
+        stream.take(MOST_ANSWER).read_to_end(&mut answer).await?;
+        Ok(serde_json::from_slice(&answer)?)
+    };
+    timeout(TIME_LIMIT, asking).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+async fn answer(stream: UnixStream, phase: Phase) -> io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut line = String::new();
+    BufReader::new(reader.take(MOST)).read_line(&mut line).await?;
+    let request: Request = serde_json::from_str(&line)?;
+    let mut approved = None;
+    let sinks = match (&phase, request) {
+        (Phase::Working(handle), Request::Verify) => handle.verify().await,
+        (Phase::Working(handle), Request::Approve { id }) => {
+            approved = Some(handle.approve(&id).await);
+            handle.reports()
+        }
+        (Phase::Working(handle), Request::Retry) => {
+            handle.retry().await;
+            handle.reports()
+        }
+        (phase, _) => phase.reports(),
+    };
+    let answer = Answer { phase: phase.as_str().to_owned(), sinks, approved };
+    writer.write_all(&serde_json::to_vec(&answer)?).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_for_its_user_and_for_one_notifier() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/notify.sock");
+        let listener = bind(&path).await.unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let (phase, seen) = watch::channel(Phase::Starting);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve(listener, seen));
+        assert!(bind(&path).await.unwrap_err().to_string().contains("another notifier"));
+        assert_eq!(ask(&path, &Request::Status).await.unwrap().phase, "starting");
+        phase.send_replace(Phase::Standby);
+        let approve = Request::Approve { id: "x".into() };
+        assert_eq!(
+            ask(&path, &approve).await.unwrap(),
+            Answer { phase: "standby".into(), sinks: Vec::new(), approved: None }
+        );
+        tasks.shutdown().await;
+        // What a process that was killed leaves behind is no hindrance.
+        bind(&path).await.unwrap();
+    }
+}

@@ -1,0 +1,74 @@
+//! What would be done, without doing it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos::InformerFactory;
+use skopos_reflect::Clock;
+
+use super::{Notifier, NotifierError, SinkOptions};
+use crate::desired::Desired;
+use crate::plan::{Planner, View};
+
+/// What one sink would get, as lines, or why that cannot be said.
+pub type SinkPlan = (String, Result<Vec<String>, String>);
+
+/// Says for each sink what would be done now, within `limit`. Nothing is written. What would be held is said to be.
+///
+/// # Errors
+/// When the cluster cannot be watched.
+pub async fn plan(
+    factory: &InformerFactory,
+    sinks: Vec<SinkOptions>,
+    limit: Duration,
+) -> Result<Vec<SinkPlan>, NotifierError> {
+    let watched = Notifier::watched(factory)?;
+    let synced = tokio::join!(watched.services.wait_synced(limit), watched.slices.wait_synced(limit));
+    let mut plans = Vec::new();
+    for options in sinks {
+        let name = options.name.clone();
+        let problem = match &synced {
+            (Err(error), _) | (_, Err(error)) => Some(error.to_string()),
+            _ => None,
+        };
+        let plan = match problem {
+            Some(problem) => Err(problem),
+            None => {
+                let observed = tokio::time::timeout(limit, options.sink.observe()).await;
+                match observed {
+                    Ok(Ok(observed)) => Ok(lines(&watched, &options, observed)),
+                    Ok(Err(error)) => Err(error.to_string()),
+                    Err(_) => Err(format!("no answer in {limit:?}")),
+                }
+            }
+        };
+        plans.push((name, plan));
+    }
+    Ok(plans)
+}
+
+fn lines(watched: &super::Watched, options: &SinkOptions, observed: crate::sink::Observed) -> Vec<String> {
+    let clock = Clock::new();
+    let mut desired = Desired::new(options.sink.clone(), options.sources.clone());
+    let (services, slices) = (watched.services.snapshot(), watched.slices.snapshot());
+    let age = services.freshness().worst(slices.freshness()).age();
+    let now = clock.now();
+    let entries = desired.look(&services, &slices);
+    let mut planner = Planner::new(options.sink.traits(), options.plan.clone());
+    planner.set_view(View { entries: Arc::clone(&entries), as_of: age.map(|age| now - age), cluster: None });
+    planner.observed(now, now, observed);
+    let plan = planner.plan(now);
+    let steps = plan.steps.iter().map(ToString::to_string);
+    let held = plan.held.iter().flat_map(|held| {
+        held.removals
+            .iter()
+            .map(|removal| format!("held: -{removal} ({}: {})", held.reason.as_str(), held.reason))
+    });
+    let foreign = plan.foreign.iter().map(|name| format!("{name}: is somebody else's, and is left alone"));
+    let conflicts = plan.conflicts.iter().map(|conflict| {
+        format!("{}: belongs to {}, and {} does not get it", conflict.name, conflict.owner, conflict.loser)
+    });
+    let rejected =
+        desired.rejected().iter().map(|rejected| format!("{}: {}", rejected.object, rejected.reason));
+    steps.chain(held).chain(foreign).chain(conflicts).chain(rejected).collect()
+}

@@ -1,0 +1,101 @@
+//! The figures of a notifier for Prometheus.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+
+use super::control::Phase;
+use super::report::SinkReport;
+use crate::plan::HoldReason;
+
+type Labels = Vec<(&'static str, String)>;
+type Values = Family<Labels, Gauge<f64, AtomicU64>>;
+
+/// Writes all figures as text.
+pub fn metrics(phase: &Phase) -> String {
+    let mut registry = Registry::default();
+    let reports = phase.reports();
+    let one =
+        |text: &str, help: &str, registry: &mut Registry, value: &dyn Fn(&SinkReport) -> Option<f64>| {
+            let family = Values::default();
+            for report in &reports {
+                if let Some(value) = value(report) {
+                    family.get_or_create(&vec![("sink", report.name.clone())]).set(value);
+                }
+            }
+            registry.register(text, help, family);
+        };
+    let leads = ConstGauge::new(i64::from(matches!(phase, Phase::Working(_))));
+    registry.register("skopos_notify_working", "Whether this process writes; 0 while it stands by", leads);
+    one(
+        "skopos_notify_outside_age_seconds",
+        "How old the state of the cluster is that the outside was last seen equal to; +Inf before the first time",
+        &mut registry,
+        &|report| Some(report.outside_age_seconds.unwrap_or(f64::INFINITY)),
+    );
+    one("skopos_notify_view_age_seconds", "How old the view of the cluster is", &mut registry, &|report| {
+        Some(report.view_age_seconds.unwrap_or(f64::INFINITY))
+    });
+    one("skopos_notify_names_wanted", "Names that are wanted", &mut registry, &|report| {
+        Some(report.wanted as f64)
+    });
+    one("skopos_notify_names_outside", "Names that are outside and ours", &mut registry, &|report| {
+        Some(report.outside as f64)
+    });
+    one("skopos_notify_pending", "Names that are not yet as they are to be", &mut registry, &|report| {
+        Some(report.pending as f64)
+    });
+    one("skopos_notify_refused", "Names that cannot be written", &mut registry, &|report| {
+        Some(report.problems.len() as f64)
+    });
+    one("skopos_notify_foreign", "Names that somebody else has outside", &mut registry, &|report| {
+        Some(report.foreign.len() as f64)
+    });
+    one("skopos_notify_rejected", "Objects that ask for what they cannot have", &mut registry, &|report| {
+        Some(report.rejected.len() as f64)
+    });
+    one("skopos_notify_sink_up", "Whether the sink could be read the last time", &mut registry, &|report| {
+        Some(f64::from(u8::from(report.sink_problem.is_none())))
+    });
+    let held = Values::default();
+    for report in &reports {
+        for reason in HoldReason::all() {
+            let count: usize =
+                report.held.iter().filter(|held| held.reason == reason.as_str()).map(|held| held.count).sum();
+            held.get_or_create(&vec![("sink", report.name.clone()), ("reason", reason.as_str().to_owned())])
+                .set(count as f64);
+        }
+    }
+    registry.register("skopos_notify_held", "Removals that wait, by reason", held);
+    let (steps, drift) = (Family::<Labels, Counter>::default(), Family::<Labels, Counter>::default());
+    for report in &reports {
+        for (result, count) in &report.steps {
+            steps
+                .get_or_create(&vec![("sink", report.name.clone()), ("result", result.clone())])
+                .inc_by(*count);
+        }
+        drift.get_or_create(&vec![("sink", report.name.clone())]).inc_by(report.drift);
+    }
+    registry.register("skopos_notify_steps", "Changes of one name, by how they went", steps);
+    registry.register("skopos_notify_drift", "Changes of names of ours by somebody else", drift);
+    let mut text = String::new();
+    // Writing into a text cannot fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notifier_that_stands_by_has_figures_too() {
+        let text = metrics(&Phase::Standby);
+        assert!(text.contains("skopos_notify_working 0"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}
