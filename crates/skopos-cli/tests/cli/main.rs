@@ -5,6 +5,7 @@ mod demo;
 #[cfg(target_os = "linux")]
 mod descriptors;
 mod killed;
+mod notify;
 mod proxy;
 mod serve;
 mod support;

@@ -1,0 +1,96 @@
+//! `skopos notify` as people run it.
+use std::time::Duration;
+
+use crate::support::{PATIENCE, Running, Server, skopos, text};
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    let output = crate::support::run(args);
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_demo_goes_through_its_story() {
+    let (code, out, err) = run(&["notify", "demo", "--once"]);
+    assert_eq!(code, 0, "{out}{err}");
+    for part in [
+        "the API server goes away",
+        "caught up after",
+        "an empty list",
+        "nothing was removed",
+        "the Service is deleted",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+}
+
+#[test]
+fn a_wrong_configuration_is_told_line_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify.yaml");
+    std::fs::write(&path, "sinks:\n- name: zone\n  dns: {zon: a.test}\n  from: []\n").unwrap();
+    let (code, _, err) = run(&["notify", "--config", path.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(err.contains("line 3, column 9: sinks[0].dns") && err.contains("zone"), "{err}");
+    let (code, _, err) = run(&["notify"]);
+    assert_eq!(
+        (code, err.trim()),
+        (2, "error: name a configuration with --config FILE, or see `skopos notify demo`")
+    );
+    let (code, _, err) = run(&["notify", "status", "--socket", "/nonexistent/notify.sock"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("no notifier answers at /nonexistent/notify.sock"), "{err}");
+}
+
+#[test]
+fn a_secret_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, secret) = (folder.path().join("notify.yaml"), folder.path().join("tsig"));
+    let text = format!(
+        "sinks:\n- name: zone\n  dns: {{zone: a.test, server: '127.0.0.1:1', key: {{name: k, secret: {}}}}}\n  from: [{{endpoints: {{}}}}]\n",
+        secret.display()
+    );
+    std::fs::write(&path, text).unwrap();
+    let (_, _, err) = run(&["notify", "--config", path.to_str().unwrap()]);
+    assert!(err.contains("sink zone: the secret in") && err.contains("cannot be read"), "{err}");
+    std::fs::write(&secret, "not base64!").unwrap();
+    let (_, _, err) = run(&["notify", "--config", path.to_str().unwrap(), "--once"]);
+    assert!(err.contains("is not base64"), "{err}");
+}
+
+#[test]
+fn it_plans_works_once_and_takes_commands() {
+    let cluster = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, state) = (folder.path().join("notify.yaml"), folder.path().join("state"));
+    let text = format!(
+        "cluster: {{kubeconfig: {}}}\nstate: {{folder: {}}}\nsinks:\n- name: edge\n  haproxy: {{socket: /nonexistent/haproxy.sock}}\n  from: [{{endpoints: {{}}}}]\n",
+        cluster.kubeconfig(),
+        state.display()
+    );
+    std::fs::write(&path, text).unwrap();
+    let config = path.to_str().unwrap();
+    let (code, out, _) = run(&["notify", "--config", config, "--plan"]);
+    assert_eq!(code, 1);
+    assert!(out.starts_with("edge: no plan: /nonexistent/haproxy.sock"), "{out}");
+    let (code, out, _) = run(&["notify", "--config", config, "--once", "--limit", "2s"]);
+    assert_eq!(code, 1);
+    assert!(out.contains("the sink cannot be read: /nonexistent/haproxy.sock"), "{out}");
+    let mut notifier = Running::of(skopos().args(["notify", "--config", config]));
+    let socket = state.join("notify.sock");
+    while !socket.exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (code, out, err) = run(&["notify", "status", "--config", config, "-o", "json"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("\"phase\": "), "{out}");
+    let (code, _, err) = run(&["notify", "approve", "abc", "--config", config]);
+    assert_eq!(code, 1);
+    assert!(err.contains("nothing is held as abc"), "{err}");
+    let (code, out, _) = run(&["notify", "held", "--config", config]);
+    assert_eq!((code, out.as_str()), (0, "nothing is held\n"));
+    let (code, _, err) = run(&["notify", "--config", config]);
+    assert_eq!(code, 1);
+    assert!(err.contains("another notifier runs with this folder"), "{err}");
+    notifier.signal("TERM");
+    assert_eq!(notifier.wait(PATIENCE).code(), Some(0), "a signal is how it is meant to end");
+}
