@@ -422,6 +422,19 @@ sinks:
     }
 
     #[test]
+    fn the_example_loads_and_names_every_field() {
+        let example = include_str!("../../../docs/notify.example.yaml");
+        Config::parse(example).unwrap_or_else(|error| panic!("{error}"));
+        let schema = skopos_config::json_schema::<Config>();
+        let definitions =
+            schema["$defs"].as_object().into_iter().flat_map(|all| all.values()).chain([&schema]);
+        let fields =
+            definitions.filter_map(|part| part["properties"].as_object()).flat_map(|fields| fields.keys());
+        let missing: Vec<_> = fields.filter(|field| !example.contains(&format!("{field}:"))).collect();
+        assert!(missing.is_empty(), "docs/notify.example.yaml does not name {missing:?}");
+    }
+
+    #[test]
     fn every_problem_is_told_with_its_line() {
         let bad = GOOD
             .replace("ttl: 30s", "ttl: soon")

@@ -136,7 +136,8 @@ async fn work(
             let mut candidate = election.candidate();
             let leading = async {
                 phase.send_replace(Phase::Standby);
-                // The watch is warm while it stands by.
+                // Its informers run while it stands by: a term begins with a view that is there.
+                let _warm = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
                 while let Ok(term) = candidate.term().await {
                     match term.run(run()).await {
                         Ok(done) => return done,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
-use skopos::{DecodeError, Event, Object, Snapshot};
+use skopos::{Digest, Event, Object, ObjectKey, Snapshot};
 
 pub use self::source::{EndpointSource, ServiceSource, Source};
 pub use self::template::{Template, TemplateError};
@@ -21,8 +21,8 @@ use crate::sink::Sink;
 pub struct Desired {
     sources: Vec<Source>,
     sink: Arc<dyn Sink>,
-    services: Cache,
-    slices: Cache,
+    services: Cache<Service>,
+    slices: Cache<EndpointSlice>,
     entries: Arc<BTreeMap<Name, Vec<Entry>>>,
     rejected: Vec<Rejected>,
 }
@@ -54,8 +54,11 @@ pub(crate) struct Claims {
     pub(crate) rejected: Vec<Rejected>,
 }
 
-/// The claims of each object, by key, and the version they are of.
-type Cache = HashMap<String, (String, Arc<Claims>)>;
+/// The claims of each object, and the version that they are of.
+struct Cache<K> {
+    digest: Option<Digest>,
+    objects: HashMap<ObjectKey, (Object<K>, Arc<Claims>)>,
+}
 
 impl Desired {
     /// Makes the desired state of a sink, fed by some sources.
@@ -63,8 +66,8 @@ impl Desired {
         Self {
             sources,
             sink,
-            services: Cache::new(),
-            slices: Cache::new(),
+            services: Cache::default(),
+            slices: Cache::default(),
             entries: Arc::default(),
             rejected: Vec::new(),
         }
@@ -77,8 +80,8 @@ impl Desired {
         slices: &Snapshot<EndpointSlice>,
     ) -> Arc<BTreeMap<Name, Vec<Entry>>> {
         let (sources, sink) = (&self.sources, &*self.sink);
-        let changed = refresh(&mut self.services, services, |service| of_service(sources, sink, service))
-            | refresh(&mut self.slices, slices, |slice| of_slice(sources, sink, slice));
+        let changed = self.services.refresh(services, |service| of_service(sources, sink, service))
+            | self.slices.refresh(slices, |slice| of_slice(sources, sink, slice));
         if changed {
             self.merge();
         }
@@ -111,11 +114,11 @@ impl Desired {
         let mut rejected = BTreeMap::new();
         let known: HashMap<String, Arc<str>> = self
             .services
-            .values()
-            .flat_map(|(_, claims)| &claims.claims)
+            .claims()
+            .flat_map(|claims| &claims.claims)
             .map(|claim| (claim.owner.to_string(), claim.owner.uid.clone()))
             .collect();
-        for claims in self.services.values().chain(self.slices.values()).map(|(_, claims)| claims) {
+        for claims in self.services.claims().chain(self.slices.claims()) {
             for claim in &claims.claims {
                 let mut owner = claim.owner.clone();
                 if owner.uid.is_empty()
@@ -182,35 +185,48 @@ impl Claims {
     }
 }
 
-/// Reads the objects again that have changed.
-fn refresh<K>(cache: &mut Cache, snapshot: &Snapshot<K>, claims: impl Fn(&K) -> Claims) -> bool
-where
-    K: DeserializeOwned + Send + Sync + 'static,
-{
-    let before = cache.len();
-    let mut changed = false;
-    let mut kept = Cache::with_capacity(snapshot.len());
-    for object in snapshot.iter() {
-        let (key, version) =
-            (object.key().to_string(), format!("{}/{}", object.uid(), object.resource_version()));
-        let known = cache.remove(&key).filter(|(known, _)| *known == version);
-        let claims = known.unwrap_or_else(|| {
-            changed = true;
-            let read = object.typed().map(|typed| claims(&typed));
-            let reason = |error: DecodeError| Claims {
-                rejected: vec![Rejected {
-                    object: key.clone(),
-                    reason: format!("it cannot be read: {error}"),
-                }],
-                claims: Vec::new(),
-            };
-            (version, Arc::new(read.unwrap_or_else(reason)))
-        });
-        kept.insert(key, claims);
+impl<K> Default for Cache<K> {
+    fn default() -> Self {
+        Self { digest: None, objects: HashMap::new() }
     }
-    let changed = changed || before != kept.len();
-    *cache = kept;
-    changed
+}
+
+impl<K: DeserializeOwned + Send + Sync + 'static> Cache<K> {
+    /// Reads the objects again that have changed; `false` if none has.
+    fn refresh(&mut self, snapshot: &Snapshot<K>, claims: impl Fn(&K) -> Claims) -> bool {
+        if self.digest == Some(snapshot.digest()) {
+            return false;
+        }
+        self.digest = Some(snapshot.digest());
+        let mut kept = HashMap::with_capacity(snapshot.len());
+        for object in snapshot.iter() {
+            let known = self.objects.remove(object.key());
+            let known = known.filter(|(known, _)| known.same_version(&object)).map(|(_, claims)| claims);
+            let claims = known.unwrap_or_else(|| Arc::new(read(&object, &claims)));
+            kept.insert(object.key().clone(), (object, claims));
+        }
+        self.objects = kept;
+        true
+    }
+
+    fn claims(&self) -> impl Iterator<Item = &Claims> {
+        self.objects.values().map(|(_, claims)| &**claims)
+    }
+}
+
+/// What an object asks for. One that cannot be read asks for nothing, and is told of.
+fn read<K: DeserializeOwned + Send + Sync + 'static>(
+    object: &Object<K>,
+    claims: impl Fn(&K) -> Claims,
+) -> Claims {
+    match object.typed() {
+        Ok(typed) => claims(&typed),
+        Err(error) => {
+            let rejected =
+                Rejected { object: object.key().to_string(), reason: format!("it cannot be read: {error}") };
+            Claims { rejected: vec![rejected], claims: Vec::new() }
+        }
+    }
 }
 
 /// What one event takes away: only what was seen, and only where the sources still mean the object, or it is gone.

@@ -396,10 +396,9 @@ impl Planner {
         };
         let serving: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
         let is_approved = losing.iter().all(|(_, removal, _)| self.approved.contains(removal));
-        if losing.is_empty() {
-        } else if is_approved {
+        if is_approved && !losing.is_empty() {
             self.guard.begin_anew();
-        } else if !self.guard.allows(serving - losing.len(), &self.options) {
+        } else if !losing.is_empty() && !self.guard.allows(serving - losing.len(), &self.options) {
             let held;
             (losing, held) = losing.into_iter().partition(|(_, removal, _)| self.approved.contains(removal));
             held.into_iter().for_each(|(_, removal, _)| round.hold(HoldReason::Fraction, removal));

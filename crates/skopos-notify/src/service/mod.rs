@@ -107,12 +107,12 @@ impl Notifier {
         for options in sinks {
             let (commands, received) = mpsc::channel(16);
             let (reports, seen) = watch::channel(Arc::new(SinkReport::starting(&options.name)));
-            handles.push(SinkHandle::new(commands, seen, clock.clone()));
+            handles.push(SinkHandle::new(commands, seen, clock));
             loops.push(SinkLoop {
                 desired: Desired::new(options.sink.clone(), options.sources.clone()),
                 planner: Planner::new(options.sink.traits(), options.plan.clone()),
                 watched: watched.clone(),
-                clock: clock.clone(),
+                clock,
                 commands: received,
                 reports,
                 options,

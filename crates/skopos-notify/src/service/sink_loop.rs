@@ -166,7 +166,7 @@ impl SinkLoop {
             return true;
         }
         if plan.list_from.is_some_and(|at| at <= now) && rounds.audit.is_none() && rounds.audit_at <= now {
-            rounds.audit = Some(audit(self.watched.clone(), self.clock.clone()).boxed());
+            rounds.audit = Some(audit(self.watched.clone(), self.clock).boxed());
         }
         false
     }

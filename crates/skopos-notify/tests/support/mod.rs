@@ -97,7 +97,7 @@ impl Cluster {
 
 impl Running {
     pub async fn until(&self, sink: usize, mut what: impl FnMut(&SinkReport) -> bool) -> SinkReport {
-        // Against real servers time is real.
+        #[allow(clippy::disallowed_methods, reason = "against real servers time is real")]
         let begun = std::time::Instant::now();
         let what = |report: &SinkReport| {
             assert!(begun.elapsed() < secs(100), "{report:#?}");

@@ -219,13 +219,6 @@ fn end(child: Option<Child>) {
         let pid = Pid::from_raw(child.id() as i32);
         let _ = kill(pid, Signal::SIGCONT);
         let _ = kill(pid, Signal::SIGTERM);
-        for _ in 0..50 {
-            if matches!(child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let _ = child.kill();
         let _ = child.wait();
     }
 }
