@@ -50,13 +50,13 @@ pub fn metrics(phase: &Phase) -> String {
         Some(report.pending as f64)
     });
     one("skopos_notify_refused", "Names that cannot be written", &mut registry, &|report| {
-        Some(report.problems.len() as f64)
+        Some(report.problem_count as f64)
     });
     one("skopos_notify_foreign", "Names that somebody else has outside", &mut registry, &|report| {
-        Some(report.foreign.len() as f64)
+        Some(report.foreign_count as f64)
     });
     one("skopos_notify_rejected", "Objects that ask for what they cannot have", &mut registry, &|report| {
-        Some(report.rejected.len() as f64)
+        Some(report.rejected_count as f64)
     });
     one("skopos_notify_sink_up", "Whether the sink could be read the last time", &mut registry, &|report| {
         Some(f64::from(u8::from(report.sink_problem.is_none())))

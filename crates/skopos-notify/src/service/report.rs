@@ -32,12 +32,18 @@ pub struct SinkReport {
     pub held: Vec<HeldReport>,
     /// What the sink said when it could not be read.
     pub sink_problem: Option<String>,
-    /// Names that could not be written. At most 100 are listed.
+    /// The first hundred names that could not be written.
     pub problems: Vec<Problem>,
-    /// Names that somebody else has outside.
+    /// The number of names that could not be written.
+    pub problem_count: usize,
+    /// The first hundred names whose records outside are not ours.
     pub foreign: Vec<String>,
-    /// Objects that ask for what another object has, or for what the sink cannot have.
+    /// The number of names whose records outside are not ours.
+    pub foreign_count: usize,
+    /// The first hundred objects that ask for what another object has, or for what the sink cannot have.
     pub rejected: Vec<Problem>,
+    /// The number of such objects.
+    pub rejected_count: usize,
     /// Names with more values than the sink takes, and how many are left out.
     pub left_out: BTreeMap<String, usize>,
     /// How often the outside was changed by somebody else.
@@ -105,7 +111,10 @@ impl SinkReport {
         Self {
             name: name.to_owned(),
             held: held.collect(),
+            problem_count: planner.problems().count(),
             problems: problems.take(LISTED).collect(),
+            foreign_count: plan.foreign.len(),
+            rejected_count: plan.conflicts.len() + rejected.len(),
             foreign: plan.foreign.iter().take(LISTED).map(ToString::to_string).collect(),
             rejected: conflicts.chain(rejections).take(LISTED).collect(),
             left_out: plan.left_out.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
