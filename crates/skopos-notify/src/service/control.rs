@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use skopos_fleet::checkpoint::private_folder;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
@@ -89,9 +90,7 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(path).await.is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another notifier runs with this folder"));
     }
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
+    path.parent().map_or(Ok(()), private_folder)?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

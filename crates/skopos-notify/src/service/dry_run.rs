@@ -1,14 +1,14 @@
 //! What would be done, without doing it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use skopos::InformerFactory;
 use skopos_reflect::Clock;
 
-use super::{Notifier, NotifierError, SinkOptions};
+use super::watched::Watched;
+use super::{NotifierError, SinkOptions};
 use crate::desired::Desired;
-use crate::plan::{Planner, View};
+use crate::plan::Planner;
 
 /// What one sink would get, as lines, or why that cannot be said.
 pub type SinkPlan = (String, Result<Vec<String>, String>);
@@ -22,15 +22,12 @@ pub async fn plan(
     sinks: Vec<SinkOptions>,
     limit: Duration,
 ) -> Result<Vec<SinkPlan>, NotifierError> {
-    let watched = Notifier::watched(factory)?;
-    let synced = tokio::join!(watched.services.wait_synced(limit), watched.slices.wait_synced(limit));
+    let watched = Watched::new(factory)?;
+    let synced = watched.wait_synced(limit).await;
     let mut plans = Vec::new();
     for options in sinks {
         let name = options.name.clone();
-        let problem = match &synced {
-            (Err(error), _) | (_, Err(error)) => Some(error.to_string()),
-            _ => None,
-        };
+        let problem = synced.as_ref().err().map(ToString::to_string);
         let plan = match problem {
             Some(problem) => Err(problem),
             None => {
@@ -47,15 +44,17 @@ pub async fn plan(
     Ok(plans)
 }
 
-fn lines(watched: &super::Watched, options: &SinkOptions, observed: crate::sink::Observed) -> Vec<String> {
+fn lines(watched: &Watched, options: &SinkOptions, observed: crate::sink::Observed) -> Vec<String> {
     let clock = Clock::new();
     let mut desired = Desired::new(options.sink.clone(), options.sources.clone());
-    let (services, slices) = (watched.services.snapshot(), watched.slices.snapshot());
-    let age = services.freshness().worst(slices.freshness()).age();
-    let now = clock.now();
-    let entries = desired.look(&services, &slices);
     let mut planner = Planner::new(options.sink.traits(), options.plan.clone());
-    planner.set_view(View { entries: Arc::clone(&entries), as_of: age.map(|age| now - age), cluster: None });
+    if let Some(cluster) = options.cluster() {
+        planner.set_cluster(cluster);
+    }
+    let is_known = planner.cluster().is_some();
+    let (view, problem) = watched.view(&mut desired, clock, is_known);
+    planner.set_view(view);
+    let now = clock.now();
     planner.observed(now, now, observed);
     let plan = planner.plan(now);
     let steps = plan.steps.iter().map(ToString::to_string);
@@ -70,5 +69,6 @@ fn lines(watched: &super::Watched, options: &SinkOptions, observed: crate::sink:
     });
     let rejected =
         desired.rejected().iter().map(|rejected| format!("{}: {}", rejected.object, rejected.reason));
-    steps.chain(held).chain(foreign).chain(conflicts).chain(rejected).collect()
+    let problem = problem.map(|problem| format!("the view of the cluster is old: {problem}"));
+    problem.into_iter().chain(steps).chain(held).chain(foreign).chain(conflicts).chain(rejected).collect()
 }

@@ -1,33 +1,48 @@
 //! The cluster that a sink belongs to, remembered on disk.
 
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Reads which cluster the sink belongs to, where that is known.
-pub(super) fn load(folder: &Path, sink: &str) -> io::Result<Option<Arc<str>>> {
-    match std::fs::read_to_string(path(folder, sink)) {
-        Ok(text) => Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(Arc::from)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+use skopos_fleet::checkpoint::private_folder;
+
+use super::SinkOptions;
+
+impl SinkOptions {
+    /// Returns the cluster that the sink belongs to, where that is remembered.
+    pub(super) fn cluster(&self) -> Option<Arc<str>> {
+        let path = self.file()?;
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Some(text.trim()).filter(|text| !text.is_empty()).map(Arc::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                tracing::warn!(sink = self.name, path = %path.display(), %error, "the cluster that the sink belongs to cannot be read");
+                None
+            }
+        }
+    }
+
+    /// Remembers the cluster that the sink belongs to.
+    pub(super) fn remember(&self, cluster: &str) {
+        let Some(path) = self.file() else { return };
+        if let Err(error) = save(&path, cluster) {
+            tracing::warn!(sink = self.name, path = %path.display(), %error, "the cluster that the sink belongs to cannot be remembered");
+        }
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let name: String = self.name.chars().map(plain).collect();
+        Some(self.state.as_ref()?.join(format!("cluster-of-{name}")))
     }
 }
 
-/// Remembers it: the whole, or what was there before.
-pub(super) fn save(folder: &Path, sink: &str, cluster: &str) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    let (path, new) = (path(folder, sink), folder.join(format!(".{}.new", file_name(sink))));
+/// Writes the whole file, or leaves it as it was.
+fn save(path: &Path, cluster: &str) -> io::Result<()> {
+    path.parent().map_or(Ok(()), private_folder)?;
+    let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
     writeln!(file, "{cluster}")?;
     file.sync_all()?;
     std::fs::rename(new, path)
-}
-
-fn path(folder: &Path, sink: &str) -> std::path::PathBuf {
-    folder.join(file_name(sink))
-}
-
-fn file_name(sink: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-    format!("cluster-of-{}", sink.chars().map(plain).collect::<String>())
 }

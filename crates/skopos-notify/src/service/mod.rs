@@ -8,14 +8,13 @@ mod metrics;
 mod once;
 mod report;
 mod sink_loop;
+mod watched;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use skopos::{BuildError, Informer, InformerFactory, InformerOptions, ParseError};
+use skopos::{BuildError, InformerFactory, ParseError};
 use skopos_reflect::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -26,6 +25,7 @@ pub use self::handle::{NotifierHandle, SinkHandle};
 pub use self::metrics::metrics;
 pub use self::report::{HeldReport, Problem, SinkReport};
 use self::sink_loop::SinkLoop;
+use self::watched::Watched;
 use crate::desired::{Desired, Source};
 use crate::plan::{PlanOptions, Planner};
 use crate::sink::Sink;
@@ -67,15 +67,6 @@ pub enum NotifierError {
     Selector(#[from] ParseError),
 }
 
-/// The informers that all sinks share.
-#[derive(Clone)]
-pub(crate) struct Watched {
-    pub(crate) services: Informer<Service>,
-    pub(crate) slices: Informer<EndpointSlice>,
-    /// `kube-system`, whose uid is the cluster's identity.
-    pub(crate) identity: Informer<Namespace>,
-}
-
 impl SinkOptions {
     /// Returns the defaults for a sink.
     pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>, sources: Vec<Source>) -> Self {
@@ -100,7 +91,7 @@ impl Notifier {
     /// # Errors
     /// When the cluster cannot be watched this way.
     pub fn new(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Result<Self, NotifierError> {
-        let watched = Self::watched(factory)?;
+        let watched = Watched::new(factory)?;
         let clock = Clock::new();
         let mut loops = Vec::new();
         let mut handles = Vec::new();
@@ -119,14 +110,6 @@ impl Notifier {
             });
         }
         Ok(Self { loops, handle: NotifierHandle::new(handles) })
-    }
-
-    pub(crate) fn watched(factory: &InformerFactory) -> Result<Watched, NotifierError> {
-        Ok(Watched {
-            services: factory.informer(InformerOptions::all())?,
-            slices: factory.informer(InformerOptions::all())?,
-            identity: factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?,
-        })
     }
 
     /// Returns the handle.

@@ -7,19 +7,20 @@ use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use futures::stream::{self, Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use skopos::{Event, Freshness};
+use skopos::Event;
 use skopos_reflect::{Clock, Time};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
+use super::SinkOptions;
 use super::handle::Command;
 use super::report::SinkReport;
-use super::{SinkOptions, Watched, identity};
+use super::watched::Watched;
 use crate::desired::Desired;
 use crate::entry::Name;
-use crate::plan::{Plan, Planner, Removal, View};
-use crate::sink::{Outcome, Sink, SinkError, Step};
+use crate::plan::{Plan, Planner, Removal};
+use crate::sink::{Outcome, SinkError, Step};
 
 /// Keeps one sink equal.
 pub(super) struct SinkLoop {
@@ -61,7 +62,9 @@ impl SinkLoop {
         };
         let (mut services, mut slices): (Events<Service>, Events<EndpointSlice>) =
             (Box::pin(services), Box::pin(slices));
-        self.remember();
+        if let Some(cluster) = self.options.cluster() {
+            self.planner.set_cluster(cluster);
+        }
         let now = self.clock.now();
         let mut rounds = Rounds {
             observe_at: now,
@@ -79,12 +82,9 @@ impl SinkLoop {
             let plan = self.planner.plan(now);
             self.report(&plan, &rounds);
             let work = self.work(&plan, &mut rounds, now);
-            match stop.run_until_cancelled(work).await {
-                Some(true) => continue,
-                Some(false) => {}
-                None => break,
-            }
-            let next = self.next(&plan, &rounds);
+            let Some(worked) = stop.run_until_cancelled(work).await else { break };
+            // Also while there is always something to do, commands and lists have their turn.
+            let next = if worked { now } else { self.next(&plan, &rounds) };
             tokio::select! {
                 () = stop.cancelled() => {}
                 Some(event) = services.next() => self.saw(self.desired.removed_by_service(&event)),
@@ -119,40 +119,20 @@ impl SinkLoop {
 
     /// Tells the planner what the cluster wants now.
     fn look(&mut self, rounds: &mut Rounds) {
-        let (services, slices) = (self.watched.services.snapshot(), self.watched.slices.snapshot());
-        // The age first: what is read after it is not older.
-        let freshness = services.freshness().worst(slices.freshness());
-        let now = self.clock.now();
-        let as_of = match &freshness {
-            Freshness::NeverSynced { .. } => None,
-            known => known.age().map(|age| now - age),
-        };
-        rounds.view_problem = freshness.reason().map(ToString::to_string);
-        let entries = self.desired.look(&services, &slices);
-        let system = self.watched.identity.snapshot();
-        let cluster = system.iter().next().map(|namespace| Arc::from(namespace.uid()));
         let is_known = self.planner.cluster().is_some();
-        self.planner.set_view(View { entries, as_of, cluster });
-        if let (false, Some(cluster), Some(folder)) = (is_known, self.planner.cluster(), &self.options.state)
-            && let Err(error) = identity::save(folder, &self.options.name, cluster)
-        {
-            tracing::warn!(sink = self.options.name, folder = %folder.display(), %error, "the cluster's identity cannot be remembered");
+        let (view, problem) = self.watched.view(&mut self.desired, self.clock, is_known);
+        rounds.view_problem = problem;
+        self.planner.set_view(view);
+        if !is_known && let Some(cluster) = self.planner.cluster() {
+            self.options.remember(cluster);
         }
     }
 
-    fn remember(&mut self) {
-        let Some(folder) = &self.options.state else { return };
-        match identity::load(folder, &self.options.name) {
-            Ok(Some(cluster)) => self.planner.set_cluster(cluster),
-            Ok(None) => {}
-            Err(error) => {
-                tracing::warn!(sink = self.options.name, folder = %folder.display(), %error, "which cluster the sink belongs to cannot be read");
-            }
-        }
-    }
-
-    /// Does what can be done now; `false` if that is nothing.
+    /// Does one thing that is due, and begins a list that something waits for; returns whether anything was due.
     async fn work(&mut self, plan: &Plan, rounds: &mut Rounds, now: Time) -> bool {
+        if plan.list_from.is_some_and(|at| at <= now) && rounds.audit.is_none() && rounds.audit_at <= now {
+            rounds.audit = Some(self.watched.clone().audit(self.clock, AUDIT).boxed());
+        }
         if !plan.steps.is_empty() {
             self.apply(&plan.steps, rounds).await;
             return true;
@@ -164,9 +144,6 @@ impl SinkLoop {
         if rounds.observe_at <= now {
             self.observe(rounds).await;
             return true;
-        }
-        if plan.list_from.is_some_and(|at| at <= now) && rounds.audit.is_none() && rounds.audit_at <= now {
-            rounds.audit = Some(audit(self.watched.clone(), self.clock).boxed());
         }
         false
     }
@@ -252,10 +229,8 @@ impl SinkLoop {
                 let is_known = self.planner.approve(&id);
                 if is_known {
                     tracing::info!(sink = self.options.name, id, "held removals were approved");
-                    if let (Some(folder), Some(cluster)) = (&self.options.state, self.planner.cluster())
-                        && let Err(error) = identity::save(folder, &self.options.name, cluster)
-                    {
-                        tracing::warn!(sink = self.options.name, %error, "the cluster's identity cannot be remembered");
+                    if let Some(cluster) = self.planner.cluster() {
+                        self.options.remember(cluster);
                     }
                 }
                 // Whoever asked may be gone.
@@ -293,22 +268,5 @@ impl SinkLoop {
         let list = plan.list_from.filter(|_| rounds.audit.is_none()).map(|at| at.max(rounds.audit_at));
         let tick = self.clock.now() + TICK;
         [plan.wake_at, read, list, Some(rounds.observe_at)].into_iter().flatten().fold(tick, Time::min)
-    }
-}
-
-/// Compares the views with fresh lists; returns when these were begun, if they agree.
-async fn audit(watched: Watched, clock: Clock) -> Option<Time> {
-    let began = clock.now();
-    let (services, slices) = tokio::join!(watched.services.audit(AUDIT), watched.slices.audit(AUDIT));
-    let agrees = [services, slices].into_iter().all(|report| {
-        report.is_ok_and(|report| report.is_clean() && report.complete && report.not_compared.is_empty())
-    });
-    agrees.then_some(began)
-}
-
-impl SinkOptions {
-    /// Returns the sink, for messages and tests.
-    pub fn sink(&self) -> &dyn Sink {
-        &*self.sink
     }
 }

@@ -11,9 +11,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
+use skopos_notify::Name;
 use skopos_notify::desired::{EndpointSource, ServiceSource, Source, Template};
 use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport};
-use skopos_notify::sink::Sink;
+use skopos_notify::sink::memory::MemorySink;
+use skopos_notify::sink::{Observed, Outcome, Sink, SinkError, SinkTraits, Step};
 use skopos_testserver::TestServer;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -151,6 +153,33 @@ pub fn annotated() -> Source {
 
 pub fn sink(name: &str, sink: impl Sink + 'static, source: Source) -> SinkOptions {
     SinkOptions::new(name, Arc::new(sink), vec![source])
+}
+
+/// A sink whose dumps take a moment.
+pub struct Slow(pub MemorySink);
+
+#[async_trait::async_trait]
+impl Sink for Slow {
+    fn traits(&self) -> SinkTraits {
+        self.0.traits()
+    }
+
+    fn name(&self, text: &str) -> Result<Name, String> {
+        self.0.name(text)
+    }
+
+    fn value(&self, text: &str) -> Result<skopos_notify::Value, String> {
+        self.0.value(text)
+    }
+
+    async fn observe(&self) -> Result<Observed, SinkError> {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        self.0.observe().await
+    }
+
+    async fn apply(&self, step: &Step) -> Outcome {
+        self.0.apply(step).await
+    }
 }
 
 /// A sink that is looked at more often than by default: real time goes by.

@@ -1,0 +1,88 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use skopos::{Freshness, Informer, InformerFactory, InformerOptions, NotSynced};
+use skopos_reflect::{Clock, Time};
+
+use super::NotifierError;
+use crate::desired::Desired;
+use crate::plan::View;
+
+/// The informers that all sinks share.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub(super) services: Informer<Service>,
+    pub(super) slices: Informer<EndpointSlice>,
+    /// `kube-system`, whose uid is the cluster's identity.
+    identity: Informer<Namespace>,
+}
+
+impl Watched {
+    pub(super) fn new(factory: &InformerFactory) -> Result<Self, NotifierError> {
+        Ok(Self {
+            services: factory.informer(InformerOptions::all())?,
+            slices: factory.informer(InformerOptions::all())?,
+            identity: factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?,
+        })
+    }
+
+    /// Waits until everything was listed once.
+    pub(super) async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
+        let (services, slices, _) = tokio::join!(
+            self.services.wait_synced(limit),
+            self.slices.wait_synced(limit),
+            // Without the right for it there is no identity.
+            self.identity.wait_synced(limit),
+        );
+        services.and(slices)
+    }
+
+    /// Returns what the cluster asks for now, and why that is old, if it is.
+    ///
+    /// A sink that belongs to a known cluster (`remembered`) gets no view before it is known that this is the same one.
+    pub(super) fn view(
+        &self,
+        desired: &mut Desired,
+        clock: Clock,
+        remembered: bool,
+    ) -> (View, Option<String>) {
+        let (services, slices) = (self.services.snapshot(), self.slices.snapshot());
+        // The age is computed first: content that is read after it is not older.
+        let freshness = services.freshness().worst(slices.freshness());
+        let now = clock.now();
+        let as_of = match &freshness {
+            Freshness::NeverSynced { .. } => None,
+            known => known.age().map(|age| now - age),
+        };
+        let problem = freshness.reason().map(ToString::to_string);
+        let entries = desired.look(&services, &slices);
+        let cluster = self.identity.snapshot().iter().next().map(|namespace| Arc::from(namespace.uid()));
+        if remembered && !self.identity.has_synced() {
+            return (View { entries, as_of: None, cluster }, Some(self.unidentified()));
+        }
+        (View { entries, as_of, cluster }, problem)
+    }
+
+    fn unidentified(&self) -> String {
+        let reason = self
+            .identity
+            .freshness()
+            .reason()
+            .map_or_else(|| "no answer yet".to_owned(), ToString::to_string);
+        format!(
+            "the namespace kube-system cannot be read, which says whether this is the cluster that the sink belongs to: {reason}"
+        )
+    }
+
+    /// Compares the views with fresh lists; returns when these were begun, if they agree.
+    pub(super) async fn audit(self, clock: Clock, limit: Duration) -> Option<Time> {
+        let began = clock.now();
+        let (services, slices) = tokio::join!(self.services.audit(limit), self.slices.audit(limit));
+        let agrees = [services, slices].into_iter().all(|report| {
+            report.is_ok_and(|report| report.is_clean() && report.complete && report.not_compared.is_empty())
+        });
+        agrees.then_some(began)
+    }
+}
