@@ -2,6 +2,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use skopos_config::ConfigError;
+
+use crate::aside;
+
 /// Why a command ended without having done its work.
 #[derive(Debug)]
 pub(crate) enum CliError {
@@ -48,6 +52,18 @@ impl CliError {
             Self::BrokenPipe | Self::Interrupted(_) => return None,
         };
         Some(format!("error: {}", crate::human::one_line(text.trim(), LONGEST)))
+    }
+}
+
+impl From<ConfigError> for CliError {
+    /// Says every problem of a configuration in a line of its own.
+    fn from(error: ConfigError) -> Self {
+        let ConfigError::Invalid(problems) = error else { return Self::new(error) };
+        problems.iter().for_each(aside::say);
+        let count = problems.len();
+        let what =
+            if count == 1 { "the configuration has a problem" } else { "the configuration has problems" };
+        Self::new(what).hint("see the lines above")
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use skopos::transport::KubeconfigPaths;
 use skopos_fleet::{Cluster, Condition, Fleet};
-use skopos_gateway::config::{Config, ConfigError, LoopbackTrust, QuickStart};
+use skopos_gateway::config::{Config, LoopbackTrust, QuickStart};
 use skopos_gateway::listen::ListenError;
 use skopos_gateway::{Daemon, DaemonError};
 use tokio_util::sync::CancellationToken;
@@ -120,18 +120,10 @@ fn leave_no_core_dump() {
     }
 }
 
-/// Returns what a failed start means to the person who typed the command. Every problem of a configuration gets a line.
+/// Returns what a failed start means to the person who typed the command.
 fn start_error(error: DaemonError) -> CliError {
     match error {
-        DaemonError::Config(ConfigError::Invalid(problems)) => {
-            for problem in &problems {
-                aside::say(problem);
-            }
-            let count = problems.len();
-            let what =
-                if count == 1 { "the configuration has a problem" } else { "the configuration has problems" };
-            CliError::new(what).hint("see the lines above")
-        }
+        DaemonError::Config(error) => error.into(),
         DaemonError::Listen(ListenError::Bind { address, error })
             if error.kind() == io::ErrorKind::AddrInUse =>
         {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use skopos_notify::config::Config;
 use skopos_notify::service::control::{Answer, Request, ask};
 
-use super::{print, run};
+use super::print;
 use crate::args::{Form, WhichNotifier};
 use crate::error::CliError;
 
@@ -59,7 +59,7 @@ fn socket(which: &WhichNotifier) -> Result<PathBuf, CliError> {
     let Some(path) = &which.config else {
         return Err(CliError::Usage("name the notifier with --config FILE or --socket FILE".to_owned()));
     };
-    let config = Config::read(path).map_err(run::wrong)?;
+    let config = Config::read(path)?;
     config.socket().ok_or_else(|| {
         CliError::new(format!("{} has no state.folder", path.display()))
             .hint("a notifier takes commands by a socket in that folder")

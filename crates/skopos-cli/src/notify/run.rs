@@ -21,10 +21,10 @@ use crate::aside;
 use crate::cluster;
 use crate::error::CliError;
 
-/// Files are looked at this often: those of ConfigMaps and Secrets are swapped by links, of which notifications tell little.
-const LOOK: Duration = Duration::from_secs(2);
-/// How long informers may take to end.
-const SHUTDOWN: Duration = Duration::from_secs(5);
+/// Interval between two looks at the files. Those of ConfigMaps and Secrets are swapped by links, of which notifications tell little.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Bound on the end of the informers.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Works until told to stop. A configuration or a secret that changes is taken over; one that is wrong changes nothing.
 pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), CliError> {
@@ -55,7 +55,7 @@ pub(crate) async fn once(path: &Path, limit: Duration, stop: CancellationToken) 
     let files = Files::read(path)?;
     let factory = factory(&files.config).await?;
     let reports = settle(&factory, sinks(&files.config)?, limit, &stop).await?;
-    factory.shutdown(SHUTDOWN).await;
+    factory.shutdown(SHUTDOWN_TIMEOUT).await;
     io::stdout().write_all(print::sinks(&reports).as_bytes())?;
     match reports.iter().all(SinkReport::is_equal) {
         true => Ok(()),
@@ -69,7 +69,7 @@ pub(crate) async fn plan(path: &Path, limit: Duration, stop: CancellationToken) 
     let factory = factory(&files.config).await?;
     let plans = skopos_notify::service::plan(&factory, sinks(&files.config)?, limit);
     let plans = stop.run_until_cancelled(plans).await.ok_or(CliError::BrokenPipe)?;
-    factory.shutdown(SHUTDOWN).await;
+    factory.shutdown(SHUTDOWN_TIMEOUT).await;
     let mut wrong = 0;
     let mut text = String::new();
     for (name, plan) in plans.map_err(CliError::new)? {
@@ -93,22 +93,6 @@ pub(crate) async fn plan(path: &Path, limit: Duration, stop: CancellationToken) 
 pub(crate) fn print_schema() -> Result<(), CliError> {
     let schema = format!("{:#}\n", skopos_config::json_schema::<Config>());
     Ok(io::stdout().write_all(schema.as_bytes())?)
-}
-
-/// Returns what is wrong with a configuration. Every problem gets a line.
-pub(crate) fn wrong(error: skopos_config::ConfigError) -> CliError {
-    match error {
-        skopos_config::ConfigError::Invalid(problems) => {
-            problems.iter().for_each(aside::say);
-            let what = if problems.len() == 1 {
-                "the configuration has a problem"
-            } else {
-                "the configuration has problems"
-            };
-            CliError::new(what).hint("see the lines above")
-        }
-        error => CliError::new(error),
-    }
 }
 
 /// Works, or stands by for who has the Lease, until told to stop.
@@ -147,11 +131,18 @@ async fn work(
                 }
                 Ok(())
             };
-            let (done, ()) = tokio::join!(leading, election.run(stop.clone()));
+            let ended = stop.child_token();
+            let leading = async {
+                let done = leading.await;
+                // A process that cannot work does not keep the Lease.
+                ended.cancel();
+                done
+            };
+            let (done, ()) = tokio::join!(leading, election.run(ended.clone()));
             done
         }
     };
-    factory.shutdown(SHUTDOWN).await;
+    factory.shutdown(SHUTDOWN_TIMEOUT).await;
     done
 }
 
@@ -197,7 +188,7 @@ struct Files {
 
 impl Files {
     fn read(path: &Path) -> Result<Self, CliError> {
-        let config = Config::read(path).map_err(wrong)?;
+        let config = Config::read(path)?;
         // What is wrong with a secret is told now.
         sinks(&config)?;
         let content = content(path, &config);
@@ -208,8 +199,11 @@ impl Files {
     async fn changed(&self) -> Self {
         let mut known = self.content.clone();
         loop {
-            tokio::time::sleep(LOOK).await;
-            let now = content(&self.path, &self.config);
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let (path, config) = (self.path.clone(), self.config.clone());
+            // A file system that hangs must not hang the runtime.
+            let read = tokio::task::spawn_blocking(move || content(&path, &config)).await;
+            let Ok(now) = read else { continue };
             if now == known {
                 continue;
             }

@@ -19,6 +19,7 @@ mod properties;
 mod tests;
 mod view;
 
+pub(crate) use self::planner::PROBE_INTERVAL;
 pub use self::{
     evidence::Removal,
     guard::{Held, HoldReason},

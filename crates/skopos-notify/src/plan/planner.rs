@@ -47,8 +47,10 @@ pub struct Plan {
     pub list_from: Option<Time>,
     /// When to plan again, if nothing happens before.
     pub wake_at: Option<Time>,
-    /// How many names are not yet as they are to be, and could be.
+    /// The number of names that are not yet as they are to be, and could be.
     pub pending: usize,
+    /// Whether the outside is as it is to be: nothing is to be done, waits, or is held.
+    pub is_equal: bool,
     /// Names that are somebody else's outside.
     pub foreign: BTreeSet<Name>,
     /// Names that more than one object asks for.
@@ -93,8 +95,8 @@ struct NameState {
 
 /// What was seen to go is removed after this time, so that something that moves from one object to another does not go and come.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
-/// A sink that is down is tried this often.
-const PROBE: Duration = Duration::from_secs(10);
+/// Interval between two tries of a sink that is down.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// The first pause after a refusal; it doubles up to the last.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LAST_PAUSE: Duration = Duration::from_secs(600);
@@ -193,7 +195,7 @@ impl Planner {
 
     /// Notes that the sink could not be read.
     pub fn not_observed(&mut self, now: Time) {
-        self.not_before = Some(now + PROBE);
+        self.not_before = Some(now + PROBE_INTERVAL);
     }
 
     /// Notes how a step went.
@@ -215,7 +217,7 @@ impl Planner {
             Outcome::Refused(problem) => state.failed(now, problem, FIRST_PAUSE),
             Outcome::Unreachable(problem) => {
                 state.problem = Some(problem);
-                self.not_before = Some(now + PROBE);
+                self.not_before = Some(now + PROBE_INTERVAL);
             }
         }
     }
@@ -258,11 +260,6 @@ impl Planner {
         self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
     }
 
-    /// Returns what is outside as it was last seen.
-    pub fn outside(&self) -> &Observed {
-        &self.observed
-    }
-
     /// Returns what was counted.
     pub fn stats(&self) -> PlanStats {
         self.stats
@@ -303,7 +300,9 @@ impl Planner {
             .filter(|(_, state)| state.unverified && !state.in_flight)
             .map(|(name, _)| name.clone())
             .collect();
-        if !round.behind && plan.steps.is_empty() && plan.held.is_empty() && plan.read.is_empty() {
+        plan.is_equal =
+            !round.behind && plan.steps.is_empty() && plan.held.is_empty() && plan.read.is_empty();
+        if plan.is_equal {
             let as_of = as_of.min(observed_at);
             self.equal_as_of = Some(self.equal_as_of.map_or(as_of, |known| known.max(as_of)));
         }

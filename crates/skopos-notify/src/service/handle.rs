@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use skopos_reflect::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -67,6 +68,18 @@ impl NotifierHandle {
         for sink in &*self.sinks {
             sink.verify().await;
         }
+        self.reports()
+    }
+
+    /// Waits until all sinks are equal to the cluster, or `limit` has passed, and returns how they stand then.
+    pub async fn settled(&self, limit: Duration) -> Vec<SinkReport> {
+        let all = async {
+            for sink in &*self.sinks {
+                let _ = sink.wait_for(SinkReport::is_equal).await;
+            }
+        };
+        // A sink that is not equal by then is told by its report.
+        let _ = tokio::time::timeout(limit, all).await;
         self.reports()
     }
 }

@@ -5,7 +5,6 @@ mod dry_run;
 mod handle;
 mod identity;
 mod metrics;
-mod once;
 mod report;
 mod sink_loop;
 mod watched;

@@ -50,6 +50,8 @@ pub struct SinkReport {
     pub drift: u64,
     /// Steps by how they went.
     pub steps: BTreeMap<String, u64>,
+    /// Whether the outside is as the view wants it, as far as it was seen: nothing is to be done, waits, or is held.
+    pub equal: bool,
     #[serde(skip)]
     pub(crate) equal_as_of: Option<Time>,
     #[serde(skip)]
@@ -119,6 +121,7 @@ impl SinkReport {
             rejected: conflicts.chain(rejections).take(LISTED).collect(),
             left_out: plan.left_out.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
             pending: plan.pending,
+            equal: plan.is_equal,
             drift,
             equal_as_of: planner.equal_as_of(),
             ..Self::default()
@@ -136,8 +139,8 @@ impl SinkReport {
         }
     }
 
-    /// Whether the outside is as it is to be, with nothing that waits.
+    /// Returns whether the outside is as it is to be, and can be read.
     pub fn is_equal(&self) -> bool {
-        self.equal_as_of.is_some() && self.pending == 0 && self.held.is_empty() && self.sink_problem.is_none()
+        self.equal && self.sink_problem.is_none()
     }
 }

@@ -19,7 +19,7 @@ use super::report::SinkReport;
 use super::watched::Watched;
 use crate::desired::Desired;
 use crate::entry::Name;
-use crate::plan::{Plan, Planner, Removal};
+use crate::plan::{PROBE_INTERVAL, Plan, Planner, Removal};
 use crate::sink::{Outcome, SinkError, Step};
 
 /// Keeps one sink equal.
@@ -48,8 +48,6 @@ type Events<K> = Pin<Box<dyn Stream<Item = Event<K>> + Send>>;
 
 /// Proofs of age come without events: the view is looked at this often.
 const TICK: Duration = Duration::from_millis(500);
-/// A sink that cannot be read is tried this often.
-const PROBE: Duration = Duration::from_secs(10);
 /// How long a list that is to confirm may take, and the pause before the next one.
 const AUDIT: Duration = Duration::from_secs(30);
 
@@ -184,7 +182,7 @@ impl SinkLoop {
             *rounds.steps.entry(result.to_owned()).or_default() += 1;
             if let Outcome::Unreachable(problem) = &outcome {
                 rounds.sink_problem = Some(problem.clone());
-                rounds.observe_at = now + PROBE;
+                rounds.observe_at = now + PROBE_INTERVAL;
             }
             self.planner.outcome(now, &step.name, outcome);
         }
@@ -219,7 +217,7 @@ impl SinkLoop {
             tracing::warn!(sink = self.options.name, problem, "the sink cannot be read");
         }
         rounds.sink_problem = Some(problem);
-        (rounds.observe_at, rounds.read_at) = (now + PROBE, now + PROBE);
+        (rounds.observe_at, rounds.read_at) = (now + PROBE_INTERVAL, now + PROBE_INTERVAL);
         self.planner.not_observed(now);
     }
 

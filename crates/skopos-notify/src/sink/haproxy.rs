@@ -94,7 +94,7 @@ impl HaproxySink {
             Action::Put { members, .. } => members,
             Action::Delete => &none,
         };
-        let before = step.before.as_ref().map_or(&none_observed(), |entry| &entry.members).clone();
+        let before = step.before.as_ref().map(|entry| entry.members.clone()).unwrap_or_default();
         let backend = &step.name;
         let server = |value: &Value| format!("{backend}/{}", server_name(value));
         let mut commands = Vec::new();
@@ -198,38 +198,29 @@ impl Failure {
     }
 }
 
-fn none_observed() -> BTreeMap<Value, ObservedMember> {
-    BTreeMap::new()
-}
-
 /// Names a server: brackets are not allowed in it.
 fn server_name(value: &str) -> String {
     format!("{PREFIX}{}", value.replace(['[', ']'], "_"))
 }
 
-/// Finds what will be refused again. Everything else is seen when it is read back.
+/// Finds what will be refused again. All else (a server that exists already, or still has connections) is seen when it is read back.
 fn refusal(backend: &Name, answer: &str) -> Option<String> {
-    let line = answer.lines().map(str::trim).find(|line| {
-        !line.is_empty() && !line.starts_with("New server") && !line.starts_with("Server deleted")
-    })?;
-    Some(match line {
-        "No such backend." => {
-            format!(
+    answer.lines().map(str::trim).find_map(|line| {
+        if line == "No such backend." {
+            return Some(format!(
                 "HAProxy has no backend {backend}: add `backend {backend}` with `balance roundrobin` to haproxy.cfg and reload it"
-            )
+            ));
         }
-        _ if line.starts_with("Permission denied") || line.starts_with("Unknown command") => {
-            format!(
+        if line.starts_with("Permission denied") || line.starts_with("Unknown command") {
+            return Some(format!(
                 "HAProxy's socket does not allow it ({line}): set `level admin` at `stats socket` in haproxy.cfg"
-            )
+            ));
         }
-        _ if line.contains("lb algo") || line.contains("algorithm") => {
+        (line.contains("lb algo") || line.contains("algorithm")).then(|| {
             format!(
                 "backend {backend} takes no dynamic servers ({line}): set `balance roundrobin` or `balance leastconn` in haproxy.cfg"
             )
-        }
-        // It exists already, or still has connections: what is there is read back.
-        _ => return None,
+        })
     })
 }
 
@@ -290,6 +281,17 @@ mod tests {
         # bkname/svname bkid/svid addr port - purge_delay used_cur used_max\n\
         k8s/skopos-10.0.0.1:80 3/1 10.0.0.1 80 - 0 4 0 0 0 0 0 0 0\n\n\
         # name\nk8s\n\n";
+
+    #[test]
+    fn a_refusal_is_found_behind_other_answers() {
+        let name = Name::from("k8s");
+        assert_eq!(
+            refusal(&name, "New server registered.\n\nAlready exists a server with the same name.\n\n"),
+            None
+        );
+        let found = refusal(&name, "\nAlready exists a server with the same name.\n\nNo such backend.\n");
+        assert!(found.is_some_and(|problem| problem.contains("add `backend k8s`")));
+    }
 
     #[test]
     fn a_dump_is_read_whole_or_not_at_all() {

@@ -70,7 +70,7 @@ impl Client {
         let answer = timeout(self.time_limit, exchange).await;
         let answer = answer.map_err(|_| Failure::After(self.late()))?;
         let mut answer = answer.map_err(|error| Failure::After(format!("{}: {error}", self.server)))?;
-        self.verify(transaction.as_ref(), &mut answer)?;
+        self.verify(transaction.as_ref(), &mut answer, "updates")?;
         Ok(answer.header().rcode())
     }
 
@@ -144,11 +144,7 @@ impl Client {
             let asking = self.ask(batch);
             let answered =
                 timeout(self.time_limit, asking).await.unwrap_or_else(|_| Err(Failure::After(self.late())));
-            for record in answered? {
-                if !records.contains(&record) {
-                    records.push(record);
-                }
-            }
+            records.extend(answered?);
         }
         Ok(records)
     }
@@ -175,7 +171,7 @@ impl Client {
                 let unknown =
                     || Failure::Incomplete(format!("{}: an answer to another question", self.server));
                 let (transaction, name) = pending.remove(&answer.header().id()).ok_or_else(unknown)?;
-                self.verify(transaction.as_ref(), &mut answer)?;
+                self.verify(transaction.as_ref(), &mut answer, "queries")?;
                 let (rcode, is_authoritative) = (answer.header().rcode(), answer.header().aa());
                 if !matches!(rcode, Rcode::NOERROR | Rcode::NXDOMAIN) {
                     return Err(Failure::Refused(self.explain(rcode, "queries")));
@@ -202,13 +198,12 @@ impl Client {
         &self,
         transaction: Option<&ClientTransaction<Arc<Key>>>,
         answer: &mut Message<Vec<u8>>,
+        what: &str,
     ) -> Result<(), Failure> {
         let rcode = answer.header().rcode();
         let Some(transaction) = transaction else { return Ok(()) };
         let said = said_of_key(answer);
-        transaction
-            .answer(answer, self.now())
-            .map_err(|error| self.not_verified(error, said, rcode, "updates"))
+        transaction.answer(answer, self.now()).map_err(|error| self.not_verified(error, said, rcode, what))
     }
 
     async fn connect(&self) -> Result<TcpStream, Failure> {

@@ -52,17 +52,17 @@ impl Update<'_> {
         message.push((name(zone.origin)?, Rtype::SOA, Class::IN))?;
         let mut message = message.answer();
         match self.before {
-            Some(mark) => message.push(text(&marked, Ttl::ZERO, &zone.text(&mark.text, &mark.uid)))?,
+            Some(mark) => message.push(text(&marked, Ttl::ZERO, &zone.text(&mark.text, &mark.uid))?)?,
             None => {
-                message.push(empty(&host, Class::NONE, Rtype::ANY))?;
-                message.push(empty(&marked, Class::NONE, Rtype::ANY))?;
+                message.push(empty(&host, Class::NONE, Rtype::ANY)?)?;
+                message.push(empty(&marked, Class::NONE, Rtype::ANY)?)?;
             }
         }
         let mut message = message.authority();
         let ttl = Ttl::from_secs(u32::try_from(zone.ttl.as_secs()).unwrap_or(u32::MAX));
         // In this order the name is at no moment without an address.
         for rtype in [Rtype::A, Rtype::AAAA, Rtype::CNAME] {
-            message.push(empty(&host, Class::ANY, rtype))?;
+            message.push(empty(&host, Class::ANY, rtype)?)?;
         }
         for value in self.after.iter().flat_map(|(_, values)| values) {
             let (rtype, data) = match value.parse() {
@@ -70,11 +70,11 @@ impl Update<'_> {
                 Ok(IpAddr::V6(address)) => (Rtype::AAAA, address.octets().to_vec()),
                 Err(_) => (Rtype::CNAME, name(value)?.as_slice().to_vec()),
             };
-            message.push(record(&host, Class::IN, ttl, rtype, data))?;
+            message.push(record(&host, Class::IN, ttl, rtype, data)?)?;
         }
-        message.push(empty(&marked, Class::ANY, Rtype::TXT))?;
+        message.push(empty(&marked, Class::ANY, Rtype::TXT)?)?;
         if let Some((owner, _)) = &self.after {
-            message.push(text(&marked, ttl, &zone.mark(owner)))?;
+            message.push(text(&marked, ttl, &zone.mark(owner))?)?;
         }
         Ok(message.additional())
     }
@@ -130,11 +130,11 @@ fn plain(name: &dyn std::fmt::Display) -> String {
     name.to_string().trim_end_matches('.').to_ascii_lowercase()
 }
 
-fn empty(name: &Wire, class: Class, rtype: Rtype) -> RecordOf<'_> {
+fn empty(name: &Wire, class: Class, rtype: Rtype) -> Result<RecordOf<'_>, BuildError> {
     record(name, class, Ttl::ZERO, rtype, Vec::new())
 }
 
-fn text<'a>(name: &'a Wire, ttl: Ttl, text: &str) -> RecordOf<'a> {
+fn text<'a>(name: &'a Wire, ttl: Ttl, text: &str) -> Result<RecordOf<'a>, BuildError> {
     // A string of a TXT record has at most 255 bytes (RFC 1035 3.3).
     let strings = text
         .as_bytes()
@@ -143,13 +143,13 @@ fn text<'a>(name: &'a Wire, ttl: Ttl, text: &str) -> RecordOf<'a> {
     record(name, Class::IN, ttl, Rtype::TXT, strings.collect())
 }
 
-fn record(name: &Wire, class: Class, ttl: Ttl, rtype: Rtype, data: Vec<u8>) -> RecordOf<'_> {
-    // No data of ours is longer than 64 KiB: names and addresses are parsed, and marks are short.
-    let data = UnknownRecordData::from_octets(rtype, data).unwrap_or_else(|_| empty_data(rtype));
-    (name, class, ttl, data)
-}
-
-fn empty_data(rtype: Rtype) -> UnknownRecordData<Vec<u8>> {
-    #[allow(clippy::expect_used)]
-    UnknownRecordData::from_octets(rtype, Vec::new()).expect("no data is short")
+fn record(
+    name: &Wire,
+    class: Class,
+    ttl: Ttl,
+    rtype: Rtype,
+    data: Vec<u8>,
+) -> Result<RecordOf<'_>, BuildError> {
+    let data = UnknownRecordData::from_octets(rtype, data).map_err(|_| BuildError::TooLarge)?;
+    Ok((name, class, ttl, data))
 }
