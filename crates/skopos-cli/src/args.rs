@@ -159,7 +159,7 @@ pub(crate) struct NotifyArgs {
     /// End when everything is equal, or --limit has passed
     #[arg(long, requires = "config", conflicts_with = "plan")]
     pub(crate) once: bool,
-    /// How long --plan and --once may take
+    /// Time limit of --plan and --once
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     pub(crate) limit: Duration,
     /// Print the JSON schema of the configuration, for editors, and end
@@ -168,7 +168,7 @@ pub(crate) struct NotifyArgs {
 }
 
 impl NotifyArgs {
-    /// Whether it answers a question and ends.
+    /// Returns whether it answers a question and ends.
     pub(crate) fn is_a_check(&self) -> bool {
         let demo = matches!(&self.command, Some(NotifyCommand::Demo(args)) if args.once);
         self.plan || self.once || self.print_schema || demo
@@ -196,7 +196,7 @@ pub(crate) enum NotifyCommand {
     Verify(WhichNotifier),
 }
 
-/// Which notifier.
+/// The notifier that a command goes to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WhichNotifier {
     /// Its configuration
@@ -210,7 +210,7 @@ pub(crate) struct WhichNotifier {
     pub(crate) output: Form,
 }
 
-/// How the demo of the notifier runs.
+/// Options of the demo of the notifier.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NotifyDemoArgs {
     /// Go through the story once, check it, and exit 0 if all of it is true

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! ```
-//! use skopos_config::{Configuration, Fault, Span};
+//! use skopos_config::{Configuration, ModelFault, Span};
 //!
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
 //! #[serde(deny_unknown_fields)]
@@ -41,12 +41,12 @@ pub trait Configuration: DeserializeOwned + JsonSchema {
     const TITLE: &'static str;
 
     /// Finds what the schema cannot say: fields that must go together, values that exclude each other.
-    fn faults(&self) -> Vec<Fault> {
+    fn faults(&self) -> Vec<ModelFault> {
         Vec::new()
     }
 }
 
-/// Why a configuration is refused: everything that is wrong with it, not just the first.
+/// All problems for which a configuration is refused, not just the first.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -70,7 +70,7 @@ pub struct Problem {
     pub line: u64,
     /// The column, from 1.
     pub column: u64,
-    /// Which field, for example `listen.tls.key`; empty for the whole file.
+    /// The field, for example `listen.tls.key`; empty for the whole file.
     pub field: String,
     /// What is wrong, and what would be right.
     pub problem: String,
@@ -78,8 +78,8 @@ pub struct Problem {
 
 /// A fault of a model, which does not know its line yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Which field, as `clusters.folders[0].path`.
+pub struct ModelFault {
+    /// The field, as `clusters.folders[0].path`.
     pub field: String,
     /// What is wrong, and what would be right.
     pub problem: String,
@@ -112,7 +112,8 @@ pub fn parse<T: Configuration>(text: &str) -> Result<T, ConfigError> {
     if problems.is_empty() {
         match serde_saphyr::from_str::<T>(text) {
             Ok(config) => {
-                let located = |fault: Fault| tree.nearest(&fault.field).problem(&fault.field, fault.problem);
+                let located =
+                    |fault: ModelFault| tree.nearest(&fault.field).problem(&fault.field, fault.problem);
                 problems = config.faults().into_iter().map(located).collect();
                 if problems.is_empty() {
                     return Ok(config);

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::handle::{ControllerHandle, ControllerStatus};
 
-/// What `/readyz` and `/metrics` answer.
+/// The answers of `/readyz` and `/metrics`.
 pub trait Probes: Send + Sync {
     /// Returns whether the process is ready, and lines that say how its parts stand.
     fn readiness(&self) -> (bool, String);

@@ -7,36 +7,36 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use skopos_config::{ConfigError, Configuration, Fault, Span};
+use skopos_config::{ConfigError, Configuration, ModelFault, Span};
 
-use crate::desired::{EndpointSource, ServiceSource, Source, Template};
+use crate::desired::{ClaimSource, EndpointSource, ServiceSource, Template};
 use crate::plan::PlanOptions;
 use crate::service::SinkOptions;
 use crate::sink::Sink;
 use crate::sink::dns::{DnsKey, DnsOptions, DnsSink};
 use crate::sink::haproxy::{HaproxyOptions, HaproxySink};
 
-/// A notifier: which cluster, which sinks, and what stands against removals.
+/// Configuration of a notifier.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Config {
-    /// Which cluster. Default: as kubectl finds it.
+pub struct NotifyConfig {
+    /// The cluster. Default: as kubectl finds it.
     #[serde(default)]
     pub cluster: ClusterConfig,
-    /// Of several notifiers the one that holds the Lease works. Default: none, for one that runs beside its balancer.
+    /// Leader election: the notifier that holds the Lease works. Default: none, for a notifier beside its balancer.
     pub election: Option<ElectionConfig>,
-    /// Where the notifier keeps what it has to remember.
+    /// State on disk.
     pub state: Option<StateConfig>,
-    /// Where health and metrics are served. Default: nowhere.
+    /// Address of health and metrics. Default: none.
     pub listen: Option<SocketAddr>,
-    /// What stands against removals.
+    /// Limits of removals.
     #[serde(default)]
     pub guard: GuardConfig,
-    /// What is kept equal to the cluster.
+    /// The sinks.
     pub sinks: Vec<SinkConfig>,
 }
 
-/// Which cluster.
+/// The cluster.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterConfig {
@@ -52,11 +52,11 @@ pub struct ClusterConfig {
 pub struct ElectionConfig {
     /// The Lease, as `NAMESPACE/NAME`.
     pub lease: String,
-    /// How long others wait after its last renewal. Default 15 s.
+    /// Time that other candidates wait after the last renewal. Default 15 s.
     pub duration: Option<Span>,
 }
 
-/// Where things are remembered.
+/// State on disk.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StateConfig {
@@ -64,7 +64,7 @@ pub struct StateConfig {
     pub folder: PathBuf,
 }
 
-/// What stands against removals.
+/// Limits of removals.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GuardConfig {
@@ -72,21 +72,21 @@ pub struct GuardConfig {
     pub max_age: Option<Span>,
     /// Additions are done as long as the view is at most this old. Default 1 h.
     pub add_when_stale: Option<Span>,
-    /// How much later a list has to agree before what is merely missing goes. Default 30 s.
+    /// Delay until a list may confirm a removal that was not seen. Default 30 s.
     pub confirm: Option<Span>,
-    /// What may be lost within ten minutes, in percent. Default 30.
+    /// Share of all serving values that may be lost within ten minutes, in percent. Default 30.
     pub percent: Option<u8>,
-    /// As many may be lost in any case. Default 10.
+    /// Number of values that may be lost in any case. Default 10.
     pub at_least: Option<u32>,
-    /// How many may be removed in a minute. Default 60.
+    /// Number of values that may be removed in a minute. Default 60.
     pub per_minute: Option<u32>,
     /// The last value of a name stays as long as its owner is there. Default true.
     pub keep_last: Option<bool>,
-    /// For how long a value may fail its checks before it loses its traffic. Default 5 s.
+    /// Time for which a value may fail its checks before it loses its traffic. Default 5 s.
     pub settle: Option<Span>,
 }
 
-/// A sink, and what it is fed with. It has exactly one of `dns` and `haproxy`.
+/// A sink and its sources. It has exactly one of `dns` and `haproxy`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SinkConfig {
@@ -96,9 +96,9 @@ pub struct SinkConfig {
     pub dns: Option<DnsConfig>,
     /// A running HAProxy.
     pub haproxy: Option<HaproxyConfig>,
-    /// How often everything is read back. Default 10 s, and 5 s for HAProxy.
+    /// Interval between two observations of everything. Default 10 s, and 5 s for HAProxy.
     pub observe: Option<Span>,
-    /// What it is fed with.
+    /// The sources of its names.
     pub from: Vec<SourceConfig>,
 }
 
@@ -114,7 +114,7 @@ pub struct DnsConfig {
     pub key: Option<KeyConfig>,
     /// The TTL. Default 30 s.
     pub ttl: Option<Span>,
-    /// Who writes: marks of other owners are left alone. Default `skopos`.
+    /// The owner in the marks. Names with another owner's mark are left alone. Default `skopos`.
     pub owner: Option<String>,
 }
 
@@ -138,9 +138,9 @@ pub struct HaproxyConfig {
     pub socket: PathBuf,
     /// The name of a backend, with `{service}`, `{namespace}` and `{port}`. Default `k8s_{namespace}_{service}_{port}`.
     pub backend: Option<String>,
-    /// Whether HAProxy checks the servers itself. Default true.
+    /// Health checks by HAProxy itself. Default true.
     pub check: Option<bool>,
-    /// How long a draining server may keep its connections. Default 60 s.
+    /// Time for which a draining server may keep its connections. Default 60 s.
     pub drain: Option<Span>,
 }
 
@@ -160,7 +160,7 @@ pub struct SourceConfig {
 pub struct ServicesConfig {
     /// The annotation. Default `external-dns.alpha.kubernetes.io/hostname`, as external-dns has it.
     pub annotation: Option<String>,
-    /// Which types: `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Default: all.
+    /// Types: `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Default: all.
     #[serde(default)]
     pub types: Vec<String>,
     /// Labels that they have to have; `*` is any value.
@@ -181,18 +181,18 @@ pub struct EndpointsConfig {
     pub name: Option<String>,
 }
 
-/// external-dns's annotation, so that what is there is understood.
+/// The annotation of external-dns, so that existing Services work.
 const HOSTNAME: &str = "external-dns.alpha.kubernetes.io/hostname";
 const SERVICE_TYPES: [&str; 4] = ["LoadBalancer", "ClusterIP", "NodePort", "ExternalName"];
-/// A secret that is longer is something else.
-const MOST_SECRET: u64 = 64 * 1024;
+/// Size of a file with a secret.
+const MAX_SECRET: u64 = 64 * 1024;
 
-impl Configuration for Config {
+impl Configuration for NotifyConfig {
     const TITLE: &'static str = "Configuration of the Skopos notifier";
 
-    fn faults(&self) -> Vec<Fault> {
+    fn faults(&self) -> Vec<ModelFault> {
         let mut faults = Vec::new();
-        let mut fault = |field: String, problem: String| faults.push(Fault { field, problem });
+        let mut fault = |field: String, problem: String| faults.push(ModelFault { field, problem });
         let mut names = BTreeSet::new();
         for (index, sink) in self.sinks.iter().enumerate() {
             let at = format!("sinks[{index}]");
@@ -243,7 +243,7 @@ impl Configuration for Config {
     }
 }
 
-impl Config {
+impl NotifyConfig {
     /// Reads and checks a file.
     ///
     /// # Errors
@@ -332,9 +332,9 @@ impl SinkConfig {
         Ok(options)
     }
 
-    fn source(&self, source: &SourceConfig) -> Result<Source, String> {
+    fn source(&self, source: &SourceConfig) -> Result<ClaimSource, String> {
         if let Some(services) = &source.services {
-            return Ok(Source::Services(ServiceSource {
+            return Ok(ClaimSource::Services(ServiceSource {
                 annotation: services.annotation.clone().unwrap_or_else(|| HOSTNAME.into()),
                 types: services.types.clone(),
                 labels: services.labels.clone(),
@@ -354,7 +354,7 @@ impl SinkConfig {
                 Template::parse(&format!("{text}.{zone}"), &["service", "namespace"])
             }
         };
-        Ok(Source::Endpoints(EndpointSource {
+        Ok(ClaimSource::Endpoints(EndpointSource {
             headless: endpoints.headless,
             labels: endpoints.labels.clone(),
             name: name.map_err(|error| error.to_string())?,
@@ -376,7 +376,7 @@ impl KeyConfig {
     fn read(&self) -> Result<DnsKey, String> {
         let file = self.secret.display();
         let unreadable = |error: std::io::Error| format!("the secret in {file} cannot be read: {error}");
-        if std::fs::metadata(&self.secret).map_err(unreadable)?.len() > MOST_SECRET {
+        if std::fs::metadata(&self.secret).map_err(unreadable)?.len() > MAX_SECRET {
             return Err(format!("{file} is too large for a secret"));
         }
         let text = std::fs::read_to_string(&self.secret).map_err(unreadable)?;
@@ -416,7 +416,7 @@ sinks:
 
     #[test]
     fn a_good_file_makes_sinks() {
-        let sinks = Config::parse(GOOD).unwrap().sinks().unwrap();
+        let sinks = NotifyConfig::parse(GOOD).unwrap().sinks().unwrap();
         assert_eq!(sinks.iter().map(|sink| sink.name.as_str()).collect::<Vec<_>>(), ["zone", "edge"]);
         assert_eq!(sinks[1].plan.drain.as_secs(), 120);
     }
@@ -424,8 +424,8 @@ sinks:
     #[test]
     fn the_example_loads_and_names_every_field() {
         let example = include_str!("../../../docs/notify.example.yaml");
-        Config::parse(example).unwrap_or_else(|error| panic!("{error}"));
-        let schema = skopos_config::json_schema::<Config>();
+        NotifyConfig::parse(example).unwrap_or_else(|error| panic!("{error}"));
+        let schema = skopos_config::json_schema::<NotifyConfig>();
         let definitions =
             schema["$defs"].as_object().into_iter().flat_map(|all| all.values()).chain([&schema]);
         let fields =
@@ -440,7 +440,7 @@ sinks:
             .replace("ttl: 30s", "ttl: soon")
             .replace("name: edge", "name: edge\n  dnss: {}")
             .replace("{labels: {edge: 'true'}}", "{headles: true}");
-        let error = Config::parse(&bad).unwrap_err().to_string();
+        let error = NotifyConfig::parse(&bad).unwrap_err().to_string();
         let lines: Vec<_> = error.lines().collect();
         assert_eq!(lines.len(), 3, "{error}");
         assert!(lines[0].starts_with("line 3, ") && lines[0].contains("sinks[0].dns.ttl"), "{error}");
@@ -451,7 +451,7 @@ sinks:
     #[test]
     fn what_cannot_be_meant_is_told_too() {
         let bad = "election: {lease: notify}\nguard: {percent: 200}\nsinks:\n- {name: a, from: []}\n- name: a\n  haproxy: {socket: /s, backend: '{pod}'}\n  from: [{services: {types: [Loadbalancer]}}, {endpoints: {}}]\n";
-        let error = Config::parse(bad).unwrap_err().to_string();
+        let error = NotifyConfig::parse(bad).unwrap_err().to_string();
         for part in [
             "NAMESPACE/NAME",
             "more than 100",

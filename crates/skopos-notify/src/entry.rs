@@ -1,4 +1,4 @@
-//! The words that all parts share: names of the outside, who asks for them, and what is behind them.
+//! Names of the outside, the objects that ask for them, and the values behind them.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 /// A name that the outside knows: a DNS name, or a backend of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(Arc<str>);
+pub struct EntryName(Arc<str>);
 
 /// One thing behind a name: an address of a DNS name, or `address:port` of a server in a backend.
-pub type Value = Arc<str>;
+pub type EntryValue = Arc<str>;
 
 /// The object of the cluster that asks for a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Owner {
+pub struct EntryOwner {
     /// The resource in the singular, such as `service`.
     pub resource: Arc<str>,
     /// The namespace.
@@ -25,7 +25,7 @@ pub struct Owner {
     pub uid: Arc<str>,
 }
 
-/// Whether a value can serve.
+/// The readiness of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Readiness {
     /// It serves.
@@ -36,43 +36,43 @@ pub enum Readiness {
     Terminating,
 }
 
-/// What one owner wants a name to lead to.
+/// A name's values as one owner wants them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Who asks for it.
-    pub owner: Owner,
-    /// What is behind it. No value at all is not the same as no entry: the name is still asked for.
-    pub members: BTreeMap<Value, Readiness>,
+pub struct DesiredEntry {
+    /// The object that asks for it.
+    pub owner: EntryOwner,
+    /// The values. An entry without values is not the same as no entry: the name is still asked for.
+    pub members: BTreeMap<EntryValue, Readiness>,
 }
 
 // === impl Name ===
 
-impl Name {
+impl EntryName {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl From<&str> for Name {
+impl From<&str> for EntryName {
     fn from(name: &str) -> Self {
         Self(name.into())
     }
 }
 
-impl From<String> for Name {
+impl From<String> for EntryName {
     fn from(name: String) -> Self {
         Self(name.into())
     }
 }
 
-impl Borrow<str> for Name {
+impl Borrow<str> for EntryName {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for EntryName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Name {
 
 // === impl Owner ===
 
-impl fmt::Display for Owner {
+impl fmt::Display for EntryOwner {
     /// Writes `service/namespace/name`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.resource, self.namespace, self.name)

@@ -16,6 +16,9 @@ pub mod service;
 pub mod sink;
 
 pub use self::{
-    entry::{Entry, Name, Owner, Readiness, Value},
-    plan::{Held, HoldReason, NameConflict, Plan, PlanOptions, PlanStats, Planner, Removal, View},
+    entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness},
+    plan::{
+        DesiredView, HeldRemovals, HoldReason, NameConflict, PlanOptions, PlanStats, Planner, Removal,
+        SinkPlan,
+    },
 };

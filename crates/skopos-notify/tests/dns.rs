@@ -7,20 +7,22 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
 use skopos_notify::sink::dns::{DnsKey, DnsSink};
-use skopos_notify::sink::{Action, Mark, Observed, ObservedEntry, Outcome, Serving, Sink, SinkError, Step};
-use skopos_notify::{Name, Owner, Value};
+use skopos_notify::sink::{
+    EntryMark, Observed, ObservedEntry, Serving, Sink, SinkError, SinkStep, StepAction, StepOutcome,
+};
+use skopos_notify::{EntryName, EntryOwner, EntryValue};
 use support::servers::{DnsServer, Kind, ZONE, signal};
 use support::{Cluster, endpoints, quick, secs};
 use tokio::net::UdpSocket;
 
 const READY: &str = "ready";
 
-fn name(host: &str) -> Name {
+fn name(host: &str) -> EntryName {
     format!("{host}.{ZONE}").into()
 }
 
-fn owner(service: &str) -> Owner {
-    Owner {
+fn owner(service: &str) -> EntryOwner {
+    EntryOwner {
         resource: "service".into(),
         namespace: "default".into(),
         name: service.into(),
@@ -28,9 +30,10 @@ fn owner(service: &str) -> Owner {
     }
 }
 
-fn put(host: &str, before: Option<ObservedEntry>, values: &[&str]) -> Step {
-    let members: BTreeMap<Value, _> = values.iter().map(|value| ((*value).into(), Serving::Active)).collect();
-    Step { name: name(host), before, action: Action::Put { owner: owner(host), members } }
+fn put(host: &str, before: Option<ObservedEntry>, values: &[&str]) -> SinkStep {
+    let members: BTreeMap<EntryValue, _> =
+        values.iter().map(|value| ((*value).into(), Serving::Active)).collect();
+    SinkStep { name: name(host), before, action: StepAction::Put { owner: owner(host), members } }
 }
 
 async fn entry(sink: &DnsSink, host: &str) -> Option<ObservedEntry> {
@@ -60,19 +63,19 @@ async fn each(test: impl AsyncFn(&mut DnsServer)) {
 async fn a_name_is_written_changed_and_deleted_with_its_mark() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1", "fd00::1"])).await, Outcome::Done);
+        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1", "fd00::1"])).await, StepOutcome::Done);
         let first = entry(&sink, "web").await.expect("it is there");
-        assert!(matches!(&first.mark, Mark::Ours(Some(mark)) if mark.is_of(&owner("web"))), "{first:?}");
+        assert!(matches!(&first.mark, EntryMark::Ours(Some(mark)) if mark.is_of(&owner("web"))), "{first:?}");
         assert!(first.tidy);
         assert_eq!(values(Some(first.clone())), ["10.0.0.1", "fd00::1"]);
-        assert_eq!(sink.apply(&put("web", Some(first), &["10.0.0.2"])).await, Outcome::Done);
+        assert_eq!(sink.apply(&put("web", Some(first), &["10.0.0.2"])).await, StepOutcome::Done);
         let second = entry(&sink, "web").await;
         assert_eq!(values(second.clone()), ["10.0.0.2"]);
-        let delete = Step { name: name("web"), before: second, action: Action::Delete };
-        assert_eq!(sink.apply(&delete).await, Outcome::Done);
+        let delete = SinkStep { name: name("web"), before: second, action: StepAction::Delete };
+        assert_eq!(sink.apply(&delete).await, StepOutcome::Done);
         assert_eq!(entry(&sink, "web").await, None);
         let whole: Observed = sink.observe().await.unwrap();
-        assert!(whole.entries.values().all(|entry| entry.mark == Mark::Foreign));
+        assert!(whole.entries.values().all(|entry| entry.mark == EntryMark::Foreign));
     })
     .await;
 }
@@ -82,20 +85,20 @@ async fn a_name_is_written_changed_and_deleted_with_its_mark() {
 async fn what_bears_no_mark_of_ours_is_never_changed() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(entry(&sink, "mail").await.unwrap().mark, Mark::Foreign);
+        assert_eq!(entry(&sink, "mail").await.unwrap().mark, EntryMark::Foreign);
         // As if it had come after the last look.
         let outcome = sink.apply(&put("mail", None, &["10.0.0.1"])).await;
-        assert!(matches!(outcome, Outcome::Conflict(_)), "{outcome:?}");
+        assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
         // Another notifier's.
         let mut options = server.options();
         options.owner = "others".into();
         let others = DnsSink::new(options).unwrap();
-        assert_eq!(others.apply(&put("theirs", None, &["10.0.0.7"])).await, Outcome::Done);
+        assert_eq!(others.apply(&put("theirs", None, &["10.0.0.7"])).await, StepOutcome::Done);
         let theirs = entry(&sink, "theirs").await.unwrap();
-        assert_eq!(theirs.mark, Mark::Foreign);
+        assert_eq!(theirs.mark, EntryMark::Foreign);
         for step in [put("theirs", None, &["10.0.0.1"]), put("theirs", Some(theirs), &["10.0.0.1"])] {
             let outcome = sink.apply(&step).await;
-            assert!(matches!(outcome, Outcome::Conflict(_)), "{outcome:?}");
+            assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
         }
         assert_eq!(values(entry(&sink, "theirs").await), ["10.0.0.7"]);
         assert_eq!(values(entry(&sink, "mail").await), ["192.0.2.1"]);
@@ -108,15 +111,15 @@ async fn what_bears_no_mark_of_ours_is_never_changed() {
 async fn a_write_on_an_old_view_is_refused_by_the_server() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"])).await, Outcome::Done);
+        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"])).await, StepOutcome::Done);
         let before = entry(&sink, "web").await;
         let mut step = put("web", before.clone(), &["10.0.0.2"]);
-        if let Action::Put { owner, .. } = &mut step.action {
+        if let StepAction::Put { owner, .. } = &mut step.action {
             owner.uid = "another".into();
         }
-        assert_eq!(sink.apply(&step).await, Outcome::Done);
+        assert_eq!(sink.apply(&step).await, StepOutcome::Done);
         let outcome = sink.apply(&put("web", before, &["10.0.0.3"])).await;
-        assert!(matches!(outcome, Outcome::Conflict(_)), "{outcome:?}");
+        assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
         assert_eq!(values(entry(&sink, "web").await), ["10.0.0.2"]);
     })
     .await;
@@ -130,7 +133,7 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
             let sink = DnsSink::new(options).unwrap();
             let (read, written) = (sink.observe().await, sink.apply(&put("web", None, &["10.0.0.1"])).await);
             match (read, written) {
-                (Err(SinkError::Refused(read)), Outcome::Refused(_)) => read,
+                (Err(SinkError::Refused(read)), StepOutcome::Refused(_)) => read,
                 other => panic!("{other:?}"),
             }
         };
@@ -163,14 +166,14 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
 async fn a_name_is_there_all_the_time_while_its_type_changes() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"])).await, Outcome::Done);
+        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"])).await, StepOutcome::Done);
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.connect(server.address).await.unwrap();
         let changes = async {
             for round in 0..10 {
                 let value = if round % 2 == 0 { "elsewhere.example.org" } else { "10.0.0.2" };
                 let before = entry(&sink, "web").await;
-                assert_eq!(sink.apply(&put("web", before, &[value])).await, Outcome::Done);
+                assert_eq!(sink.apply(&put("web", before, &[value])).await, StepOutcome::Done);
                 assert_eq!(values(entry(&sink, "web").await), [value]);
             }
         };
@@ -259,7 +262,7 @@ async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
     let hasty = DnsSink::new(options).unwrap();
     signal(server.child(), Signal::SIGSTOP);
     let outcome = hasty.apply(&put("web", None, &["10.0.0.1"])).await;
-    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    assert!(matches!(outcome, StepOutcome::Unknown(_)), "{outcome:?}");
     assert!(matches!(hasty.observe().await, Err(SinkError::Incomplete(_) | SinkError::Unreachable(_))));
     signal(server.child(), Signal::SIGCONT);
     let cluster = Cluster::new().await;

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 const READY: &str = "ready";
 const WEB: &str = "default_web_http";
 
-fn source() -> skopos_notify::desired::Source {
+fn source() -> skopos_notify::desired::ClaimSource {
     endpoints("{namespace}_{service}_{port}", true)
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use skopos_notify::service::SinkReport;
-use skopos_notify::service::control::Phase;
+use skopos_notify::service::control::NotifierPhase;
 use skopos_notify::sink::memory::MemorySink;
-use skopos_notify::sink::{Mark, ObservedEntry};
+use skopos_notify::sink::{EntryMark, ObservedEntry};
 use skopos_testserver::{Fault, Match};
 use support::{Cluster, annotated, endpoints, secs, sink};
 use tokio::time::{Instant, sleep};
@@ -346,7 +346,7 @@ async fn counts_are_whole_where_lists_are_cut() {
     let zone = MemorySink::zone();
     zone.change(|outside| {
         for service in 0..150 {
-            let foreign = ObservedEntry { mark: Mark::Foreign, members: BTreeMap::new(), tidy: true };
+            let foreign = ObservedEntry { mark: EntryMark::Foreign, members: BTreeMap::new(), tidy: true };
             outside.entries.insert(format!("s{service}").into(), foreign);
         }
     });
@@ -354,7 +354,7 @@ async fn counts_are_whole_where_lists_are_cut() {
     let running = cluster.run(vec![sink("zone", zone, endpoints("{service}", false))]);
     let report = running.until(0, |report| report.foreign_count == 150).await;
     assert_eq!(report.foreign.len(), 100);
-    let text = skopos_notify::service::metrics(&Phase::Working(running.handle.clone()));
+    let text = skopos_notify::service::metrics(&NotifierPhase::Working(running.handle.clone()));
     assert!(text.contains("skopos_notify_foreign{sink=\"zone\"} 150"), "{text}");
     running.stop().await;
     cluster.end().await;

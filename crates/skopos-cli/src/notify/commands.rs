@@ -2,19 +2,19 @@
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
-use skopos_notify::config::Config;
-use skopos_notify::service::control::{Answer, Request, ask};
+use skopos_notify::config::NotifyConfig;
+use skopos_notify::service::control::{ControlAnswer, ControlRequest, ask};
 
 use super::print;
 use crate::args::{Form, WhichNotifier};
 use crate::error::CliError;
 
 pub(crate) async fn status(which: &WhichNotifier) -> Result<(), CliError> {
-    tell(which, &answer(which, &Request::Status).await?)
+    tell(which, &answer(which, &ControlRequest::Status).await?)
 }
 
 pub(crate) async fn verify(which: &WhichNotifier) -> Result<(), CliError> {
-    let answer = answer(which, &Request::Verify).await?;
+    let answer = answer(which, &ControlRequest::Verify).await?;
     tell(which, &answer)?;
     match answer.sinks.iter().all(|report| report.is_equal()) {
         true => Ok(()),
@@ -23,7 +23,7 @@ pub(crate) async fn verify(which: &WhichNotifier) -> Result<(), CliError> {
 }
 
 pub(crate) async fn held(which: &WhichNotifier) -> Result<(), CliError> {
-    let answer = answer(which, &Request::Status).await?;
+    let answer = answer(which, &ControlRequest::Status).await?;
     match which.output {
         Form::Table => print(&print::held(&answer.sinks)),
         Form::Json => json(&answer.sinks.iter().flat_map(|report| &report.held).collect::<Vec<_>>()),
@@ -31,7 +31,7 @@ pub(crate) async fn held(which: &WhichNotifier) -> Result<(), CliError> {
 }
 
 pub(crate) async fn approve(which: &WhichNotifier, id: String) -> Result<(), CliError> {
-    let answer = answer(which, &Request::Approve { id: id.clone() }).await?;
+    let answer = answer(which, &ControlRequest::Approve { id: id.clone() }).await?;
     match (answer.approved, answer.phase.as_str()) {
         (Some(true), _) => print(&format!("approved {id}\n")),
         (_, "standby") => Err(CliError::new("this notifier stands by").hint("ask the one that works")),
@@ -41,10 +41,10 @@ pub(crate) async fn approve(which: &WhichNotifier, id: String) -> Result<(), Cli
 }
 
 pub(crate) async fn retry(which: &WhichNotifier) -> Result<(), CliError> {
-    tell(which, &answer(which, &Request::Retry).await?)
+    tell(which, &answer(which, &ControlRequest::Retry).await?)
 }
 
-async fn answer(which: &WhichNotifier, request: &Request) -> Result<Answer, CliError> {
+async fn answer(which: &WhichNotifier, request: &ControlRequest) -> Result<ControlAnswer, CliError> {
     let socket = socket(which)?;
     ask(&socket, request).await.map_err(|error| {
         CliError::new(format!("no notifier answers at {}: {error}", socket.display()))
@@ -59,14 +59,14 @@ fn socket(which: &WhichNotifier) -> Result<PathBuf, CliError> {
     let Some(path) = &which.config else {
         return Err(CliError::Usage("name the notifier with --config FILE or --socket FILE".to_owned()));
     };
-    let config = Config::read(path)?;
+    let config = NotifyConfig::read(path)?;
     config.socket().ok_or_else(|| {
         CliError::new(format!("{} has no state.folder", path.display()))
             .hint("a notifier takes commands by a socket in that folder")
     })
 }
 
-fn tell(which: &WhichNotifier, answer: &Answer) -> Result<(), CliError> {
+fn tell(which: &WhichNotifier, answer: &ControlAnswer) -> Result<(), CliError> {
     match which.output {
         Form::Json => json(answer),
         Form::Table if answer.sinks.is_empty() => print(&format!("{}\n", answer.phase)),

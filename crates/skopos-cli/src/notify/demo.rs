@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
-use skopos_notify::desired::{EndpointSource, Source, Template};
+use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
 use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport};
 use skopos_notify::sink::memory::MemorySink;
 use skopos_testserver::{Fault, How, Match, TestServer};
@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::args::NotifyDemoArgs;
 use crate::error::CliError;
 
-/// How long each thing that is waited for may take.
-const PATIENCE: Duration = Duration::from_secs(45);
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// Bound on each wait of the story.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(45);
+/// Interval between two looks.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const ZONE: usize = 0;
 const EDGE: usize = 1;
 const NAME: &str = "web.shop.apps.demo";
@@ -69,7 +69,7 @@ impl Demo {
         let source = |name: &str, ports: bool| {
             let name = Template::parse(name, &["service", "namespace", "port"]).map_err(CliError::new)?;
             let labels = [("app".to_owned(), "web".to_owned())].into();
-            Ok::<_, CliError>(Source::Endpoints(EndpointSource { headless: None, labels, name, ports }))
+            Ok::<_, CliError>(ClaimSource::Endpoints(EndpointSource { headless: None, labels, name, ports }))
         };
         let sink = |name: &str, sink: &MemorySink, source| {
             let mut options = SinkOptions::new(name, Arc::new(sink.clone()), vec![source]);
@@ -132,7 +132,9 @@ impl Demo {
         self.say(&format!("  nothing was removed: {reason}"))?;
         guards.into_iter().for_each(|guard| guard.heal());
         self.follows(6).await?;
-        self.until("the view is young again", |demo| demo.age(ZONE).filter(|age| *age < 2.0)).await?;
+        // A deletion is seen by a watch: one that falls into a gap waits for a list.
+        let watches = |demo: &Self| (demo.report(ZONE).view_problem.is_none()).then_some(());
+        self.until("the watches are open again", watches).await?;
         self.say("the proxy is mended, and the outside was right all the time")?;
 
         self.say("the Service is deleted: that was seen, and the outside follows")?;
@@ -167,7 +169,7 @@ impl Demo {
         self.server.apply(deployment(replicas)).map(drop).map_err(failed)
     }
 
-    /// Waits until both sinks have so many values.
+    /// Waits until both sinks have `count` values.
     async fn follows(&self, count: usize) -> Result<(), CliError> {
         self.until("the outside follows", |demo| demo.is(count).ok()).await
     }
@@ -190,7 +192,7 @@ impl Demo {
         self.handle.sinks()[sink].report()
     }
 
-    /// Why nothing is removed.
+    /// Returns the reason for which nothing is removed.
     fn distrust(&self) -> Option<String> {
         let report = self.report(ZONE);
         let held =
@@ -205,11 +207,11 @@ impl Demo {
                 if let Some(found) = is_so(self) {
                     return found;
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(PATIENCE, waiting).await.map_err(|_| {
-            CliError::new(format!("not within {PATIENCE:?}: {what}: {:#?}", self.handle.reports()))
+        timeout(WAIT_TIMEOUT, waiting).await.map_err(|_| {
+            CliError::new(format!("not within {WAIT_TIMEOUT:?}: {what}: {:#?}", self.handle.reports()))
         })
     }
 

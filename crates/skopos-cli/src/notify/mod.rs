@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{NotifyArgs, NotifyCommand};
 use crate::error::CliError;
 
-/// How long the end may take: a write that is under way ends with the time limit of its sink, and then the Lease is released.
+/// Bound on the end: a write ends with the time limit of its sink, and then the Lease is released.
 pub(crate) const GRACE: Duration = Duration::from_secs(20);
 
 /// Runs a notifier, or one of its commands.

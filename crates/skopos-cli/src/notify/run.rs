@@ -8,8 +8,8 @@ use futures::FutureExt as _;
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
 use skopos_controller::endpoints::{self, Probes};
 use skopos_lease::{Election, LeaseOptions};
-use skopos_notify::config::Config;
-use skopos_notify::service::control::{self, Phase};
+use skopos_notify::config::NotifyConfig;
+use skopos_notify::service::control::{self, NotifierPhase};
 use skopos_notify::service::{Notifier, SinkOptions, SinkReport, metrics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::print;
 use crate::args::ClusterArgs;
-use crate::aside;
 use crate::cluster;
 use crate::error::CliError;
 
@@ -29,8 +28,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Works until told to stop. A configuration or a secret that changes is taken over; one that is wrong changes nothing.
 pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), CliError> {
     let mut files = Files::read(path)?;
-    let (phase, seen) = watch::channel(Phase::Starting);
-    let mut served = Served::default();
+    let (phase, seen) = watch::channel(NotifierPhase::Starting);
+    let mut served = Listeners::default();
     served.serve(&files.config, &seen).await?;
     loop {
         let now = stop.child_token();
@@ -45,7 +44,7 @@ pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), C
         now.cancel();
         working.await?;
         files = changed;
-        phase.send_replace(Phase::Starting);
+        phase.send_replace(NotifierPhase::Starting);
         served.serve(&files.config, &seen).await?;
     }
 }
@@ -91,20 +90,20 @@ pub(crate) async fn plan(path: &Path, limit: Duration, stop: CancellationToken) 
 
 /// Prints the schema of the configuration.
 pub(crate) fn print_schema() -> Result<(), CliError> {
-    let schema = format!("{:#}\n", skopos_config::json_schema::<Config>());
+    let schema = format!("{:#}\n", skopos_config::json_schema::<NotifyConfig>());
     Ok(io::stdout().write_all(schema.as_bytes())?)
 }
 
-/// Works, or stands by for who has the Lease, until told to stop.
+/// Works, or stands by while another process has the Lease, until told to stop.
 async fn work(
-    config: &Config,
-    phase: &watch::Sender<Phase>,
+    config: &NotifyConfig,
+    phase: &watch::Sender<NotifierPhase>,
     stop: CancellationToken,
 ) -> Result<(), CliError> {
     let factory = factory(config).await?;
     let run = async || {
         let notifier = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
-        phase.send_replace(Phase::Working(notifier.handle()));
+        phase.send_replace(NotifierPhase::Working(notifier.handle()));
         notifier.run(stop.clone()).await;
         Ok::<_, CliError>(())
     };
@@ -119,7 +118,7 @@ async fn work(
                 Election::from_config(kube_config(config).await?, options).map_err(CliError::new)?;
             let mut candidate = election.candidate();
             let leading = async {
-                phase.send_replace(Phase::Standby);
+                phase.send_replace(NotifierPhase::Standby);
                 // Its informers run while it stands by: a term begins with a view that is there.
                 let _warm = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
                 while let Ok(term) = candidate.term().await {
@@ -127,7 +126,7 @@ async fn work(
                         Ok(done) => return done,
                         Err(over) => tracing::warn!(%over, "stands by again"),
                     }
-                    phase.send_replace(Phase::Standby);
+                    phase.send_replace(NotifierPhase::Standby);
                 }
                 Ok(())
             };
@@ -163,17 +162,17 @@ async fn settle(
     Ok(reports)
 }
 
-fn sinks(config: &Config) -> Result<Vec<SinkOptions>, CliError> {
+fn sinks(config: &NotifyConfig) -> Result<Vec<SinkOptions>, CliError> {
     config.sinks().map_err(CliError::new)
 }
 
-async fn factory(config: &Config) -> Result<InformerFactory, CliError> {
+async fn factory(config: &NotifyConfig) -> Result<InformerFactory, CliError> {
     let transport = Transport::from_config(kube_config(config).await?, TransportOptions::default())
         .map_err(CliError::new)?;
     Ok(InformerFactory::new(transport, FactoryOptions::default()))
 }
 
-async fn kube_config(config: &Config) -> Result<kube::Config, CliError> {
+async fn kube_config(config: &NotifyConfig) -> Result<kube::Config, CliError> {
     let cluster = &config.cluster;
     cluster::load(&ClusterArgs { kubeconfig: cluster.kubeconfig.clone(), context: cluster.context.clone() })
         .await
@@ -182,13 +181,13 @@ async fn kube_config(config: &Config) -> Result<kube::Config, CliError> {
 /// The configuration and the secrets that it names, as they were read.
 struct Files {
     path: PathBuf,
-    config: Config,
+    config: NotifyConfig,
     content: Vec<Option<Vec<u8>>>,
 }
 
 impl Files {
     fn read(path: &Path) -> Result<Self, CliError> {
-        let config = Config::read(path)?;
+        let config = NotifyConfig::read(path)?;
         // What is wrong with a secret is told now.
         sinks(&config)?;
         let content = content(path, &config);
@@ -219,24 +218,28 @@ impl Files {
     }
 }
 
-fn content(path: &Path, config: &Config) -> Vec<Option<Vec<u8>>> {
+fn content(path: &Path, config: &NotifyConfig) -> Vec<Option<Vec<u8>>> {
     std::iter::once(path.to_owned())
         .chain(config.secret_files())
         .map(|path| std::fs::read(path).ok())
         .collect()
 }
 
-/// Where commands and probes are answered.
+/// The listeners of commands and probes.
 #[derive(Default)]
-struct Served {
+struct Listeners {
     tasks: tokio::task::JoinSet<()>,
     socket: Option<PathBuf>,
     listen: Option<std::net::SocketAddr>,
 }
 
-impl Served {
+impl Listeners {
     /// Serves where the configuration says, if that has changed.
-    async fn serve(&mut self, config: &Config, phase: &watch::Receiver<Phase>) -> Result<(), CliError> {
+    async fn serve(
+        &mut self,
+        config: &NotifyConfig,
+        phase: &watch::Receiver<NotifierPhase>,
+    ) -> Result<(), CliError> {
         if !self.tasks.is_empty() && self.socket == config.socket() && self.listen == config.listen {
             return Ok(());
         }
@@ -260,14 +263,14 @@ impl Served {
     }
 }
 
-/// What probes and Prometheus are told.
-struct Figures(watch::Receiver<Phase>);
+/// The answers to probes and Prometheus.
+struct Figures(watch::Receiver<NotifierPhase>);
 
 impl Probes for Figures {
     /// One that stands by is ready: it could work at once.
     fn readiness(&self) -> (bool, String) {
         let phase = self.0.borrow();
-        (!matches!(*phase, Phase::Starting), format!("{}\n", phase.as_str()))
+        (!matches!(*phase, NotifierPhase::Starting), format!("{}\n", phase.as_str()))
     }
 
     fn metrics(&self) -> Option<String> {

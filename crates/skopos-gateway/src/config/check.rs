@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use skopos_config::Fault;
+use skopos_config::ModelFault;
 use skopos_wire::label_problems;
 
 use super::{AuthorizationMode, Clusters, Config, LoopbackTrust, MemberDown, Span};
 use crate::bucket::{Endpoint, Place};
 
 /// Everything that the schema allows and that cannot be meant.
-pub(super) fn check(config: &Config) -> Vec<Fault> {
+pub(super) fn check(config: &Config) -> Vec<ModelFault> {
     let mut faults = Faults(Vec::new());
     faults.listen(config);
     faults.authentication(config);
@@ -32,13 +32,13 @@ const MAX_SHUTDOWN_DELAY: Duration = Duration::from_secs(60);
 /// More often would be nothing but writing.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-struct Faults(Vec<Fault>);
+struct Faults(Vec<ModelFault>);
 
 // === impl Faults ===
 
 impl Faults {
     fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(Fault { field: field.into(), problem: problem.into() });
+        self.0.push(ModelFault { field: field.into(), problem: problem.into() });
     }
 
     fn listen(&mut self, config: &Config) {

@@ -17,14 +17,14 @@ pub use model::{
     TokenReview, VclusterSource,
 };
 pub use skopos_config::{ByteSize, ConfigError, Problem, Span};
-use skopos_config::{Configuration, Fault};
+use skopos_config::{Configuration, ModelFault};
 
 // === impl Config ===
 
 impl Configuration for Config {
     const TITLE: &'static str = "Configuration of the Skopos gateway";
 
-    fn faults(&self) -> Vec<Fault> {
+    fn faults(&self) -> Vec<ModelFault> {
         check::check(self)
     }
 }

@@ -1,4 +1,4 @@
-//! What the cluster's objects ask the outside for. Pure: from objects to claims, and from claims to entries.
+//! The desired state: from objects to claims, and from claims to entries. Pure.
 
 mod source;
 mod template;
@@ -11,43 +11,43 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use skopos::{Digest, Event, Object, ObjectKey, Snapshot};
 
-pub use self::source::{EndpointSource, ServiceSource, Source};
+pub use self::source::{ClaimSource, EndpointSource, ServiceSource};
 pub use self::template::{Template, TemplateError};
-use crate::entry::{Entry, Name, Owner, Readiness, Value};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
 use crate::plan::Removal;
 use crate::sink::Sink;
 
-/// What the objects of a cluster ask one sink for.
+/// The desired state of one sink.
 pub struct Desired {
-    sources: Vec<Source>,
+    sources: Vec<ClaimSource>,
     sink: Arc<dyn Sink>,
     services: Cache<Service>,
     slices: Cache<EndpointSlice>,
-    entries: Arc<BTreeMap<Name, Vec<Entry>>>,
+    entries: Arc<BTreeMap<EntryName, Vec<DesiredEntry>>>,
     rejected: Vec<Rejected>,
 }
 
-/// Something that an object asks for, and a source of which this sink is fed.
+/// A name that an object asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The name.
-    pub name: Name,
-    /// Who asks.
-    pub owner: Owner,
-    /// What is to be behind it.
-    pub members: BTreeMap<Value, Readiness>,
+    pub name: EntryName,
+    /// The object.
+    pub owner: EntryOwner,
+    /// The values.
+    pub members: BTreeMap<EntryValue, Readiness>,
 }
 
-/// Something that was asked for, and cannot be had.
+/// A claim that the sink cannot have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
     /// The object, as `service/ns/name`.
     pub object: String,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// What one object asks for. `None` for a source that does not mean the object.
+/// The claims of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claims {
     pub(crate) claims: Vec<Claim>,
@@ -62,7 +62,7 @@ struct Cache<K> {
 
 impl Desired {
     /// Makes the desired state of a sink, fed by some sources.
-    pub fn new(sink: Arc<dyn Sink>, sources: Vec<Source>) -> Self {
+    pub fn new(sink: Arc<dyn Sink>, sources: Vec<ClaimSource>) -> Self {
         Self {
             sources,
             sink,
@@ -73,12 +73,12 @@ impl Desired {
         }
     }
 
-    /// Takes in what the cluster has now, and returns what it asks for.
+    /// Takes in the content of the cluster, and returns the desired entries.
     pub fn look(
         &mut self,
         services: &Snapshot<Service>,
         slices: &Snapshot<EndpointSlice>,
-    ) -> Arc<BTreeMap<Name, Vec<Entry>>> {
+    ) -> Arc<BTreeMap<EntryName, Vec<DesiredEntry>>> {
         let (sources, sink) = (&self.sources, &*self.sink);
         let changed = self.services.refresh(services, |service| of_service(sources, sink, service))
             | self.slices.refresh(slices, |slice| of_slice(sources, sink, slice));
@@ -88,12 +88,12 @@ impl Desired {
         self.entries.clone()
     }
 
-    /// What was asked for and cannot be had.
+    /// Returns the claims that the sink cannot have.
     pub fn rejected(&self) -> &[Rejected] {
         &self.rejected
     }
 
-    /// What a change of a Service, that was seen, takes away.
+    /// Returns the removals that a change of a Service is evidence for.
     pub fn removed_by_service(&self, event: &Event<Service>) -> BTreeSet<Removal> {
         removed(
             event,
@@ -101,7 +101,7 @@ impl Desired {
         )
     }
 
-    /// What a change of an EndpointSlice, that was seen, takes away.
+    /// Returns the removals that a change of an EndpointSlice is evidence for.
     pub fn removed_by_slice(&self, event: &Event<EndpointSlice>) -> BTreeSet<Removal> {
         removed(
             event,
@@ -110,7 +110,8 @@ impl Desired {
     }
 
     fn merge(&mut self) {
-        let mut entries: BTreeMap<Name, BTreeMap<Owner, BTreeMap<Value, Readiness>>> = BTreeMap::new();
+        let mut entries: BTreeMap<EntryName, BTreeMap<EntryOwner, BTreeMap<EntryValue, Readiness>>> =
+            BTreeMap::new();
         let mut rejected = BTreeMap::new();
         let known: HashMap<String, Arc<str>> = self
             .services
@@ -144,7 +145,7 @@ impl Desired {
         }
         let entry = |(owner, mut members)| {
             self.sink.select(&mut members);
-            Entry { owner, members }
+            DesiredEntry { owner, members }
         };
         let entries =
             entries.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));
@@ -153,11 +154,11 @@ impl Desired {
     }
 }
 
-fn of_service(sources: &[Source], sink: &dyn Sink, service: &Service) -> Claims {
+fn of_service(sources: &[ClaimSource], sink: &dyn Sink, service: &Service) -> Claims {
     Claims::join(sources.iter().filter_map(|source| source.of_service(service, sink)))
 }
 
-fn of_slice(sources: &[Source], sink: &dyn Sink, slice: &EndpointSlice) -> Claims {
+fn of_slice(sources: &[ClaimSource], sink: &dyn Sink, slice: &EndpointSlice) -> Claims {
     Claims::join(sources.iter().filter_map(|source| source.of_slice(slice, sink)))
 }
 
@@ -170,7 +171,7 @@ impl Claims {
         })
     }
 
-    /// Everything that is asked for: names, and values behind them.
+    /// Returns the names and values as removals.
     fn removals(&self) -> BTreeSet<Removal> {
         let of = |claim: &Claim| {
             let name = Removal { name: claim.name.clone(), value: None };
@@ -214,7 +215,7 @@ impl<K: DeserializeOwned + Send + Sync + 'static> Cache<K> {
     }
 }
 
-/// What an object asks for. One that cannot be read asks for nothing, and is told of.
+/// Returns the claims of an object. An object that cannot be read is reported as rejected.
 fn read<K: DeserializeOwned + Send + Sync + 'static>(
     object: &Object<K>,
     claims: impl Fn(&K) -> Claims,
@@ -229,7 +230,7 @@ fn read<K: DeserializeOwned + Send + Sync + 'static>(
     }
 }
 
-/// What one event takes away: only what was seen, and only where the sources still mean the object, or it is gone.
+/// Returns the removals that an event is evidence for: of changes that the watch showed, in sources that still select the object.
 fn removed<K, S>(event: &Event<K>, sources: impl Iterator<Item = S>) -> BTreeSet<Removal>
 where
     K: DeserializeOwned + Send + Sync + 'static,

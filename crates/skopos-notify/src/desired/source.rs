@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::template::Template;
 use super::{Claim, Claims, Rejected};
-use crate::entry::{Owner, Readiness, Value};
+use crate::entry::{EntryOwner, EntryValue, Readiness};
 use crate::sink::Sink;
 
 /// Objects that ask a sink for names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ClaimSource {
     /// Services that say their names in an annotation.
     Services(ServiceSource),
     /// The endpoints of Services.
@@ -23,7 +23,7 @@ pub enum Source {
 pub struct ServiceSource {
     /// The annotation with the names, separated by commas.
     pub annotation: String,
-    /// Which types of Services: `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. None: all.
+    /// Types of Services: `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Empty: all.
     pub types: Vec<String>,
     /// Labels that they have to have.
     pub labels: BTreeMap<String, String>,
@@ -38,17 +38,17 @@ pub struct EndpointSource {
     pub labels: BTreeMap<String, String>,
     /// The name: `{service}`, `{namespace}`, and with ports `{port}`.
     pub name: Template,
-    /// Whether each port has a name of its own and values are `address:port`.
+    /// True if each port has a name of its own and values are `address:port`.
     pub ports: bool,
 }
 
-/// Which Service a slice is of (Kubernetes, discovery/v1).
+/// The label with the name of a slice's Service (Kubernetes, discovery/v1).
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Whether that Service is headless (set by the EndpointSlice controller).
+/// The label of slices of headless Services (set by the EndpointSlice controller).
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-impl Source {
-    /// What a Service asks for; `None` if it is not meant.
+impl ClaimSource {
+    /// Returns the claims of a Service; `None` if the source does not select it.
     pub(super) fn of_service(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
         match self {
             Self::Services(source) => source.claims(service, sink),
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// What an EndpointSlice asks for; `None` if it is not meant.
+    /// Returns the claims of an EndpointSlice; `None` if the source does not select it.
     pub(super) fn of_slice(&self, slice: &EndpointSlice, sink: &dyn Sink) -> Option<Claims> {
         let Self::Endpoints(source) = self else { return None };
         source.claims(slice, sink)
@@ -94,7 +94,7 @@ impl ServiceSource {
     }
 }
 
-/// Where a Service is reached.
+/// Returns the addresses of a Service.
 fn values(service: &Service, service_type: &str) -> Vec<String> {
     let spec = service.spec.as_ref();
     if service_type == "ExternalName" {
@@ -116,9 +116,9 @@ fn values(service: &Service, service_type: &str) -> Vec<String> {
     addresses.unwrap_or_default().into_iter().filter(|address| address != "None").collect()
 }
 
-fn owner_of(service: &Service) -> Owner {
+fn owner_of(service: &Service) -> EntryOwner {
     let meta = &service.metadata;
-    Owner {
+    EntryOwner {
         resource: "service".into(),
         namespace: meta.namespace.as_deref().unwrap_or_default().into(),
         name: meta.name.as_deref().unwrap_or_default().into(),
@@ -127,7 +127,7 @@ fn owner_of(service: &Service) -> Owner {
 }
 
 impl EndpointSource {
-    /// The names of a Service, as long as it is there: also while it has no endpoints, and its slices say nothing of its ports.
+    /// Returns claims without values. A Service keeps its names while it has no endpoints: its slices have no ports then.
     fn names(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
         let spec = service.spec.as_ref()?;
         let is_headless = spec.cluster_ip.as_deref() == Some("None");
@@ -175,7 +175,7 @@ impl EndpointSource {
             .map(|owner| owner.uid.as_str())
             .next()
             .unwrap_or_default();
-        let owner = Owner {
+        let owner = EntryOwner {
             resource: "service".into(),
             namespace: namespace.into(),
             name: service.as_str().into(),
@@ -213,7 +213,7 @@ impl Claims {
     fn claim(
         &mut self,
         sink: &dyn Sink,
-        owner: &Owner,
+        owner: &EntryOwner,
         name: &str,
         endpoints: &[Endpoint],
         value: impl Fn(&str) -> String,
@@ -222,7 +222,7 @@ impl Claims {
             Ok(name) => name,
             Err(reason) => return self.reject(owner, reason),
         };
-        let mut members: BTreeMap<Value, Readiness> = BTreeMap::new();
+        let mut members: BTreeMap<EntryValue, Readiness> = BTreeMap::new();
         for endpoint in endpoints {
             for address in &endpoint.addresses {
                 match sink.value(&value(address)) {
@@ -234,7 +234,7 @@ impl Claims {
         self.claims.push(Claim { name, owner: owner.clone(), members });
     }
 
-    fn reject(&mut self, owner: &Owner, reason: String) {
+    fn reject(&mut self, owner: &EntryOwner, reason: String) {
         self.rejected.push(Rejected { object: owner.to_string(), reason });
     }
 }

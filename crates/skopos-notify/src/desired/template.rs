@@ -3,11 +3,11 @@ use std::collections::BTreeMap;
 /// A text with places such as `{service}` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Place(String),
 }
@@ -32,24 +32,24 @@ impl Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
-            parts.push(Part::Text(before.to_owned()));
+            parts.push(TemplatePart::Text(before.to_owned()));
             let (place, after) = after.split_once('}').ok_or_else(|| TemplateError::Open(text.to_owned()))?;
             if !places.contains(&place) {
                 let known: Vec<_> = places.iter().map(|place| format!("{{{place}}}")).collect();
                 return Err(TemplateError::Unknown(place.to_owned(), known.join(", ")));
             }
-            parts.push(Part::Place(place.to_owned()));
+            parts.push(TemplatePart::Place(place.to_owned()));
             rest = after;
         }
-        parts.push(Part::Text(rest.to_owned()));
+        parts.push(TemplatePart::Text(rest.to_owned()));
         Ok(Self { parts })
     }
 
     /// Fills the places. What is filled in is not parsed again, whatever is in it.
     pub(crate) fn fill(&self, values: &BTreeMap<&str, &str>) -> String {
-        let text = |part: &Part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Place(place) => values.get(place.as_str()).copied().unwrap_or_default().to_owned(),
+        let text = |part: &TemplatePart| match part {
+            TemplatePart::Text(text) => text.clone(),
+            TemplatePart::Place(place) => values.get(place.as_str()).copied().unwrap_or_default().to_owned(),
         };
         self.parts.iter().map(text).collect()
     }

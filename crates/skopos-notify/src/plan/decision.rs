@@ -5,55 +5,55 @@ use sha2::{Digest as _, Sha256};
 use skopos_reflect::Time;
 
 use super::options::PlanOptions;
-use crate::entry::{Entry, Name, Owner, Readiness, Value};
-use crate::sink::{Mark, ObservedEntry, ObservedMember, Serving, SinkTraits};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
+use crate::sink::{EntryMark, ObservedEntry, ObservedMember, Serving, SinkTraits};
 
-/// What is known about one name.
+/// Facts about one name.
 pub(super) struct Facts<'a> {
     pub(super) now: Time,
-    pub(super) name: &'a Name,
-    pub(super) claimants: &'a [Entry],
+    pub(super) name: &'a EntryName,
+    pub(super) claimants: &'a [DesiredEntry],
     pub(super) observed: Option<&'a ObservedEntry>,
     pub(super) traits: SinkTraits,
     pub(super) options: &'a PlanOptions,
 }
 
-/// Since when values of one name fail, or drain.
+/// Times since which values of one name fail, or drain.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Since {
-    pub(super) not_ready: BTreeMap<Value, Time>,
-    pub(super) draining: BTreeMap<Value, Time>,
+pub(super) struct MemberTimes {
+    pub(super) not_ready: BTreeMap<EntryValue, Time>,
+    pub(super) draining: BTreeMap<EntryValue, Time>,
 }
 
-/// What is to become of one name, before the guard has looked at it.
+/// The wanted change of one name, before the guard has looked at it.
 #[derive(Debug, Default)]
 pub(super) struct Decision {
-    /// Who owns it; `None` where nobody asks for it any more.
-    pub(super) owner: Option<Owner>,
-    /// What is to be there, if every loss is held.
-    pub(super) members: BTreeMap<Value, Serving>,
-    /// What is to lose its traffic, or to be removed.
+    /// The owner; `None` if no object asks for the name any more.
+    pub(super) owner: Option<EntryOwner>,
+    /// The values, if every loss is held.
+    pub(super) members: BTreeMap<EntryValue, Serving>,
+    /// Values that lose their traffic, or are removed.
     pub(super) losses: Vec<Loss>,
-    /// Those who ask for it too, and do not get it.
-    pub(super) losers: Vec<Owner>,
-    /// How many values are left out because the sink takes no more.
+    /// Other objects that ask for the name and do not get it.
+    pub(super) losers: Vec<EntryOwner>,
+    /// Number of values that are left out because the sink takes no more.
     pub(super) left_out: usize,
-    /// It is somebody else's, outside.
+    /// True if the entry outside is not ours.
     pub(super) foreign: bool,
-    /// When to look again.
+    /// Time of the next decision.
     pub(super) wake_at: Option<Time>,
 }
 
 /// A value that is to lose its traffic, or to be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
-    pub(super) value: Value,
+    pub(super) value: EntryValue,
     pub(super) kind: LossKind,
-    /// What is to become of it; `None`: it is removed.
+    /// The traffic afterwards; `None` removes the value.
     pub(super) after: Option<Serving>,
 }
 
-/// Why a value loses its traffic. The first in this order stays where a last one has to.
+/// Reason for a loss. In this order values are kept where a last one has to stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LossKind {
     /// It is about to go, but still answers.
@@ -69,9 +69,9 @@ pub(super) enum LossKind {
 }
 
 impl Decision {
-    pub(super) fn new(facts: &Facts<'_>, since: &mut Since) -> Self {
+    pub(super) fn new(facts: &Facts<'_>, since: &mut MemberTimes) -> Self {
         let mut decision = Self::default();
-        if facts.observed.is_some_and(|entry| entry.mark == Mark::Foreign) {
+        if facts.observed.is_some_and(|entry| entry.mark == EntryMark::Foreign) {
             decision.foreign = !facts.claimants.is_empty();
             return decision;
         }
@@ -89,7 +89,7 @@ impl Decision {
         let chosen = choose(facts, wanted);
         decision.left_out =
             chosen.as_ref().map_or(0, |chosen| ready(wanted).count().saturating_sub(chosen.len()));
-        let is_chosen = |value: &Value| chosen.as_ref().is_none_or(|chosen| chosen.contains(value));
+        let is_chosen = |value: &EntryValue| chosen.as_ref().is_none_or(|chosen| chosen.contains(value));
         for value in ready(wanted).filter(|value| is_chosen(value)) {
             decision.members.insert(value.clone(), Serving::Active);
         }
@@ -105,7 +105,7 @@ impl Decision {
             decision.lose(facts, since, value, *member, kind);
         }
         since.not_ready.retain(|value, _| wanted.get(value) == Some(&Readiness::NotReady));
-        let is_draining = |value: &Value| {
+        let is_draining = |value: &EntryValue| {
             facts.observed.and_then(|entry| entry.members.get(value)).is_some_and(|member| member.draining)
         };
         since.draining.retain(|value, _| is_draining(value));
@@ -115,8 +115,8 @@ impl Decision {
     fn lose(
         &mut self,
         facts: &Facts<'_>,
-        since: &mut Since,
-        value: &Value,
+        since: &mut MemberTimes,
+        value: &EntryValue,
         member: ObservedMember,
         kind: LossKind,
     ) {
@@ -157,27 +157,27 @@ impl Decision {
 }
 
 /// The one that the mark outside names keeps the name as long as it asks for it.
-fn pick<'a>(claimants: &'a [Entry], observed: Option<&ObservedEntry>) -> Option<&'a Entry> {
+fn pick<'a>(claimants: &'a [DesiredEntry], observed: Option<&ObservedEntry>) -> Option<&'a DesiredEntry> {
     let marked = observed.and_then(|entry| match &entry.mark {
-        Mark::Ours(Some(mark)) => claimants.iter().find(|claimant| mark.is_of(&claimant.owner)),
+        EntryMark::Ours(Some(mark)) => claimants.iter().find(|claimant| mark.is_of(&claimant.owner)),
         _ => None,
     });
     marked.or(claimants.first())
 }
 
-fn ready(wanted: &BTreeMap<Value, Readiness>) -> impl Iterator<Item = &Value> {
+fn ready(wanted: &BTreeMap<EntryValue, Readiness>) -> impl Iterator<Item = &EntryValue> {
     wanted.iter().filter(|(_, readiness)| **readiness == Readiness::Ready).map(|(value, _)| value)
 }
 
 /// Chooses as many as the sink takes, so that a change of one value changes at most one of the chosen (rendezvous hashing).
-fn choose(facts: &Facts<'_>, wanted: &BTreeMap<Value, Readiness>) -> Option<BTreeSet<Value>> {
+fn choose(facts: &Facts<'_>, wanted: &BTreeMap<EntryValue, Readiness>) -> Option<BTreeSet<EntryValue>> {
     let most = facts.traits.most_values.filter(|most| wanted.len() > *most)?;
     let mut values: Vec<_> = ready(wanted).map(|value| (Reverse(weight(facts.name, value)), value)).collect();
     values.sort_unstable();
     Some(values.into_iter().take(most).map(|(_, value)| value.clone()).collect())
 }
 
-fn weight(name: &Name, value: &Value) -> [u8; 32] {
+fn weight(name: &EntryName, value: &EntryValue) -> [u8; 32] {
     Sha256::new()
         .chain_update(name.as_str())
         .chain_update([0])

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use skopos_reflect::Time;
 
-use crate::entry::{Name, Value};
+use crate::entry::{EntryName, EntryValue};
 
 /// Something that is no longer to be outside.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Removal {
     /// The name.
-    pub name: Name,
+    pub name: EntryName,
     /// The value behind it, or the whole name.
-    pub value: Option<Value>,
+    pub value: Option<EntryValue>,
 }
 
-/// How sure it is that what is missing is gone.
+/// Evidence that missing values are gone.
 ///
 /// A change that was seen is strong evidence. What is merely missing after a list, or because a selector matches it no longer, is confirmed by a
 /// second list that was begun later.
@@ -30,7 +30,7 @@ struct Missing {
     sure: bool,
 }
 
-/// How sure a removal is.
+/// Strength of the evidence for a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Strength {
     /// It was seen, or confirmed by a list.
@@ -40,12 +40,12 @@ pub(super) enum Strength {
 }
 
 impl Evidence {
-    /// Notes that a change was seen by which this went.
+    /// Records a change by which this went.
     pub(super) fn saw(&mut self, now: Time, removal: Removal) {
         self.missing.entry(removal).or_insert(Missing { since: now, sure: true }).sure = true;
     }
 
-    /// Notes that the view is without it; returns since when, and how sure that is.
+    /// Records that the view is without it; returns since when, and the strength of the evidence.
     pub(super) fn missing(&mut self, now: Time, removal: &Removal, confirm: Duration) -> (Time, Strength) {
         let missing = match self.missing.get(removal) {
             Some(missing) => missing,
@@ -56,7 +56,7 @@ impl Evidence {
         (missing.since, strength)
     }
 
-    /// A list that was begun at `began` agreed with the view.
+    /// Records a list that was begun at `began` and agreed with the view.
     pub(super) fn listed(&mut self, began: Time, confirm: Duration) {
         for missing in self.missing.values_mut() {
             missing.sure |= missing.since + confirm <= began;

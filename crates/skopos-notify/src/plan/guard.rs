@@ -8,7 +8,7 @@ use skopos_reflect::Time;
 use super::evidence::Removal;
 use super::options::PlanOptions;
 
-/// Why a removal has to wait.
+/// Reason for which a removal waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum HoldReason {
     /// Another cluster answers than before.
@@ -27,32 +27,32 @@ pub enum HoldReason {
 
 /// Removals that wait, all for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldRemovals {
     /// The digest of the removals: an approval covers these and no others.
     pub id: String,
-    /// Why they wait.
+    /// The reason.
     pub reason: HoldReason,
-    /// What waits.
+    /// The removals.
     pub removals: BTreeSet<Removal>,
 }
 
-/// What has been lost lately.
+/// Limits on losses: per ten minutes and per minute.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
-    /// How many values served, at some moments of the last ten minutes.
+pub(super) struct RemovalGuard {
+    /// Numbers of serving values at some moments of the last ten minutes.
     history: VecDeque<(Time, usize)>,
-    /// When values lost their traffic, within the last minute.
+    /// Times of the losses within the last minute.
     recent: VecDeque<Time>,
 }
 
-/// Losses are counted over this time.
+/// Time over which losses are counted.
 const WINDOW: Duration = Duration::from_secs(600);
 const MINUTE: Duration = Duration::from_secs(60);
-/// The history has a moment for each of these.
+/// Resolution of the history.
 const GRAIN: Duration = Duration::from_secs(10);
 
-impl Guard {
-    /// Notes how many values serve now.
+impl RemovalGuard {
+    /// Records the number of serving values.
     pub(super) fn serving(&mut self, now: Time, count: usize) {
         while self.history.front().is_some_and(|(at, _)| now.since(*at) > WINDOW) {
             self.history.pop_front();
@@ -63,14 +63,14 @@ impl Guard {
         }
     }
 
-    /// Whether so many may serve afterwards.
+    /// Returns whether the number of serving values may fall to `after`.
     pub(super) fn allows(&self, after: usize, options: &PlanOptions) -> bool {
         let peak = self.history.iter().map(|(_, count)| *count).max().unwrap_or(0);
         let lost = peak.saturating_sub(after);
         lost <= options.at_least || lost as f64 <= options.fraction * peak as f64
     }
 
-    /// How many values may lose their traffic now, and when more may.
+    /// Returns the number of values that may lose their traffic now, and the time when more may.
     pub(super) fn left(&mut self, now: Time, options: &PlanOptions) -> (usize, Option<Time>) {
         while self.recent.front().is_some_and(|at| now.since(*at) >= MINUTE) {
             self.recent.pop_front();
@@ -79,18 +79,18 @@ impl Guard {
         (left, self.recent.front().map(|at| *at + MINUTE))
     }
 
-    /// Notes that so many lose their traffic.
+    /// Records losses.
     pub(super) fn lose(&mut self, now: Time, count: usize) {
         self.recent.extend(std::iter::repeat_n(now, count));
     }
 
-    /// Forgets the history: what was approved is not held again.
-    pub(super) fn begin_anew(&mut self) {
+    /// Forgets the history: approved removals are not held again.
+    pub(super) fn reset(&mut self) {
         self.history.clear();
     }
 }
 
-impl Held {
+impl HeldRemovals {
     pub(super) fn new(reason: HoldReason, removals: BTreeSet<Removal>) -> Self {
         let mut digest = Sha256::new();
         digest.update(reason.as_str());

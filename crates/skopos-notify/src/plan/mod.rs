@@ -22,8 +22,8 @@ mod view;
 pub(crate) use self::planner::PROBE_INTERVAL;
 pub use self::{
     evidence::Removal,
-    guard::{Held, HoldReason},
+    guard::{HeldRemovals, HoldReason},
     options::PlanOptions,
-    planner::{NameConflict, Plan, PlanStats, Planner},
-    view::View,
+    planner::{NameConflict, PlanStats, Planner, SinkPlan},
+    view::DesiredView,
 };

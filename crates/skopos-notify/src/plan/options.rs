@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// When removals have to wait, and how long draining takes.
+/// Limits of removals, and times of draining.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PlanOptions {
@@ -8,19 +8,19 @@ pub struct PlanOptions {
     pub max_age: Duration,
     /// Additions are done as long as the view is at most this old. Default 1 h.
     pub add_when_stale: Duration,
-    /// What is missing without having been seen to go waits for a list at least this long after it was first missed. Default 30 s.
+    /// Delay between the moment a value is first missing and the list that may confirm its removal. Default 30 s.
     pub confirm: Duration,
-    /// What may be lost of all that serves within ten minutes, from 0 to 1. Default 0.3.
+    /// Fraction of all serving values that may be lost within ten minutes, from 0 to 1. Default 0.3.
     pub fraction: f64,
-    /// As many may be lost in any case. Default 10.
+    /// Number of values that may be lost in any case. Default 10.
     pub at_least: usize,
-    /// How many values may lose their traffic in a minute. Default 60.
+    /// Number of values that may lose their traffic in a minute. Default 60.
     pub per_minute: u32,
     /// The last value of a name stays as long as its owner is there. Default true.
     pub keep_last: bool,
-    /// For how long a value may fail its checks before it loses its traffic. Default 5 s.
+    /// Time for which a value may fail its checks before it loses its traffic. Default 5 s.
     pub settle: Duration,
-    /// How long a draining value may keep its connections. Default 60 s.
+    /// Time for which a draining value may keep its connections. Default 60 s.
     pub drain: Duration,
 }
 

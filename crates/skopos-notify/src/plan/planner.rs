@@ -4,30 +4,32 @@ use std::time::Duration;
 
 use skopos_reflect::Time;
 
-use super::decision::{Decision, Facts, Loss, LossKind, Since};
+use super::decision::{Decision, Facts, Loss, LossKind, MemberTimes};
 use super::evidence::{Evidence, Removal, Strength};
-use super::guard::{Guard, Held, HoldReason};
+use super::guard::{HeldRemovals, HoldReason, RemovalGuard};
 use super::options::PlanOptions;
-use super::view::View;
-use crate::entry::{Entry, Name, Owner};
-use crate::sink::{Action, Mark, Observed, ObservedEntry, Outcome, Serving, SinkTraits, Step};
+use super::view::DesiredView;
+use crate::entry::{DesiredEntry, EntryName, EntryOwner};
+use crate::sink::{
+    EntryMark, Observed, ObservedEntry, Serving, SinkStep, SinkTraits, StepAction, StepOutcome,
+};
 
 /// What is to be done outside, and what waits. A machine without input or output: it is told what there is, and gives steps.
 pub struct Planner {
     options: PlanOptions,
     traits: SinkTraits,
-    view: View,
+    view: DesiredView,
     /// The first cluster that answered.
     cluster: Option<Arc<str>>,
     observed: Observed,
     /// When the last observation of everything was begun.
     observed_at: Option<Time>,
-    names: BTreeMap<Name, NameState>,
+    names: BTreeMap<EntryName, NameState>,
     evidence: Evidence,
-    guard: Guard,
+    guard: RemovalGuard,
     approved: BTreeSet<Removal>,
     /// Removals that were held in the last plan.
-    held: Vec<Held>,
+    held: Vec<HeldRemovals>,
     /// The sink is left alone until then.
     not_before: Option<Time>,
     equal_as_of: Option<Time>,
@@ -36,13 +38,13 @@ pub struct Planner {
 
 /// What is to be done now.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct SinkPlan {
     /// Changes, each of another name, in no order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<SinkStep>,
     /// What has to wait for more than a moment.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldRemovals>,
     /// Names that were written, or may have been, and are to be read back.
-    pub read: BTreeSet<Name>,
+    pub read: BTreeSet<EntryName>,
     /// Something waits for a list that is begun at this time or later.
     pub list_from: Option<Time>,
     /// When to plan again, if nothing happens before.
@@ -52,22 +54,22 @@ pub struct Plan {
     /// Whether the outside is as it is to be: nothing is to be done, waits, or is held.
     pub is_equal: bool,
     /// Names that are somebody else's outside.
-    pub foreign: BTreeSet<Name>,
+    pub foreign: BTreeSet<EntryName>,
     /// Names that more than one object asks for.
     pub conflicts: Vec<NameConflict>,
     /// Names with more values than the sink takes, and how many are left out.
-    pub left_out: BTreeMap<Name, usize>,
+    pub left_out: BTreeMap<EntryName, usize>,
 }
 
 /// An object that asks for a name that another one has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameConflict {
     /// The name.
-    pub name: Name,
+    pub name: EntryName,
     /// Who has it.
-    pub owner: Owner,
+    pub owner: EntryOwner,
     /// Who does not get it.
-    pub loser: Owner,
+    pub loser: EntryOwner,
 }
 
 /// What a planner has counted.
@@ -82,7 +84,7 @@ pub struct PlanStats {
 /// What is under way for one name. A name of which nothing is under way has none.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct NameState {
-    since: Since,
+    since: MemberTimes,
     in_flight: bool,
     /// It was written, or may have been: only reading it back tells.
     unverified: bool,
@@ -110,13 +112,13 @@ impl Planner {
         Self {
             options,
             traits,
-            view: View::default(),
+            view: DesiredView::default(),
             cluster: None,
             observed: Observed::default(),
             observed_at: None,
             names: BTreeMap::new(),
             evidence: Evidence::default(),
-            guard: Guard::default(),
+            guard: RemovalGuard::default(),
             approved: BTreeSet::new(),
             held: Vec::new(),
             not_before: None,
@@ -126,7 +128,7 @@ impl Planner {
     }
 
     /// Notes what the cluster wants now.
-    pub fn set_view(&mut self, view: View) {
+    pub fn set_view(&mut self, view: DesiredView) {
         if self.cluster.is_none() {
             self.cluster.clone_from(&view.cluster);
         }
@@ -180,7 +182,7 @@ impl Planner {
     }
 
     /// Notes how these names are outside.
-    pub fn read(&mut self, names: &BTreeSet<Name>, observed: Observed) {
+    pub fn read(&mut self, names: &BTreeSet<EntryName>, observed: Observed) {
         for name in names {
             match observed.entries.get(name) {
                 Some(entry) => self.observed.entries.insert(name.clone(), entry.clone()),
@@ -199,23 +201,23 @@ impl Planner {
     }
 
     /// Notes how a step went.
-    pub fn outcome(&mut self, now: Time, name: &Name, outcome: Outcome) {
+    pub fn outcome(&mut self, now: Time, name: &EntryName, outcome: StepOutcome) {
         let state = self.names.entry(name.clone()).or_default();
         state.in_flight = false;
         match outcome {
-            Outcome::Done => {
+            StepOutcome::Done => {
                 (state.unverified, state.failures, state.problem, state.not_before) = (true, 0, None, None);
             }
-            Outcome::Unknown(problem) => {
+            StepOutcome::Unknown(problem) => {
                 (state.unverified, state.problem) = (true, Some(problem));
             }
-            Outcome::Conflict(problem) => {
+            StepOutcome::Conflict(problem) => {
                 self.stats.conflicts += 1;
                 state.unverified = true;
                 state.failed(now, problem, Duration::from_secs(1));
             }
-            Outcome::Refused(problem) => state.failed(now, problem, FIRST_PAUSE),
-            Outcome::Unreachable(problem) => {
+            StepOutcome::Refused(problem) => state.failed(now, problem, FIRST_PAUSE),
+            StepOutcome::Unreachable(problem) => {
                 state.problem = Some(problem);
                 self.not_before = Some(now + PROBE_INTERVAL);
             }
@@ -251,12 +253,12 @@ impl Planner {
 
     /// Returns how many names are wanted, and how many are outside and ours.
     pub fn counts(&self) -> (usize, usize) {
-        let ours = self.observed.entries.values().filter(|entry| entry.mark != Mark::Foreign);
+        let ours = self.observed.entries.values().filter(|entry| entry.mark != EntryMark::Foreign);
         (self.view.entries.len(), ours.count())
     }
 
     /// Returns what cannot be written, and why.
-    pub fn problems(&self) -> impl Iterator<Item = (&Name, &str)> {
+    pub fn problems(&self) -> impl Iterator<Item = (&EntryName, &str)> {
         self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
     }
 
@@ -272,8 +274,8 @@ impl Planner {
     }
 
     /// Plans what is to be done now. Its steps count as begun: each needs an [`outcome`](Self::outcome).
-    pub fn plan(&mut self, now: Time) -> Plan {
-        let mut plan = Plan::default();
+    pub fn plan(&mut self, now: Time) -> SinkPlan {
+        let mut plan = SinkPlan::default();
         let (Some(as_of), Some(observed_at)) = (self.view.as_of, self.observed_at) else { return plan };
         self.guard.serving(now, serving(&self.observed));
         let mut round = Round { age: now.since(as_of), ..Round::default() };
@@ -287,7 +289,7 @@ impl Planner {
         self.steps(now, decisions, &mut plan, &mut round);
         plan.held = std::mem::take(&mut round.held)
             .into_iter()
-            .map(|(reason, removals)| Held::new(reason, removals))
+            .map(|(reason, removals)| HeldRemovals::new(reason, removals))
             .collect();
         self.held.clone_from(&plan.held);
         let missing = &round.missing;
@@ -311,19 +313,19 @@ impl Planner {
     }
 
     /// What is to become of each name, without the guard.
-    fn decide(&mut self, now: Time, plan: &mut Plan, round: &mut Round) -> Vec<(Name, Decision)> {
+    fn decide(&mut self, now: Time, plan: &mut SinkPlan, round: &mut Round) -> Vec<(EntryName, Decision)> {
         let (view, observed) = (self.view.entries.clone(), &self.observed.entries);
         let only_outside = observed.keys().filter(|name| !view.contains_key(*name));
         let mut decisions = Vec::new();
         for name in view.keys().chain(only_outside) {
-            let claimants: &[Entry] = view.get(name).map_or(&[], Vec::as_slice);
+            let claimants: &[DesiredEntry] = view.get(name).map_or(&[], Vec::as_slice);
             let entry = observed.get(name);
             let mut since =
                 self.names.get_mut(name).map(|state| std::mem::take(&mut state.since)).unwrap_or_default();
             let facts =
                 Facts { now, name, claimants, observed: entry, traits: self.traits, options: &self.options };
             let decision = Decision::new(&facts, &mut since);
-            if since != Since::default() {
+            if since != MemberTimes::default() {
                 self.names.entry(name.clone()).or_default().since = since;
             }
             if decision.foreign {
@@ -333,7 +335,7 @@ impl Planner {
                 plan.left_out.insert(name.clone(), decision.left_out);
             }
             if let Some(owner) = &decision.owner {
-                let conflict = |loser: &Owner| NameConflict {
+                let conflict = |loser: &EntryOwner| NameConflict {
                     name: name.clone(),
                     owner: owner.clone(),
                     loser: loser.clone(),
@@ -347,8 +349,8 @@ impl Planner {
     }
 
     /// Another cluster answers: everything that would change waits.
-    fn hold_all(&mut self, decisions: Vec<(Name, Decision)>, plan: &mut Plan) {
-        let differs = |name: &Name, decision: &Decision| {
+    fn hold_all(&mut self, decisions: Vec<(EntryName, Decision)>, plan: &mut SinkPlan) {
+        let differs = |name: &EntryName, decision: &Decision| {
             !decision.losses.is_empty() || !is_as(decision, self.observed.entries.get(name))
         };
         let removals: BTreeSet<_> = decisions
@@ -356,7 +358,7 @@ impl Planner {
             .filter(|(name, decision)| !decision.foreign && differs(name, decision))
             .map(|(name, _)| Removal { name, value: None })
             .collect();
-        plan.held = vec![Held::new(HoldReason::AnotherCluster, removals)];
+        plan.held = vec![HeldRemovals::new(HoldReason::AnotherCluster, removals)];
         self.held.clone_from(&plan.held);
     }
 
@@ -364,18 +366,18 @@ impl Planner {
     fn guarded(
         &mut self,
         now: Time,
-        mut decisions: Vec<(Name, Decision)>,
-        plan: &mut Plan,
+        mut decisions: Vec<(EntryName, Decision)>,
+        plan: &mut SinkPlan,
         round: &mut Round,
-    ) -> Vec<(Name, Decision)> {
+    ) -> Vec<(EntryName, Decision)> {
         let mut allowed = Vec::new();
         for (index, (name, decision)) in decisions.iter_mut().enumerate() {
             let mut losses = std::mem::take(&mut decision.losses);
             let removal = |loss: &Loss| Removal { name: name.clone(), value: Some(loss.value.clone()) };
             losses.retain(|loss| match self.question(now, name, decision, loss, plan, round) {
-                Question::None => true,
-                Question::Moment => false,
-                Question::Hold(reason) => {
+                Objection::None => true,
+                Objection::Moment => false,
+                Objection::Hold(reason) => {
                     round.hold(reason, removal(loss));
                     false
                 }
@@ -396,7 +398,7 @@ impl Planner {
         let serving: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
         let is_approved = losing.iter().all(|(_, removal, _)| self.approved.contains(removal));
         if is_approved && !losing.is_empty() {
-            self.guard.begin_anew();
+            self.guard.reset();
         } else if !losing.is_empty() && !self.guard.allows(serving - losing.len(), &self.options) {
             let held;
             (losing, held) = losing.into_iter().partition(|(_, removal, _)| self.approved.contains(removal));
@@ -425,17 +427,17 @@ impl Planner {
     fn question(
         &mut self,
         now: Time,
-        name: &Name,
+        name: &EntryName,
         decision: &Decision,
         loss: &Loss,
-        plan: &mut Plan,
+        plan: &mut SinkPlan,
         round: &mut Round,
-    ) -> Question {
+    ) -> Objection {
         let removal = Removal { name: name.clone(), value: Some(loss.value.clone()) };
         let is_there = self.view.entries.get(name).is_some_and(|claimants| {
             claimants.iter().any(|claimant| claimant.members.contains_key(&loss.value))
         });
-        let mut question = Question::None;
+        let mut question = Objection::None;
         // What has drained has no traffic to lose.
         if !is_there && loss.kind != LossKind::Drained {
             let confirm = self.options.confirm;
@@ -443,23 +445,23 @@ impl Planner {
             let about = if decision.owner.is_none() { whole } else { removal.clone() };
             let (since, strength) = self.evidence.missing(now, &about, confirm);
             if let Strength::ListFrom(at) = strength {
-                question = Question::Hold(HoldReason::Unconfirmed);
+                question = Objection::Hold(HoldReason::Unconfirmed);
                 plan.list_from = Some(plan.list_from.map_or(at, |known| known.min(at)));
             } else if since + REMOVAL_PAUSE > now {
-                question = Question::Moment;
+                question = Objection::Moment;
                 round.behind = true;
                 round.wake(Some(since + REMOVAL_PAUSE));
             }
             round.missing.insert(about);
         }
         if self.approved.contains(&removal) {
-            question = Question::None;
+            question = Objection::None;
         }
-        if round.age > self.options.max_age { Question::Hold(HoldReason::Stale) } else { question }
+        if round.age > self.options.max_age { Objection::Hold(HoldReason::Stale) } else { question }
     }
 
     /// Takes one loss back where a name that is asked for would be left without any value.
-    fn keep_last(&self, name: &Name, decision: &Decision, losses: &mut Vec<Loss>) -> Option<Loss> {
+    fn keep_last(&self, name: &EntryName, decision: &Decision, losses: &mut Vec<Loss>) -> Option<Loss> {
         if !self.options.keep_last || decision.owner.is_none() {
             return None;
         }
@@ -479,7 +481,13 @@ impl Planner {
     }
 
     /// The steps by which the outside becomes what was decided.
-    fn steps(&mut self, now: Time, decisions: Vec<(Name, Decision)>, plan: &mut Plan, round: &mut Round) {
+    fn steps(
+        &mut self,
+        now: Time,
+        decisions: Vec<(EntryName, Decision)>,
+        plan: &mut SinkPlan,
+        round: &mut Round,
+    ) {
         let may_add = round.age <= self.options.add_when_stale;
         let is_down = self.not_before.is_some_and(|at| at > now);
         for (name, decision) in decisions {
@@ -493,7 +501,7 @@ impl Planner {
                 }
                 continue;
             }
-            if before.is_some_and(|entry| entry.mark == Mark::Foreign) {
+            if before.is_some_and(|entry| entry.mark == EntryMark::Foreign) {
                 continue;
             }
             round.behind = true;
@@ -509,18 +517,18 @@ impl Planner {
             }
             self.guard.lose(now, round.lost.get(&name).copied().unwrap_or_default());
             let action = match decision.owner {
-                Some(owner) => Action::Put { owner, members: decision.members },
-                None if decision.members.is_empty() => Action::Delete,
-                None => Action::Put { owner: last_owner(before), members: decision.members },
+                Some(owner) => StepAction::Put { owner, members: decision.members },
+                None if decision.members.is_empty() => StepAction::Delete,
+                None => StepAction::Put { owner: last_owner(before), members: decision.members },
             };
             state.in_flight = true;
-            plan.steps.push(Step { name, before: before.cloned(), action });
+            plan.steps.push(SinkStep { name, before: before.cloned(), action });
         }
     }
 }
 
 /// What stands against a loss.
-enum Question {
+enum Objection {
     /// Nothing.
     None,
     /// It is a moment too early.
@@ -539,7 +547,7 @@ struct Round {
     /// What loses its traffic.
     losing: BTreeSet<Removal>,
     /// How many of these each name has.
-    lost: BTreeMap<Name, usize>,
+    lost: BTreeMap<EntryName, usize>,
     /// The outside is not yet as it is to be.
     behind: bool,
     wake_at: Option<Time>,
@@ -579,7 +587,7 @@ impl NameState {
 fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
     let Some(entry) = observed else { return decision.members.is_empty() };
     let is_same_owner = match (&entry.mark, &decision.owner) {
-        (Mark::Ours(Some(mark)), Some(owner)) => mark.is_of(owner),
+        (EntryMark::Ours(Some(mark)), Some(owner)) => mark.is_of(owner),
         _ => true,
     };
     let serving = |draining: bool| if draining { Serving::Draining } else { Serving::Active };
@@ -591,26 +599,31 @@ fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
 }
 
 /// The owner that the mark outside names: its last values drain.
-fn last_owner(observed: Option<&ObservedEntry>) -> Owner {
+fn last_owner(observed: Option<&ObservedEntry>) -> EntryOwner {
     let mark = match observed.map(|entry| &entry.mark) {
-        Some(Mark::Ours(Some(mark))) => Some(mark),
+        Some(EntryMark::Ours(Some(mark))) => Some(mark),
         _ => None,
     };
     let mut parts = mark.map_or("", |mark| &mark.text).splitn(3, '/').map(Arc::from);
     let mut part = || parts.next().unwrap_or_default();
-    Owner { resource: part(), namespace: part(), name: part(), uid: mark.map_or("", |mark| &mark.uid).into() }
+    EntryOwner {
+        resource: part(),
+        namespace: part(),
+        name: part(),
+        uid: mark.map_or("", |mark| &mark.uid).into(),
+    }
 }
 
 /// How many values get traffic outside, of those that are ours.
 fn serving(observed: &Observed) -> usize {
-    let ours = observed.entries.values().filter(|entry| entry.mark != Mark::Foreign);
+    let ours = observed.entries.values().filter(|entry| entry.mark != EntryMark::Foreign);
     ours.flat_map(|entry| entry.members.values()).filter(|member| !member.draining).count()
 }
 
 /// Names that differ in more than how many connections they have.
-fn changed<'a>(before: &'a Observed, after: &'a Observed) -> BTreeSet<&'a Name> {
+fn changed<'a>(before: &'a Observed, after: &'a Observed) -> BTreeSet<&'a EntryName> {
     let names: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
-    let differs = |name: &Name| match (before.entries.get(name), after.entries.get(name)) {
+    let differs = |name: &EntryName| match (before.entries.get(name), after.entries.get(name)) {
         (Some(before), Some(after)) => {
             let draining = |entry: &ObservedEntry| {
                 entry

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use skopos_reflect::Time;
 
 use super::tests::{World, address, secs};
-use super::{PlanOptions, View};
-use crate::entry::{Readiness, Value};
+use super::{DesiredView, PlanOptions};
+use crate::entry::{EntryValue, Readiness};
 use crate::sink::ObservedMember;
 
 /// What happens.
@@ -32,7 +32,7 @@ enum Happening {
 /// Since when something is missing, and whether that is sure: counted apart from the planner.
 #[derive(Default)]
 struct Oracle {
-    missing: BTreeMap<(String, Option<Value>), (Time, bool)>,
+    missing: BTreeMap<(String, Option<EntryValue>), (Time, bool)>,
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -95,7 +95,7 @@ fn happens(world: &mut World, oracle: &mut Oracle, happening: &Happening) {
         Happening::Foreign { name: of } => {
             let entry = world.outside.entries.get_mut(&*name(*of));
             if let Some(entry) = entry {
-                entry.mark = crate::sink::Mark::Foreign;
+                entry.mark = crate::sink::EntryMark::Foreign;
                 world.observe();
             }
         }
@@ -104,7 +104,7 @@ fn happens(world: &mut World, oracle: &mut Oracle, happening: &Happening) {
                 .outside
                 .entries
                 .get_mut(&*name(*of))
-                .filter(|entry| entry.mark != crate::sink::Mark::Foreign)
+                .filter(|entry| entry.mark != crate::sink::EntryMark::Foreign)
             {
                 entry.members.insert(address(*value), ObservedMember::default());
                 world.observe();
@@ -125,7 +125,7 @@ fn happens(world: &mut World, oracle: &mut Oracle, happening: &Happening) {
 }
 
 impl Oracle {
-    fn saw(&mut self, now: Time, name: &str, value: Option<Value>) {
+    fn saw(&mut self, now: Time, name: &str, value: Option<EntryValue>) {
         self.missing.insert((name.to_owned(), value), (now, true));
     }
 
@@ -147,7 +147,7 @@ impl Oracle {
         }
     }
 
-    fn note(&mut self, now: Time, key: (String, Option<Value>), is_wanted: bool) {
+    fn note(&mut self, now: Time, key: (String, Option<EntryValue>), is_wanted: bool) {
         if is_wanted {
             self.missing.remove(&key);
         } else {
@@ -155,7 +155,7 @@ impl Oracle {
         }
     }
 
-    fn is_sure(&self, name: &str, value: Option<&Value>) -> bool {
+    fn is_sure(&self, name: &str, value: Option<&EntryValue>) -> bool {
         self.missing.get(&(name.to_owned(), value.cloned())).is_some_and(|(_, sure)| *sure)
     }
 }
@@ -189,7 +189,7 @@ fn settle(world: &mut World, oracle: &mut Oracle) -> Result<(), TestCaseError> {
             let had =
                 step.before.iter().flat_map(|entry| entry.members.values()).any(|member| !member.draining);
             prop_assert!(claimed.is_none() || !had || active > 0, "N7: {step}");
-            world.planner.outcome(world.now, &step.name, crate::sink::Outcome::Done);
+            world.planner.outcome(world.now, &step.name, crate::sink::StepOutcome::Done);
         }
         if !plan.read.is_empty() {
             world.planner.read(&plan.read, world.outside.clone());
@@ -226,7 +226,7 @@ proptest! {
         }
         for of in (0..4).map(name) {
             let outside = world.outside.entries.get(&*of);
-            if outside.is_some_and(|entry| entry.mark == crate::sink::Mark::Foreign) {
+            if outside.is_some_and(|entry| entry.mark == crate::sink::EntryMark::Foreign) {
                 continue;
             }
             let serving: Vec<_> = outside.into_iter().flat_map(|entry| &entry.members).filter(|(_, member)| !member.draining).map(|(value, _)| value).collect();
@@ -248,7 +248,7 @@ proptest! {
         for change in 0..changes {
             let value = address((change % 200) as u8);
             world.want("n0", "n0", [(value.clone(), Readiness::Ready)]);
-            world.planner.set_view(View { entries: std::sync::Arc::new(world.wanted.clone()), as_of: Some(world.now), cluster: Some("a".into()) });
+            world.planner.set_view(DesiredView { entries: std::sync::Arc::new(world.wanted.clone()), as_of: Some(world.now), cluster: Some("a".into()) });
             world.planner.saw_removal(world.now, super::Removal { name: "n0".into(), value: Some(value) });
             let _ = world.planner.plan(world.now);
         }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use skopos_reflect::Time;
 
 use super::*;
-use crate::entry::{Entry, Name, Owner, Readiness, Value};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
 use crate::sink::{
-    Action, Mark, Observed, ObservedEntry, ObservedMember, Outcome, OwnerMark, Serving, SinkTraits, Step,
+    EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark, Serving, SinkStep, SinkTraits, StepAction,
+    StepOutcome,
 };
 
 /// A cluster, a planner and an outside, under a clock of their own.
@@ -17,7 +18,7 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) planner: Planner,
     pub(super) outside: Observed,
-    pub(super) wanted: BTreeMap<Name, Vec<Entry>>,
+    pub(super) wanted: BTreeMap<EntryName, Vec<DesiredEntry>>,
     /// Steps in their order, as lines.
     pub(super) log: Vec<String>,
     pub(super) cluster: &'static str,
@@ -54,9 +55,9 @@ impl World {
         &mut self,
         name: &str,
         owner: &str,
-        values: impl IntoIterator<Item = (Value, Readiness)>,
+        values: impl IntoIterator<Item = (EntryValue, Readiness)>,
     ) {
-        let entry = Entry { owner: owned_by(owner), members: values.into_iter().collect() };
+        let entry = DesiredEntry { owner: owned_by(owner), members: values.into_iter().collect() };
         let claimants = self.wanted.entry(name.into()).or_default();
         claimants.retain(|known| known.owner != entry.owner);
         claimants.push(entry);
@@ -68,7 +69,7 @@ impl World {
     }
 
     /// A value is seen to go.
-    pub(super) fn goes(&mut self, name: &str, value: &Value) {
+    pub(super) fn goes(&mut self, name: &str, value: &EntryValue) {
         for claimant in self.wanted.get_mut(name).into_iter().flatten() {
             claimant.members.remove(value);
         }
@@ -88,7 +89,11 @@ impl World {
     pub(super) fn look(&mut self) {
         let as_of = self.stale_since.unwrap_or(self.now);
         let entries = Arc::new(self.wanted.clone());
-        self.planner.set_view(View { entries, as_of: Some(as_of), cluster: Some(self.cluster.into()) });
+        self.planner.set_view(DesiredView {
+            entries,
+            as_of: Some(as_of),
+            cluster: Some(self.cluster.into()),
+        });
     }
 
     /// A list agrees with the view.
@@ -101,13 +106,13 @@ impl World {
     }
 
     /// Does what is to be done until nothing is, without time going by.
-    pub(super) fn settle(&mut self) -> Plan {
+    pub(super) fn settle(&mut self) -> SinkPlan {
         self.look();
         for _ in 0..100 {
             let plan = self.planner.plan(self.now);
             for step in &plan.steps {
                 self.apply(step);
-                self.planner.outcome(self.now, &step.name, Outcome::Done);
+                self.planner.outcome(self.now, &step.name, StepOutcome::Done);
             }
             if !plan.read.is_empty() {
                 self.planner.read(&plan.read, self.outside.clone());
@@ -119,18 +124,18 @@ impl World {
         panic!("it does not come to rest: {:#?}", self.log);
     }
 
-    pub(super) fn after(&mut self, time: Duration) -> Plan {
+    pub(super) fn after(&mut self, time: Duration) -> SinkPlan {
         self.now = self.now + time;
         self.settle()
     }
 
-    pub(super) fn apply(&mut self, step: &Step) {
+    pub(super) fn apply(&mut self, step: &SinkStep) {
         self.log.push(step.to_string());
         let known = self.outside.entries.get(&step.name);
-        assert_ne!(known.map(|entry| &entry.mark), Some(&Mark::Foreign), "N1: {step}");
+        assert_ne!(known.map(|entry| &entry.mark), Some(&EntryMark::Foreign), "N1: {step}");
         match &step.action {
-            Action::Delete => drop(self.outside.entries.remove(&step.name)),
-            Action::Put { owner, members } => {
+            StepAction::Delete => drop(self.outside.entries.remove(&step.name)),
+            StepAction::Put { owner, members } => {
                 assert!(self.drains || members.values().all(|serving| *serving == Serving::Active), "{step}");
                 let member = |serving: &Serving| ObservedMember {
                     draining: *serving == Serving::Draining,
@@ -139,7 +144,7 @@ impl World {
                 let members =
                     members.iter().map(|(value, serving)| (value.clone(), member(serving))).collect();
                 let mark =
-                    Mark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
+                    EntryMark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
                 self.outside.entries.insert(step.name.clone(), ObservedEntry { mark, members, tidy: true });
             }
         }
@@ -178,13 +183,13 @@ pub(super) fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-pub(super) fn address(index: u8) -> Value {
+pub(super) fn address(index: u8) -> EntryValue {
     format!("10.0.0.{index}").into()
 }
 
-pub(super) fn owned_by(owner: &str) -> Owner {
+pub(super) fn owned_by(owner: &str) -> EntryOwner {
     let (name, uid) = owner.split_once('#').unwrap_or((owner, "1"));
-    Owner {
+    EntryOwner {
         resource: "service".into(),
         namespace: "default".into(),
         name: name.into(),
@@ -192,7 +197,7 @@ pub(super) fn owned_by(owner: &str) -> Owner {
     }
 }
 
-fn reasons(plan: &Plan) -> Vec<(HoldReason, usize)> {
+fn reasons(plan: &SinkPlan) -> Vec<(HoldReason, usize)> {
     plan.held.iter().map(|held| (held.reason, held.removals.len())).collect()
 }
 
@@ -214,7 +219,7 @@ fn nothing_is_done_before_the_first_list() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     world.observe();
-    let view = View { entries: Arc::new(world.wanted.clone()), as_of: None, cluster: None };
+    let view = DesiredView { entries: Arc::new(world.wanted.clone()), as_of: None, cluster: None };
     world.planner.set_view(view);
     assert!(world.planner.plan(world.now).steps.is_empty());
 }
@@ -402,7 +407,7 @@ fn an_unknown_outcome_is_looked_up_before_anything_else() {
     world.look();
     let plan = world.planner.plan(world.now);
     world.apply(&plan.steps[0]);
-    world.planner.outcome(world.now, &"web".into(), Outcome::Unknown("no answer".into()));
+    world.planner.outcome(world.now, &"web".into(), StepOutcome::Unknown("no answer".into()));
     let plan = world.planner.plan(world.now);
     assert!(plan.steps.is_empty());
     assert_eq!(plan.read, BTreeSet::from(["web".into()]));
@@ -424,7 +429,7 @@ fn a_refusal_is_tried_again_after_ever_longer_pauses() {
         let plan = world.planner.plan(world.now);
         for step in plan.steps {
             tries += 1;
-            world.planner.outcome(world.now, &step.name, Outcome::Refused("REFUSED".into()));
+            world.planner.outcome(world.now, &step.name, StepOutcome::Refused("REFUSED".into()));
         }
     }
     assert!((8..=16).contains(&tries), "{tries} in an hour");
@@ -443,7 +448,7 @@ fn a_sink_that_is_down_is_tried_every_ten_seconds() {
     world.look();
     let plan = world.planner.plan(world.now);
     for step in &plan.steps {
-        world.planner.outcome(world.now, &step.name, Outcome::Unreachable("refused".into()));
+        world.planner.outcome(world.now, &step.name, StepOutcome::Unreachable("refused".into()));
     }
     let plan = world.planner.plan(world.now);
     assert!(plan.steps.is_empty());
@@ -475,7 +480,7 @@ fn of_too_many_values_a_stable_part_is_chosen() {
 fn what_is_somebody_elses_is_left_alone() {
     let mut world = World::dns();
     let foreign = ObservedEntry {
-        mark: Mark::Foreign,
+        mark: EntryMark::Foreign,
         members: BTreeMap::from([(address(9), ObservedMember::default())]),
         tidy: true,
     };
@@ -535,7 +540,7 @@ fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
     world.deleted("web", "web#1");
     world.want("web", "web#2", [(address(1), READY)]);
     world.settle();
-    let mark = Mark::Ours(Some(OwnerMark { text: "service/default/web".into(), uid: "web-2".into() }));
+    let mark = EntryMark::Ours(Some(OwnerMark { text: "service/default/web".into(), uid: "web-2".into() }));
     assert_eq!(world.outside.entries["web"].mark, mark);
     assert_eq!(world.values("web"), ["10.0.0.1"]);
 }
@@ -664,8 +669,8 @@ fn a_name_that_changed_before_the_write_is_read_again() {
     world.observe();
     world.look();
     let plan = world.planner.plan(world.now);
-    world.planner.outcome(world.now, &plan.steps[0].name, Outcome::Conflict("NXRRSET".into()));
-    let foreign = ObservedEntry { mark: Mark::Foreign, members: BTreeMap::new(), tidy: true };
+    world.planner.outcome(world.now, &plan.steps[0].name, StepOutcome::Conflict("NXRRSET".into()));
+    let foreign = ObservedEntry { mark: EntryMark::Foreign, members: BTreeMap::new(), tidy: true };
     world.outside.entries.insert("web".into(), foreign);
     let plan = world.planner.plan(world.now);
     world.planner.read(&plan.read, world.outside.clone());

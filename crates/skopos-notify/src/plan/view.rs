@@ -3,13 +3,13 @@ use std::sync::Arc;
 
 use skopos_reflect::Time;
 
-use crate::entry::{Entry, Name};
+use crate::entry::{DesiredEntry, EntryName};
 
-/// What the cluster wants the outside to be, and how old that is.
+/// The outside as the cluster wants it, and its age.
 #[derive(Clone, Debug, Default)]
-pub struct View {
+pub struct DesiredView {
     /// For each name those who ask for it, sorted by owner.
-    pub entries: Arc<BTreeMap<Name, Vec<Entry>>>,
+    pub entries: Arc<BTreeMap<EntryName, Vec<DesiredEntry>>>,
     /// Up to when the content is proven; `None` before the first list.
     pub as_of: Option<Time>,
     /// The cluster's identity, once it is known. After it has changed nothing is written.

@@ -15,9 +15,9 @@ use tokio::time::timeout;
 use super::handle::NotifierHandle;
 use super::report::SinkReport;
 
-/// What a notifier is doing: it works, or another one does.
+/// Phase of a notifier: it works, or another one does.
 #[derive(Clone, Default)]
-pub enum Phase {
+pub enum NotifierPhase {
     /// It has not begun.
     #[default]
     Starting,
@@ -27,43 +27,43 @@ pub enum Phase {
     Working(NotifierHandle),
 }
 
-/// What a notifier is asked.
+/// A command to a notifier that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Request {
-    /// How it stands.
+pub enum ControlRequest {
+    /// Asks for the reports.
     Status,
-    /// Everything is read back first.
+    /// Reads everything back, and asks for the reports.
     Verify,
-    /// Held removals may go.
+    /// Lets held removals go.
     Approve {
-        /// Which.
+        /// The ID of the held removals.
         id: String,
     },
-    /// What waits after a failure is tried again at once.
+    /// Tries again at once what waits after a failure.
     Retry,
 }
 
-/// What it answers.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct ControlAnswer {
     /// `starting`, `standby` or `working`.
     pub phase: String,
-    /// How each sink stands.
+    /// The report of each sink.
     pub sinks: Vec<SinkReport>,
-    /// Whether held removals were approved.
+    /// True if held removals were approved.
     pub approved: Option<bool>,
 }
 
-/// The longest question, and the longest answer.
-const MOST: u64 = 64 * 1024;
-const MOST_ANSWER: u64 = 64 * 1024 * 1024;
+/// Length of a command, and of an answer.
+const MAX_REQUEST: u64 = 64 * 1024;
+const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-/// More at once wait.
-const AT_ONCE: usize = 8;
+/// Connections at the same time. Further ones wait.
+const MAX_CONNECTIONS: usize = 8;
 
-impl Phase {
+impl NotifierPhase {
     /// Returns the phase in a word.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl Phase {
         }
     }
 
-    /// Returns how each sink stands.
+    /// Returns the report of each sink.
     pub fn reports(&self) -> Vec<SinkReport> {
         match self {
             Self::Working(handle) => handle.reports(),
@@ -101,12 +101,12 @@ pub async fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves until it is dropped.
-pub async fn serve(listener: UnixListener, phase: watch::Receiver<Phase>) {
+pub async fn serve(listener: UnixListener, phase: watch::Receiver<NotifierPhase>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < AT_ONCE => {
+            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => {
                 let Ok((stream, _)) = accepted else {
                     // Descriptors are used up: another attempt at once would fail, too.
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -124,38 +124,38 @@ pub async fn serve(listener: UnixListener, phase: watch::Receiver<Phase>) {
 ///
 /// # Errors
 /// When none answers.
-pub async fn ask(path: &Path, request: &Request) -> io::Result<Answer> {
+pub async fn ask(path: &Path, request: &ControlRequest) -> io::Result<ControlAnswer> {
     let asking = async {
         let mut stream = UnixStream::connect(path).await?;
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         stream.write_all(&line).await?;
         let mut answer = Vec::new();
-        stream.take(MOST_ANSWER).read_to_end(&mut answer).await?;
+        stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
         Ok(serde_json::from_slice(&answer)?)
     };
     timeout(TIME_LIMIT, asking).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-async fn answer(stream: UnixStream, phase: Phase) -> io::Result<()> {
+async fn answer(stream: UnixStream, phase: NotifierPhase) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
-    BufReader::new(reader.take(MOST)).read_line(&mut line).await?;
-    let request: Request = serde_json::from_str(&line)?;
+    BufReader::new(reader.take(MAX_REQUEST)).read_line(&mut line).await?;
+    let request: ControlRequest = serde_json::from_str(&line)?;
     let mut approved = None;
     let sinks = match (&phase, request) {
-        (Phase::Working(handle), Request::Verify) => handle.verify().await,
-        (Phase::Working(handle), Request::Approve { id }) => {
+        (NotifierPhase::Working(handle), ControlRequest::Verify) => handle.verify().await,
+        (NotifierPhase::Working(handle), ControlRequest::Approve { id }) => {
             approved = Some(handle.approve(&id).await);
             handle.reports()
         }
-        (Phase::Working(handle), Request::Retry) => {
+        (NotifierPhase::Working(handle), ControlRequest::Retry) => {
             handle.retry().await;
             handle.reports()
         }
         (phase, _) => phase.reports(),
     };
-    let answer = Answer { phase: phase.as_str().to_owned(), sinks, approved };
+    let answer = ControlAnswer { phase: phase.as_str().to_owned(), sinks, approved };
     writer.write_all(&serde_json::to_vec(&answer)?).await
 }
 
@@ -170,16 +170,16 @@ mod tests {
         let listener = bind(&path).await.unwrap();
         let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
-        let (phase, seen) = watch::channel(Phase::Starting);
+        let (phase, seen) = watch::channel(NotifierPhase::Starting);
         let mut tasks = JoinSet::new();
         tasks.spawn(serve(listener, seen));
         assert!(bind(&path).await.unwrap_err().to_string().contains("another notifier"));
-        assert_eq!(ask(&path, &Request::Status).await.unwrap().phase, "starting");
-        phase.send_replace(Phase::Standby);
-        let approve = Request::Approve { id: "x".into() };
+        assert_eq!(ask(&path, &ControlRequest::Status).await.unwrap().phase, "starting");
+        phase.send_replace(NotifierPhase::Standby);
+        let approve = ControlRequest::Approve { id: "x".into() };
         assert_eq!(
             ask(&path, &approve).await.unwrap(),
-            Answer { phase: "standby".into(), sinks: Vec::new(), approved: None }
+            ControlAnswer { phase: "standby".into(), sinks: Vec::new(), approved: None }
         );
         tasks.shutdown().await;
         // What a process that was killed leaves behind is no hindrance.

@@ -1,19 +1,19 @@
-//! What would be done, without doing it.
+//! Plans without writes.
 
 use std::time::Duration;
 
 use skopos::InformerFactory;
 use skopos_reflect::Clock;
 
-use super::watched::Watched;
+use super::watched::SharedInformers;
 use super::{NotifierError, SinkOptions};
 use crate::desired::Desired;
 use crate::plan::Planner;
 
-/// What one sink would get, as lines, or why that cannot be said.
-pub type SinkPlan = (String, Result<Vec<String>, String>);
+/// Name and plan of one sink, as lines, or the reason why there is none.
+pub type DryRun = (String, Result<Vec<String>, String>);
 
-/// Says for each sink what would be done now, within `limit`. Nothing is written. What would be held is said to be.
+/// Plans for each sink, within `limit`. Nothing is written. Removals that would be held are listed as such.
 ///
 /// # Errors
 /// When the cluster cannot be watched.
@@ -21,8 +21,8 @@ pub async fn plan(
     factory: &InformerFactory,
     sinks: Vec<SinkOptions>,
     limit: Duration,
-) -> Result<Vec<SinkPlan>, NotifierError> {
-    let watched = Watched::new(factory)?;
+) -> Result<Vec<DryRun>, NotifierError> {
+    let watched = SharedInformers::new(factory)?;
     let synced = watched.wait_synced(limit).await;
     let mut plans = Vec::new();
     for options in sinks {
@@ -44,7 +44,7 @@ pub async fn plan(
     Ok(plans)
 }
 
-fn lines(watched: &Watched, options: &SinkOptions, observed: crate::sink::Observed) -> Vec<String> {
+fn lines(watched: &SharedInformers, options: &SinkOptions, observed: crate::sink::Observed) -> Vec<String> {
     let clock = Clock::new();
     let mut desired = Desired::new(options.sink.clone(), options.sources.clone());
     let mut planner = Planner::new(options.sink.traits(), options.plan.clone());

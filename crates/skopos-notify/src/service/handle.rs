@@ -15,13 +15,13 @@ pub struct NotifierHandle {
 /// One sink of a notifier that runs. Cheap to clone.
 #[derive(Clone)]
 pub struct SinkHandle {
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SinkCommand>,
     reports: watch::Receiver<Arc<SinkReport>>,
     clock: Clock,
 }
 
-/// What a loop is told.
-pub(super) enum Command {
+/// A command to a loop.
+pub(super) enum SinkCommand {
     /// Lets held removals go.
     Approve { id: String, known: oneshot::Sender<bool> },
     /// Tries again at once what waits after a failure.
@@ -40,7 +40,7 @@ impl NotifierHandle {
         &self.sinks
     }
 
-    /// Returns how each sink stands now.
+    /// Returns the report of each sink.
     pub fn reports(&self) -> Vec<SinkReport> {
         self.sinks.iter().map(SinkHandle::report).collect()
     }
@@ -59,11 +59,11 @@ impl NotifierHandle {
     pub async fn retry(&self) {
         for sink in &*self.sinks {
             // A loop that has ended retries nothing.
-            let _ = sink.commands.send(Command::Retry).await;
+            let _ = sink.commands.send(SinkCommand::Retry).await;
         }
     }
 
-    /// Reads everything back from all sinks, and returns how they stand then.
+    /// Reads everything back from all sinks, and returns their reports.
     pub async fn verify(&self) -> Vec<SinkReport> {
         for sink in &*self.sinks {
             sink.verify().await;
@@ -71,7 +71,7 @@ impl NotifierHandle {
         self.reports()
     }
 
-    /// Waits until all sinks are equal to the cluster, or `limit` has passed, and returns how they stand then.
+    /// Waits until all sinks are equal to the cluster, or `limit` has passed, and returns their reports.
     pub async fn settled(&self, limit: Duration) -> Vec<SinkReport> {
         let all = async {
             for sink in &*self.sinks {
@@ -86,19 +86,19 @@ impl NotifierHandle {
 
 impl SinkHandle {
     pub(super) fn new(
-        commands: mpsc::Sender<Command>,
+        commands: mpsc::Sender<SinkCommand>,
         reports: watch::Receiver<Arc<SinkReport>>,
         clock: Clock,
     ) -> Self {
         Self { commands, reports, clock }
     }
 
-    /// Returns how the sink stands now.
+    /// Returns the report of the sink.
     pub fn report(&self) -> SinkReport {
         self.reports.borrow().at(self.clock.now())
     }
 
-    /// Waits until the sink stands as `what` says. `None` if the notifier ended before. Cancel safe.
+    /// Waits for a report that satisfies `what`; `None` if the notifier ends before. Cancel safe.
     pub async fn wait_for(&self, mut what: impl FnMut(&SinkReport) -> bool) -> Option<SinkReport> {
         let mut reports = self.reports.clone();
         let now = || self.clock.now();
@@ -108,13 +108,13 @@ impl SinkHandle {
 
     async fn approve(&self, id: &str) -> bool {
         let (known, answer) = oneshot::channel();
-        let sent = self.commands.send(Command::Approve { id: id.to_owned(), known }).await;
+        let sent = self.commands.send(SinkCommand::Approve { id: id.to_owned(), known }).await;
         sent.is_ok() && answer.await.unwrap_or(false)
     }
 
     async fn verify(&self) {
         let (done, answer) = oneshot::channel();
-        if self.commands.send(Command::Verify { done }).await.is_ok() {
+        if self.commands.send(SinkCommand::Verify { done }).await.is_ok() {
             // The loop ended meanwhile: its last report stands.
             let _ = answer.await;
         }

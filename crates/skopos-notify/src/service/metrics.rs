@@ -8,15 +8,15 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
-use super::control::Phase;
+use super::control::NotifierPhase;
 use super::report::SinkReport;
 use crate::plan::HoldReason;
 
-type Labels = Vec<(&'static str, String)>;
-type Values = Family<Labels, Gauge<f64, AtomicU64>>;
+type MetricLabels = Vec<(&'static str, String)>;
+type Values = Family<MetricLabels, Gauge<f64, AtomicU64>>;
 
 /// Writes all figures as text.
-pub fn metrics(phase: &Phase) -> String {
+pub fn metrics(phase: &NotifierPhase) -> String {
     let mut registry = Registry::default();
     let reports = phase.reports();
     let one =
@@ -29,7 +29,7 @@ pub fn metrics(phase: &Phase) -> String {
             }
             registry.register(text, help, family);
         };
-    let leads = ConstGauge::new(i64::from(matches!(phase, Phase::Working(_))));
+    let leads = ConstGauge::new(i64::from(matches!(phase, NotifierPhase::Working(_))));
     registry.register("skopos_notify_working", "Whether this process writes; 0 while it stands by", leads);
     one(
         "skopos_notify_outside_age_seconds",
@@ -71,7 +71,8 @@ pub fn metrics(phase: &Phase) -> String {
         }
     }
     registry.register("skopos_notify_held", "Removals that wait, by reason", held);
-    let (steps, drift) = (Family::<Labels, Counter>::default(), Family::<Labels, Counter>::default());
+    let (steps, drift) =
+        (Family::<MetricLabels, Counter>::default(), Family::<MetricLabels, Counter>::default());
     for report in &reports {
         for (result, count) in &report.steps {
             steps
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_notifier_that_stands_by_has_figures_too() {
-        let text = metrics(&Phase::Standby);
+        let text = metrics(&NotifierPhase::Standby);
         assert!(text.contains("skopos_notify_working 0"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }

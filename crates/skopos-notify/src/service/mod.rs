@@ -1,4 +1,4 @@
-//! The part that runs: one loop for each sink, so that none holds up another.
+//! The running notifier: one loop for each sink, so that none holds up another.
 
 pub mod control;
 mod dry_run;
@@ -19,13 +19,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::dry_run::{SinkPlan, plan};
+pub use self::dry_run::{DryRun, plan};
 pub use self::handle::{NotifierHandle, SinkHandle};
 pub use self::metrics::metrics;
 pub use self::report::{HeldReport, Problem, SinkReport};
 use self::sink_loop::SinkLoop;
-use self::watched::Watched;
-use crate::desired::{Desired, Source};
+use self::watched::SharedInformers;
+use crate::desired::{ClaimSource, Desired};
 use crate::plan::{PlanOptions, Planner};
 use crate::sink::Sink;
 
@@ -42,15 +42,15 @@ pub struct SinkOptions {
     pub name: String,
     /// The sink.
     pub sink: Arc<dyn Sink>,
-    /// What it is fed with.
-    pub sources: Vec<Source>,
-    /// When removals wait.
+    /// The sources of its names.
+    pub sources: Vec<ClaimSource>,
+    /// Limits of removals.
     pub plan: PlanOptions,
-    /// How often everything is read back. Default 10 s.
+    /// Interval between two observations of everything. Default 10 s.
     pub observe_every: Duration,
-    /// How many names are written at the same time. Default 16.
+    /// Number of names that are written at the same time. Default 16.
     pub writes: usize,
-    /// Where the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
+    /// Folder in which the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
     pub state: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub enum NotifierError {
 
 impl SinkOptions {
     /// Returns the defaults for a sink.
-    pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>, sources: Vec<Source>) -> Self {
+    pub fn new(name: impl Into<String>, sink: Arc<dyn Sink>, sources: Vec<ClaimSource>) -> Self {
         Self {
             name: name.into(),
             sink,
@@ -90,7 +90,7 @@ impl Notifier {
     /// # Errors
     /// When the cluster cannot be watched this way.
     pub fn new(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Result<Self, NotifierError> {
-        let watched = Watched::new(factory)?;
+        let watched = SharedInformers::new(factory)?;
         let clock = Clock::new();
         let mut loops = Vec::new();
         let mut handles = Vec::new();

@@ -1,4 +1,4 @@
-//! How a sink stands, for people, commands and metrics.
+//! Reports of sinks, for people, commands and metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use skopos_reflect::Time;
 
 use crate::desired::Rejected;
-use crate::plan::{Plan, PlanStats, Planner};
+use crate::plan::{PlanStats, Planner, SinkPlan};
 
-/// How a sink stands.
+/// State of a sink.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct SinkReport {
     /// Its name.
     pub name: String,
-    /// How old the state of the cluster is that the outside was last seen equal to, in seconds. None: never since the start.
+    /// Age of the cluster's state that the outside was last seen equal to, in seconds; `None` if it was never equal since the start.
     pub outside_age_seconds: Option<f64>,
-    /// How old the view of the cluster is, in seconds. None: there is none yet.
+    /// Age of the view of the cluster, in seconds; `None` before the first list.
     pub view_age_seconds: Option<f64>,
-    /// Why the view is old, if it is.
+    /// The reason why the view is old, if it is.
     pub view_problem: Option<String>,
     /// Names that are wanted.
     pub wanted: usize,
@@ -30,7 +30,7 @@ pub struct SinkReport {
     pub pending: usize,
     /// Removals that wait.
     pub held: Vec<HeldReport>,
-    /// What the sink said when it could not be read.
+    /// The error of the last read, if it failed.
     pub sink_problem: Option<String>,
     /// The first hundred names that could not be written.
     pub problems: Vec<Problem>,
@@ -44,13 +44,13 @@ pub struct SinkReport {
     pub rejected: Vec<Problem>,
     /// The number of such objects.
     pub rejected_count: usize,
-    /// Names with more values than the sink takes, and how many are left out.
+    /// Names with more values than the sink takes, with the number of values left out.
     pub left_out: BTreeMap<String, usize>,
-    /// How often the outside was changed by somebody else.
+    /// Number of changes outside that were not ours.
     pub drift: u64,
-    /// Steps by how they went.
+    /// Numbers of steps by result.
     pub steps: BTreeMap<String, u64>,
-    /// Whether the outside is as the view wants it, as far as it was seen: nothing is to be done, waits, or is held.
+    /// True if the outside was seen as the view wants it: nothing is to be done, waits, or is held.
     pub equal: bool,
     #[serde(skip)]
     pub(crate) equal_as_of: Option<Time>,
@@ -61,15 +61,15 @@ pub struct SinkReport {
 /// Removals that wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldReport {
-    /// What `approve` takes.
+    /// The ID that `approve` takes.
     pub id: String,
-    /// Why, in a word.
+    /// The reason in a word.
     pub reason: String,
-    /// What that means, and what to do.
+    /// The reason in a sentence, with what to do.
     pub message: String,
-    /// How many.
+    /// The number of removals.
     pub count: usize,
-    /// The first hundred.
+    /// The first hundred removals.
     pub removals: Vec<String>,
 }
 
@@ -78,26 +78,26 @@ pub struct HeldReport {
 pub struct Problem {
     /// The name or object.
     pub about: String,
-    /// What happened, and what to do.
+    /// The problem, and what to do.
     pub message: String,
 }
 
-/// Lists in a report are cut at this length: counts are not.
-const LISTED: usize = 100;
+/// Length of lists in a report. Counts are not cut.
+const MAX_LISTED: usize = 100;
 
 impl SinkReport {
     pub(crate) fn starting(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// Describes how a sink stands after planning.
-    pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &Plan, rejected: &[Rejected]) -> Self {
+    /// Describes a sink after planning.
+    pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &SinkPlan, rejected: &[Rejected]) -> Self {
         let held = plan.held.iter().map(|held| HeldReport {
             id: held.id.clone(),
             reason: held.reason.as_str().to_owned(),
             message: held.reason.to_string(),
             count: held.removals.len(),
-            removals: held.removals.iter().take(LISTED).map(ToString::to_string).collect(),
+            removals: held.removals.iter().take(MAX_LISTED).map(ToString::to_string).collect(),
         });
         let conflicts = plan.conflicts.iter().map(|conflict| Problem {
             about: conflict.loser.to_string(),
@@ -114,11 +114,11 @@ impl SinkReport {
             name: name.to_owned(),
             held: held.collect(),
             problem_count: planner.problems().count(),
-            problems: problems.take(LISTED).collect(),
+            problems: problems.take(MAX_LISTED).collect(),
             foreign_count: plan.foreign.len(),
             rejected_count: plan.conflicts.len() + rejected.len(),
-            foreign: plan.foreign.iter().take(LISTED).map(ToString::to_string).collect(),
-            rejected: conflicts.chain(rejections).take(LISTED).collect(),
+            foreign: plan.foreign.iter().take(MAX_LISTED).map(ToString::to_string).collect(),
+            rejected: conflicts.chain(rejections).take(MAX_LISTED).collect(),
             left_out: plan.left_out.iter().map(|(name, count)| (name.to_string(), *count)).collect(),
             pending: plan.pending,
             equal: plan.is_equal,
@@ -128,7 +128,7 @@ impl SinkReport {
         }
     }
 
-    /// The same, with its ages as of now.
+    /// Returns the report with its ages as of `now`.
     pub(crate) fn at(&self, now: Time) -> Self {
         let age =
             |as_of: Option<Time>| as_of.map(|as_of| now.since(as_of)).as_ref().map(Duration::as_secs_f64);

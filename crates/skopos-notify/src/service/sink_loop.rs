@@ -14,26 +14,26 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::SinkOptions;
-use super::handle::Command;
+use super::handle::SinkCommand;
 use super::report::SinkReport;
-use super::watched::Watched;
+use super::watched::SharedInformers;
 use crate::desired::Desired;
-use crate::entry::Name;
-use crate::plan::{PROBE_INTERVAL, Plan, Planner, Removal};
-use crate::sink::{Outcome, SinkError, Step};
+use crate::entry::EntryName;
+use crate::plan::{PROBE_INTERVAL, Planner, Removal, SinkPlan};
+use crate::sink::{SinkError, SinkStep, StepOutcome};
 
-/// Keeps one sink equal.
+/// The loop of one sink.
 pub(super) struct SinkLoop {
     pub(super) options: SinkOptions,
     pub(super) desired: Desired,
     pub(super) planner: Planner,
-    pub(super) watched: Watched,
+    pub(super) watched: SharedInformers,
     pub(super) clock: Clock,
-    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) commands: mpsc::Receiver<SinkCommand>,
     pub(super) reports: watch::Sender<Arc<SinkReport>>,
 }
 
-/// What the loop remembers between two rounds.
+/// State of the loop between two rounds.
 struct Rounds {
     observe_at: Time,
     read_at: Time,
@@ -46,10 +46,10 @@ struct Rounds {
 
 type Events<K> = Pin<Box<dyn Stream<Item = Event<K>> + Send>>;
 
-/// Proofs of age come without events: the view is looked at this often.
+/// Interval between two looks at the view: proofs of age come without events.
 const TICK: Duration = Duration::from_millis(500);
-/// How long a list that is to confirm may take, and the pause before the next one.
-const AUDIT: Duration = Duration::from_secs(30);
+/// Bound on a confirming list, and the pause before the next one.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SinkLoop {
     pub(super) async fn run(mut self, stop: CancellationToken) {
@@ -90,7 +90,7 @@ impl SinkLoop {
                 Some(command) = self.commands.recv() => self.obey(command, &mut rounds).await,
                 Some(listed) = OptionFuture::from(rounds.audit.as_mut()) => {
                     rounds.audit = None;
-                    rounds.audit_at = self.clock.now() + AUDIT;
+                    rounds.audit_at = self.clock.now() + AUDIT_TIMEOUT;
                     if let Some(began) = listed {
                         self.planner.listed(began);
                     }
@@ -127,9 +127,9 @@ impl SinkLoop {
     }
 
     /// Does one thing that is due, and begins a list that something waits for; returns whether anything was due.
-    async fn work(&mut self, plan: &Plan, rounds: &mut Rounds, now: Time) -> bool {
+    async fn work(&mut self, plan: &SinkPlan, rounds: &mut Rounds, now: Time) -> bool {
         if plan.list_from.is_some_and(|at| at <= now) && rounds.audit.is_none() && rounds.audit_at <= now {
-            rounds.audit = Some(self.watched.clone().audit(self.clock, AUDIT).boxed());
+            rounds.audit = Some(self.watched.clone().audit(self.clock, AUDIT_TIMEOUT).boxed());
         }
         if !plan.steps.is_empty() {
             self.apply(&plan.steps, rounds).await;
@@ -146,17 +146,17 @@ impl SinkLoop {
         false
     }
 
-    async fn apply(&mut self, steps: &[Step], rounds: &mut Rounds) {
+    async fn apply(&mut self, steps: &[SinkStep], rounds: &mut Rounds) {
         let (sink, down) = (self.options.sink.clone(), OnceLock::new());
-        let apply = |step: &Step| {
+        let apply = |step: &SinkStep| {
             let (sink, step, down) = (sink.clone(), step.clone(), &down);
             async move {
                 // One that cannot be reached is not dialed for each of a thousand names.
                 if let Some(problem) = down.get() {
-                    return (step, Outcome::Unreachable(String::clone(problem)));
+                    return (step, StepOutcome::Unreachable(String::clone(problem)));
                 }
                 let outcome = sink.apply(&step).await;
-                if let Outcome::Unreachable(problem) = &outcome {
+                if let StepOutcome::Unreachable(problem) = &outcome {
                     down.get_or_init(|| problem.clone());
                 }
                 (step, outcome)
@@ -167,11 +167,11 @@ impl SinkLoop {
         while let Some((step, outcome)) = outcomes.next().await {
             let now = self.clock.now();
             let (result, problem) = match &outcome {
-                Outcome::Done => ("done", None),
-                Outcome::Unknown(problem) => ("unknown", Some(problem)),
-                Outcome::Conflict(problem) => ("conflict", Some(problem)),
-                Outcome::Refused(problem) => ("refused", Some(problem)),
-                Outcome::Unreachable(problem) => ("unreachable", Some(problem)),
+                StepOutcome::Done => ("done", None),
+                StepOutcome::Unknown(problem) => ("unknown", Some(problem)),
+                StepOutcome::Conflict(problem) => ("conflict", Some(problem)),
+                StepOutcome::Refused(problem) => ("refused", Some(problem)),
+                StepOutcome::Unreachable(problem) => ("unreachable", Some(problem)),
             };
             match problem {
                 None => tracing::info!(sink = self.options.name, step = %step, "written"),
@@ -180,7 +180,7 @@ impl SinkLoop {
                 }
             }
             *rounds.steps.entry(result.to_owned()).or_default() += 1;
-            if let Outcome::Unreachable(problem) = &outcome {
+            if let StepOutcome::Unreachable(problem) = &outcome {
                 rounds.sink_problem = Some(problem.clone());
                 rounds.observe_at = now + PROBE_INTERVAL;
             }
@@ -188,7 +188,7 @@ impl SinkLoop {
         }
     }
 
-    async fn read_back(&mut self, names: &BTreeSet<Name>, rounds: &mut Rounds) {
+    async fn read_back(&mut self, names: &BTreeSet<EntryName>, rounds: &mut Rounds) {
         match self.options.sink.read(names).await {
             Ok(observed) => {
                 rounds.sink_problem = None;
@@ -221,9 +221,9 @@ impl SinkLoop {
         self.planner.not_observed(now);
     }
 
-    async fn obey(&mut self, command: Command, rounds: &mut Rounds) {
+    async fn obey(&mut self, command: SinkCommand, rounds: &mut Rounds) {
         match command {
-            Command::Approve { id, known } => {
+            SinkCommand::Approve { id, known } => {
                 let is_known = self.planner.approve(&id);
                 if is_known {
                     tracing::info!(sink = self.options.name, id, "held removals were approved");
@@ -234,11 +234,11 @@ impl SinkLoop {
                 // Whoever asked may be gone.
                 let _ = known.send(is_known);
             }
-            Command::Retry => {
+            SinkCommand::Retry => {
                 self.planner.retry();
                 (rounds.observe_at, rounds.read_at) = (self.clock.now(), self.clock.now());
             }
-            Command::Verify { done } => {
+            SinkCommand::Verify { done } => {
                 self.observe(rounds).await;
                 self.look(rounds);
                 let plan = self.planner.plan(self.clock.now());
@@ -249,7 +249,7 @@ impl SinkLoop {
         }
     }
 
-    fn report(&self, plan: &Plan, rounds: &Rounds) {
+    fn report(&self, plan: &SinkPlan, rounds: &Rounds) {
         let mut report =
             SinkReport::of_plan(&self.options.name, &self.planner, plan, self.desired.rejected());
         report.view_as_of = self.planner.view_as_of();
@@ -260,8 +260,8 @@ impl SinkLoop {
         self.reports.send_replace(Arc::new(report));
     }
 
-    /// When to look again, at the latest.
-    fn next(&self, plan: &Plan, rounds: &Rounds) -> Time {
+    /// Returns the time of the next round, at the latest.
+    fn next(&self, plan: &SinkPlan, rounds: &Rounds) -> Time {
         let read = (!plan.read.is_empty()).then_some(rounds.read_at);
         let list = plan.list_from.filter(|_| rounds.audit.is_none()).map(|at| at.max(rounds.audit_at));
         let tick = self.clock.now() + TICK;

@@ -8,18 +8,18 @@ use skopos_reflect::{Clock, Time};
 
 use super::NotifierError;
 use crate::desired::Desired;
-use crate::plan::View;
+use crate::plan::DesiredView;
 
 /// The informers that all sinks share.
 #[derive(Clone)]
-pub(super) struct Watched {
+pub(super) struct SharedInformers {
     pub(super) services: Informer<Service>,
     pub(super) slices: Informer<EndpointSlice>,
     /// `kube-system`, whose uid is the cluster's identity.
     identity: Informer<Namespace>,
 }
 
-impl Watched {
+impl SharedInformers {
     pub(super) fn new(factory: &InformerFactory) -> Result<Self, NotifierError> {
         Ok(Self {
             services: factory.informer(InformerOptions::all())?,
@@ -47,7 +47,7 @@ impl Watched {
         desired: &mut Desired,
         clock: Clock,
         remembered: bool,
-    ) -> (View, Option<String>) {
+    ) -> (DesiredView, Option<String>) {
         let (services, slices) = (self.services.snapshot(), self.slices.snapshot());
         // The age is computed first: content that is read after it is not older.
         let freshness = services.freshness().worst(slices.freshness());
@@ -60,9 +60,9 @@ impl Watched {
         let entries = desired.look(&services, &slices);
         let cluster = self.identity.snapshot().iter().next().map(|namespace| Arc::from(namespace.uid()));
         if remembered && !self.identity.has_synced() {
-            return (View { entries, as_of: None, cluster }, Some(self.unidentified()));
+            return (DesiredView { entries, as_of: None, cluster }, Some(self.unidentified()));
         }
-        (View { entries, as_of, cluster }, problem)
+        (DesiredView { entries, as_of, cluster }, problem)
     }
 
     fn unidentified(&self) -> String {

@@ -14,10 +14,10 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{
-    Action, Mark, Observed, ObservedEntry, ObservedMember, Outcome, Serving, Sink, SinkError, SinkTraits,
-    Step,
+    EntryMark, Observed, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep, SinkTraits,
+    StepAction, StepOutcome,
 };
-use crate::entry::{Name, Value};
+use crate::entry::{EntryName, EntryValue};
 
 /// A running HAProxy.
 #[derive(Clone, Debug)]
@@ -25,24 +25,24 @@ pub struct HaproxySink {
     options: HaproxyOptions,
 }
 
-/// Where HAProxy is, and how servers are added.
+/// Options of a HAProxy sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HaproxyOptions {
     /// The socket of `stats socket PATH level admin`.
     pub socket: PathBuf,
-    /// Whether HAProxy checks the servers itself. Default true.
+    /// Health checks by HAProxy itself. Default true.
     pub check: bool,
-    /// How long an exchange may take. Default 5 s.
+    /// Bound on an exchange. Default 5 s.
     pub time_limit: Duration,
 }
 
 /// Begins the name of each server of ours.
 const PREFIX: &str = "skopos-";
-/// HAProxy takes a line of 16 KiB (`tune.bufsize`).
-const LINE: usize = 8 * 1024;
-/// No answer is longer: about 300,000 servers.
-const MOST: u64 = 64 * 1024 * 1024;
+/// Length of a command line. HAProxy takes 16 KiB (`tune.bufsize`).
+const MAX_LINE: usize = 8 * 1024;
+/// Length of an answer: about 300,000 servers.
+const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 /// `srv_admin_state`: in maintenance by command, and draining by command (HAProxy's management guide, "show servers state").
 const MAINTENANCE: u32 = 0x01;
 const DRAINING: u32 = 0x08;
@@ -61,14 +61,14 @@ impl HaproxySink {
     }
 
     /// Sends commands, and returns what HAProxy says to them.
-    async fn send(&self, commands: &str) -> Result<String, Failure> {
+    async fn send(&self, commands: &str) -> Result<String, SendError> {
         let socket = self.options.socket.display();
         let connect = timeout(self.options.time_limit, UnixStream::connect(&self.options.socket));
         let mut stream = match connect.await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Failure::Before(format!("{socket}: {error}"))),
+            Ok(Err(error)) => return Err(SendError::Before(format!("{socket}: {error}"))),
             Err(_) => {
-                return Err(Failure::Before(format!(
+                return Err(SendError::Before(format!(
                     "{socket}: no connection in {:?}",
                     self.options.time_limit
                 )));
@@ -78,25 +78,25 @@ impl HaproxySink {
             stream.write_all(commands.as_bytes()).await?;
             stream.write_all(b"\n").await?;
             let mut answer = Vec::new();
-            stream.take(MOST).read_to_end(&mut answer).await?;
+            stream.take(MAX_ANSWER).read_to_end(&mut answer).await?;
             Ok::<_, std::io::Error>(String::from_utf8_lossy(&answer).into_owned())
         };
         match timeout(self.options.time_limit, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(Failure::After(format!("{socket}: {error}"))),
-            Err(_) => Err(Failure::After(format!("{socket}: no answer in {:?}", self.options.time_limit))),
+            Ok(Err(error)) => Err(SendError::After(format!("{socket}: {error}"))),
+            Err(_) => Err(SendError::After(format!("{socket}: no answer in {:?}", self.options.time_limit))),
         }
     }
 
-    fn commands(&self, step: &Step) -> Vec<String> {
+    fn commands(&self, step: &SinkStep) -> Vec<String> {
         let none = BTreeMap::new();
         let wanted = match &step.action {
-            Action::Put { members, .. } => members,
-            Action::Delete => &none,
+            StepAction::Put { members, .. } => members,
+            StepAction::Delete => &none,
         };
         let before = step.before.as_ref().map(|entry| entry.members.clone()).unwrap_or_default();
         let backend = &step.name;
-        let server = |value: &Value| format!("{backend}/{}", server_name(value));
+        let server = |value: &EntryValue| format!("{backend}/{}", server_name(value));
         let mut commands = Vec::new();
         for (value, serving) in wanted {
             let server = server(value);
@@ -132,7 +132,7 @@ impl Sink for HaproxySink {
         SinkTraits { drains: true, most_values: None }
     }
 
-    fn name(&self, text: &str) -> Result<Name, String> {
+    fn name(&self, text: &str) -> Result<EntryName, String> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
         if !text.is_empty() && text.len() <= 200 && text.bytes().all(is_plain) {
             return Ok(text.into());
@@ -140,7 +140,7 @@ impl Sink for HaproxySink {
         Err(format!("{text:?} is no name of a backend: letters, digits, '-', '_', '.' and ':' only"))
     }
 
-    fn value(&self, text: &str) -> Result<Value, String> {
+    fn value(&self, text: &str) -> Result<EntryValue, String> {
         let address: SocketAddr = text.parse().map_err(|_| format!("{text:?} is not ADDRESS:PORT"))?;
         Ok(address.to_string().into())
     }
@@ -156,12 +156,13 @@ impl Sink for HaproxySink {
         })
     }
 
-    async fn apply(&self, step: &Step) -> Outcome {
+    async fn apply(&self, step: &SinkStep) -> StepOutcome {
         let mut commands = self.commands(step).into_iter().peekable();
         let mut is_begun = false;
         while commands.peek().is_some() {
             let mut line = String::new();
-            while let Some(next) = commands.next_if(|next| line.is_empty() || line.len() + next.len() < LINE)
+            while let Some(next) =
+                commands.next_if(|next| line.is_empty() || line.len() + next.len() < MAX_LINE)
             {
                 if !line.is_empty() {
                     line.push(';');
@@ -171,26 +172,26 @@ impl Sink for HaproxySink {
             match self.send(&line).await {
                 Ok(answer) => {
                     if let Some(refusal) = refusal(&step.name, &answer) {
-                        return Outcome::Refused(refusal);
+                        return StepOutcome::Refused(refusal);
                     }
                 }
-                Err(Failure::Before(problem)) if !is_begun => return Outcome::Unreachable(problem),
-                Err(failure) => return Outcome::Unknown(failure.into_text()),
+                Err(SendError::Before(problem)) if !is_begun => return StepOutcome::Unreachable(problem),
+                Err(failure) => return StepOutcome::Unknown(failure.into_text()),
             }
             is_begun = true;
         }
-        Outcome::Done
+        StepOutcome::Done
     }
 }
 
-enum Failure {
+enum SendError {
     /// Nothing was sent.
     Before(String),
     /// It may have been done or not.
     After(String),
 }
 
-impl Failure {
+impl SendError {
     fn into_text(self) -> String {
         match self {
             Self::Before(text) | Self::After(text) => text,
@@ -204,7 +205,7 @@ fn server_name(value: &str) -> String {
 }
 
 /// Finds what will be refused again. All else (a server that exists already, or still has connections) is seen when it is read back.
-fn refusal(backend: &Name, answer: &str) -> Option<String> {
+fn refusal(backend: &EntryName, answer: &str) -> Option<String> {
     answer.lines().map(str::trim).find_map(|line| {
         if line == "No such backend." {
             return Some(format!(
@@ -245,11 +246,11 @@ fn parse(answer: &str) -> Option<Observed> {
                 // `srv_port` is the 19th of the documented fields.
                 let port: u16 = rest.get(11)?.parse().ok()?;
                 let admin: u32 = admin.parse().ok()?;
-                let value: Value = SocketAddr::new(address, port).to_string().into();
+                let value: EntryValue = SocketAddr::new(address, port).to_string().into();
                 let member =
                     ObservedMember { draining: admin & (MAINTENANCE | DRAINING) != 0, connections: 0 };
                 let entry = observed.entries.entry((*backend).into()).or_insert_with(|| ObservedEntry {
-                    mark: Mark::Ours(None),
+                    mark: EntryMark::Ours(None),
                     members: BTreeMap::new(),
                     tidy: true,
                 });
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_found_behind_other_answers() {
-        let name = Name::from("k8s");
+        let name = EntryName::from("k8s");
         assert_eq!(
             refusal(&name, "New server registered.\n\nAlready exists a server with the same name.\n\n"),
             None

@@ -7,23 +7,23 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    Action, Mark, Observed, ObservedEntry, ObservedMember, Outcome, OwnerMark, Serving, Sink, SinkError,
-    SinkTraits, Step,
+    EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark, Serving, Sink, SinkError, SinkStep,
+    SinkTraits, StepAction, StepOutcome,
 };
-use crate::entry::{Name, Value};
+use crate::entry::{EntryName, EntryValue};
 
 /// A sink in the process. Clones share what is in it.
 #[derive(Clone, Default)]
 pub struct MemorySink {
     traits: SinkTraits,
-    shared: Arc<Mutex<Content>>,
+    shared: Arc<Mutex<MemoryContent>>,
 }
 
 #[derive(Default)]
-struct Content {
+struct MemoryContent {
     observed: Observed,
     down: Option<String>,
-    steps: Vec<Step>,
+    steps: Vec<SinkStep>,
 }
 
 impl MemorySink {
@@ -43,7 +43,7 @@ impl MemorySink {
     }
 
     /// Returns the values behind a name that get traffic.
-    pub fn serving(&self, name: &str) -> Vec<Value> {
+    pub fn serving(&self, name: &str) -> Vec<EntryValue> {
         let content = self.shared.lock();
         let members = content.observed.entries.get(name).into_iter().flat_map(|entry| &entry.members);
         members.filter(|(_, member)| !member.draining).map(|(value, _)| value.clone()).collect()
@@ -60,7 +60,7 @@ impl MemorySink {
     }
 
     /// Returns everything that was written, in its order.
-    pub fn steps(&self) -> Vec<Step> {
+    pub fn steps(&self) -> Vec<SinkStep> {
         self.shared.lock().steps.clone()
     }
 }
@@ -71,11 +71,11 @@ impl Sink for MemorySink {
         self.traits
     }
 
-    fn name(&self, text: &str) -> Result<Name, String> {
+    fn name(&self, text: &str) -> Result<EntryName, String> {
         Ok(text.into())
     }
 
-    fn value(&self, text: &str) -> Result<Value, String> {
+    fn value(&self, text: &str) -> Result<EntryValue, String> {
         Ok(text.into())
     }
 
@@ -87,20 +87,20 @@ impl Sink for MemorySink {
         }
     }
 
-    async fn apply(&self, step: &Step) -> Outcome {
+    async fn apply(&self, step: &SinkStep) -> StepOutcome {
         let mut content = self.shared.lock();
         if let Some(problem) = &content.down {
-            return Outcome::Unreachable(problem.clone());
+            return StepOutcome::Unreachable(problem.clone());
         }
         let known = content.observed.entries.get(&step.name);
         if known.map(|entry| &entry.mark) != step.before.as_ref().map(|entry| &entry.mark) {
-            return Outcome::Conflict(format!("{} is not as it was last seen", step.name));
+            return StepOutcome::Conflict(format!("{} is not as it was last seen", step.name));
         }
         match &step.action {
-            Action::Put { owner, members } if !members.is_empty() => {
+            StepAction::Put { owner, members } if !members.is_empty() => {
                 let mark =
-                    Mark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
-                let member = |(value, serving): (&Value, &Serving)| {
+                    EntryMark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
+                let member = |(value, serving): (&EntryValue, &Serving)| {
                     (
                         value.clone(),
                         ObservedMember { draining: *serving == Serving::Draining, connections: 0 },
@@ -117,6 +117,6 @@ impl Sink for MemorySink {
             }
         }
         content.steps.push(step.clone());
-        Outcome::Done
+        StepOutcome::Done
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 
-use crate::entry::{Name, Owner, Readiness, Value};
+use crate::entry::{EntryName, EntryOwner, EntryValue, Readiness};
 
 pub mod dns;
 pub mod haproxy;
@@ -23,16 +23,16 @@ pub trait Sink: Send + Sync {
     ///
     /// # Errors
     /// When the sink cannot have it, with the reason for people.
-    fn name(&self, text: &str) -> Result<Name, String>;
+    fn name(&self, text: &str) -> Result<EntryName, String>;
 
     /// Parses a value as this sink spells it.
     ///
     /// # Errors
     /// When the sink cannot have it, with the reason for people.
-    fn value(&self, text: &str) -> Result<Value, String>;
+    fn value(&self, text: &str) -> Result<EntryValue, String>;
 
     /// Leaves out values that cannot stand beside the others.
-    fn select(&self, _members: &mut BTreeMap<Value, Readiness>) {}
+    fn select(&self, _members: &mut BTreeMap<EntryValue, Readiness>) {}
 
     /// Reads everything back: the whole, or an error, never a part.
     ///
@@ -44,46 +44,46 @@ pub trait Sink: Send + Sync {
     ///
     /// # Errors
     /// As [`observe`](Sink::observe).
-    async fn read(&self, names: &BTreeSet<Name>) -> Result<Observed, SinkError> {
+    async fn read(&self, names: &BTreeSet<EntryName>) -> Result<Observed, SinkError> {
         let mut all = self.observe().await?;
         all.entries.retain(|name, _| names.contains(name));
         Ok(all)
     }
 
     /// Changes one name. It adds before it removes, and writes only where the outside is still as the step expects it.
-    async fn apply(&self, step: &Step) -> Outcome;
+    async fn apply(&self, step: &SinkStep) -> StepOutcome;
 }
 
-/// What a sink can do.
+/// Abilities of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SinkTraits {
-    /// Whether a value can be kept without new connections until those it has have ended.
+    /// Draining: a value can keep its connections without getting new ones.
     pub drains: bool,
-    /// How many values fit behind one name; the rest is left out, with a warning.
+    /// Limit of values behind one name; the rest is left out, with a warning.
     pub most_values: Option<usize>,
 }
 
-/// What is outside.
+/// Content of a sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Everything that bears a name.
-    pub entries: BTreeMap<Name, ObservedEntry>,
+    pub entries: BTreeMap<EntryName, ObservedEntry>,
 }
 
-/// What one name leads to, outside.
+/// A name's values outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedEntry {
     /// Whose it is.
-    pub mark: Mark,
-    /// What is behind it.
-    pub members: BTreeMap<Value, ObservedMember>,
-    /// Whether all else about it (a TTL, a weight) is as the sink writes it.
+    pub mark: EntryMark,
+    /// The values.
+    pub members: BTreeMap<EntryValue, ObservedMember>,
+    /// True if everything else about it, such as a TTL, is as the sink writes it.
     pub tidy: bool,
 }
 
-/// Whose something outside is.
+/// Ownership of an entry outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mark {
+pub enum EntryMark {
     /// We wrote it, for this owner. A sink that cannot keep an owner has none.
     Ours(Option<OwnerMark>),
     /// It bears no mark of ours: it is never touched.
@@ -104,36 +104,36 @@ pub struct OwnerMark {
 pub struct ObservedMember {
     /// It gets no new connections.
     pub draining: bool,
-    /// How many connections it has, as far as the sink knows.
+    /// Number of its connections, as far as the sink knows.
     pub connections: u32,
 }
 
 /// A change of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct SinkStep {
     /// The name.
-    pub name: Name,
-    /// What was there when it was planned. The sink writes only where the mark is still this one.
+    pub name: EntryName,
+    /// The entry when the step was planned. The sink writes only if the mark is still the same.
     pub before: Option<ObservedEntry>,
-    /// What is to be there.
-    pub action: Action,
+    /// The change.
+    pub action: StepAction,
 }
 
-/// What is to be there.
+/// The content that a step asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum StepAction {
     /// The name, with these values.
     Put {
-        /// Who is to own it.
-        owner: Owner,
+        /// The new owner.
+        owner: EntryOwner,
         /// Everything that is to be behind it.
-        members: BTreeMap<Value, Serving>,
+        members: BTreeMap<EntryValue, Serving>,
     },
     /// Nothing of ours.
     Delete,
 }
 
-/// How a value serves.
+/// Traffic of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
     /// It gets new connections.
@@ -142,9 +142,9 @@ pub enum Serving {
     Draining,
 }
 
-/// How a step went.
+/// Result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum StepOutcome {
     /// The sink acknowledged it.
     Done,
     /// It may have been done or not: no answer came in time.
@@ -157,7 +157,7 @@ pub enum Outcome {
     Unreachable(String),
 }
 
-/// Why a sink could not be read.
+/// An error of reading a sink.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SinkError {
     /// It is down, or too slow.
@@ -171,26 +171,26 @@ pub enum SinkError {
     Incomplete(String),
 }
 
-impl Step {
+impl SinkStep {
     /// Returns the values that lose traffic by this step.
-    pub fn losses(&self) -> Vec<&Value> {
+    pub fn losses(&self) -> Vec<&EntryValue> {
         let before =
             self.before.iter().flat_map(|entry| &entry.members).filter(|(_, member)| !member.draining);
-        let stays = |value: &Value| match &self.action {
-            Action::Put { members, .. } => members.get(value) == Some(&Serving::Active),
-            Action::Delete => false,
+        let stays = |value: &EntryValue| match &self.action {
+            StepAction::Put { members, .. } => members.get(value) == Some(&Serving::Active),
+            StepAction::Delete => false,
         };
         before.map(|(value, _)| value).filter(|value| !stays(value)).collect()
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for SinkStep {
     /// Writes one line for people: `+ 10.0.0.1, - 10.0.0.2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let none = BTreeMap::new();
         let before = self.before.as_ref().map_or(&none, |entry| &entry.members);
         write!(f, "{}:", self.name)?;
-        let Action::Put { members, owner } = &self.action else {
+        let StepAction::Put { members, owner } = &self.action else {
             return f.write_str(" delete");
         };
         for (value, serving) in members {
@@ -210,8 +210,8 @@ impl fmt::Display for Step {
 }
 
 impl OwnerMark {
-    /// Whether this owner wrote it.
-    pub fn is_of(&self, owner: &Owner) -> bool {
+    /// Returns whether this owner wrote it.
+    pub fn is_of(&self, owner: &EntryOwner) -> bool {
         self.uid == *owner.uid
     }
 }

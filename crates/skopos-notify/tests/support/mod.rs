@@ -11,11 +11,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
-use skopos_notify::Name;
-use skopos_notify::desired::{EndpointSource, ServiceSource, Source, Template};
+use skopos_notify::EntryName;
+use skopos_notify::desired::{ClaimSource, EndpointSource, ServiceSource, Template};
 use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport};
 use skopos_notify::sink::memory::MemorySink;
-use skopos_notify::sink::{Observed, Outcome, Sink, SinkError, SinkTraits, Step};
+use skopos_notify::sink::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
 use skopos_testserver::TestServer;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -134,10 +134,10 @@ pub fn run(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Running {
 }
 
 /// Every Service of the test by its name, to its endpoints.
-pub fn endpoints(name: &str, ports: bool) -> Source {
+pub fn endpoints(name: &str, ports: bool) -> ClaimSource {
     let places = if ports { &["service", "namespace", "port"][..] } else { &["service", "namespace"] };
     let name = Template::parse(name, places).expect("a template");
-    Source::Endpoints(EndpointSource {
+    ClaimSource::Endpoints(EndpointSource {
         headless: None,
         labels: BTreeMap::from([("app".into(), "*".into())]),
         name,
@@ -146,12 +146,12 @@ pub fn endpoints(name: &str, ports: bool) -> Source {
 }
 
 /// Services that are annotated.
-pub fn annotated() -> Source {
+pub fn annotated() -> ClaimSource {
     let annotation = "skopos.dev/hostname".to_owned();
-    Source::Services(ServiceSource { annotation, types: Vec::new(), labels: BTreeMap::new() })
+    ClaimSource::Services(ServiceSource { annotation, types: Vec::new(), labels: BTreeMap::new() })
 }
 
-pub fn sink(name: &str, sink: impl Sink + 'static, source: Source) -> SinkOptions {
+pub fn sink(name: &str, sink: impl Sink + 'static, source: ClaimSource) -> SinkOptions {
     SinkOptions::new(name, Arc::new(sink), vec![source])
 }
 
@@ -164,11 +164,11 @@ impl Sink for Slow {
         self.0.traits()
     }
 
-    fn name(&self, text: &str) -> Result<Name, String> {
+    fn name(&self, text: &str) -> Result<EntryName, String> {
         self.0.name(text)
     }
 
-    fn value(&self, text: &str) -> Result<skopos_notify::Value, String> {
+    fn value(&self, text: &str) -> Result<skopos_notify::EntryValue, String> {
         self.0.value(text)
     }
 
@@ -177,13 +177,13 @@ impl Sink for Slow {
         self.0.observe().await
     }
 
-    async fn apply(&self, step: &Step) -> Outcome {
+    async fn apply(&self, step: &SinkStep) -> StepOutcome {
         self.0.apply(step).await
     }
 }
 
 /// A sink that is looked at more often than by default: real time goes by.
-pub fn quick(name: &str, to: impl Sink + 'static, source: Source) -> SinkOptions {
+pub fn quick(name: &str, to: impl Sink + 'static, source: ClaimSource) -> SinkOptions {
     let mut options = sink(name, to, source);
     options.observe_every = Duration::from_millis(250);
     options

@@ -16,11 +16,11 @@ use tokio::time::timeout;
 
 use super::DnsOptions;
 use super::message::{self, BuildError};
-use super::records::Record;
-use crate::entry::Name;
+use super::records::ZoneRecord;
+use crate::entry::EntryName;
 use crate::sink::SinkError;
 
-pub(super) struct Client {
+pub(super) struct DnsClient {
     zone: String,
     server: SocketAddr,
     key: Option<Arc<Key>>,
@@ -28,9 +28,9 @@ pub(super) struct Client {
     clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
 }
 
-/// What went wrong.
+/// An error of an exchange.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ExchangeError {
     /// Nothing was sent.
     Before(String),
     /// It was sent, and no answer came.
@@ -41,14 +41,14 @@ pub(super) enum Failure {
     Incomplete(String),
 }
 
-type Request = AdditionalBuilder<Vec<u8>>;
+type RequestBuilder = AdditionalBuilder<Vec<u8>>;
 
-/// A zone with more records is not read: something is wrong.
-const MOST_RECORDS: usize = 2_000_000;
-/// Questions on one connection at a time.
+/// Records of a zone. A larger zone is not read.
+const MAX_RECORDS: usize = 2_000_000;
+/// Number of questions on one connection.
 const BATCH: usize = 100;
 
-impl Client {
+impl DnsClient {
     pub(super) fn new(options: &DnsOptions) -> Self {
         Self {
             zone: options.zone.clone(),
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Sends an update; returns what the server says to it.
-    pub(super) async fn update(&self, mut request: Request) -> Result<Rcode, Failure> {
+    pub(super) async fn update(&self, mut request: RequestBuilder) -> Result<Rcode, ExchangeError> {
         let transaction = self.sign(&mut request)?;
         let mut stream = self.connect().await?;
         let exchange = async {
@@ -68,23 +68,23 @@ impl Client {
             receive(&mut stream).await
         };
         let answer = timeout(self.time_limit, exchange).await;
-        let answer = answer.map_err(|_| Failure::After(self.late()))?;
-        let mut answer = answer.map_err(|error| Failure::After(format!("{}: {error}", self.server)))?;
+        let answer = answer.map_err(|_| ExchangeError::After(self.late()))?;
+        let mut answer = answer.map_err(|error| ExchangeError::After(format!("{}: {error}", self.server)))?;
         self.verify(transaction.as_ref(), &mut answer, "updates")?;
         Ok(answer.header().rcode())
     }
 
     /// Reads the whole zone.
-    pub(super) async fn transfer(&self) -> Result<Vec<Record>, Failure> {
+    pub(super) async fn transfer(&self) -> Result<Vec<ZoneRecord>, ExchangeError> {
         let mut request = message::transfer(&self.zone)?;
         let now = self.now();
         let sequence = self.key.clone().map(|key| ClientSequence::request(key, &mut request, now));
         let mut sequence =
-            sequence.transpose().map_err(|_| Failure::Incomplete("the request is too large".into()))?;
+            sequence.transpose().map_err(|_| ExchangeError::Incomplete("the request is too large".into()))?;
         let mut stream = self.connect().await?;
         let reading = async {
             let broken = |error: std::io::Error| {
-                Failure::Incomplete(format!(
+                ExchangeError::Incomplete(format!(
                     "{}: the transfer of {} was cut: {error}",
                     self.server, self.zone
                 ))
@@ -101,35 +101,39 @@ impl Client {
                     checked.map_err(|error| self.not_verified(error, said, rcode, "transfers"))?;
                 }
                 if rcode != Rcode::NOERROR {
-                    return Err(Failure::Refused(self.explain(rcode, "transfers")));
+                    return Err(ExchangeError::Refused(self.explain(rcode, "transfers")));
                 }
-                for (record, is_start) in message::records(&part).map_err(Failure::Incomplete)? {
+                for (record, is_start) in message::records(&part).map_err(ExchangeError::Incomplete)? {
                     starts += usize::from(is_start);
                     if records.is_empty() && starts == 0 && !is_start {
-                        return Err(Failure::Incomplete(format!(
+                        return Err(ExchangeError::Incomplete(format!(
                             "{}: the transfer does not begin with the SOA",
                             self.server
                         )));
                     }
                     records.push(record);
                 }
-                if records.len() > MOST_RECORDS {
-                    return Err(Failure::Incomplete(format!(
-                        "{}: more than {MOST_RECORDS} records",
+                if records.len() > MAX_RECORDS {
+                    return Err(ExchangeError::Incomplete(format!(
+                        "{}: more than {MAX_RECORDS} records",
                         self.server
                     )));
                 }
             }
             if let Some(sequence) = sequence {
-                sequence.done().map_err(|error| Failure::Incomplete(format!("{}: {error}", self.server)))?;
+                sequence
+                    .done()
+                    .map_err(|error| ExchangeError::Incomplete(format!("{}: {error}", self.server)))?;
             }
             Ok(records)
         };
-        timeout(self.time_limit * 10, reading).await.unwrap_or_else(|_| Err(Failure::Incomplete(self.late())))
+        timeout(self.time_limit * 10, reading)
+            .await
+            .unwrap_or_else(|_| Err(ExchangeError::Incomplete(self.late())))
     }
 
     /// Reads the records of some names, and their marks.
-    pub(super) async fn query(&self, names: &BTreeSet<Name>) -> Result<Vec<Record>, Failure> {
+    pub(super) async fn query(&self, names: &BTreeSet<EntryName>) -> Result<Vec<ZoneRecord>, ExchangeError> {
         let mut questions = Vec::new();
         for name in names {
             let plain = name.as_str().to_owned();
@@ -142,16 +146,17 @@ impl Client {
         let mut records = Vec::new();
         for batch in questions.chunks(BATCH) {
             let asking = self.ask(batch);
-            let answered =
-                timeout(self.time_limit, asking).await.unwrap_or_else(|_| Err(Failure::After(self.late())));
+            let answered = timeout(self.time_limit, asking)
+                .await
+                .unwrap_or_else(|_| Err(ExchangeError::After(self.late())));
             records.extend(answered?);
         }
         Ok(records)
     }
 
-    async fn ask(&self, questions: &[(String, Rtype)]) -> Result<Vec<Record>, Failure> {
+    async fn ask(&self, questions: &[(String, Rtype)]) -> Result<Vec<ZoneRecord>, ExchangeError> {
         let mut stream = self.connect().await?;
-        let cut = |error: std::io::Error| Failure::After(format!("{}: {error}", self.server));
+        let cut = |error: std::io::Error| ExchangeError::After(format!("{}: {error}", self.server));
         let mut pending = BTreeMap::new();
         let mut bytes = Vec::new();
         for (id, (name, rtype)) in (0..).zip(questions) {
@@ -169,17 +174,20 @@ impl Client {
             while !pending.is_empty() {
                 let mut answer = receive(&mut reader).await.map_err(cut)?;
                 let unknown =
-                    || Failure::Incomplete(format!("{}: an answer to another question", self.server));
+                    || ExchangeError::Incomplete(format!("{}: an answer to another question", self.server));
                 let (transaction, name) = pending.remove(&answer.header().id()).ok_or_else(unknown)?;
                 self.verify(transaction.as_ref(), &mut answer, "queries")?;
                 let (rcode, is_authoritative) = (answer.header().rcode(), answer.header().aa());
                 if !matches!(rcode, Rcode::NOERROR | Rcode::NXDOMAIN) {
-                    return Err(Failure::Refused(self.explain(rcode, "queries")));
+                    return Err(ExchangeError::Refused(self.explain(rcode, "queries")));
                 }
                 if !is_authoritative {
-                    return Err(Failure::Incomplete(format!("{} has no authority for {name}", self.server)));
+                    return Err(ExchangeError::Incomplete(format!(
+                        "{} has no authority for {name}",
+                        self.server
+                    )));
                 }
-                let found = message::records(&answer).map_err(Failure::Incomplete)?;
+                let found = message::records(&answer).map_err(ExchangeError::Incomplete)?;
                 records
                     .extend(found.into_iter().map(|(record, _)| record).filter(|record| record.name == name));
             }
@@ -189,9 +197,14 @@ impl Client {
         Ok(records)
     }
 
-    fn sign(&self, request: &mut Request) -> Result<Option<ClientTransaction<Arc<Key>>>, Failure> {
+    fn sign(
+        &self,
+        request: &mut RequestBuilder,
+    ) -> Result<Option<ClientTransaction<Arc<Key>>>, ExchangeError> {
         let transaction = self.key.clone().map(|key| ClientTransaction::request(key, request, self.now()));
-        transaction.transpose().map_err(|_| Failure::Refused("the message is too large to be signed".into()))
+        transaction
+            .transpose()
+            .map_err(|_| ExchangeError::Refused("the message is too large to be signed".into()))
     }
 
     fn verify(
@@ -199,18 +212,18 @@ impl Client {
         transaction: Option<&ClientTransaction<Arc<Key>>>,
         answer: &mut Message<Vec<u8>>,
         what: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ExchangeError> {
         let rcode = answer.header().rcode();
         let Some(transaction) = transaction else { return Ok(()) };
         let said = said_of_key(answer);
         transaction.answer(answer, self.now()).map_err(|error| self.not_verified(error, said, rcode, what))
     }
 
-    async fn connect(&self) -> Result<TcpStream, Failure> {
+    async fn connect(&self) -> Result<TcpStream, ExchangeError> {
         match timeout(self.time_limit, TcpStream::connect(self.server)).await {
             Ok(Ok(stream)) => Ok(stream),
-            Ok(Err(error)) => Err(Failure::Before(format!("DNS server {}: {error}", self.server))),
-            Err(_) => Err(Failure::Before(format!(
+            Ok(Err(error)) => Err(ExchangeError::Before(format!("DNS server {}: {error}", self.server))),
+            Err(_) => Err(ExchangeError::Before(format!(
                 "DNS server {}: no connection in {:?}",
                 self.server, self.time_limit
             ))),
@@ -237,10 +250,10 @@ impl Client {
         said: Option<(TsigRcode, Option<u64>)>,
         rcode: Rcode,
         what: &str,
-    ) -> Failure {
+    ) -> ExchangeError {
         let server = self.server;
         let key = self.key.as_ref().map_or_else(String::new, |key| key.name().to_string());
-        Failure::Refused(match said {
+        ExchangeError::Refused(match said {
             Some((TsigRcode::BADKEY, _)) => {
                 format!(
                     "DNS server {server} does not know the key {key}: add it there, or correct `key.name`"
@@ -284,7 +297,7 @@ impl Client {
     }
 }
 
-impl Failure {
+impl ExchangeError {
     pub(super) fn into_error(self) -> SinkError {
         match self {
             Self::Before(problem) | Self::After(problem) => SinkError::Unreachable(problem),
@@ -294,13 +307,13 @@ impl Failure {
     }
 }
 
-impl From<BuildError> for Failure {
+impl From<BuildError> for ExchangeError {
     fn from(error: BuildError) -> Self {
         Self::Refused(error.to_string())
     }
 }
 
-/// What an answer says of the key, and which time its server has.
+/// Returns the TSIG error of an answer, and its server's time.
 fn said_of_key(answer: &Message<Vec<u8>>) -> Option<(TsigRcode, Option<u64>)> {
     let mut records = answer.additional().ok()?.limit_to::<Tsig<_, ParsedName<_>>>();
     let record = records.next()?.ok()?;

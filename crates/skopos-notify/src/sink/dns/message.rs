@@ -9,24 +9,24 @@ use domain::base::rdata::UnknownRecordData;
 use domain::base::{Message, MessageBuilder, Name as DomainName, ParsedName, Ttl};
 use domain::rdata::AllRecordData;
 
-use super::records::{Data, MARK, Record, Zone};
-use crate::entry::{Name, Owner, Value};
+use super::records::{MARK, Zone, ZoneData, ZoneRecord};
+use crate::entry::{EntryName, EntryOwner, EntryValue};
 use crate::sink::OwnerMark;
 
-type Wire = DomainName<Vec<u8>>;
+type WireName = DomainName<Vec<u8>>;
 /// Records of any type, each with its data as bytes.
-type RecordOf<'a> = (&'a Wire, Class, Ttl, UnknownRecordData<Vec<u8>>);
+type RecordOf<'a> = (&'a WireName, Class, Ttl, UnknownRecordData<Vec<u8>>);
 
 /// A change of one name, in one message: all of it is done, or nothing.
 pub(super) struct Update<'a> {
-    pub(super) name: &'a Name,
+    pub(super) name: &'a EntryName,
     /// The mark that has to be there; `None`: the name must not be in use.
     pub(super) before: Option<&'a OwnerMark>,
-    /// Who owns it afterwards, and what it leads to; `None`: it is removed.
-    pub(super) after: Option<(&'a Owner, Vec<&'a Value>)>,
+    /// The new owner and values; `None` removes the name.
+    pub(super) after: Option<(&'a EntryOwner, Vec<&'a EntryValue>)>,
 }
 
-/// Why a message could not be built.
+/// An error of building a message.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BuildError {
     #[error("not a domain name: {0}")]
@@ -95,12 +95,12 @@ pub(super) fn question(of: &str, rtype: Rtype) -> Result<AdditionalBuilder<Vec<u
 }
 
 /// The name under which the mark of a name stands.
-pub(super) fn mark_of(name: &Name) -> String {
+pub(super) fn mark_of(name: &EntryName) -> String {
     format!("{MARK}.{name}")
 }
 
 /// Reads the records of the answer. `Err` if one cannot be read: nothing is concluded from the rest.
-pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<(Record, bool)>, String> {
+pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<(ZoneRecord, bool)>, String> {
     let broken = |error: &dyn std::fmt::Display| format!("a record cannot be read: {error}");
     let mut records = Vec::new();
     for record in message.answer().map_err(|error| broken(&error))? {
@@ -108,21 +108,22 @@ pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<(Record, bool)>,
         let record =
             record.into_any_record::<AllRecordData<_, ParsedName<_>>>().map_err(|error| broken(&error))?;
         let data = match record.data() {
-            AllRecordData::A(address) => Data::Value(address.addr().to_string()),
-            AllRecordData::Aaaa(address) => Data::Value(address.addr().to_string()),
-            AllRecordData::Cname(target) => Data::Value(plain(target.cname())),
+            AllRecordData::A(address) => ZoneData::Value(address.addr().to_string()),
+            AllRecordData::Aaaa(address) => ZoneData::Value(address.addr().to_string()),
+            AllRecordData::Cname(target) => ZoneData::Value(plain(target.cname())),
             AllRecordData::Txt(text) => {
-                Data::Text(String::from_utf8_lossy(&text.text::<Vec<u8>>()).into_owned())
+                ZoneData::Text(String::from_utf8_lossy(&text.text::<Vec<u8>>()).into_owned())
             }
-            _ => Data::Other,
+            _ => ZoneData::Other,
         };
         let is_start = matches!(record.data(), AllRecordData::Soa(_));
-        records.push((Record { name: plain(record.owner()), ttl: record.ttl().as_secs(), data }, is_start));
+        records
+            .push((ZoneRecord { name: plain(record.owner()), ttl: record.ttl().as_secs(), data }, is_start));
     }
     Ok(records)
 }
 
-pub(super) fn name(text: &str) -> Result<Wire, FromStrError> {
+pub(super) fn name(text: &str) -> Result<WireName, FromStrError> {
     DomainName::vec_from_str(text)
 }
 
@@ -130,11 +131,11 @@ fn plain(name: &dyn std::fmt::Display) -> String {
     name.to_string().trim_end_matches('.').to_ascii_lowercase()
 }
 
-fn empty(name: &Wire, class: Class, rtype: Rtype) -> Result<RecordOf<'_>, BuildError> {
+fn empty(name: &WireName, class: Class, rtype: Rtype) -> Result<RecordOf<'_>, BuildError> {
     record(name, class, Ttl::ZERO, rtype, Vec::new())
 }
 
-fn text<'a>(name: &'a Wire, ttl: Ttl, text: &str) -> Result<RecordOf<'a>, BuildError> {
+fn text<'a>(name: &'a WireName, ttl: Ttl, text: &str) -> Result<RecordOf<'a>, BuildError> {
     // A string of a TXT record has at most 255 bytes (RFC 1035 3.3).
     let strings = text
         .as_bytes()
@@ -144,7 +145,7 @@ fn text<'a>(name: &'a Wire, ttl: Ttl, text: &str) -> Result<RecordOf<'a>, BuildE
 }
 
 fn record(
-    name: &Wire,
+    name: &WireName,
     class: Class,
     ttl: Ttl,
     rtype: Rtype,

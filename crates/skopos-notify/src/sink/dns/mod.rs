@@ -17,18 +17,18 @@ use async_trait::async_trait;
 use domain::base::iana::Rcode;
 use domain::tsig;
 
-use self::client::{Client, Failure};
+use self::client::{DnsClient, ExchangeError};
 use self::records::Zone;
-use super::{Action, Mark, Observed, Outcome, Sink, SinkError, SinkTraits, Step};
-use crate::entry::{Name, Readiness, Value};
+use super::{EntryMark, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
+use crate::entry::{EntryName, EntryValue, Readiness};
 
 /// A zone of a DNS server.
 pub struct DnsSink {
     options: DnsOptions,
-    client: Client,
+    client: DnsClient,
 }
 
-/// Which zone, where, and with which key.
+/// Options of a DNS sink.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct DnsOptions {
@@ -40,9 +40,9 @@ pub struct DnsOptions {
     pub key: Option<DnsKey>,
     /// The TTL of what is written. Default 30 s.
     pub ttl: Duration,
-    /// Who writes: names of others, also of other notifiers, are left alone.
+    /// The owner in our marks. Names with another owner's mark are left alone.
     pub owner: String,
-    /// How long an exchange may take; a transfer may take ten times as long. Default 5 s.
+    /// Bound on an exchange; a transfer may take ten times as long. Default 5 s.
     pub time_limit: Duration,
     /// The clock of signatures.
     pub clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
@@ -54,8 +54,8 @@ pub struct DnsKey {
     key: Arc<tsig::Key>,
 }
 
-/// BIND answers SERVFAIL to more in one RRset, and stores none (seen with 9.18).
-const MOST_VALUES: usize = 100;
+/// Addresses of one name. BIND 9.18 answers SERVFAIL to more in one RRset, and stores none.
+const MAX_VALUES: usize = 100;
 
 impl DnsOptions {
     /// Returns the defaults for a zone on a server.
@@ -104,7 +104,7 @@ impl DnsSink {
                 options.owner
             ));
         }
-        let client = Client::new(&options);
+        let client = DnsClient::new(&options);
         Ok(Self { options, client })
     }
 
@@ -116,10 +116,10 @@ impl DnsSink {
 #[async_trait]
 impl Sink for DnsSink {
     fn traits(&self) -> SinkTraits {
-        SinkTraits { drains: false, most_values: Some(MOST_VALUES) }
+        SinkTraits { drains: false, most_values: Some(MAX_VALUES) }
     }
 
-    fn name(&self, text: &str) -> Result<Name, String> {
+    fn name(&self, text: &str) -> Result<EntryName, String> {
         let zone = &self.options.zone;
         let name = text.trim_end_matches('.').to_ascii_lowercase();
         let label = |label: &str| {
@@ -149,7 +149,7 @@ impl Sink for DnsSink {
         Ok(name.into())
     }
 
-    fn value(&self, text: &str) -> Result<Value, String> {
+    fn value(&self, text: &str) -> Result<EntryValue, String> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(address.to_string().into());
         }
@@ -161,8 +161,8 @@ impl Sink for DnsSink {
         Ok(target.into())
     }
 
-    fn select(&self, members: &mut BTreeMap<Value, Readiness>) {
-        let is_address = |value: &Value| value.parse::<IpAddr>().is_ok();
+    fn select(&self, members: &mut BTreeMap<EntryValue, Readiness>) {
+        let is_address = |value: &EntryValue| value.parse::<IpAddr>().is_ok();
         if members.keys().any(is_address) {
             // A CNAME cannot stand beside anything (RFC 1034 3.6.2).
             members.retain(|value, _| is_address(value));
@@ -172,26 +172,26 @@ impl Sink for DnsSink {
     }
 
     async fn observe(&self) -> Result<Observed, SinkError> {
-        let records = self.client.transfer().await.map_err(Failure::into_error)?;
+        let records = self.client.transfer().await.map_err(ExchangeError::into_error)?;
         Ok(self.zone().observed(records))
     }
 
-    async fn read(&self, names: &BTreeSet<Name>) -> Result<Observed, SinkError> {
-        let records = self.client.query(names).await.map_err(Failure::into_error)?;
+    async fn read(&self, names: &BTreeSet<EntryName>) -> Result<Observed, SinkError> {
+        let records = self.client.query(names).await.map_err(ExchangeError::into_error)?;
         let mut observed = self.zone().observed(records);
         observed.entries.retain(|name, _| names.contains(name));
         Ok(observed)
     }
 
-    async fn apply(&self, step: &Step) -> Outcome {
+    async fn apply(&self, step: &SinkStep) -> StepOutcome {
         let before = match step.before.as_ref().map(|entry| &entry.mark) {
             None => None,
-            Some(Mark::Ours(Some(mark))) => Some(mark),
-            Some(_) => return Outcome::Conflict(format!("{} bears no mark of ours", step.name)),
+            Some(EntryMark::Ours(Some(mark))) => Some(mark),
+            Some(_) => return StepOutcome::Conflict(format!("{} bears no mark of ours", step.name)),
         };
         let zone = self.zone();
         let update = match &step.action {
-            Action::Put { owner, members } if !members.is_empty() => {
+            StepAction::Put { owner, members } if !members.is_empty() => {
                 let values: Vec<_> = members.keys().collect();
                 message::Update { name: &step.name, before, after: Some((owner, values)) }
             }
@@ -199,19 +199,21 @@ impl Sink for DnsSink {
         };
         let request = match update.build(&zone) {
             Ok(request) => request,
-            Err(error) => return Outcome::Refused(format!("{}: {error}", step.name)),
+            Err(error) => return StepOutcome::Refused(format!("{}: {error}", step.name)),
         };
         match self.client.update(request).await {
-            Ok(Rcode::NOERROR) => Outcome::Done,
+            Ok(Rcode::NOERROR) => StepOutcome::Done,
             Ok(rcode @ (Rcode::NXRRSET | Rcode::YXRRSET | Rcode::YXDOMAIN | Rcode::NXDOMAIN)) => {
-                Outcome::Conflict(format!("{} is not as it was last seen ({rcode})", step.name))
+                StepOutcome::Conflict(format!("{} is not as it was last seen ({rcode})", step.name))
             }
             Ok(rcode) => {
-                Outcome::Refused(format!("{}: {}", step.name, self.client.explain(rcode, "updates")))
+                StepOutcome::Refused(format!("{}: {}", step.name, self.client.explain(rcode, "updates")))
             }
-            Err(Failure::Before(problem)) => Outcome::Unreachable(problem),
-            Err(Failure::After(problem)) => Outcome::Unknown(problem),
-            Err(Failure::Refused(problem) | Failure::Incomplete(problem)) => Outcome::Refused(problem),
+            Err(ExchangeError::Before(problem)) => StepOutcome::Unreachable(problem),
+            Err(ExchangeError::After(problem)) => StepOutcome::Unknown(problem),
+            Err(ExchangeError::Refused(problem) | ExchangeError::Incomplete(problem)) => {
+                StepOutcome::Refused(problem)
+            }
         }
     }
 }

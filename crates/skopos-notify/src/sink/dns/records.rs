@@ -1,10 +1,10 @@
-//! What records of a zone mean, and what marks say.
+//! Records of a zone, sorted by names, and marks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::entry::{Name, Owner, Value};
-use crate::sink::{Mark, Observed, ObservedEntry, ObservedMember, OwnerMark};
+use crate::entry::{EntryName, EntryOwner, EntryValue};
+use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark};
 
 /// The label under which the mark of a name stands.
 pub(super) const MARK: &str = "_skopos";
@@ -18,16 +18,16 @@ pub(super) struct Zone<'a> {
 
 /// A record, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct ZoneRecord {
     /// In lower case, without the dot at its end.
     pub(super) name: String,
     pub(super) ttl: u32,
-    pub(super) data: Data,
+    pub(super) data: ZoneData,
 }
 
-/// What a record says.
+/// The data of a record, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Data {
+pub(super) enum ZoneData {
     /// An address, or the target of a CNAME.
     Value(String),
     Text(String),
@@ -36,25 +36,25 @@ pub(super) enum Data {
 }
 
 #[derive(Default)]
-struct Found {
-    values: BTreeMap<Value, u32>,
+struct FoundRecords {
+    values: BTreeMap<EntryValue, u32>,
     marks: BTreeSet<String>,
 }
 
 impl Zone<'_> {
     /// Sorts records by names. What is of the zone itself is left out.
-    pub(super) fn observed(&self, records: Vec<Record>) -> Observed {
-        let mut found: BTreeMap<String, Found> = BTreeMap::new();
+    pub(super) fn observed(&self, records: Vec<ZoneRecord>) -> Observed {
+        let mut found: BTreeMap<String, FoundRecords> = BTreeMap::new();
         let prefix = format!("{MARK}.");
-        for Record { name, ttl, data } in records {
+        for ZoneRecord { name, ttl, data } in records {
             if name == self.origin {
                 continue;
             }
             match (name.strip_prefix(&prefix), data) {
-                (Some(marked), Data::Text(text)) => {
+                (Some(marked), ZoneData::Text(text)) => {
                     found.entry(marked.to_owned()).or_default().marks.insert(text);
                 }
-                (_, Data::Value(value)) => {
+                (_, ZoneData::Value(value)) => {
                     found.entry(name).or_default().values.insert(value.into(), ttl);
                 }
                 _ => {
@@ -62,15 +62,15 @@ impl Zone<'_> {
                 }
             }
         }
-        let entries = found.into_iter().map(|(name, found)| (Name::from(name), self.entry(found)));
+        let entries = found.into_iter().map(|(name, found)| (EntryName::from(name), self.entry(found)));
         Observed { entries: entries.collect() }
     }
 
-    fn entry(&self, found: Found) -> ObservedEntry {
+    fn entry(&self, found: FoundRecords) -> ObservedEntry {
         let ours: Vec<_> = found.marks.iter().filter_map(|text| self.parse(text)).collect();
         let mark = match ours.as_slice() {
-            [mark] if found.marks.len() == 1 => Mark::Ours(Some(mark.clone())),
-            _ => Mark::Foreign,
+            [mark] if found.marks.len() == 1 => EntryMark::Ours(Some(mark.clone())),
+            _ => EntryMark::Foreign,
         };
         // Another record beside ours does not hurt addresses, but it is not ours either: nothing is untidy about it.
         let tidy = found.values.values().all(|ttl| u64::from(*ttl) == self.ttl.as_secs());
@@ -79,7 +79,7 @@ impl Zone<'_> {
     }
 
     /// The mark of a name that belongs to `owner`.
-    pub(super) fn mark(&self, owner: &Owner) -> String {
+    pub(super) fn mark(&self, owner: &EntryOwner) -> String {
         self.text(&owner.to_string(), &owner.uid)
     }
 
@@ -88,7 +88,7 @@ impl Zone<'_> {
         format!("heritage=skopos,v=1,owner={},res={resource},uid={uid}", self.owner)
     }
 
-    /// What a mark says, if it is one of ours.
+    /// Parses a mark; `None` if another program wrote it.
     fn parse(&self, text: &str) -> Option<OwnerMark> {
         let rest = text
             .strip_prefix("heritage=skopos,v=1,owner=")?
@@ -103,18 +103,19 @@ impl Zone<'_> {
 mod tests {
     use super::*;
 
-    fn record(name: &str, ttl: u32, data: Data) -> Record {
-        Record { name: name.into(), ttl, data }
+    fn record(name: &str, ttl: u32, data: ZoneData) -> ZoneRecord {
+        ZoneRecord { name: name.into(), ttl, data }
     }
 
     #[test]
     fn only_our_mark_makes_a_name_ours() {
         let zone = Zone { origin: "example.test", owner: "us", ttl: Duration::from_secs(30) };
-        let mark =
-            |owner: &str| Data::Text(format!("heritage=skopos,v=1,owner={owner},res=service/d/web,uid=1"));
-        let value = || Data::Value("10.0.0.1".into());
+        let mark = |owner: &str| {
+            ZoneData::Text(format!("heritage=skopos,v=1,owner={owner},res=service/d/web,uid=1"))
+        };
+        let value = || ZoneData::Value("10.0.0.1".into());
         let observed = zone.observed(vec![
-            record("example.test", 1, Data::Other),
+            record("example.test", 1, ZoneData::Other),
             record("ours.example.test", 30, value()),
             record("_skopos.ours.example.test", 30, mark("us")),
             record("theirs.example.test", 30, value()),
@@ -122,13 +123,13 @@ mod tests {
             record("nobodys.example.test", 30, value()),
             record("twice.example.test", 31, value()),
             record("_skopos.twice.example.test", 30, mark("us")),
-            record("_skopos.twice.example.test", 30, Data::Text("heritage=external-dns".into())),
-            record("mail.example.test", 30, Data::Other),
+            record("_skopos.twice.example.test", 30, ZoneData::Text("heritage=external-dns".into())),
+            record("mail.example.test", 30, ZoneData::Other),
         ]);
         let ours: Vec<_> = observed
             .entries
             .iter()
-            .filter(|(_, entry)| entry.mark != Mark::Foreign)
+            .filter(|(_, entry)| entry.mark != EntryMark::Foreign)
             .map(|(name, _)| name.as_str())
             .collect();
         assert_eq!(ours, ["ours.example.test"]);
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn a_mark_says_what_was_written() {
         let zone = Zone { origin: "example.test", owner: "us", ttl: Duration::ZERO };
-        let owner = Owner {
+        let owner = EntryOwner {
             resource: "service".into(),
             namespace: "ns".into(),
             name: "web".into(),
