@@ -11,10 +11,12 @@
 mod decision;
 mod evidence;
 mod guard;
+mod name_state;
 mod options;
 mod planner;
 #[cfg(test)]
 mod properties;
+mod sink_plan;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -24,6 +26,7 @@ pub use self::{
     evidence::Removal,
     guard::{HeldRemovals, HoldReason},
     options::PlanOptions,
-    planner::{NameConflict, PlanStats, Planner, SinkPlan},
+    planner::Planner,
+    sink_plan::{NameConflict, PlanStats, SinkPlan},
     view::DesiredView,
 };

@@ -7,7 +7,9 @@ use skopos_reflect::Time;
 use super::decision::{Decision, Facts, Loss, LossKind, MemberTimes};
 use super::evidence::{Evidence, Removal, Strength};
 use super::guard::{HeldRemovals, HoldReason, RemovalGuard};
+use super::name_state::{FIRST_PAUSE, NameState};
 use super::options::PlanOptions;
+use super::sink_plan::{NameConflict, PlanStats, SinkPlan};
 use super::view::DesiredView;
 use crate::entry::{DesiredEntry, EntryName, EntryOwner};
 use crate::sink::{
@@ -36,76 +38,10 @@ pub struct Planner {
     stats: PlanStats,
 }
 
-/// What is to be done now.
-#[derive(Clone, Debug, Default)]
-pub struct SinkPlan {
-    /// Changes, each of another name, in no order.
-    pub steps: Vec<SinkStep>,
-    /// What has to wait for more than a moment.
-    pub held: Vec<HeldRemovals>,
-    /// Names that were written, or may have been, and are to be read back.
-    pub read: BTreeSet<EntryName>,
-    /// Something waits for a list that is begun at this time or later.
-    pub list_from: Option<Time>,
-    /// When to plan again, if nothing happens before.
-    pub wake_at: Option<Time>,
-    /// The number of names that are not yet as they are to be, and could be.
-    pub pending: usize,
-    /// Whether the outside is as it is to be: nothing is to be done, waits, or is held.
-    pub is_equal: bool,
-    /// Names that are somebody else's outside.
-    pub foreign: BTreeSet<EntryName>,
-    /// Names that more than one object asks for.
-    pub conflicts: Vec<NameConflict>,
-    /// Names with more values than the sink takes, and how many are left out.
-    pub left_out: BTreeMap<EntryName, usize>,
-}
-
-/// An object that asks for a name that another one has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameConflict {
-    /// The name.
-    pub name: EntryName,
-    /// Who has it.
-    pub owner: EntryOwner,
-    /// Who does not get it.
-    pub loser: EntryOwner,
-}
-
-/// What a planner has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlanStats {
-    /// Names that the sink does not have as they were last seen equal, without a write of ours.
-    pub drift: u64,
-    /// Steps that found the outside other than expected.
-    pub conflicts: u64,
-}
-
-/// What is under way for one name. A name of which nothing is under way has none.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct NameState {
-    since: MemberTimes,
-    in_flight: bool,
-    /// It was written, or may have been: only reading it back tells.
-    unverified: bool,
-    /// It has never been equal since the last failure.
-    failures: u32,
-    not_before: Option<Time>,
-    problem: Option<String>,
-    repairs: Vec<Time>,
-}
-
 /// What was seen to go is removed after this time, so that something that moves from one object to another does not go and come.
 const REMOVAL_PAUSE: Duration = Duration::from_millis(100);
 /// Interval between two tries of a sink that is down.
 pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
-/// The first pause after a refusal; it doubles up to the last.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LAST_PAUSE: Duration = Duration::from_secs(600);
-/// What others change is put right this often within a minute.
-const REPAIRS_PER_MINUTE: usize = 3;
-const MINUTE: Duration = Duration::from_secs(60);
-
 impl Planner {
     /// Makes a planner for a sink, of which nothing is known yet.
     pub fn new(traits: SinkTraits, options: PlanOptions) -> Self {
@@ -496,8 +432,7 @@ impl Planner {
                 if let Some(state) =
                     self.names.get_mut(&name).filter(|state| !state.in_flight && !state.unverified)
                 {
-                    (state.failures, state.not_before, state.problem) = (0, None, None);
-                    state.repairs.retain(|at| now.since(*at) < MINUTE);
+                    state.settled(now);
                 }
                 continue;
             }
@@ -560,26 +495,6 @@ impl Round {
 
     fn wake(&mut self, at: Option<Time>) {
         self.wake_at = [self.wake_at, at].into_iter().flatten().min();
-    }
-}
-
-impl NameState {
-    fn failed(&mut self, now: Time, problem: String, first: Duration) {
-        self.failures += 1;
-        let pause = first.saturating_mul(1 << (self.failures - 1).min(10)).min(LAST_PAUSE);
-        (self.problem, self.not_before) = (Some(problem), Some(now + pause));
-    }
-
-    fn repaired(&mut self, now: Time) {
-        self.repairs.retain(|at| now.since(*at) < MINUTE);
-        self.repairs.push(now);
-    }
-
-    /// Until when it is left alone: after a failure, or because somebody else changes it again and again.
-    fn waits_until(&self, now: Time) -> Option<Time> {
-        let fought =
-            self.repairs.len().checked_sub(REPAIRS_PER_MINUTE + 1).map(|index| self.repairs[index] + MINUTE);
-        [self.not_before, fought].into_iter().flatten().filter(|at| *at > now).max()
     }
 }
 

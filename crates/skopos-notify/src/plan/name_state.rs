@@ -1,0 +1,54 @@
+use std::time::Duration;
+
+use skopos_reflect::Time;
+
+use super::decision::MemberTimes;
+
+/// Work and pauses of one name. A name without either has no state.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct NameState {
+    pub(super) since: MemberTimes,
+    pub(super) in_flight: bool,
+    /// It was written, or may have been: only reading it back tells.
+    pub(super) unverified: bool,
+    /// It has never been equal since the last failure.
+    pub(super) failures: u32,
+    pub(super) not_before: Option<Time>,
+    pub(super) problem: Option<String>,
+    pub(super) repairs: Vec<Time>,
+}
+
+/// The first pause after a refusal; it doubles up to the last.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LAST_PAUSE: Duration = Duration::from_secs(600);
+/// What others change is put right this often within a minute.
+const REPAIRS_PER_MINUTE: usize = 3;
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl NameState {
+    /// Records a failure; the pause doubles with each.
+    pub(super) fn failed(&mut self, now: Time, problem: String, first: Duration) {
+        self.failures += 1;
+        let pause = first.saturating_mul(1 << (self.failures - 1).min(10)).min(LAST_PAUSE);
+        (self.problem, self.not_before) = (Some(problem), Some(now + pause));
+    }
+
+    /// Records a change by another program, which is put right.
+    pub(super) fn repaired(&mut self, now: Time) {
+        self.repairs.retain(|at| now.since(*at) < MINUTE);
+        self.repairs.push(now);
+    }
+
+    /// Returns the end of the pause: after a failure, or because another program changes the name again and again.
+    pub(super) fn waits_until(&self, now: Time) -> Option<Time> {
+        let fought =
+            self.repairs.len().checked_sub(REPAIRS_PER_MINUTE + 1).map(|index| self.repairs[index] + MINUTE);
+        [self.not_before, fought].into_iter().flatten().filter(|at| *at > now).max()
+    }
+
+    /// Records that the outside is as it is to be.
+    pub(super) fn settled(&mut self, now: Time) {
+        (self.failures, self.not_before, self.problem) = (0, None, None);
+        self.repairs.retain(|at| now.since(*at) < MINUTE);
+    }
+}
