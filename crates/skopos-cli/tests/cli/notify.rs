@@ -1,4 +1,6 @@
 //! `skopos notify` as people run it.
+use std::path::Path;
+
 use crate::support::{PATIENCE, Running, Server, skopos, text};
 
 fn run(args: &[&str]) -> (i32, String, String) {
@@ -89,4 +91,59 @@ fn it_plans_works_once_and_takes_commands() {
     assert!(err.contains("another notifier runs with this folder"), "{err}");
     notifier.signal("TERM");
     assert_eq!(notifier.wait(PATIENCE).code(), Some(0), "a signal is how it is meant to end");
+}
+
+/// A configuration with one sink, which cannot be reached.
+fn configuration(cluster: &Server, state: &Path, sink: &str, more: &str) -> String {
+    let (kubeconfig, state) = (cluster.kubeconfig(), state.display());
+    format!(
+        "cluster: {{kubeconfig: {kubeconfig}}}\nstate: {{folder: {state}}}\n{more}\nsinks:\n- name: {sink}\n  haproxy: {{socket: /nonexistent/haproxy.sock}}\n  from: [{{endpoints: {{}}}}]\n"
+    )
+}
+
+/// Asks the notifier until its status has this in it.
+fn until_status(config: &Path, part: &str) {
+    let config = config.to_str().unwrap();
+    let status = || run(&["notify", "status", "--config", config, "-o", "json"]).1;
+    let begun = tokio::time::Instant::now();
+    let has = |out: &String| {
+        assert!(begun.elapsed() < PATIENCE, "{part} is not in {out}");
+        out.contains(part)
+    };
+    std::iter::repeat_with(status).find(has);
+}
+
+#[test]
+fn a_change_of_the_configuration_is_taken_over_and_a_wrong_one_is_not() {
+    let (cluster, folder) = (Server::start(&[]), tempfile::tempdir().unwrap());
+    let (path, state) = (folder.path().join("notify.yaml"), folder.path().join("state"));
+    std::fs::write(&path, configuration(&cluster, &state, "one", "")).unwrap();
+    let notifier = Running::of(skopos().args(["notify", "--config", path.to_str().unwrap()]));
+    until_status(&path, "\"name\": \"one\"");
+    let two = configuration(&cluster, &state, "two", "");
+    std::fs::write(&path, &two).unwrap();
+    until_status(&path, "\"name\": \"two\"");
+    std::fs::write(&path, two.replace("haproxy:", "haprox:")).unwrap();
+    notifier.error_line(|line| line.contains("the new configuration is wrong, and the old one stays"));
+    std::fs::write(&path, two).unwrap();
+    until_status(&path, "\"name\": \"two\"");
+}
+
+#[test]
+fn of_two_notifiers_one_works_and_the_other_takes_over() {
+    let (cluster, folder) = (Server::start(&[]), tempfile::tempdir().unwrap());
+    let start = |name: &str| {
+        let path = folder.path().join(format!("{name}.yaml"));
+        let election = "election: {lease: default/notify, duration: 2s}";
+        let text = configuration(&cluster, &folder.path().join(name), "edge", election);
+        std::fs::write(&path, text).unwrap();
+        (Running::of(skopos().args(["notify", "--config", path.to_str().unwrap()])), path)
+    };
+    let (mut first, first_path) = start("first");
+    until_status(&first_path, "\"phase\": \"working\"");
+    let (_second, second_path) = start("second");
+    until_status(&second_path, "\"phase\": \"standby\"");
+    first.signal("TERM");
+    assert_eq!(first.wait(PATIENCE).code(), Some(0));
+    until_status(&second_path, "\"phase\": \"working\"");
 }

@@ -9,6 +9,7 @@ use super::watched::SharedInformers;
 use super::{NotifierError, SinkOptions};
 use crate::desired::Desired;
 use crate::plan::Planner;
+use crate::sink::Observed;
 
 /// Name and plan of one sink, as lines, or the reason why there is none.
 pub type DryRun = (String, Result<Vec<String>, String>);
@@ -26,25 +27,26 @@ pub async fn plan(
     let synced = watched.wait_synced(limit).await;
     let mut plans = Vec::new();
     for options in sinks {
-        let name = options.name.clone();
-        let problem = synced.as_ref().err().map(ToString::to_string);
-        let plan = match problem {
-            Some(problem) => Err(problem),
-            None => {
-                let observed = tokio::time::timeout(limit, options.sink.observe()).await;
-                match observed {
-                    Ok(Ok(observed)) => Ok(lines(&watched, &options, observed)),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(_) => Err(format!("no answer in {limit:?}")),
-                }
-            }
+        let plan = match &synced {
+            Ok(()) => plan_of(&watched, &options, limit).await,
+            Err(error) => Err(error.to_string()),
         };
-        plans.push((name, plan));
+        plans.push((options.name, plan));
     }
     Ok(plans)
 }
 
-fn lines(watched: &SharedInformers, options: &SinkOptions, observed: crate::sink::Observed) -> Vec<String> {
+async fn plan_of(
+    watched: &SharedInformers,
+    options: &SinkOptions,
+    limit: Duration,
+) -> Result<Vec<String>, String> {
+    let observed = tokio::time::timeout(limit, options.sink.observe()).await;
+    let observed = observed.map_err(|_| format!("no answer in {limit:?}"))?;
+    Ok(lines(watched, options, observed.map_err(|error| error.to_string())?))
+}
+
+fn lines(watched: &SharedInformers, options: &SinkOptions, observed: Observed) -> Vec<String> {
     let clock = Clock::new();
     let mut desired = Desired::new(options.sink.clone(), options.sources.clone());
     let mut planner = Planner::new(options.sink.traits(), options.plan.clone());
