@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
-use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
+use skopos::{InformerFactory, Transport, TransportOptions};
 use skopos_notify::desired::{ClaimSource, EndpointSource, Template};
-use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport};
+use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport, factory_options};
 use skopos_notify::sink::memory::MemorySink;
 use skopos_testserver::{Fault, How, Match, TestServer};
 use tokio::task::JoinSet;
@@ -253,7 +253,7 @@ fn factory(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> Result<InformerF
     let url = "http://demo.test".parse().map_err(CliError::new)?;
     let transport = Transport::with_dialer(kube::Config::new(url), TransportOptions::default(), dialer)
         .map_err(CliError::new)?;
-    Ok(InformerFactory::new(transport, FactoryOptions::default()))
+    Ok(InformerFactory::new(transport, factory_options()))
 }
 
 fn namespace(name: &str) -> Value {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
+use skopos::{InformerFactory, Transport, TransportOptions};
 use skopos_controller::endpoints::{self, Probes};
 use skopos_lease::{Election, LeaseOptions};
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{self, NotifierPhase};
-use skopos_notify::service::{Notifier, SinkOptions, SinkReport, metrics};
+use skopos_notify::service::{Notifier, SinkOptions, SinkReport, factory_options, metrics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -169,7 +169,7 @@ fn sinks(config: &NotifyConfig) -> Result<Vec<SinkOptions>, CliError> {
 async fn factory(config: &NotifyConfig) -> Result<InformerFactory, CliError> {
     let transport = Transport::from_config(kube_config(config).await?, TransportOptions::default())
         .map_err(CliError::new)?;
-    Ok(InformerFactory::new(transport, FactoryOptions::default()))
+    Ok(InformerFactory::new(transport, factory_options()))
 }
 
 async fn kube_config(config: &NotifyConfig) -> Result<kube::Config, CliError> {

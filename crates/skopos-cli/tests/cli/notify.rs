@@ -103,7 +103,7 @@ fn configuration(cluster: &Server, state: &Path, sink: &str, more: &str) -> Stri
 
 /// Asks the notifier until its status has this in it.
 fn until_status(config: &Path, part: &str) {
-    let config = config.to_str().unwrap();
+    let config = config.to_str().expect("UTF-8");
     let status = || run(&["notify", "status", "--config", config, "-o", "json"]).1;
     let begun = tokio::time::Instant::now();
     let has = |out: &String| {

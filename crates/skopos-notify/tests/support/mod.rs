@@ -13,7 +13,7 @@ use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
 use skopos_notify::EntryName;
 use skopos_notify::desired::{ClaimSource, EndpointSource, ServiceSource, Template};
-use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport};
+use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport, factory_options};
 use skopos_notify::sink::memory::MemorySink;
 use skopos_notify::sink::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
 use skopos_testserver::TestServer;
@@ -242,6 +242,6 @@ pub fn factory_to(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> InformerF
     let transport = Transport::with_dialer(config, options, dialer).expect("a transport");
     InformerFactory::new(
         transport,
-        FactoryOptions { audit_interval: None, seed: Some(7), ..FactoryOptions::default() },
+        FactoryOptions { audit_interval: None, seed: Some(7), ..factory_options() },
     )
 }
