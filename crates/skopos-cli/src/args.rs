@@ -192,8 +192,28 @@ pub(crate) enum NotifyCommand {
     },
     /// Try again at once what waits after a failure
     Retry(WhichNotifier),
+    /// List the messages that a receiver will never take, or try them again
+    Dead {
+        /// What to do with them. Default: list them
+        #[command(subcommand)]
+        command: Option<DeadCommand>,
+        #[command(flatten)]
+        which: WhichNotifier,
+    },
     /// Read everything back now, and exit 1 if it is not equal to the cluster
     Verify(WhichNotifier),
+}
+
+/// What to do with dead letters.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum DeadCommand {
+    /// Try one again, or all
+    Retry {
+        /// The ID that `dead` prints [default: all]
+        id: Option<String>,
+        #[command(flatten)]
+        which: WhichNotifier,
+    },
 }
 
 /// The notifier that a command goes to.

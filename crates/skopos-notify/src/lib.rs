@@ -11,6 +11,8 @@
 pub mod config;
 pub mod desired;
 mod entry;
+pub mod event;
+pub mod http;
 mod plan;
 pub mod service;
 pub mod sink;

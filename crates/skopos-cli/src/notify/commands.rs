@@ -44,6 +44,24 @@ pub(crate) async fn retry(which: &WhichNotifier) -> Result<(), CliError> {
     tell(which, &answer(which, &ControlRequest::Retry).await?)
 }
 
+pub(crate) async fn dead(which: &WhichNotifier) -> Result<(), CliError> {
+    let answer = answer(which, &ControlRequest::Status).await?;
+    match which.output {
+        Form::Table => print(&print::dead(&answer.sinks)),
+        Form::Json => json(&answer.sinks.iter().flat_map(|report| &report.dead).collect::<Vec<_>>()),
+    }
+}
+
+pub(crate) async fn retry_dead(which: &WhichNotifier, id: Option<String>) -> Result<(), CliError> {
+    let answer = answer(which, &ControlRequest::RetryDead { id: id.clone() }).await?;
+    match (answer.retried, id) {
+        (None, _) => Err(CliError::new("this notifier does not work now").hint("ask the one that does")),
+        (Some(0), Some(id)) => Err(CliError::new(format!("there is no dead letter {id}"))
+            .hint("its object has changed, or it was tried again: see `skopos notify dead`")),
+        (Some(count), _) => print(&format!("{count} tried again\n")),
+    }
+}
+
 async fn answer(which: &WhichNotifier, request: &ControlRequest) -> Result<ControlAnswer, CliError> {
     let socket = socket(which)?;
     ask(&socket, request).await.map_err(|error| {

@@ -1,4 +1,4 @@
-//! `skopos notify`: the outside (DNS, load balancers) is kept equal to a cluster.
+//! `skopos notify`: the outside (DNS, load balancers, webhooks) is kept equal to a cluster.
 mod commands;
 mod demo;
 mod print;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{NotifyArgs, NotifyCommand};
+use crate::args::{DeadCommand, NotifyArgs, NotifyCommand};
 use crate::error::CliError;
 
 /// Bound on the end: a write ends with the time limit of its sink, and then the Lease is released.
@@ -36,6 +36,10 @@ pub(crate) async fn run(args: NotifyArgs, stop: CancellationToken) -> Result<(),
         Some(NotifyCommand::Held(which)) => commands::held(&which).await,
         Some(NotifyCommand::Approve { id, which }) => commands::approve(&which, id).await,
         Some(NotifyCommand::Retry(which)) => commands::retry(&which).await,
+        Some(NotifyCommand::Dead { command: None, which }) => commands::dead(&which).await,
+        Some(NotifyCommand::Dead { command: Some(DeadCommand::Retry { id, which }), .. }) => {
+            commands::retry_dead(&which, id).await
+        }
         Some(NotifyCommand::Verify(which)) => commands::verify(&which).await,
     }
 }

@@ -28,6 +28,21 @@ pub(crate) fn held(reports: &[SinkReport]) -> String {
     if text.is_empty() { "nothing is held\n".to_owned() } else { text }
 }
 
+/// Returns the messages that receivers will never take.
+pub(crate) fn dead(reports: &[SinkReport]) -> String {
+    let mut text = String::new();
+    for report in reports {
+        for letter in &report.dead {
+            let _ = writeln!(text, "{}  {}: {} {}", letter.id, report.name, letter.change, letter.object);
+            let _ = writeln!(text, "  {}", human::one_line(&letter.problem, 400));
+        }
+        if report.dead_count > report.dead.len() {
+            let _ = writeln!(text, "  and {} more of {}", report.dead_count - report.dead.len(), report.name);
+        }
+    }
+    if text.is_empty() { "there are no dead letters\n".to_owned() } else { text }
+}
+
 fn sink(report: &SinkReport) -> String {
     let mut text = String::new();
     let state = match report.outside_age_seconds {
@@ -43,7 +58,7 @@ fn sink(report: &SinkReport) -> String {
         let _ = writeln!(text, "  {}", human::one_line(what, 400));
     };
     if let Some(problem) = &report.sink_problem {
-        line(&format!("the sink cannot be read: {problem}"));
+        line(&format!("the sink does not work: {problem}"));
     }
     if let Some(problem) = &report.view_problem {
         line(&format!("the view of the cluster is old: {problem}"));
@@ -53,6 +68,9 @@ fn sink(report: &SinkReport) -> String {
     }
     for problem in &report.problems {
         line(&format!("not written: {}: {}", problem.about, problem.message));
+    }
+    if report.dead_count > 0 {
+        line(&format!("{} messages will never be taken: see `skopos notify dead`", report.dead_count));
     }
     for name in &report.foreign {
         line(&format!("somebody else's: {name} is there without our mark, and is left alone"));

@@ -10,7 +10,7 @@ use skopos_controller::endpoints::{self, Probes};
 use skopos_lease::{Election, LeaseOptions};
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{self, NotifierPhase};
-use skopos_notify::service::{Notifier, SinkOptions, SinkReport, factory_options, metrics};
+use skopos_notify::service::{Notifier, NotifierSink, SinkReport, factory_options, metrics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -101,14 +101,14 @@ async fn work(
     stop: CancellationToken,
 ) -> Result<(), CliError> {
     let factory = factory(config).await?;
-    let run = async || {
-        let notifier = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
+    let run = async |term: Option<u64>| {
+        let notifier = Notifier::new(&factory, in_term(sinks(config)?, term)).map_err(CliError::new)?;
         phase.send_replace(NotifierPhase::Working(notifier.handle()));
         notifier.run(stop.clone()).await;
         Ok::<_, CliError>(())
     };
     let done = match config.election.as_ref() {
-        None => run().await,
+        None => run(None).await,
         Some(election) => {
             let (namespace, name) =
                 election.lease().ok_or_else(|| CliError::new("election.lease is not NAMESPACE/NAME"))?;
@@ -122,7 +122,7 @@ async fn work(
                 // Its informers run while it stands by: a term begins with a view that is there.
                 let _warm = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
                 while let Ok(term) = candidate.term().await {
-                    match term.run(run()).await {
+                    match term.run(run(Some(term.number()))).await {
                         Ok(done) => return done,
                         Err(over) => tracing::warn!(%over, "stands by again"),
                     }
@@ -147,7 +147,7 @@ async fn work(
 
 async fn settle(
     factory: &InformerFactory,
-    sinks: Vec<SinkOptions>,
+    sinks: Vec<NotifierSink>,
     limit: Duration,
     stop: &CancellationToken,
 ) -> Result<Vec<SinkReport>, CliError> {
@@ -162,7 +162,17 @@ async fn settle(
     Ok(reports)
 }
 
-fn sinks(config: &NotifyConfig) -> Result<Vec<SinkOptions>, CliError> {
+/// Lets receivers know the term, so that they can tell a leader from one that was before it.
+fn in_term(mut sinks: Vec<NotifierSink>, term: Option<u64>) -> Vec<NotifierSink> {
+    for sink in &mut sinks {
+        if let NotifierSink::Events(options) = sink {
+            options.term = term;
+        }
+    }
+    sinks
+}
+
+fn sinks(config: &NotifyConfig) -> Result<Vec<NotifierSink>, CliError> {
     config.sinks().map_err(CliError::new)
 }
 

@@ -91,7 +91,7 @@ impl RemovalGuard {
 }
 
 impl HeldRemovals {
-    pub(super) fn new(reason: HoldReason, removals: BTreeSet<Removal>) -> Self {
+    pub(crate) fn new(reason: HoldReason, removals: BTreeSet<Removal>) -> Self {
         let mut digest = Sha256::new();
         digest.update(reason.as_str());
         for removal in &removals {

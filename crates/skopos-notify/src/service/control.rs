@@ -42,6 +42,11 @@ pub enum ControlRequest {
     },
     /// Tries again at once what waits after a failure.
     Retry,
+    /// Tries dead letters again.
+    RetryDead {
+        /// The ID of one. Default: all.
+        id: Option<String>,
+    },
 }
 
 /// The answer to a command.
@@ -54,6 +59,9 @@ pub struct ControlAnswer {
     pub sinks: Vec<SinkReport>,
     /// True if held removals were approved.
     pub approved: Option<bool>,
+    /// Number of dead letters that are tried again.
+    #[serde(default)]
+    pub retried: Option<usize>,
 }
 
 /// Length of a command, and of an answer.
@@ -142,11 +150,15 @@ async fn answer(stream: UnixStream, phase: NotifierPhase) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(reader.take(MAX_REQUEST)).read_line(&mut line).await?;
     let request: ControlRequest = serde_json::from_str(&line)?;
-    let mut approved = None;
+    let (mut approved, mut retried) = (None, None);
     let sinks = match (&phase, request) {
         (NotifierPhase::Working(handle), ControlRequest::Verify) => handle.verify().await,
         (NotifierPhase::Working(handle), ControlRequest::Approve { id }) => {
             approved = Some(handle.approve(&id).await);
+            handle.reports()
+        }
+        (NotifierPhase::Working(handle), ControlRequest::RetryDead { id }) => {
+            retried = Some(handle.retry_dead(id.as_deref()).await);
             handle.reports()
         }
         (NotifierPhase::Working(handle), ControlRequest::Retry) => {
@@ -155,7 +167,7 @@ async fn answer(stream: UnixStream, phase: NotifierPhase) -> io::Result<()> {
         }
         (phase, _) => phase.reports(),
     };
-    let answer = ControlAnswer { phase: phase.as_str().to_owned(), sinks, approved };
+    let answer = ControlAnswer { phase: phase.as_str().to_owned(), sinks, approved, retried };
     writer.write_all(&serde_json::to_vec(&answer)?).await
 }
 
@@ -179,7 +191,7 @@ mod tests {
         let approve = ControlRequest::Approve { id: "x".into() };
         assert_eq!(
             ask(&path, &approve).await.unwrap(),
-            ControlAnswer { phase: "standby".into(), sinks: Vec::new(), approved: None }
+            ControlAnswer { phase: "standby".into(), sinks: Vec::new(), approved: None, retried: None }
         );
         tasks.shutdown().await;
         // What a process that was killed leaves behind is no hindrance.

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use skopos::InformerFactory;
 use skopos_reflect::Clock;
+use tokio::time::timeout;
 
+use super::event_feed::EventFeed;
+use super::event_loop::{EventSinkOptions, TICK};
 use super::watched::SharedInformers;
-use super::{NotifierError, SinkOptions};
+use super::{NotifierError, NotifierSink, SinkOptions, shared};
 use crate::desired::Desired;
+use crate::event::{ChangeKind, EventKey, Ledger, LedgerContent, Outbox};
 use crate::plan::Planner;
 use crate::sink::Observed;
 
@@ -20,20 +24,54 @@ pub type DryRun = (String, Result<Vec<String>, String>);
 /// When the cluster cannot be watched.
 pub async fn plan(
     factory: &InformerFactory,
-    sinks: Vec<SinkOptions>,
+    sinks: Vec<NotifierSink>,
     limit: Duration,
 ) -> Result<Vec<DryRun>, NotifierError> {
-    let watched = SharedInformers::new(factory)?;
-    let synced = watched.wait_synced(limit).await;
+    let mut watched = None;
     let mut plans = Vec::new();
-    for options in sinks {
-        let plan = match &synced {
-            Ok(()) => plan_of(&watched, &options, limit).await,
-            Err(error) => Err(error.to_string()),
+    for sink in sinks {
+        let name = sink.name().to_owned();
+        let plan = match sink {
+            NotifierSink::State(options) => {
+                let watched = shared(&mut watched, factory)?;
+                match watched.wait_synced(limit).await {
+                    Ok(()) => plan_of(&watched, &options, limit).await,
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+            NotifierSink::Events(options) => {
+                let planning = timeout(limit, plan_of_events(factory, &options)).await;
+                planning.unwrap_or_else(|_| Err(format!("the cluster could not be read within {limit:?}")))
+            }
         };
-        plans.push((options.name, plan));
+        plans.push((name, plan));
     }
     Ok(plans)
+}
+
+/// Plans the messages to a receiver.
+async fn plan_of_events(
+    factory: &InformerFactory,
+    options: &EventSinkOptions,
+) -> Result<Vec<String>, String> {
+    let clock = Clock::new();
+    let content = match Ledger::exists(&options.state, &options.name) {
+        true => Ledger::open(&options.state, &options.name).map_err(|error| error.to_string())?.1,
+        false => LedgerContent::default(),
+    };
+    let mut outbox = Outbox::new(options.outbox(), content);
+    for source in &options.sources {
+        let mut feed = EventFeed::connect(factory, source.clone(), clock).await?;
+        while feed.take_in(clock, &mut outbox).as_of.is_none() {
+            // Proofs of age come without events.
+            let _ = timeout(TICK, feed.changed(clock)).await;
+        }
+    }
+    let line = |(key, kind, is_unconfirmed): (&EventKey, ChangeKind, bool)| {
+        let held = if is_unconfirmed { "held: " } else { "" };
+        format!("{held}{} {key}", kind.as_str())
+    };
+    Ok(outbox.plan().map(line).collect())
 }
 
 async fn plan_of(

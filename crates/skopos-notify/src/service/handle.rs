@@ -26,8 +26,23 @@ pub(super) enum SinkCommand {
     Approve { id: String, known: oneshot::Sender<bool> },
     /// Tries again at once what waits after a failure.
     Retry,
+    /// Tries dead letters again: that with this ID, or all.
+    RetryDead { id: Option<String>, count: oneshot::Sender<usize> },
     /// Reads everything back now.
     Verify { done: oneshot::Sender<()> },
+}
+
+impl SinkCommand {
+    /// Answers that there is nothing that it could be about.
+    pub(super) fn decline(self) {
+        // Whoever asked may be gone.
+        match self {
+            Self::Approve { known, .. } => drop(known.send(false)),
+            Self::RetryDead { count, .. } => drop(count.send(0)),
+            Self::Verify { done } => drop(done.send(())),
+            Self::Retry => {}
+        }
+    }
 }
 
 impl NotifierHandle {
@@ -61,6 +76,15 @@ impl NotifierHandle {
             // A loop that has ended retries nothing.
             let _ = sink.commands.send(SinkCommand::Retry).await;
         }
+    }
+
+    /// Tries dead letters again: that with this ID, or all. Returns their number.
+    pub async fn retry_dead(&self, id: Option<&str>) -> usize {
+        let mut tried = 0;
+        for sink in &*self.sinks {
+            tried += sink.retry_dead(id).await;
+        }
+        tried
     }
 
     /// Reads everything back from all sinks, and returns their reports.
@@ -110,6 +134,15 @@ impl SinkHandle {
         let (known, answer) = oneshot::channel();
         let sent = self.commands.send(SinkCommand::Approve { id: id.to_owned(), known }).await;
         sent.is_ok() && answer.await.unwrap_or(false)
+    }
+
+    async fn retry_dead(&self, id: Option<&str>) -> usize {
+        let (count, answer) = oneshot::channel();
+        let command = SinkCommand::RetryDead { id: id.map(str::to_owned), count };
+        if self.commands.send(command).await.is_err() {
+            return 0;
+        }
+        answer.await.unwrap_or(0)
     }
 
     async fn verify(&self) {

@@ -61,6 +61,18 @@ pub fn metrics(phase: &NotifierPhase) -> String {
     one("skopos_notify_sink_up", "Whether the sink could be read the last time", &mut registry, &|report| {
         Some(f64::from(u8::from(report.sink_problem.is_none())))
     });
+    one(
+        "skopos_notify_dead_letters",
+        "Messages that the receiver will never take",
+        &mut registry,
+        &|report| Some(report.dead_count as f64),
+    );
+    one(
+        "skopos_notify_oldest_pending_seconds",
+        "How long the oldest message waits",
+        &mut registry,
+        &|report| report.oldest_pending_seconds,
+    );
     let held = Values::default();
     for report in &reports {
         for reason in HoldReason::all() {

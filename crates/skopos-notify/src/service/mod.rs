@@ -2,6 +2,8 @@
 
 pub mod control;
 mod dry_run;
+mod event_feed;
+mod event_loop;
 mod handle;
 mod identity;
 mod metrics;
@@ -20,9 +22,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use self::dry_run::{DryRun, plan};
+use self::event_loop::EventLoop;
+pub use self::event_loop::EventSinkOptions;
 pub use self::handle::{NotifierHandle, SinkHandle};
 pub use self::metrics::metrics;
-pub use self::report::{HeldReport, Problem, SinkReport};
+pub use self::report::{DeadReport, HeldReport, Problem, SinkReport};
 use self::sink_loop::SinkLoop;
 use self::watched::SharedInformers;
 use crate::desired::{ClaimSource, Desired};
@@ -32,7 +36,7 @@ use crate::sink::Sink;
 /// A notifier that is put together: it keeps its sinks equal to one cluster until it is told to stop.
 #[must_use = "it does nothing until it runs"]
 pub struct Notifier {
-    loops: Vec<SinkLoop>,
+    loops: Vec<Loop>,
     handle: NotifierHandle,
 }
 
@@ -52,6 +56,19 @@ pub struct SinkOptions {
     pub writes: usize,
     /// Folder in which the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
     pub state: Option<PathBuf>,
+}
+
+/// A sink of either kind.
+pub enum NotifierSink {
+    /// A place that is made equal to the cluster, and read back.
+    State(SinkOptions),
+    /// A receiver that is told of each change.
+    Events(EventSinkOptions),
+}
+
+enum Loop {
+    State(Box<SinkLoop>),
+    Events(Box<EventLoop>),
 }
 
 /// A notifier that cannot be put together.
@@ -89,31 +106,78 @@ impl SinkOptions {
     }
 }
 
+/// Returns the informers that all state sinks share. Without such a sink there are none, and no rights for them are needed.
+fn shared(
+    watched: &mut Option<SharedInformers>,
+    factory: &InformerFactory,
+) -> Result<SharedInformers, NotifierError> {
+    match watched {
+        Some(watched) => Ok(watched.clone()),
+        None => Ok(watched.insert(SharedInformers::new(factory)?).clone()),
+    }
+}
+
+impl NotifierSink {
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::State(options) => &options.name,
+            Self::Events(options) => &options.name,
+        }
+    }
+}
+
+impl From<SinkOptions> for NotifierSink {
+    fn from(options: SinkOptions) -> Self {
+        Self::State(options)
+    }
+}
+
+impl From<EventSinkOptions> for NotifierSink {
+    fn from(options: EventSinkOptions) -> Self {
+        Self::Events(options)
+    }
+}
+
 impl Notifier {
     /// Puts a notifier together. The factory has [`factory_options`], or proves ages as often.
     ///
-    /// It needs the rights `get`, `list` and `watch` for `services`, for `endpointslices` of `discovery.k8s.io`, and for the namespace
-    /// `kube-system`. Without the last it does not notice another cluster behind the same address.
+    /// It needs the rights `get`, `list` and `watch` for the namespace `kube-system`, for `services` and `endpointslices` of `discovery.k8s.io`
+    /// where a sink is fed with them, and for the resources of event sinks. Without the first it does not notice another cluster behind the same
+    /// address, and event sinks send nothing.
     ///
     /// # Errors
     /// When the cluster cannot be watched this way.
-    pub fn new(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Result<Self, NotifierError> {
-        let watched = SharedInformers::new(factory)?;
+    pub fn new<S: Into<NotifierSink>>(
+        factory: &InformerFactory,
+        sinks: impl IntoIterator<Item = S>,
+    ) -> Result<Self, NotifierError> {
+        let mut watched = None;
         let clock = Clock::new();
         let mut loops = Vec::new();
         let mut handles = Vec::new();
-        for options in sinks {
+        for sink in sinks.into_iter().map(Into::into) {
             let (commands, received) = mpsc::channel(16);
-            let (reports, seen) = watch::channel(Arc::new(SinkReport::starting(&options.name)));
+            let (reports, seen) = watch::channel(Arc::new(SinkReport::starting(sink.name())));
             handles.push(SinkHandle::new(commands, seen, clock));
-            loops.push(SinkLoop {
-                desired: Desired::new(options.sink.clone(), options.sources.clone()),
-                planner: Planner::new(options.sink.traits(), options.plan.clone()),
-                watched: watched.clone(),
-                clock,
-                commands: received,
-                reports,
-                options,
+            loops.push(match sink {
+                NotifierSink::State(options) => Loop::State(Box::new(SinkLoop {
+                    watched: shared(&mut watched, factory)?,
+                    desired: Desired::new(options.sink.clone(), options.sources.clone()),
+                    planner: Planner::new(options.sink.traits(), options.plan.clone()),
+                    clock,
+                    commands: received,
+                    reports,
+                    options,
+                })),
+                NotifierSink::Events(options) => Loop::Events(Box::new(EventLoop {
+                    options,
+                    factory: factory.clone(),
+                    identity: watched::identity(factory)?,
+                    clock,
+                    commands: received,
+                    reports,
+                })),
             });
         }
         Ok(Self { loops, handle: NotifierHandle::new(handles) })
@@ -128,7 +192,10 @@ impl Notifier {
     pub async fn run(self, stop: CancellationToken) {
         let mut tasks = JoinSet::new();
         for sink in self.loops {
-            tasks.spawn(sink.run(stop.clone()));
+            match sink {
+                Loop::State(sink) => tasks.spawn(sink.run(stop.clone())),
+                Loop::Events(sink) => tasks.spawn(sink.run(stop.clone())),
+            };
         }
         while tasks.join_next().await.is_some() {}
     }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use skopos_reflect::Time;
 
 use crate::desired::Rejected;
-use crate::plan::{PlanStats, Planner, SinkPlan};
+use crate::event::Outbox;
+use crate::plan::{HeldRemovals, PlanStats, Planner, SinkPlan};
 
 /// State of a sink.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +47,12 @@ pub struct SinkReport {
     pub rejected_count: usize,
     /// Names with more values than the sink takes, with the number of values left out.
     pub left_out: BTreeMap<String, usize>,
+    /// The first hundred messages that the receiver will never take.
+    pub dead: Vec<DeadReport>,
+    /// The number of such messages.
+    pub dead_count: usize,
+    /// How long the oldest message waits, in seconds.
+    pub oldest_pending_seconds: Option<f64>,
     /// Number of changes outside that were not ours.
     pub drift: u64,
     /// Numbers of steps by result.
@@ -56,6 +63,21 @@ pub struct SinkReport {
     pub(crate) equal_as_of: Option<Time>,
     #[serde(skip)]
     pub(crate) view_as_of: Option<Time>,
+    #[serde(skip)]
+    pub(crate) pending_since: Option<Time>,
+}
+
+/// A message that the receiver will never take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadReport {
+    /// The ID that `dead retry` takes.
+    pub id: String,
+    /// The object.
+    pub object: String,
+    /// The kind of the change.
+    pub change: String,
+    /// The answer of the receiver.
+    pub problem: String,
 }
 
 /// Removals that wait.
@@ -82,6 +104,18 @@ pub struct Problem {
     pub message: String,
 }
 
+impl From<&HeldRemovals> for HeldReport {
+    fn from(held: &HeldRemovals) -> Self {
+        Self {
+            id: held.id.clone(),
+            reason: held.reason.as_str().to_owned(),
+            message: held.reason.to_string(),
+            count: held.removals.len(),
+            removals: held.removals.iter().take(MAX_LISTED).map(ToString::to_string).collect(),
+        }
+    }
+}
+
 /// Length of lists in a report. Counts are not cut.
 const MAX_LISTED: usize = 100;
 
@@ -92,13 +126,6 @@ impl SinkReport {
 
     /// Describes a sink after planning.
     pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &SinkPlan, rejected: &[Rejected]) -> Self {
-        let held = plan.held.iter().map(|held| HeldReport {
-            id: held.id.clone(),
-            reason: held.reason.as_str().to_owned(),
-            message: held.reason.to_string(),
-            count: held.removals.len(),
-            removals: held.removals.iter().take(MAX_LISTED).map(ToString::to_string).collect(),
-        });
         let conflicts = plan.conflicts.iter().map(|conflict| Problem {
             about: conflict.loser.to_string(),
             message: format!("{} belongs to {}: choose another name", conflict.name, conflict.owner),
@@ -112,7 +139,7 @@ impl SinkReport {
         let PlanStats { drift, .. } = planner.stats();
         Self {
             name: name.to_owned(),
-            held: held.collect(),
+            held: plan.held.iter().map(HeldReport::from).collect(),
             problem_count: planner.problems().count(),
             problems: problems.take(MAX_LISTED).collect(),
             foreign_count: plan.foreign.len(),
@@ -128,6 +155,32 @@ impl SinkReport {
         }
     }
 
+    /// Describes a receiver.
+    pub(crate) fn of_outbox(name: &str, outbox: &Outbox, held: &[HeldRemovals]) -> Self {
+        let problems = outbox
+            .problems()
+            .map(|(key, problem)| Problem { about: key.to_string(), message: problem.to_owned() });
+        let dead = outbox.dead().map(|(key, letter)| DeadReport {
+            id: letter.id.to_string(),
+            object: key.to_string(),
+            change: letter.kind.as_str().to_owned(),
+            problem: letter.problem.clone(),
+        });
+        let (pending, pending_since) = outbox.pending();
+        Self {
+            name: name.to_owned(),
+            outside: outbox.recorded(),
+            held: held.iter().map(HeldReport::from).collect(),
+            problem_count: outbox.problems().count(),
+            problems: problems.take(MAX_LISTED).collect(),
+            dead: dead.take(MAX_LISTED).collect(),
+            dead_count: outbox.dead().count(),
+            pending,
+            pending_since,
+            ..Self::default()
+        }
+    }
+
     /// Returns the report with its ages as of `now`.
     pub(crate) fn at(&self, now: Time) -> Self {
         let age =
@@ -135,6 +188,7 @@ impl SinkReport {
         Self {
             outside_age_seconds: age(self.equal_as_of),
             view_age_seconds: age(self.view_as_of),
+            oldest_pending_seconds: age(self.pending_since),
             ..self.clone()
         }
     }

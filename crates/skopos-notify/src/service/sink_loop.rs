@@ -49,7 +49,7 @@ type Events<K> = Pin<Box<dyn Stream<Item = Event<K>> + Send>>;
 /// Interval between two looks at the view: proofs of age come without events.
 const TICK: Duration = Duration::from_millis(500);
 /// Bound on a confirming list, and the pause before the next one.
-const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SinkLoop {
     pub(super) async fn run(mut self, stop: CancellationToken) {
@@ -234,6 +234,8 @@ impl SinkLoop {
                 // Whoever asked may be gone.
                 let _ = known.send(is_known);
             }
+            // A sink that is read back has no messages.
+            command @ SinkCommand::RetryDead { .. } => command.decline(),
             SinkCommand::Retry => {
                 self.planner.retry();
                 (rounds.observe_at, rounds.read_at) = (self.clock.now(), self.clock.now());

@@ -19,12 +19,17 @@ pub(super) struct SharedInformers {
     identity: Informer<Namespace>,
 }
 
+/// Watches `kube-system`, whose uid is the cluster's identity.
+pub(super) fn identity(factory: &InformerFactory) -> Result<Informer<Namespace>, NotifierError> {
+    Ok(factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?)
+}
+
 impl SharedInformers {
     pub(super) fn new(factory: &InformerFactory) -> Result<Self, NotifierError> {
         Ok(Self {
             services: factory.informer(InformerOptions::all())?,
             slices: factory.informer(InformerOptions::all())?,
-            identity: factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?,
+            identity: identity(factory)?,
         })
     }
 

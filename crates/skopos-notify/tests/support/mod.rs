@@ -1,6 +1,7 @@
 //! A cluster in the process, a notifier that runs on it, and objects for it.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
+pub mod receiver;
 pub mod servers;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,9 @@ use skopos::transport::{Death, Dialed, Protocol, dialer_fn};
 use skopos::{FactoryOptions, InformerFactory, Transport, TransportOptions};
 use skopos_notify::EntryName;
 use skopos_notify::desired::{ClaimSource, EndpointSource, ServiceSource, Template};
-use skopos_notify::service::{Notifier, NotifierHandle, SinkOptions, SinkReport, factory_options};
+use skopos_notify::service::{
+    Notifier, NotifierHandle, NotifierSink, SinkOptions, SinkReport, factory_options,
+};
 use skopos_notify::sink::memory::MemorySink;
 use skopos_notify::sink::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
 use skopos_testserver::TestServer;
@@ -55,7 +58,7 @@ impl Cluster {
         Self { server, down, factory }
     }
 
-    pub fn run(&self, sinks: Vec<SinkOptions>) -> Running {
+    pub fn run<S: Into<NotifierSink>>(&self, sinks: Vec<S>) -> Running {
         run(&self.factory, sinks)
     }
 
@@ -119,6 +122,11 @@ impl Running {
         .await
     }
 
+    /// Ends at once, as a process does that is killed.
+    pub async fn kill(mut self) {
+        self.tasks.shutdown().await;
+    }
+
     pub async fn stop(mut self) {
         self.stop.cancel();
         let ended = async { while self.tasks.join_next().await.is_some() {} };
@@ -126,7 +134,7 @@ impl Running {
     }
 }
 
-pub fn run(factory: &InformerFactory, sinks: Vec<SinkOptions>) -> Running {
+pub fn run<S: Into<NotifierSink>>(factory: &InformerFactory, sinks: Vec<S>) -> Running {
     let notifier = Notifier::new(factory, sinks).expect("a notifier");
     let (handle, stop, mut tasks) = (notifier.handle(), CancellationToken::new(), JoinSet::new());
     tasks.spawn(notifier.run(stop.clone()));

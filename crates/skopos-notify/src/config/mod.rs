@@ -1,0 +1,237 @@
+//! The configuration file of a notifier.
+
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use skopos_config::{ConfigError, Configuration, ModelFault, Span};
+
+pub use self::sink::{DnsConfig, HaproxyConfig, KeyConfig, SinkConfig, WebhookConfig};
+pub use self::source::{EndpointsConfig, ObjectsConfig, ServicesConfig, SourceConfig};
+use self::{sink::ONE_SINK, source::SERVICE_TYPES};
+use crate::plan::PlanOptions;
+use crate::service::NotifierSink;
+
+/// Configuration of a notifier.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NotifyConfig {
+    /// The cluster. Default: as kubectl finds it.
+    #[serde(default)]
+    pub cluster: ClusterConfig,
+    /// Leader election: the notifier that holds the Lease works. Default: none, for a notifier beside its balancer.
+    pub election: Option<ElectionConfig>,
+    /// State on disk.
+    pub state: Option<StateConfig>,
+    /// Address of health and metrics. Default: none.
+    pub listen: Option<SocketAddr>,
+    /// Limits of removals.
+    #[serde(default)]
+    pub guard: GuardConfig,
+    /// The sinks.
+    pub sinks: Vec<SinkConfig>,
+}
+
+/// The cluster.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// The kubeconfig. Default: `$KUBECONFIG`, then `~/.kube/config`, then the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// The context. Default: its current one.
+    pub context: Option<String>,
+}
+
+/// Leader election.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ElectionConfig {
+    /// The Lease, as `NAMESPACE/NAME`.
+    pub lease: String,
+    /// Time that other candidates wait after the last renewal. Default 15 s.
+    pub duration: Option<Span>,
+}
+
+/// State on disk.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StateConfig {
+    /// A folder of its own. `skopos notify status` finds the notifier by the socket in it.
+    pub folder: PathBuf,
+}
+
+/// Limits of removals.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GuardConfig {
+    /// Removals are done only if the view is proven to be at most this old. Default 30 s.
+    pub max_age: Option<Span>,
+    /// Additions are done as long as the view is at most this old. Default 1 h.
+    pub add_when_stale: Option<Span>,
+    /// Delay until a list may confirm a removal that was not seen. Default 30 s.
+    pub confirm: Option<Span>,
+    /// Share of all serving values that may be lost within ten minutes, in percent. Default 30.
+    pub percent: Option<u8>,
+    /// Number of values that may be lost in any case. Default 10.
+    pub at_least: Option<u32>,
+    /// Number of values that may be removed in a minute. Default 60.
+    pub per_minute: Option<u32>,
+    /// The last value of a name stays as long as its owner is there. Default true.
+    pub keep_last: Option<bool>,
+    /// Time for which a value may fail its checks before it loses its traffic. Default 5 s.
+    pub settle: Option<Span>,
+}
+
+impl Configuration for NotifyConfig {
+    const TITLE: &'static str = "Configuration of the Skopos notifier";
+
+    fn faults(&self) -> Vec<ModelFault> {
+        let mut faults = Vec::new();
+        let mut fault = |field: String, problem: String| faults.push(ModelFault { field, problem });
+        let mut names = BTreeSet::new();
+        for (index, sink) in self.sinks.iter().enumerate() {
+            let at = format!("sinks[{index}]");
+            if sink.name.is_empty() || !names.insert(sink.name.as_str()) {
+                fault(format!("{at}.name"), format!("{:?} is empty or the name of another sink", sink.name));
+            }
+            let kinds = [sink.dns.is_some(), sink.haproxy.is_some(), sink.webhook.is_some()];
+            if kinds.into_iter().filter(|is_there| *is_there).count() != 1 {
+                fault(at.clone(), ONE_SINK.into());
+            }
+            if let Some(webhook) = &sink.webhook {
+                if self.state.is_none() {
+                    fault(
+                        at.clone(),
+                        "a webhook needs state.folder: there it remembers what was delivered".into(),
+                    );
+                }
+                if webhook.parallel == Some(0) {
+                    fault(format!("{at}.webhook.parallel"), "is 0: nothing would be delivered".into());
+                }
+                if let Err(problem) = webhook.networks() {
+                    fault(format!("{at}.webhook.allow"), problem);
+                }
+            }
+            if sink.from.is_empty() {
+                fault(
+                    format!("{at}.from"),
+                    "is empty: the sink would have nothing; name services, endpoints or objects".into(),
+                );
+            }
+            let mut resources = BTreeSet::new();
+            for (number, source) in sink.from.iter().enumerate() {
+                let at = format!("{at}.from[{number}]");
+                let kinds = [source.services.is_some(), source.endpoints.is_some(), source.objects.is_some()];
+                if kinds.into_iter().filter(|is_there| *is_there).count() != 1 {
+                    fault(at.clone(), "must have exactly one of services, endpoints and objects".into());
+                }
+                if sink.haproxy.is_some() && source.services.is_some() {
+                    fault(at.clone(), "a balancer is fed with endpoints: name endpoints".into());
+                }
+                let types = source.services.iter().flat_map(|services| &services.types);
+                for wrong in types.filter(|name| !SERVICE_TYPES.contains(&name.as_str())) {
+                    fault(
+                        format!("{at}.services.types"),
+                        format!("{wrong:?} is no type of Services: {}", SERVICE_TYPES.join(", ")),
+                    );
+                }
+                if let Some(objects) = &source.objects
+                    && !resources.insert(&objects.kind)
+                {
+                    fault(
+                        format!("{at}.objects.kind"),
+                        format!("{:?} is there already: name each resource once in a sink", objects.kind),
+                    );
+                }
+                if let Err(problem) = sink.check(source) {
+                    fault(at, problem);
+                }
+            }
+        }
+        if self.sinks.is_empty() {
+            fault("sinks".into(), "is empty: there would be nothing to do; name a sink".into());
+        }
+        if self.guard.percent.is_some_and(|percent| percent > 100) {
+            fault("guard.percent".into(), "is more than 100".into());
+        }
+        if let Some(election) = &self.election
+            && election.lease().is_none()
+        {
+            fault("election.lease".into(), format!("{:?} is not NAMESPACE/NAME", election.lease));
+        }
+        faults
+    }
+}
+
+impl NotifyConfig {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// When it cannot be read or anything in it is wrong: all of it is told.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        skopos_config::read(path)
+    }
+
+    /// Checks a text.
+    ///
+    /// # Errors
+    /// When anything in it is wrong: all of it is told.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        skopos_config::parse(text)
+    }
+
+    /// Makes the sinks, with the secrets that their files have now.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or what is in it cannot be used; with the name of the sink.
+    pub fn sinks(&self) -> Result<Vec<NotifierSink>, String> {
+        let made = self.sinks.iter().map(|sink| {
+            sink.options(&self.guard, self.state.as_ref())
+                .map_err(|problem| format!("sink {}: {problem}", sink.name))
+        });
+        made.collect()
+    }
+
+    /// Returns the files with secrets: what is in them belongs to the configuration.
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        self.sinks.iter().flat_map(SinkConfig::secret_files).map(Path::to_owned).collect()
+    }
+
+    /// Returns the socket of commands, if there is a folder for it.
+    pub fn socket(&self) -> Option<PathBuf> {
+        self.state.as_ref().map(|state| state.folder.join("notify.sock"))
+    }
+}
+
+impl ElectionConfig {
+    /// Returns the namespace and the name of the Lease.
+    pub fn lease(&self) -> Option<(&str, &str)> {
+        let (namespace, name) = self.lease.split_once('/')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then_some((namespace, name))
+    }
+}
+
+impl GuardConfig {
+    fn options(&self) -> PlanOptions {
+        let default = PlanOptions::default();
+        let span = |span: Option<Span>, default| span.map_or(default, |span| span.0);
+        PlanOptions {
+            max_age: span(self.max_age, default.max_age),
+            add_when_stale: span(self.add_when_stale, default.add_when_stale),
+            confirm: span(self.confirm, default.confirm),
+            fraction: self.percent.map_or(default.fraction, |percent| f64::from(percent) / 100.0),
+            at_least: self.at_least.map_or(default.at_least, |count| count as usize),
+            per_minute: self.per_minute.unwrap_or(default.per_minute),
+            keep_last: self.keep_last.unwrap_or(default.keep_last),
+            settle: span(self.settle, default.settle),
+            drain: default.drain,
+        }
+    }
+}

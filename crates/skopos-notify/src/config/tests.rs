@@ -1,0 +1,100 @@
+use super::*;
+use crate::service::NotifierSink;
+
+const GOOD: &str = "\
+sinks:
+- name: zone
+  dns: {zone: apps.example.test, server: '127.0.0.1:53', ttl: 30s}
+  from:
+  - services: {types: [LoadBalancer]}
+  - endpoints: {headless: true, name: '{service}'}
+- name: edge
+  haproxy: {socket: /run/haproxy/admin.sock, drain: 2m}
+  from: [{endpoints: {labels: {edge: 'true'}}}]
+";
+
+#[test]
+fn a_good_file_makes_sinks() {
+    let sinks = NotifyConfig::parse(GOOD).unwrap().sinks().unwrap();
+    assert_eq!(sinks.iter().map(|sink| sink.name()).collect::<Vec<_>>(), ["zone", "edge"]);
+    let NotifierSink::State(edge) = &sinks[1] else { panic!("a balancer is read back") };
+    assert_eq!(edge.plan.drain.as_secs(), 120);
+}
+
+#[test]
+fn the_example_loads_and_names_every_field() {
+    let example = include_str!("../../../../docs/notify.example.yaml");
+    NotifyConfig::parse(example).unwrap_or_else(|error| panic!("{error}"));
+    let schema = skopos_config::json_schema::<NotifyConfig>();
+    let definitions = schema["$defs"].as_object().into_iter().flat_map(|all| all.values()).chain([&schema]);
+    let fields =
+        definitions.filter_map(|part| part["properties"].as_object()).flat_map(|fields| fields.keys());
+    let missing: Vec<_> = fields.filter(|field| !example.contains(&format!("{field}:"))).collect();
+    assert!(missing.is_empty(), "docs/notify.example.yaml does not name {missing:?}");
+}
+
+#[test]
+fn every_problem_is_told_with_its_line() {
+    let bad = GOOD
+        .replace("ttl: 30s", "ttl: soon")
+        .replace("name: edge", "name: edge\n  dnss: {}")
+        .replace("{labels: {edge: 'true'}}", "{headles: true}");
+    let error = NotifyConfig::parse(&bad).unwrap_err().to_string();
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!(lines.len(), 3, "{error}");
+    assert!(lines[0].starts_with("line 3, ") && lines[0].contains("sinks[0].dns.ttl"), "{error}");
+    assert!(lines[1].starts_with("line 8, ") && lines[1].contains("dns"), "{error}");
+    assert!(lines[2].contains("headless"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_meant_is_told_too() {
+    let bad = "election: {lease: notify}\nguard: {percent: 200}\nsinks:\n- {name: a, from: []}\n- name: a\n  haproxy: {socket: /s, backend: '{pod}'}\n  from: [{services: {types: [Loadbalancer]}}, {endpoints: {}}]\n";
+    let error = NotifyConfig::parse(bad).unwrap_err().to_string();
+    for part in [
+        "NAMESPACE/NAME",
+        "more than 100",
+        "exactly one of dns, haproxy and webhook",
+        "is empty",
+        "another sink",
+        "fed with endpoints",
+        "Loadbalancer",
+        "there is no {pod}",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_checked_like_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, "whsec_c2VjcmV0\n").unwrap();
+    let good = format!(
+        "state: {{folder: {0}}}\nsinks:\n- name: audit\n  webhook: {{url: 'https://hooks.example.test/x', secrets: [{0}/secret], allow: [10.0.0.0/8]}}\n  from:\n  - objects: {{kind: apps/v1/deployments, changes: [created], fields: [spec.replicas]}}\n",
+        folder.path().display()
+    );
+    let config = NotifyConfig::parse(&good).unwrap();
+    let sinks = config.sinks().unwrap();
+    let NotifierSink::Events(options) = &sinks[0] else { panic!("a webhook is told of events") };
+    assert_eq!(options.sources[0].resource.to_string(), "deployments.apps");
+    assert_eq!(config.secret_files(), std::slice::from_ref(&secret));
+    std::fs::write(&secret, "no secret").unwrap();
+    assert!(config.sinks().err().is_some_and(|error| error.contains("secret 1 is not base64")));
+
+    let bad = "sinks:\n- name: audit\n  webhook: {url: 'https://h/', parallel: 0, allow: [ten]}\n  from:\n  - services: {}\n  - objects: {kind: Deployment}\n  - objects: {kind: v1/pods, fields: ['a..b']}\n  - objects: {kind: v1/pods, changes: [gone]}\n";
+    let error = NotifyConfig::parse(bad).unwrap_err().to_string();
+    assert!(error.contains("created"), "{error}");
+    let error = NotifyConfig::parse(&bad.replace("gone", "deleted")).unwrap_err().to_string();
+    for part in [
+        "state.folder",
+        "nothing would be delivered",
+        "no network",
+        "fed with objects",
+        "no resource",
+        "no path",
+        "each resource once",
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Event sinks: receivers that are told of each state of an object.
+//!
+//! ```text
+//!  events of the informers ─▶ outbox (pure: cluster − ledger) ─▶ deliveries ─▶ webhook
+//!                                 ▲        │                                     │
+//!                                 │        └─▶ ledger (on disk, before a send)   │
+//!                                 └──────────────── outcome ─────────────────────┘
+//! ```
+//!
+//! There is no queue of events. Work is what the cluster has and the receiver has not acknowledged, so an outage of a day leaves one delivery
+//! for each object that differs.
+
+mod content;
+mod delivery;
+mod ledger;
+mod message;
+mod outbox;
+#[cfg(test)]
+mod outbox_properties;
+#[cfg(test)]
+mod outbox_tests;
+mod source;
+mod webhook;
+
+pub use self::{
+    content::{FieldPath, ObjectContent},
+    delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey, Recorded},
+    ledger::{History, Ledger, LedgerChange, LedgerContent, LedgerError},
+    message::MessageFormat,
+    outbox::{DeadLetter, Departure, Outbox, OutboxOptions},
+    source::{EventSource, ResourceName},
+    webhook::{WebhookError, WebhookOptions, WebhookSink},
+};

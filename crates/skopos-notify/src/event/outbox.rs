@@ -1,0 +1,745 @@
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skopos::{RawObject, ResourceVersion};
+use skopos_reflect::Time;
+
+use super::delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey, Recorded};
+use super::ledger::{History, LedgerChange, LedgerContent};
+
+/// Everything that the receiver has not acknowledged. A machine without input or output: it is told what the cluster has, and gives deliveries.
+///
+/// For each object at most one delivery is in flight, and a newer state takes the place of one that waits. A deletion is told if the watch has
+/// shown it, or if a list confirms it.
+pub struct Outbox {
+    options: OutboxOptions,
+    recorded: HashMap<EventKey, Recorded>,
+    waiting: BTreeMap<EventKey, Waiting>,
+    /// The keys of `waiting` that can be delivered, by when.
+    due: BTreeSet<(Time, EventKey)>,
+    in_flight: BTreeMap<EventKey, InFlight>,
+    /// The keys whose ledger entries are to be written.
+    dirty: BTreeSet<EventKey>,
+    dead: BTreeMap<EventKey, DeadLetter>,
+    dead_dirty: BTreeSet<EventKey>,
+    disabled: Option<String>,
+    cluster: Option<Arc<str>>,
+    history: History,
+    /// `disabled`, `cluster` or the epoch are to be written.
+    meta_dirty: bool,
+    breaker: Breaker,
+    /// The keys of `waiting` that have failed.
+    failing: BTreeSet<EventKey>,
+    /// It is not known that the cluster is the one that the receiver is told of.
+    is_held: bool,
+    random: fastrand::Rng,
+}
+
+/// Options of an outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OutboxOptions {
+    /// The name of the sink: messages of different sinks have different IDs.
+    pub sink: String,
+    /// The kinds of changes that are told. Default: all.
+    pub changes: BTreeMap<Arc<str>, BTreeSet<ChangeKind>>,
+    /// Delay until a list may confirm a deletion that was not seen. Default 30 s.
+    pub confirm: Duration,
+    /// The first pause after a failure; it doubles up to `last_pause`. Default 1 s.
+    pub first_pause: Duration,
+    /// The longest pause after a failure. Default 10 min.
+    pub last_pause: Duration,
+    /// The longest pause that a receiver may ask for. Default 1 h.
+    pub most_asked: Duration,
+    /// The longest pause of a receiver that cannot be reached. Default 10 s.
+    pub probe: Duration,
+    /// Seeds the jitter of pauses.
+    pub seed: u64,
+}
+
+/// A message that the receiver will never take.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct DeadLetter {
+    /// The ID of the message.
+    pub id: Arc<str>,
+    /// The kind of the change.
+    pub kind: ChangeKind,
+    /// The answer of the receiver.
+    pub problem: String,
+}
+
+/// The newest state of an object, which the receiver has not acknowledged.
+#[derive(Clone, Debug)]
+struct Waiting {
+    state: ObjectState,
+    since: Time,
+    failures: u32,
+    not_before: Time,
+    problem: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum ObjectState {
+    Present { object: RawObject, digest: [u8; 16] },
+    Gone { version: ResourceVersion, deselected: bool, confirmed: bool },
+}
+
+/// A delivery without an outcome.
+#[derive(Clone, Debug)]
+struct InFlight {
+    /// The ledger's entry before it.
+    before: Option<Recorded>,
+    /// The entry after it was acknowledged; `None` for a deletion.
+    after: Option<Recorded>,
+    kind: ChangeKind,
+    id: Arc<str>,
+}
+
+/// One breaker for the whole receiver: after a failure of the receiver nothing is sent for a while, and then one message as a probe.
+#[derive(Clone, Copy, Debug, Default)]
+struct Breaker {
+    /// Failures since the last success.
+    failures: u32,
+    /// Pauses since the last success.
+    openings: u32,
+    until: Option<Time>,
+}
+
+/// So many messages that fail one after the other are the receiver's failure, and not theirs.
+const FAILURES_OF_RECEIVER: u32 = 5;
+
+impl Default for OutboxOptions {
+    fn default() -> Self {
+        Self {
+            sink: String::new(),
+            changes: BTreeMap::new(),
+            confirm: Duration::from_secs(30),
+            first_pause: Duration::from_secs(1),
+            last_pause: Duration::from_secs(600),
+            most_asked: Duration::from_secs(3600),
+            probe: Duration::from_secs(10),
+            seed: 0,
+        }
+    }
+}
+
+impl Outbox {
+    /// Makes an outbox that resumes from what a ledger has.
+    pub fn new(options: OutboxOptions, ledger: LedgerContent) -> Self {
+        Self {
+            recorded: ledger.recorded.into_iter().collect(),
+            waiting: BTreeMap::new(),
+            due: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            dead: ledger.dead.into_iter().collect(),
+            dead_dirty: BTreeSet::new(),
+            disabled: ledger.disabled,
+            cluster: ledger.cluster,
+            history: ledger.history,
+            meta_dirty: false,
+            breaker: Breaker::default(),
+            failing: BTreeSet::new(),
+            is_held: true,
+            random: fastrand::Rng::with_seed(options.seed),
+            options,
+        }
+    }
+
+    /// Notes which cluster answers. Messages about another one than before are held until it is [accepted](Self::accept_cluster).
+    pub fn saw_cluster(&mut self, cluster: &Arc<str>) {
+        if self.cluster.is_none() {
+            self.accept_cluster(cluster.clone());
+        }
+        self.is_held = self.cluster.as_ref() != Some(cluster);
+    }
+
+    /// Takes another cluster for the one that the receiver is told of.
+    pub fn accept_cluster(&mut self, cluster: Arc<str>) {
+        (self.cluster, self.meta_dirty, self.is_held) = (Some(cluster), true, false);
+    }
+
+    /// Returns the cluster that the receiver is told of.
+    pub fn cluster(&self) -> Option<&Arc<str>> {
+        self.cluster.as_ref()
+    }
+
+    /// Returns whether everything is held: another cluster answers, or it is not known which one does.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Returns what is not acknowledged.
+    pub fn waiting(&self) -> impl Iterator<Item = &EventKey> {
+        self.waiting.keys()
+    }
+
+    /// Returns the next message of each object, and whether it waits for a list.
+    pub fn plan(&self) -> impl Iterator<Item = (&EventKey, ChangeKind, bool)> {
+        self.waiting.iter().filter_map(|(key, waiting)| {
+            let kind = self.next(key)?.kind;
+            let is_unconfirmed = matches!(waiting.state, ObjectState::Gone { confirmed: false, .. });
+            self.is_told(key, kind).then_some((key, kind, is_unconfirmed))
+        })
+    }
+
+    /// Takes deletions of these objects for sure, though no list has confirmed them.
+    pub fn confirm(&mut self, is_meant: impl Fn(&EventKey) -> bool) {
+        let keys: Vec<_> = self.unconfirmed().filter(|key| is_meant(key)).cloned().collect();
+        for key in keys {
+            if let Some(Waiting { state: ObjectState::Gone { confirmed, .. }, .. }) =
+                self.waiting.get_mut(&key)
+            {
+                *confirmed = true;
+            }
+            self.queue(&key);
+        }
+    }
+
+    /// Notes the version of a whole view of a resource. One that went back begins a new epoch: a cluster was restored from a backup.
+    pub fn saw_version(&mut self, resource: &Arc<str>, version: &ResourceVersion) {
+        self.meta_dirty |= self.history.saw(resource, version);
+    }
+
+    /// Notes the state of an object in the cluster.
+    pub fn present(&mut self, now: Time, key: EventKey, object: RawObject, digest: [u8; 16]) {
+        let is_known = self.recorded.get(&key).is_some_and(|recorded| {
+            recorded.uid.as_ref() == object.uid() && recorded.digest == Some(digest) && !recorded.unsure
+        });
+        if is_known {
+            return self.settled(&key);
+        }
+        self.wait(now, key, ObjectState::Present { object, digest });
+    }
+
+    /// Notes that an object is gone from the cluster, or no longer selected. The deletion is told once it is `seen` or confirmed by a list.
+    pub fn gone(&mut self, now: Time, key: EventKey, version: ResourceVersion, how: Departure) {
+        if !self.recorded.contains_key(&key) && !self.in_flight.contains_key(&key) {
+            return self.settled(&key);
+        }
+        let state = ObjectState::Gone {
+            version,
+            deselected: how == Departure::Deselected,
+            confirmed: how != Departure::Missing,
+        };
+        self.wait(now, key, state);
+    }
+
+    /// Notes that everything of a resource was told by [`present`](Self::present): what the ledger has beyond it is missing.
+    pub fn synced(
+        &mut self,
+        now: Time,
+        resource: &str,
+        version: &ResourceVersion,
+        is_there: impl Fn(&EventKey) -> bool,
+    ) {
+        let missing: Vec<_> = self
+            .recorded
+            .keys()
+            .filter(|key| &*key.resource == resource && !self.waiting.contains_key(*key) && !is_there(key))
+            .cloned()
+            .collect();
+        for key in missing {
+            self.gone(now, key, version.clone(), Departure::Missing);
+        }
+        let forgotten =
+            |key: &EventKey| &*key.resource == resource && !self.waiting.contains_key(key) && !is_there(key);
+        let forgotten: Vec<_> = self.dead.keys().filter(|key| forgotten(key)).cloned().collect();
+        forgotten.iter().for_each(|key| self.settled(key));
+    }
+
+    /// Notes that a list of a resource, begun at `began`, agreed with what was noted.
+    pub fn listed(&mut self, resource: &str, began: Time) {
+        let confirm = self.options.confirm;
+        let confirmed: BTreeSet<_> = self
+            .unconfirmed()
+            .filter(|key| {
+                &*key.resource == resource
+                    && self.waiting.get(*key).is_some_and(|waiting| waiting.since + confirm <= began)
+            })
+            .cloned()
+            .collect();
+        self.confirm(|key| confirmed.contains(key));
+    }
+
+    /// Returns when a list may confirm deletions of a resource, if some wait for it.
+    pub fn list_from(&self, resource: &str) -> Option<Time> {
+        let unconfirmed = self.waiting.iter().filter(|(key, waiting)| {
+            &*key.resource == resource && matches!(waiting.state, ObjectState::Gone { confirmed: false, .. })
+        });
+        unconfirmed.map(|(_, waiting)| waiting.since + self.options.confirm).min()
+    }
+
+    /// Returns up to `most` deliveries that are due, the oldest first. Each counts as in flight and needs an [`outcome`](Self::outcome). None is
+    /// sent before [`take_changes`](Self::take_changes) is on disk.
+    pub fn due(&mut self, now: Time, most: usize) -> Vec<Delivery> {
+        let most = self.breaker.allows(now, most, self.in_flight.len());
+        if self.is_held || self.disabled.is_some() {
+            return Vec::new();
+        }
+        let mut deliveries = Vec::new();
+        while deliveries.len() < most
+            && let Some((at, key)) = self.due.first().cloned()
+            && at <= now
+        {
+            self.due.pop_first();
+            if let Some(delivery) = self.begin(&key) {
+                deliveries.push(delivery);
+            }
+        }
+        deliveries
+    }
+
+    /// Notes the outcome of a delivery.
+    pub fn outcome(&mut self, now: Time, key: &EventKey, outcome: DeliveryOutcome) {
+        let Some(sent) = self.in_flight.remove(key) else { return };
+        match outcome {
+            DeliveryOutcome::Delivered => {
+                self.record(key, sent.after);
+                self.recovered(now, key);
+            }
+            DeliveryOutcome::Failed { problem, retry_after } => {
+                self.pause(now, key, problem, retry_after);
+                self.breaker.failed();
+                if self.breaker.failures >= FAILURES_OF_RECEIVER {
+                    self.trip(now, None);
+                }
+            }
+            DeliveryOutcome::Throttled { problem, retry_after } => {
+                self.pause(now, key, problem, None);
+                self.breaker.failed();
+                self.trip(now, retry_after);
+            }
+            DeliveryOutcome::Unknown(problem) => {
+                self.pause(now, key, problem, None);
+                self.breaker.failed();
+                self.trip(now, None);
+            }
+            DeliveryOutcome::Unreachable(problem) => {
+                // It did not arrive, so the ledger is as it was.
+                self.record(key, sent.before);
+                self.breaker.failed();
+                self.trip(now, None);
+                if let Some(waiting) = self.waiting.get_mut(key) {
+                    (waiting.problem, waiting.not_before) = (Some(problem), now);
+                }
+            }
+            DeliveryOutcome::Rejected(problem) => {
+                self.record(key, sent.before);
+                self.dead.insert(key.clone(), DeadLetter { id: sent.id, kind: sent.kind, problem });
+                self.dead_dirty.insert(key.clone());
+                self.recovered(now, key);
+            }
+            DeliveryOutcome::Disabled(problem) => {
+                self.record(key, sent.before);
+                (self.disabled, self.meta_dirty) = (Some(problem), true);
+            }
+        }
+        self.go_on(key);
+    }
+
+    /// Returns the changes of the ledger since the last call.
+    pub fn take_changes(&mut self) -> Vec<LedgerChange> {
+        let recorded = std::mem::take(&mut self.dirty).into_iter().map(|key| {
+            let recorded = self.recorded.get(&key).cloned();
+            LedgerChange::Recorded(key, recorded)
+        });
+        let dead = std::mem::take(&mut self.dead_dirty).into_iter().map(|key| {
+            let letter = self.dead.get(&key).cloned();
+            LedgerChange::Dead(key, letter)
+        });
+        let mut changes: Vec<_> = recorded.chain(dead).collect();
+        if !changes.is_empty() || self.meta_dirty {
+            self.meta_dirty = false;
+            changes.push(LedgerChange::Meta {
+                disabled: self.disabled.clone(),
+                cluster: self.cluster.clone(),
+                history: self.history.clone(),
+            });
+        }
+        changes
+    }
+
+    /// Notes that these changes could not be written: they are due again.
+    pub fn not_written(&mut self, changes: Vec<LedgerChange>) {
+        for change in changes {
+            match change {
+                LedgerChange::Recorded(key, _) => drop(self.dirty.insert(key)),
+                LedgerChange::Dead(key, _) => drop(self.dead_dirty.insert(key)),
+                LedgerChange::Meta { .. } => self.meta_dirty = true,
+            }
+        }
+    }
+
+    /// Returns whether the ledger is to be written.
+    pub fn has_changes(&self) -> bool {
+        !self.dirty.is_empty() || !self.dead_dirty.is_empty() || self.meta_dirty
+    }
+
+    /// Notes that a delivery was not sent after all.
+    pub fn not_sent(&mut self, key: &EventKey) {
+        let Some(sent) = self.in_flight.remove(key) else { return };
+        self.record(key, sent.before);
+        self.go_on(key);
+    }
+
+    /// Forgets all pauses: what failed is tried at once, also by a receiver that wanted no more.
+    pub fn retry(&mut self, now: Time) {
+        self.meta_dirty |= self.disabled.take().is_some();
+        self.hasten(now);
+    }
+
+    /// Tries a dead letter again, or all of them. Returns the number.
+    pub fn retry_dead(&mut self, id: Option<&str>) -> usize {
+        let keys: Vec<_> = self
+            .dead
+            .iter()
+            .filter(|(_, letter)| id.is_none_or(|id| *id == *letter.id))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in &keys {
+            self.dead.remove(key);
+            self.dead_dirty.insert(key.clone());
+            self.queue(key);
+        }
+        keys.len()
+    }
+
+    /// Returns the time of the next delivery, if one is due by then.
+    pub fn wake_at(&self) -> Option<Time> {
+        if self.is_held || self.disabled.is_some() {
+            return None;
+        }
+        let next = self.due.first().map(|(at, _)| *at)?;
+        Some(self.breaker.until.map_or(next, |until| until.max(next)))
+    }
+
+    /// Returns the number of objects whose state the receiver has not acknowledged, and since when the oldest waits.
+    pub fn pending(&self) -> (usize, Option<Time>) {
+        (self.waiting.len(), self.waiting.values().map(|waiting| waiting.since).min())
+    }
+
+    /// Returns the deletions that wait for a list.
+    pub fn unconfirmed(&self) -> impl Iterator<Item = &EventKey> {
+        self.waiting
+            .iter()
+            .filter(|(_, waiting)| matches!(waiting.state, ObjectState::Gone { confirmed: false, .. }))
+            .map(|(key, _)| key)
+    }
+
+    /// Returns what failed the last time, and why.
+    pub fn problems(&self) -> impl Iterator<Item = (&EventKey, &str)> {
+        self.waiting.iter().filter_map(|(key, waiting)| Some((key, waiting.problem.as_deref()?)))
+    }
+
+    /// Returns the dead letters.
+    pub fn dead(&self) -> impl Iterator<Item = (&EventKey, &DeadLetter)> {
+        self.dead.iter()
+    }
+
+    /// Returns why the receiver wants no more messages, if that is so.
+    pub fn disabled(&self) -> Option<&str> {
+        self.disabled.as_deref()
+    }
+
+    /// Returns the number of objects of which the receiver has acknowledged a state.
+    pub fn recorded(&self) -> usize {
+        self.recorded.len()
+    }
+
+    /// Returns the number of things that are remembered beyond the ledger.
+    #[cfg(test)]
+    pub(super) fn footprint(&self) -> usize {
+        self.waiting.len()
+            + self.due.len()
+            + self.in_flight.len()
+            + self.dirty.len()
+            + self.dead.len()
+            + self.failing.len()
+    }
+
+    /// Makes a state wait, or takes it as the newer one of a key that waits already.
+    fn wait(&mut self, now: Time, key: EventKey, state: ObjectState) {
+        match self.waiting.get_mut(&key) {
+            Some(waiting) => {
+                let is_news = !waiting.state.is_same(&state);
+                if is_news {
+                    // What failed was another message.
+                    self.due.remove(&(waiting.not_before, key.clone()));
+                    if waiting.failures > 0 {
+                        (waiting.failures, waiting.not_before) = (0, now);
+                    }
+                }
+                let is_departure = |state: &ObjectState| matches!(state, ObjectState::Gone { .. });
+                if is_departure(&state) && !is_departure(&waiting.state) {
+                    waiting.since = now;
+                }
+                waiting.state = waiting.state.clone().merge(state);
+            }
+            None => {
+                let waiting = Waiting { state, since: now, failures: 0, not_before: now, problem: None };
+                self.waiting.insert(key.clone(), waiting);
+            }
+        }
+        self.queue(&key);
+    }
+
+    /// Puts a key in the queue, if its state can be delivered.
+    fn queue(&mut self, key: &EventKey) {
+        let Some(waiting) = self.waiting.get(key) else { return };
+        let entry = (waiting.not_before, key.clone());
+        let is_sure = !matches!(waiting.state, ObjectState::Gone { confirmed: false, .. });
+        let is_dead = || {
+            self.dead.get(key).is_some_and(|letter| self.next(key).is_some_and(|next| next.id == letter.id))
+        };
+        if is_sure && !self.in_flight.contains_key(key) && !is_dead() {
+            self.due.insert(entry);
+        } else {
+            self.due.remove(&entry);
+        }
+    }
+
+    /// Begins the delivery of a key. A change of a kind that is not told counts as acknowledged.
+    fn begin(&mut self, key: &EventKey) -> Option<Delivery> {
+        loop {
+            let next = self.next(key)?;
+            if self.dead.remove(key).is_some() {
+                self.dead_dirty.insert(key.clone());
+            }
+            if !self.is_told(key, next.kind) {
+                self.record(key, next.after);
+                if self.is_settled(key) {
+                    self.settled(key);
+                    return None;
+                }
+                continue;
+            }
+            let before = self.recorded.get(key).cloned();
+            // From here on the receiver may know of it: also if this process ends before the answer, its deletion will be told.
+            let unsure = match &before {
+                Some(before) => Recorded { unsure: true, ..before.clone() },
+                None => Recorded {
+                    uid: next.uid.clone(),
+                    version: ResourceVersion::ZERO,
+                    digest: None,
+                    unsure: true,
+                },
+            };
+            self.record(key, Some(unsure));
+            let sent = InFlight { before, after: next.after, kind: next.kind, id: next.id.clone() };
+            self.in_flight.insert(key.clone(), sent);
+            let waiting = self.waiting.get(key)?;
+            let (object, deselected) = match &waiting.state {
+                ObjectState::Present { object, .. } if next.kind != ChangeKind::Deleted => {
+                    (Some(object.clone()), false)
+                }
+                ObjectState::Present { .. } => (None, false),
+                ObjectState::Gone { deselected, .. } => (None, *deselected),
+            };
+            return Some(Delivery {
+                id: next.id,
+                key: key.clone(),
+                kind: next.kind,
+                uid: next.uid,
+                version: next.version,
+                digest: next.digest,
+                object,
+                deselected,
+                epoch: self.history.epoch,
+                attempt: waiting.failures,
+            });
+        }
+    }
+
+    /// Returns the next message of a key.
+    fn next(&self, key: &EventKey) -> Option<NextMessage> {
+        let waiting = self.waiting.get(key)?;
+        let recorded = self.recorded.get(key);
+        let message =
+            |kind, uid: Arc<str>, version: ResourceVersion, digest, of: (&ResourceVersion, _), after| {
+                let scope = [self.cluster.as_deref().unwrap_or_default(), &self.options.sink];
+                let id = Delivery::id(scope, key, &uid, of.0, of.1, kind);
+                Some(NextMessage { id, kind, uid, version, digest, after })
+            };
+        let deleted = |recorded: &Recorded, version: &ResourceVersion| {
+            let of = (&recorded.version, recorded.digest);
+            message(ChangeKind::Deleted, recorded.uid.clone(), version.clone(), None, of, None)
+        };
+        match (&waiting.state, recorded) {
+            (ObjectState::Gone { version, .. }, Some(recorded)) => deleted(recorded, version),
+            (ObjectState::Gone { .. }, None) => None,
+            // Deleted and created again: another object has the name.
+            (ObjectState::Present { object, .. }, Some(recorded)) if *recorded.uid != *object.uid() => {
+                deleted(recorded, object.resource_version())
+            }
+            (ObjectState::Present { object, digest }, recorded) => {
+                let (uid, version) = (Arc::<str>::from(object.uid()), object.resource_version().clone());
+                let is_known = recorded.is_some_and(|recorded| recorded.digest.is_some());
+                let kind = if is_known { ChangeKind::Updated } else { ChangeKind::Created };
+                let after = Recorded {
+                    uid: uid.clone(),
+                    version: version.clone(),
+                    digest: Some(*digest),
+                    unsure: false,
+                };
+                message(kind, uid, version.clone(), Some(*digest), (&version, Some(*digest)), Some(after))
+            }
+        }
+    }
+
+    fn is_told(&self, key: &EventKey, kind: ChangeKind) -> bool {
+        self.options.changes.get(&key.resource).is_none_or(|told| told.contains(&kind))
+    }
+
+    /// Writes an entry of the ledger.
+    fn record(&mut self, key: &EventKey, recorded: Option<Recorded>) {
+        match recorded {
+            Some(recorded) => drop(self.recorded.insert(key.clone(), recorded)),
+            None => drop(self.recorded.remove(key)),
+        }
+        self.dirty.insert(key.clone());
+    }
+
+    /// Ends the wait of a key that is as the receiver knows it, or queues it.
+    fn go_on(&mut self, key: &EventKey) {
+        if self.is_settled(key) {
+            self.settled(key);
+        } else {
+            self.queue(key);
+        }
+    }
+
+    fn is_settled(&self, key: &EventKey) -> bool {
+        let Some(waiting) = self.waiting.get(key) else { return true };
+        match (&waiting.state, self.recorded.get(key)) {
+            (ObjectState::Gone { .. }, None) => true,
+            (ObjectState::Present { object, digest }, Some(recorded)) => {
+                !recorded.unsure && *recorded.uid == *object.uid() && recorded.digest == Some(*digest)
+            }
+            _ => false,
+        }
+    }
+
+    fn settled(&mut self, key: &EventKey) {
+        if self.in_flight.contains_key(key) {
+            return;
+        }
+        if let Some(waiting) = self.waiting.remove(key) {
+            self.due.remove(&(waiting.not_before, key.clone()));
+        }
+        self.failing.remove(key);
+        if self.dead.remove(key).is_some() {
+            self.dead_dirty.insert(key.clone());
+        }
+    }
+
+    /// Notes that the receiver takes messages. After a failure of the receiver everything that failed with it is due.
+    fn recovered(&mut self, now: Time, key: &EventKey) {
+        self.failing.remove(key);
+        if let Some(waiting) = self.waiting.get_mut(key) {
+            (waiting.failures, waiting.not_before, waiting.problem) = (0, now, None);
+        }
+        if self.breaker.until.is_some() {
+            self.hasten(now);
+        }
+        self.breaker = Breaker::default();
+    }
+
+    /// Makes everything due that has failed.
+    fn hasten(&mut self, now: Time) {
+        self.breaker = Breaker::default();
+        for key in self.failing.clone() {
+            if let Some(waiting) = self.waiting.get_mut(&key) {
+                self.due.remove(&(waiting.not_before, key.clone()));
+                waiting.not_before = waiting.not_before.min(now);
+            }
+            self.queue(&key);
+        }
+    }
+
+    /// Lets a key wait after a failure: twice as long as the last time, a little more or less, or as the receiver asked.
+    fn pause(&mut self, now: Time, key: &EventKey, problem: String, asked: Option<Duration>) {
+        let jitter = 0.75 + self.random.f64() / 2.0;
+        let Some(waiting) = self.waiting.get_mut(key) else { return };
+        waiting.failures = waiting.failures.saturating_add(1);
+        let pause = doubled(self.options.first_pause, waiting.failures).min(self.options.last_pause);
+        let pause = asked.map_or(pause.mul_f64(jitter), |asked| asked.min(self.options.most_asked));
+        (waiting.problem, waiting.not_before) = (Some(problem), now + pause);
+        self.failing.insert(key.clone());
+    }
+
+    /// Sends nothing for a while. What was in flight with the message that failed does not make it longer.
+    fn trip(&mut self, now: Time, asked: Option<Duration>) {
+        let is_open = self.breaker.until.is_some_and(|until| until > now);
+        let pause = doubled(self.options.first_pause, self.breaker.openings + 1).min(self.options.probe);
+        let until = match asked {
+            Some(asked) => now + asked.min(self.options.most_asked),
+            None if is_open => return,
+            None => now + pause,
+        };
+        self.breaker.openings += u32::from(!is_open);
+        self.breaker.until = Some(self.breaker.until.map_or(until, |known| known.max(until)));
+    }
+}
+
+/// How an object went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// The watch showed its deletion.
+    Deleted,
+    /// The watch showed it with labels that no longer match.
+    Deselected,
+    /// It is missing, but its deletion was not seen.
+    Missing,
+}
+
+struct NextMessage {
+    id: Arc<str>,
+    kind: ChangeKind,
+    uid: Arc<str>,
+    version: ResourceVersion,
+    digest: Option<[u8; 16]>,
+    after: Option<Recorded>,
+}
+
+impl ObjectState {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Present { object, digest }, Self::Present { object: newer, digest: of_newer }) => {
+                object.uid() == newer.uid() && digest == of_newer
+            }
+            (Self::Gone { .. }, Self::Gone { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the newer state. A deletion that is confirmed stays so.
+    fn merge(self, newer: Self) -> Self {
+        match (self, newer) {
+            (confirmed @ Self::Gone { confirmed: true, .. }, Self::Gone { .. }) => confirmed,
+            // The message of a content tells the version that it had first, also after a failure.
+            (known, newer) if known.is_same(&newer) && matches!(known, Self::Present { .. }) => known,
+            (_, newer) => newer,
+        }
+    }
+}
+
+impl Breaker {
+    fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Returns how many of `most` may be sent.
+    fn allows(&self, now: Time, most: usize, in_flight: usize) -> usize {
+        match self.until {
+            None => most,
+            Some(until) if until > now || in_flight > 0 => 0,
+            Some(_) => most.min(1),
+        }
+    }
+}
+
+fn doubled(first: Duration, failures: u32) -> Duration {
+    first.saturating_mul(1 << (failures.max(1) - 1).min(20))
+}
