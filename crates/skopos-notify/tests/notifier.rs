@@ -354,7 +354,7 @@ async fn counts_are_whole_where_lists_are_cut() {
     let running = cluster.run(vec![sink("zone", zone, endpoints("{service}", false))]);
     let report = running.until(0, |report| report.foreign_count == 150).await;
     assert_eq!(report.foreign.len(), 100);
-    let text = skopos_notify::service::metrics(&NotifierPhase::Working(running.handle.clone()));
+    let text = skopos_notify::service::metrics(&NotifierPhase::Working(running.handle.clone()), None);
     assert!(text.contains("skopos_notify_foreign{sink=\"zone\"} 150"), "{text}");
     running.stop().await;
     cluster.end().await;

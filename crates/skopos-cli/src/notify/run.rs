@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use skopos::{InformerFactory, Transport, TransportOptions};
 use skopos_controller::endpoints::{self, Probes};
-use skopos_lease::{Election, LeaseOptions};
+use skopos_lease::{Election, LeaseOptions, Term};
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{self, NotifierPhase};
 use skopos_notify::service::{Notifier, NotifierSink, SinkReport, factory_options, metrics};
@@ -29,12 +29,14 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn follow(path: &Path, stop: CancellationToken) -> Result<(), CliError> {
     let mut files = Files::read(path)?;
     let (phase, seen) = watch::channel(NotifierPhase::Starting);
+    let (leading, term) = watch::channel(None);
+    let seen = Figures { phase: seen, term };
     let mut served = Listeners::default();
     served.serve(&files.config, &seen).await?;
     loop {
         let now = stop.child_token();
         let config = files.config.clone();
-        let working = work(&config, &phase, now.clone()).fuse();
+        let working = work(&config, &phase, &leading, now.clone()).fuse();
         let mut working = std::pin::pin!(working);
         let changed = tokio::select! {
             done = &mut working => return done,
@@ -98,6 +100,7 @@ pub(crate) fn print_schema() -> Result<(), CliError> {
 async fn work(
     config: &NotifyConfig,
     phase: &watch::Sender<NotifierPhase>,
+    leading: &watch::Sender<Option<Term>>,
     stop: CancellationToken,
 ) -> Result<(), CliError> {
     let factory = factory(config).await?;
@@ -117,11 +120,12 @@ async fn work(
             let election =
                 Election::from_config(kube_config(config).await?, options).map_err(CliError::new)?;
             let mut candidate = election.candidate();
-            let leading = async {
+            let working = async {
                 phase.send_replace(NotifierPhase::Standby);
                 // Its informers run while it stands by: a term begins with a view that is there.
                 let _warm = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
                 while let Ok(term) = candidate.term().await {
+                    leading.send_replace(Some(term.clone()));
                     match term.run(run(Some(term.number()))).await {
                         Ok(done) => return done,
                         Err(over) => tracing::warn!(%over, "stands by again"),
@@ -131,13 +135,13 @@ async fn work(
                 Ok(())
             };
             let ended = stop.child_token();
-            let leading = async {
-                let done = leading.await;
+            let working = async {
+                let done = working.await;
                 // A process that cannot work does not keep the Lease.
                 ended.cancel();
                 done
             };
-            let (done, ()) = tokio::join!(leading, election.run(ended.clone()));
+            let (done, ()) = tokio::join!(working, election.run(ended.clone()));
             done
         }
     };
@@ -245,11 +249,7 @@ struct Listeners {
 
 impl Listeners {
     /// Serves where the configuration says, if that has changed.
-    async fn serve(
-        &mut self,
-        config: &NotifyConfig,
-        phase: &watch::Receiver<NotifierPhase>,
-    ) -> Result<(), CliError> {
+    async fn serve(&mut self, config: &NotifyConfig, seen: &Figures) -> Result<(), CliError> {
         if !self.tasks.is_empty() && self.socket == config.socket() && self.listen == config.listen {
             return Ok(());
         }
@@ -259,14 +259,14 @@ impl Listeners {
                 CliError::new(format!("cannot take commands at {}: {error}", socket.display()))
                     .hint("name a folder of its own in state.folder")
             })?;
-            self.tasks.spawn(control::serve(listener, phase.clone()));
+            self.tasks.spawn(control::serve(listener, seen.phase.clone()));
         }
         if let Some(address) = config.listen {
             let listener = TcpListener::bind(address).await.map_err(|error| {
                 CliError::new(format!("cannot serve metrics on {address}: {error}"))
                     .hint("choose another `listen`")
             })?;
-            self.tasks.spawn(endpoints::serve(listener, Arc::new(Figures(phase.clone()))));
+            self.tasks.spawn(endpoints::serve(listener, Arc::new(seen.clone())));
         }
         (self.socket, self.listen) = (config.socket(), config.listen);
         Ok(())
@@ -274,16 +274,22 @@ impl Listeners {
 }
 
 /// The answers to probes and Prometheus.
-struct Figures(watch::Receiver<NotifierPhase>);
+#[derive(Clone)]
+struct Figures {
+    phase: watch::Receiver<NotifierPhase>,
+    /// The last term of this process.
+    term: watch::Receiver<Option<Term>>,
+}
 
 impl Probes for Figures {
     /// One that stands by is ready: it could work at once.
     fn readiness(&self) -> (bool, String) {
-        let phase = self.0.borrow();
+        let phase = self.phase.borrow();
         (!matches!(*phase, NotifierPhase::Starting), format!("{}\n", phase.as_str()))
     }
 
     fn metrics(&self) -> Option<String> {
-        Some(metrics(&self.0.borrow()))
+        let remaining = self.term.borrow().as_ref().and_then(Term::remaining);
+        Some(metrics(&self.phase.borrow(), remaining))
     }
 }

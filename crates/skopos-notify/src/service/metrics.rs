@@ -1,6 +1,7 @@
 //! The figures of a notifier for Prometheus.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -15,8 +16,8 @@ use crate::plan::HoldReason;
 type MetricLabels = Vec<(&'static str, String)>;
 type Values = Family<MetricLabels, Gauge<f64, AtomicU64>>;
 
-/// Writes all figures as text.
-pub fn metrics(phase: &NotifierPhase) -> String {
+/// Writes all figures as text. With an election, `lease` is for how long the term is valid without a renewal.
+pub fn metrics(phase: &NotifierPhase, lease: Option<Duration>) -> String {
     let mut registry = Registry::default();
     let reports = phase.reports();
     let one =
@@ -31,6 +32,14 @@ pub fn metrics(phase: &NotifierPhase) -> String {
         };
     let leads = ConstGauge::new(i64::from(matches!(phase, NotifierPhase::Working(_))));
     registry.register("skopos_notify_working", "Whether this process writes; 0 while it stands by", leads);
+    if let Some(remaining) = lease {
+        let remaining = ConstGauge::new(remaining.as_secs_f64());
+        registry.register(
+            "skopos_notify_lease_remaining_seconds",
+            "For how long the term is valid, if no renewal is acknowledged any more",
+            remaining,
+        );
+    }
     one(
         "skopos_notify_outside_age_seconds",
         "How old the state of the cluster is that the outside was last seen equal to; +Inf before the first time",
@@ -107,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_notifier_that_stands_by_has_figures_too() {
-        let text = metrics(&NotifierPhase::Standby);
+        let text = metrics(&NotifierPhase::Standby, None);
         assert!(text.contains("skopos_notify_working 0"), "{text}");
         assert!(text.ends_with("# EOF\n"));
     }
