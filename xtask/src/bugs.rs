@@ -1,7 +1,8 @@
 //! Bugs that are planted one at a time, to see that the simulation finds each.
 //!
 //! Each is a patch in `crates/skopos-sim/bugs`, with a header that says what it breaks and which invariant should notice. They are
-//! applied to a copy of the tree, which has a target folder of its own.
+//! applied to a copy of the tree, which has a target folder of its own. What a crate simulates by itself, as the notifier does its sinks and
+//! the lease its candidates, is shown by the tests of its library.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,16 +46,19 @@ impl Bugs {
             println!("{} bugs, and all of them can be planted", bugs.len());
             return Ok(());
         }
-        if !self.skip_green
-            && let Outcome::Red(what) = copy.gate(self.seeds, None)?
-        {
-            bail!("the tree is red before anything was planted: {what}");
+        if !self.skip_green {
+            let whole: BTreeSet<_> = bugs.iter().map(|bug| bug.tests.as_deref()).collect();
+            for tests in whole {
+                if let Outcome::Red(what) = copy.run(self.seeds, None, tests)? {
+                    bail!("the tree is red before anything was planted: {what}");
+                }
+            }
         }
         let mut survived = Vec::new();
         println!("| bug | breaks | expected | caught by |\n|---|---|---|---|");
         for bug in &bugs {
             copy.patch(bug, &[])?;
-            let outcome = copy.gate(self.seeds, bug.fault);
+            let outcome = copy.run(self.seeds, bug.fault, bug.tests.as_deref());
             copy.patch(bug, &["--reverse"])?;
             let outcome = match outcome? {
                 Outcome::Red(what) => what,
@@ -100,6 +104,8 @@ struct Bug {
     noticed_by: String,
     /// The only fault of the catalogue that shows it: all seeds are of this one.
     fault: Option<u8>,
+    /// The crate whose tests show it, in place of the gate.
+    tests: Option<String>,
 }
 
 impl Bug {
@@ -112,7 +118,8 @@ impl Bug {
         let (breaks, noticed_by) = (header("Breaks:")?, header("Noticed by:")?);
         let fault = line("Shown by fault:").map(str::parse).transpose();
         let fault = fault.with_context(|| format!("{name}: a fault is a number"))?;
-        Ok(Self { file, breaks, noticed_by, fault, name })
+        let tests = line("Shown by tests of:").map(str::to_owned);
+        Ok(Self { file, breaks, noticed_by, fault, tests, name })
     }
 }
 
@@ -158,6 +165,43 @@ impl Copy {
         let status = git.arg("apply").args(how).arg(&bug.file).status()?;
         ensure!(status.success(), "git apply {} {}: {status}", how.join(" "), bug.file.display());
         Ok(())
+    }
+
+    fn run(&self, seeds: u64, fault: Option<u8>, tests: Option<&str>) -> Result<Outcome> {
+        match tests {
+            Some(package) => self.tests(package),
+            None => self.gate(seeds, fault),
+        }
+    }
+
+    /// Runs the tests of a library. Those that fail have noticed it.
+    fn tests(&self, package: &str) -> Result<Outcome> {
+        let run = |how: &str| {
+            let mut tests = cargo();
+            tests.args(["test", "--package", package, "--lib", how]);
+            tests
+                .current_dir(&self.root)
+                .env("CARGO_TARGET_DIR", &self.target)
+                .env("CARGO_INCREMENTAL", "1")
+                .env("RUSTFLAGS", "-A warnings")
+                .output()
+        };
+        let built = run("--no-run")?;
+        ensure!(
+            built.status.success(),
+            "{package} does not build: {}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+        let output = run("--no-fail-fast")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let failed: Vec<_> =
+            text.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect();
+        match (output.status.success(), failed.first()) {
+            (true, _) => Ok(Outcome::Green),
+            (false, Some(first)) if failed.len() == 1 => Ok(Outcome::Red(first.to_string())),
+            (false, Some(first)) => Ok(Outcome::Red(format!("{first} and {} more", failed.len() - 1))),
+            (false, None) => bail!("the tests of {package} ended with {} and named none", output.status),
+        }
     }
 
     /// Runs the gate until something breaks.

@@ -74,7 +74,7 @@ fn it_plans_works_once_and_takes_commands() {
     assert!(out.starts_with("edge: no plan: /nonexistent/haproxy.sock"), "{out}");
     let (code, out, _) = run(&["notify", "--config", config, "--once", "--limit", "2s"]);
     assert_eq!(code, 1);
-    assert!(out.contains("the sink cannot be read: /nonexistent/haproxy.sock"), "{out}");
+    assert!(out.contains("the sink does not work: /nonexistent/haproxy.sock"), "{out}");
     let mut notifier = Running::of(skopos().args(["notify", "--config", config]));
     let status = || run(&["notify", "status", "--config", config, "-o", "json"]);
     let out = std::iter::repeat_with(status)
@@ -146,4 +146,74 @@ fn of_two_notifiers_one_works_and_the_other_takes_over() {
     first.signal("TERM");
     assert_eq!(first.wait(PATIENCE).code(), Some(0));
     until_status(&second_path, "\"phase\": \"working\"");
+}
+
+/// A receiver that takes messages about anything but `kube-system`. It ends with the test's process.
+fn receiver() -> std::net::SocketAddr {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("it works");
+    let address = listener.local_addr().expect("it works");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("it works");
+            std::thread::spawn(move || {
+                let mut reader = BufReader::new(stream.try_clone().expect("it works"));
+                loop {
+                    let (mut line, mut length) = (String::new(), 0);
+                    while line != "\r\n" {
+                        line.clear();
+                        if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                            return;
+                        }
+                        if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                            length = value.trim().parse().expect("it works");
+                        }
+                    }
+                    let mut body = vec![0; length];
+                    reader.read_exact(&mut body).expect("it works");
+                    let status = if text(&body).contains("\"name\":\"kube-system\"") { 422 } else { 200 };
+                    let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 4\r\n\r\nnope");
+                    stream.write_all(answer.as_bytes()).expect("it works");
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_webhook_is_planned_told_and_has_dead_letters() {
+    let cluster = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let (path, state) = (folder.path().join("notify.yaml"), folder.path().join("state"));
+    let configuration = format!(
+        "cluster: {{kubeconfig: {}}}\nstate: {{folder: {}}}\nsinks:\n- name: audit\n  webhook: {{url: 'http://{}/hook', allow: [127.0.0.0/8]}}\n  from: [{{objects: {{kind: v1/namespaces}}}}]\n",
+        cluster.kubeconfig(),
+        state.display(),
+        receiver()
+    );
+    std::fs::write(&path, configuration).unwrap();
+    let config = path.to_str().unwrap();
+    let (code, out, err) = run(&["notify", "--config", config, "--plan"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("audit: created namespaces kube-system\n"), "{out}");
+    let mut notifier = Running::of(skopos().args(["notify", "--config", config]));
+    until_status(&path, "\"deadCount\": 1");
+    let (code, out, _) = run(&["notify", "dead", "--config", config]);
+    assert_eq!(code, 0);
+    assert!(out.contains("audit: created namespaces kube-system") && out.contains("422"), "{out}");
+    let (code, _, err) = run(&["notify", "dead", "retry", "msg_none", "--config", config]);
+    assert!(code == 1 && err.contains("there is no dead letter msg_none"), "{err}");
+    let (code, out, err) = run(&["notify", "dead", "retry", "--config", config]);
+    assert_eq!((code, out.as_str()), (0, "1 tried again\n"), "{err}");
+    let (code, _, err) = run(&["notify", "--config", config, "--plan"]);
+    assert!(code == 1, "{err}");
+    notifier.signal("TERM");
+    assert_eq!(notifier.wait(PATIENCE).code(), Some(0));
+    let (code, out, _) = run(&["notify", "--config", config, "--plan"]);
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "audit: created namespaces kube-system\n"),
+        "the ledger remembers the others"
+    );
 }

@@ -40,6 +40,8 @@ enum Answer {
     Failed,
     /// It arrived, and the answer was lost.
     Lost,
+    /// It never arrived, and the sender does not know that.
+    Silence,
     Unreachable,
     Rejected,
     Throttled,
@@ -73,7 +75,7 @@ struct Received {
 fn happening() -> impl Strategy<Value = Happening> {
     use Answer::*;
     let answer = prop_oneof![
-        5 => Just(Delivered), 1 => Just(Failed), 1 => Just(Lost), 1 => Just(Unreachable), 1 => Just(Rejected),
+        5 => Just(Delivered), 1 => Just(Failed), 1 => Just(Lost), 1 => Just(Silence), 1 => Just(Unreachable), 1 => Just(Rejected),
         1 => Just(Throttled), 1 => Just(Pending)
     ];
     prop_oneof![
@@ -178,7 +180,7 @@ impl Truth {
                 }
                 Answer::Delivered => DeliveryOutcome::Delivered,
                 Answer::Failed => DeliveryOutcome::Failed { problem, retry_after: None },
-                Answer::Lost => DeliveryOutcome::Unknown(problem),
+                Answer::Lost | Answer::Silence => DeliveryOutcome::Unknown(problem),
                 Answer::Unreachable => DeliveryOutcome::Unreachable(problem),
                 Answer::Rejected => DeliveryOutcome::Rejected(problem),
                 Answer::Throttled => DeliveryOutcome::Throttled { problem, retry_after: None },
