@@ -366,3 +366,62 @@ async fn a_resource_that_is_not_served_is_told_and_tried_again() {
     running.stop().await;
     world.cluster.end().await;
 }
+
+/// A disk of some pages.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1700k", "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(folder));
+        }
+        println!("SKIPPED: no small disk can be mounted here, which root may do");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_while_the_disk_is_full_and_all_is_when_there_is_room() {
+    use std::io::Write as _;
+    let Some(disk) = SmallDisk::new() else { return };
+    let world = World::new().await;
+    put(&world.cluster, "web", "1");
+    let running = world.cluster.run(vec![sink("audit", &world.receiver.url(), disk.0.path())]);
+    world.receiver.until(1).await;
+    let fill = disk.0.path().join("fill");
+    let mut file = std::fs::File::create(&fill).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    drop(file);
+    // Some pages of the ledger are free still. When they are used up, nothing more is sent.
+    let mut index = 0;
+    let full = |problem: &String| problem.contains("No space left");
+    while !running.handle.reports()[0].sink_problem.as_ref().is_some_and(full) {
+        put(&world.cluster, &format!("object{index}"), "1");
+        index += 1;
+        assert!(index < 5_000, "the disk is never full");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // What was under way is answered; then there is silence.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = world.receiver.messages().len();
+    put(&world.cluster, "late", "1");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(world.receiver.messages().len(), before, "nothing is sent that could not be remembered");
+    std::fs::remove_file(&fill).unwrap();
+    running.equal(0).await;
+    let told: BTreeSet<_> = world.receiver.messages().iter().map(|message| message.what()).collect();
+    assert_eq!(told.len(), index + 2);
+    running.stop().await;
+    world.cluster.end().await;
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redb::{Database, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 use skopos::{ObjectKey, ResourceVersion};
@@ -15,7 +16,8 @@ use super::outbox::DeadLetter;
 /// A ledger in a file of its own. Each commit is whole or not at all, and on disk when it returns.
 pub struct Ledger {
     path: PathBuf,
-    database: Database,
+    /// `None` after a failure: the library wants the file opened again then, which heals what was half written.
+    database: Mutex<Option<Database>>,
 }
 
 /// Everything that a ledger has.
@@ -130,7 +132,14 @@ impl Ledger {
     /// # Errors
     /// When the disk does not work. The ledger is as it was before.
     pub fn write(&self, changes: &[LedgerChange]) -> Result<(), LedgerError> {
-        self.commit(changes).map_err(|error| LedgerError::storage(&self.path, error))
+        let mut database = self.database.lock();
+        let open = match database.take() {
+            Some(open) => open,
+            None => open_file(&self.path).map_err(|error| LedgerError::storage(&self.path, error))?,
+        };
+        commit(&open, changes).map_err(|error| LedgerError::storage(&self.path, error))?;
+        *database = Some(open);
+        Ok(())
     }
 
     fn path(folder: &Path, sink: &str) -> PathBuf {
@@ -139,68 +148,71 @@ impl Ledger {
         folder.join(format!("ledger-{name}.redb"))
     }
 
-    fn commit(&self, changes: &[LedgerChange]) -> Result<(), redb::Error> {
-        let transaction = self.database.begin_write()?;
-        {
-            let mut recorded = transaction.open_table(RECORDED)?;
-            let mut dead = transaction.open_table(DEAD)?;
-            let mut meta = transaction.open_table(META)?;
-            for change in changes {
-                match change {
-                    LedgerChange::Recorded(key, Some(entry)) => {
-                        drop(recorded.insert(&*encode_key(key), &*encode(&Row::from(entry)))?);
-                    }
-                    LedgerChange::Recorded(key, None) => drop(recorded.remove(&*encode_key(key))?),
-                    LedgerChange::Dead(key, Some(letter)) => {
-                        drop(dead.insert(&*encode_key(key), &*encode(letter))?);
-                    }
-                    LedgerChange::Dead(key, None) => drop(dead.remove(&*encode_key(key))?),
-                    LedgerChange::Meta { disabled, cluster, history } => {
-                        drop(meta.insert(DISABLED, &*encode(disabled))?);
-                        drop(meta.insert(CLUSTER, &*encode(cluster))?);
-                        drop(meta.insert(HISTORY, &*encode(history))?);
-                    }
+    fn read(path: &Path) -> Result<(Self, LedgerContent), OpenError> {
+        let is_new = !path.exists();
+        let database = open_file(path)?;
+        // Makes the tables, and tells a disk that cannot be written to.
+        commit(&database, &[])?;
+        let content = content(&database, is_new)?;
+        Ok((Self { path: path.to_owned(), database: Mutex::new(Some(database)) }, content))
+    }
+}
+
+fn open_file(path: &Path) -> Result<Database, redb::DatabaseError> {
+    Database::builder().set_cache_size(CACHE_BYTES).create(path)
+}
+
+fn commit(database: &Database, changes: &[LedgerChange]) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut recorded = transaction.open_table(RECORDED)?;
+        let mut dead = transaction.open_table(DEAD)?;
+        let mut meta = transaction.open_table(META)?;
+        for change in changes {
+            match change {
+                LedgerChange::Recorded(key, Some(entry)) => {
+                    drop(recorded.insert(&*encode_key(key), &*encode(&Row::from(entry)))?);
+                }
+                LedgerChange::Recorded(key, None) => drop(recorded.remove(&*encode_key(key))?),
+                LedgerChange::Dead(key, Some(letter)) => {
+                    drop(dead.insert(&*encode_key(key), &*encode(letter))?);
+                }
+                LedgerChange::Dead(key, None) => drop(dead.remove(&*encode_key(key))?),
+                LedgerChange::Meta { disabled, cluster, history } => {
+                    drop(meta.insert(DISABLED, &*encode(disabled))?);
+                    drop(meta.insert(CLUSTER, &*encode(cluster))?);
+                    drop(meta.insert(HISTORY, &*encode(history))?);
                 }
             }
         }
-        Ok(transaction.commit()?)
     }
+    Ok(transaction.commit()?)
+}
 
-    fn read(path: &Path) -> Result<(Self, LedgerContent), OpenError> {
-        let is_new = !path.exists();
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(path)?;
-        let ledger = Self { path: path.to_owned(), database };
-        // Makes the tables, and tells a disk that cannot be written to.
-        ledger.commit(&[])?;
-        let content = ledger.content(is_new)?;
-        Ok((ledger, content))
+fn content(database: &Database, is_new: bool) -> Result<LedgerContent, OpenError> {
+    use redb::ReadableDatabase as _;
+    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    let mut content = LedgerContent { is_new, ..LedgerContent::default() };
+    for row in transaction.open_table(RECORDED).map_err(redb::Error::from)?.iter()? {
+        let (key, value) = row?;
+        let row: Row = decode(value.value())?;
+        content.recorded.push((decode_key(key.value())?, row.into_recorded()?));
     }
-
-    fn content(&self, is_new: bool) -> Result<LedgerContent, OpenError> {
-        use redb::ReadableDatabase as _;
-        let transaction = self.database.begin_read().map_err(redb::Error::from)?;
-        let mut content = LedgerContent { is_new, ..LedgerContent::default() };
-        for row in transaction.open_table(RECORDED).map_err(redb::Error::from)?.iter()? {
-            let (key, value) = row?;
-            let row: Row = decode(value.value())?;
-            content.recorded.push((decode_key(key.value())?, row.into_recorded()?));
-        }
-        for row in transaction.open_table(DEAD).map_err(redb::Error::from)?.iter()? {
-            let (key, value) = row?;
-            content.dead.push((decode_key(key.value())?, decode(value.value())?));
-        }
-        let meta = transaction.open_table(META).map_err(redb::Error::from)?;
-        if let Some(cluster) = meta.get(CLUSTER)? {
-            content.cluster = decode(cluster.value())?;
-        }
-        if let Some(history) = meta.get(HISTORY)? {
-            content.history = decode(history.value())?;
-        }
-        if let Some(problem) = meta.get(DISABLED)? {
-            content.disabled = decode(problem.value())?;
-        }
-        Ok(content)
+    for row in transaction.open_table(DEAD).map_err(redb::Error::from)?.iter()? {
+        let (key, value) = row?;
+        content.dead.push((decode_key(key.value())?, decode(value.value())?));
     }
+    let meta = transaction.open_table(META).map_err(redb::Error::from)?;
+    if let Some(cluster) = meta.get(CLUSTER)? {
+        content.cluster = decode(cluster.value())?;
+    }
+    if let Some(history) = meta.get(HISTORY)? {
+        content.history = decode(history.value())?;
+    }
+    if let Some(problem) = meta.get(DISABLED)? {
+        content.disabled = decode(problem.value())?;
+    }
+    Ok(content)
 }
 
 impl History {
