@@ -78,6 +78,17 @@ pub struct Delivery {
     pub attempt: u32,
 }
 
+/// A message that the receiver will never take.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct DeadLetter {
+    /// The ID of the message.
+    pub id: Arc<str>,
+    /// The kind of the change.
+    pub kind: ChangeKind,
+    /// The answer of the receiver.
+    pub problem: String,
+}
+
 /// Result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {

@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 use skopos::{ObjectKey, ResourceVersion};
 use skopos_fleet::checkpoint::private_folder;
 
-use super::delivery::{EventKey, Recorded};
-use super::outbox::DeadLetter;
+use super::delivery::{DeadLetter, EventKey, Recorded};
 
 /// A ledger in a file of its own. Each commit is whole or not at all, and on disk when it returns.
 pub struct Ledger {

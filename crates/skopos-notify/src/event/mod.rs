@@ -10,24 +10,28 @@
 //! There is no queue of events. Work is what the cluster has and the receiver has not acknowledged, so an outage of a day leaves one delivery
 //! for each object that differs.
 
+mod breaker;
 mod content;
 mod delivery;
 mod ledger;
 mod message;
+mod options;
 mod outbox;
 #[cfg(test)]
 mod outbox_properties;
 #[cfg(test)]
 mod outbox_tests;
 mod source;
+mod waiting;
 mod webhook;
 
 pub use self::{
     content::{FieldPath, ObjectContent},
-    delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey, Recorded},
+    delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded},
     ledger::{History, Ledger, LedgerChange, LedgerContent, LedgerError},
     message::MessageFormat,
-    outbox::{DeadLetter, Departure, Outbox, OutboxOptions},
+    options::{Departure, OutboxOptions},
+    outbox::Outbox,
     source::{EventSource, ResourceName},
     webhook::{WebhookError, WebhookOptions, WebhookSink},
 };

@@ -5,8 +5,11 @@ use std::time::Duration;
 use skopos::{RawObject, ResourceVersion};
 use skopos_reflect::Time;
 
-use super::delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey, Recorded};
+use super::breaker::{Breaker, doubled};
+use super::delivery::{ChangeKind, DeadLetter, Delivery, DeliveryOutcome, EventKey, Recorded};
 use super::ledger::{History, LedgerChange, LedgerContent};
+use super::options::{Departure, OutboxOptions};
+use super::waiting::{ObjectState, Waiting};
 
 /// Everything that the receiver has not acknowledged. A machine without input or output: it is told what the cluster has, and gives deliveries.
 ///
@@ -36,55 +39,6 @@ pub struct Outbox {
     random: fastrand::Rng,
 }
 
-/// Options of an outbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OutboxOptions {
-    /// The name of the sink: messages of different sinks have different IDs.
-    pub sink: String,
-    /// The kinds of changes that are told. Default: all.
-    pub changes: BTreeMap<Arc<str>, BTreeSet<ChangeKind>>,
-    /// Delay until a list may confirm a deletion that was not seen. Default 30 s.
-    pub confirm: Duration,
-    /// The first pause after a failure; it doubles up to `last_pause`. Default 1 s.
-    pub first_pause: Duration,
-    /// The longest pause after a failure. Default 10 min.
-    pub last_pause: Duration,
-    /// The longest pause that a receiver may ask for. Default 1 h.
-    pub most_asked: Duration,
-    /// The longest pause of a receiver that cannot be reached. Default 10 s.
-    pub probe: Duration,
-    /// Seeds the jitter of pauses.
-    pub seed: u64,
-}
-
-/// A message that the receiver will never take.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct DeadLetter {
-    /// The ID of the message.
-    pub id: Arc<str>,
-    /// The kind of the change.
-    pub kind: ChangeKind,
-    /// The answer of the receiver.
-    pub problem: String,
-}
-
-/// The newest state of an object, which the receiver has not acknowledged.
-#[derive(Clone, Debug)]
-struct Waiting {
-    state: ObjectState,
-    since: Time,
-    failures: u32,
-    not_before: Time,
-    problem: Option<String>,
-}
-
-#[derive(Clone, Debug)]
-enum ObjectState {
-    Present { object: RawObject, digest: [u8; 16] },
-    Gone { version: ResourceVersion, deselected: bool, confirmed: bool },
-}
-
 /// A delivery without an outcome.
 #[derive(Clone, Debug)]
 struct InFlight {
@@ -94,34 +48,6 @@ struct InFlight {
     after: Option<Recorded>,
     kind: ChangeKind,
     id: Arc<str>,
-}
-
-/// One breaker for the whole receiver: after a failure of the receiver nothing is sent for a while, and then one message as a probe.
-#[derive(Clone, Copy, Debug, Default)]
-struct Breaker {
-    /// Failures since the last success.
-    failures: u32,
-    /// Pauses since the last success.
-    openings: u32,
-    until: Option<Time>,
-}
-
-/// So many messages that fail one after the other are the receiver's failure, and not theirs.
-const FAILURES_OF_RECEIVER: u32 = 5;
-
-impl Default for OutboxOptions {
-    fn default() -> Self {
-        Self {
-            sink: String::new(),
-            changes: BTreeMap::new(),
-            confirm: Duration::from_secs(30),
-            first_pause: Duration::from_secs(1),
-            last_pause: Duration::from_secs(600),
-            most_asked: Duration::from_secs(3600),
-            probe: Duration::from_secs(10),
-            seed: 0,
-        }
-    }
 }
 
 impl Outbox {
@@ -139,7 +65,7 @@ impl Outbox {
             cluster: ledger.cluster,
             history: ledger.history,
             meta_dirty: false,
-            breaker: Breaker::default(),
+            breaker: Breaker::new(&options),
             failing: BTreeSet::new(),
             is_held: true,
             random: fastrand::Rng::with_seed(options.seed),
@@ -301,26 +227,20 @@ impl Outbox {
             }
             DeliveryOutcome::Failed { problem, retry_after } => {
                 self.pause(now, key, problem, retry_after);
-                self.breaker.failed();
-                if self.breaker.failures >= FAILURES_OF_RECEIVER {
-                    self.trip(now, None);
-                }
+                self.breaker.failed(now);
             }
             DeliveryOutcome::Throttled { problem, retry_after } => {
                 self.pause(now, key, problem, None);
-                self.breaker.failed();
-                self.trip(now, retry_after);
+                self.breaker.trip(now, retry_after);
             }
             DeliveryOutcome::Unknown(problem) => {
                 self.pause(now, key, problem, None);
-                self.breaker.failed();
-                self.trip(now, None);
+                self.breaker.trip(now, None);
             }
             DeliveryOutcome::Unreachable(problem) => {
                 // It did not arrive, so the ledger is as it was.
                 self.record(key, sent.before);
-                self.breaker.failed();
-                self.trip(now, None);
+                self.breaker.trip(now, None);
                 if let Some(waiting) = self.waiting.get_mut(key) {
                     (waiting.problem, waiting.not_before) = (Some(problem), now);
                 }
@@ -412,7 +332,7 @@ impl Outbox {
             return None;
         }
         let next = self.due.first().map(|(at, _)| *at)?;
-        Some(self.breaker.until.map_or(next, |until| until.max(next)))
+        Some(self.breaker.opens_at(next))
     }
 
     /// Returns the number of objects whose state the receiver has not acknowledged, and since when the oldest waits.
@@ -640,15 +560,14 @@ impl Outbox {
         if let Some(waiting) = self.waiting.get_mut(key) {
             (waiting.failures, waiting.not_before, waiting.problem) = (0, now, None);
         }
-        if self.breaker.until.is_some() {
+        if self.breaker.succeeded() {
             self.hasten(now);
         }
-        self.breaker = Breaker::default();
     }
 
     /// Makes everything due that has failed.
     fn hasten(&mut self, now: Time) {
-        self.breaker = Breaker::default();
+        self.breaker.succeeded();
         for key in self.failing.clone() {
             if let Some(waiting) = self.waiting.get_mut(&key) {
                 self.due.remove(&(waiting.not_before, key.clone()));
@@ -668,30 +587,6 @@ impl Outbox {
         (waiting.problem, waiting.not_before) = (Some(problem), now + pause);
         self.failing.insert(key.clone());
     }
-
-    /// Sends nothing for a while. What was in flight with the message that failed does not make it longer.
-    fn trip(&mut self, now: Time, asked: Option<Duration>) {
-        let is_open = self.breaker.until.is_some_and(|until| until > now);
-        let pause = doubled(self.options.first_pause, self.breaker.openings + 1).min(self.options.probe);
-        let until = match asked {
-            Some(asked) => now + asked.min(self.options.most_asked),
-            None if is_open => return,
-            None => now + pause,
-        };
-        self.breaker.openings += u32::from(!is_open);
-        self.breaker.until = Some(self.breaker.until.map_or(until, |known| known.max(until)));
-    }
-}
-
-/// How an object went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Departure {
-    /// The watch showed its deletion.
-    Deleted,
-    /// The watch showed it with labels that no longer match.
-    Deselected,
-    /// It is missing, but its deletion was not seen.
-    Missing,
 }
 
 struct NextMessage {
@@ -701,45 +596,4 @@ struct NextMessage {
     version: ResourceVersion,
     digest: Option<[u8; 16]>,
     after: Option<Recorded>,
-}
-
-impl ObjectState {
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Present { object, digest }, Self::Present { object: newer, digest: of_newer }) => {
-                object.uid() == newer.uid() && digest == of_newer
-            }
-            (Self::Gone { .. }, Self::Gone { .. }) => true,
-            _ => false,
-        }
-    }
-
-    /// Returns the newer state. A deletion that is confirmed stays so.
-    fn merge(self, newer: Self) -> Self {
-        match (self, newer) {
-            (confirmed @ Self::Gone { confirmed: true, .. }, Self::Gone { .. }) => confirmed,
-            // The message of a content tells the version that it had first, also after a failure.
-            (known, newer) if known.is_same(&newer) && matches!(known, Self::Present { .. }) => known,
-            (_, newer) => newer,
-        }
-    }
-}
-
-impl Breaker {
-    fn failed(&mut self) {
-        self.failures = self.failures.saturating_add(1);
-    }
-
-    /// Returns how many of `most` may be sent.
-    fn allows(&self, now: Time, most: usize, in_flight: usize) -> usize {
-        match self.until {
-            None => most,
-            Some(until) if until > now || in_flight > 0 => 0,
-            Some(_) => most.min(1),
-        }
-    }
-}
-
-fn doubled(first: Duration, failures: u32) -> Duration {
-    first.saturating_mul(1 << (failures.max(1) - 1).min(20))
 }

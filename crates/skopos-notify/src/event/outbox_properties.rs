@@ -8,7 +8,7 @@ use skopos::ResourceVersion;
 
 use super::delivery::{ChangeKind, Delivery, DeliveryOutcome};
 use super::ledger::LedgerChange;
-use super::outbox::Departure;
+use super::options::Departure;
 use super::outbox_tests::{RESOURCE, World, key};
 
 #[derive(Clone, Debug)]

@@ -9,7 +9,8 @@ use skopos_reflect::Time;
 use super::content::ObjectContent;
 use super::delivery::{ChangeKind, Delivery, DeliveryOutcome, EventKey};
 use super::ledger::{LedgerChange, LedgerContent};
-use super::outbox::{Departure, Outbox, OutboxOptions};
+use super::options::{Departure, OutboxOptions};
+use super::outbox::Outbox;
 
 /// An outbox, its clock, and its ledger on a disk that works.
 pub(super) struct World {
