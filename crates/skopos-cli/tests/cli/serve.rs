@@ -144,10 +144,15 @@ fn a_hang_up_ends_nothing_that_ignores_it_and_is_no_success() {
         let code = process.wait(PATIENCE).code();
         assert!(matches!(code, Some(0 | 143)), "{begun}: {code:?} after a hang-up that is ignored");
     }
-    // Those that do not ignore it end, and not as if all was well.
+    // Those that do not ignore it end, and not as if all was well. Where these tests run under `nohup`, it would be ignored.
+    let heeding = |args: &[&str]| {
+        let mut command = std::process::Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_skopos")]).args(args);
+        Running::of(command.env_remove("KUBECONFIG"))
+    };
     let mut ending = [
-        (server.watch(&["ns", "-o", "name"]), "namespace/default"),
-        (Running::of(skopos().arg("testserver")), "kubeconfig: "),
+        (heeding(&["watch", "ns", "-o", "name", "--kubeconfig", kubeconfig]), "namespace/default"),
+        (heeding(&["testserver"]), "kubeconfig: "),
     ];
     for (process, begun) in &mut ending {
         process.line(|line| line.contains(*begun));
