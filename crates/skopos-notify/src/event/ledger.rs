@@ -141,6 +141,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// Returns the error of a write that did not run to its end.
+    pub(crate) fn not_run(&self, error: impl ToString) -> LedgerError {
+        LedgerError::storage(&self.path, error)
+    }
+
     fn path(folder: &Path, sink: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
         let name: String = sink.chars().map(plain).collect();

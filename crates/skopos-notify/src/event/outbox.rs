@@ -21,6 +21,10 @@ pub struct Outbox {
     waiting: BTreeMap<EventKey, Waiting>,
     /// The keys of `waiting` that can be delivered, by when.
     due: BTreeSet<(Time, EventKey)>,
+    /// The keys of `waiting`, by since when.
+    by_age: BTreeSet<(Time, EventKey)>,
+    /// The keys of `waiting` whose deletion waits for a list.
+    unconfirmed: BTreeSet<EventKey>,
     in_flight: BTreeMap<EventKey, InFlight>,
     /// The keys whose ledger entries are to be written.
     dirty: BTreeSet<EventKey>,
@@ -32,7 +36,7 @@ pub struct Outbox {
     /// `disabled`, `cluster` or the epoch are to be written.
     meta_dirty: bool,
     breaker: Breaker,
-    /// The keys of `waiting` that have failed.
+    /// The keys of `waiting` that have a problem.
     failing: BTreeSet<EventKey>,
     /// It is not known that the cluster is the one that the receiver is told of.
     is_held: bool,
@@ -57,6 +61,8 @@ impl Outbox {
             recorded: ledger.recorded.into_iter().collect(),
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
+            by_age: BTreeSet::new(),
+            unconfirmed: BTreeSet::new(),
             in_flight: BTreeMap::new(),
             dirty: BTreeSet::new(),
             dead: ledger.dead.into_iter().collect(),
@@ -105,8 +111,7 @@ impl Outbox {
     pub fn plan(&self) -> impl Iterator<Item = (&EventKey, ChangeKind, bool)> {
         self.waiting.iter().filter_map(|(key, waiting)| {
             let kind = self.next(key)?.kind;
-            let is_unconfirmed = matches!(waiting.state, ObjectState::Gone { confirmed: false, .. });
-            self.is_told(key, kind).then_some((key, kind, is_unconfirmed))
+            self.is_told(key, kind).then(|| (key, kind, waiting.state.is_unconfirmed()))
         })
     }
 
@@ -191,10 +196,9 @@ impl Outbox {
 
     /// Returns when a list may confirm deletions of a resource, if some wait for it.
     pub fn list_from(&self, resource: &str) -> Option<Time> {
-        let unconfirmed = self.waiting.iter().filter(|(key, waiting)| {
-            &*key.resource == resource && matches!(waiting.state, ObjectState::Gone { confirmed: false, .. })
-        });
-        unconfirmed.map(|(_, waiting)| waiting.since + self.options.confirm).min()
+        let of_resource = self.unconfirmed.iter().filter(|key| &*key.resource == resource);
+        let waiting = of_resource.filter_map(|key| self.waiting.get(key));
+        waiting.map(|waiting| waiting.since + self.options.confirm).min()
     }
 
     /// Returns up to `most` deliveries that are due, the oldest first. Each counts as in flight and needs an [`outcome`](Self::outcome). None is
@@ -243,6 +247,7 @@ impl Outbox {
                 self.breaker.trip(now, None);
                 if let Some(waiting) = self.waiting.get_mut(key) {
                     (waiting.problem, waiting.not_before) = (Some(problem), now);
+                    self.failing.insert(key.clone());
                 }
             }
             DeliveryOutcome::Rejected(problem) => {
@@ -282,11 +287,11 @@ impl Outbox {
     }
 
     /// Notes that these changes could not be written: they are due again.
-    pub fn not_written(&mut self, changes: Vec<LedgerChange>) {
+    pub fn not_written(&mut self, changes: &[LedgerChange]) {
         for change in changes {
             match change {
-                LedgerChange::Recorded(key, _) => drop(self.dirty.insert(key)),
-                LedgerChange::Dead(key, _) => drop(self.dead_dirty.insert(key)),
+                LedgerChange::Recorded(key, _) => drop(self.dirty.insert(key.clone())),
+                LedgerChange::Dead(key, _) => drop(self.dead_dirty.insert(key.clone())),
                 LedgerChange::Meta { .. } => self.meta_dirty = true,
             }
         }
@@ -337,20 +342,17 @@ impl Outbox {
 
     /// Returns the number of objects whose state the receiver has not acknowledged, and since when the oldest waits.
     pub fn pending(&self) -> (usize, Option<Time>) {
-        (self.waiting.len(), self.waiting.values().map(|waiting| waiting.since).min())
+        (self.waiting.len(), self.by_age.first().map(|(since, _)| *since))
     }
 
     /// Returns the deletions that wait for a list.
     pub fn unconfirmed(&self) -> impl Iterator<Item = &EventKey> {
-        self.waiting
-            .iter()
-            .filter(|(_, waiting)| matches!(waiting.state, ObjectState::Gone { confirmed: false, .. }))
-            .map(|(key, _)| key)
+        self.unconfirmed.iter()
     }
 
     /// Returns what failed the last time, and why.
     pub fn problems(&self) -> impl Iterator<Item = (&EventKey, &str)> {
-        self.waiting.iter().filter_map(|(key, waiting)| Some((key, waiting.problem.as_deref()?)))
+        self.failing.iter().filter_map(|key| Some((key, self.waiting.get(key)?.problem.as_deref()?)))
     }
 
     /// Returns the dead letters.
@@ -373,6 +375,8 @@ impl Outbox {
     pub(super) fn footprint(&self) -> usize {
         self.waiting.len()
             + self.due.len()
+            + self.by_age.len()
+            + self.unconfirmed.len()
             + self.in_flight.len()
             + self.dirty.len()
             + self.dead.len()
@@ -393,6 +397,8 @@ impl Outbox {
                 }
                 let is_departure = |state: &ObjectState| matches!(state, ObjectState::Gone { .. });
                 if is_departure(&state) && !is_departure(&waiting.state) {
+                    self.by_age.remove(&(waiting.since, key.clone()));
+                    self.by_age.insert((now, key.clone()));
                     waiting.since = now;
                 }
                 waiting.state = waiting.state.clone().merge(state);
@@ -400,6 +406,7 @@ impl Outbox {
             None => {
                 let waiting = Waiting { state, since: now, failures: 0, not_before: now, problem: None };
                 self.waiting.insert(key.clone(), waiting);
+                self.by_age.insert((now, key.clone()));
             }
         }
         self.queue(&key);
@@ -409,7 +416,12 @@ impl Outbox {
     fn queue(&mut self, key: &EventKey) {
         let Some(waiting) = self.waiting.get(key) else { return };
         let entry = (waiting.not_before, key.clone());
-        let is_sure = !matches!(waiting.state, ObjectState::Gone { confirmed: false, .. });
+        let is_sure = !waiting.state.is_unconfirmed();
+        if is_sure {
+            self.unconfirmed.remove(key);
+        } else {
+            self.unconfirmed.insert(key.clone());
+        }
         let is_dead = || {
             self.dead.get(key).is_some_and(|letter| self.next(key).is_some_and(|next| next.id == letter.id))
         };
@@ -547,7 +559,9 @@ impl Outbox {
         }
         if let Some(waiting) = self.waiting.remove(key) {
             self.due.remove(&(waiting.not_before, key.clone()));
+            self.by_age.remove(&(waiting.since, key.clone()));
         }
+        self.unconfirmed.remove(key);
         self.failing.remove(key);
         if self.dead.remove(key).is_some() {
             self.dead_dirty.insert(key.clone());

@@ -252,7 +252,7 @@ proptest! {
                     let sent = world.outbox.due(world.now, 16);
                     let changes: Vec<LedgerChange> = world.outbox.take_changes();
                     sent.iter().for_each(|delivery| world.outbox.not_sent(&delivery.key));
-                    world.outbox.not_written(changes);
+                    world.outbox.not_written(&changes);
                 }
                 Happening::Crash => truth.crash(&mut world),
             }

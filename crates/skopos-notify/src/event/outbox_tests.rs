@@ -416,7 +416,7 @@ fn nothing_is_sent_that_could_not_be_remembered() {
     // The disk is full.
     let changes = world.outbox.take_changes();
     sent.iter().for_each(|delivery| world.outbox.not_sent(&delivery.key));
-    world.outbox.not_written(changes);
+    world.outbox.not_written(&changes);
     assert!(world.outbox.has_changes());
     assert_eq!(world.sent(), [(ChangeKind::Created, 1)]);
     assert_eq!(world.disk.len(), 1);

@@ -28,6 +28,11 @@ impl ObjectState {
         }
     }
 
+    /// Returns whether it is a deletion that waits for a list.
+    pub(super) fn is_unconfirmed(&self) -> bool {
+        matches!(self, Self::Gone { confirmed: false, .. })
+    }
+
     /// Returns the newer state. A deletion that is confirmed stays so.
     pub(super) fn merge(self, newer: Self) -> Self {
         match (self, newer) {

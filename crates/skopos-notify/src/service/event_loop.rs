@@ -69,7 +69,7 @@ struct Rounds {
     steps: BTreeMap<String, u64>,
 }
 
-type Commit = (Vec<LedgerChange>, Result<(), LedgerError>);
+type Commit = (Arc<Vec<LedgerChange>>, Result<(), LedgerError>);
 
 /// Interval between two looks at the view: proofs of age come without events.
 pub(super) const TICK: Duration = Duration::from_millis(500);
@@ -125,7 +125,13 @@ impl EventLoop {
                 () = stop.cancelled() => {}
                 () = any_changed(feeds, clock) => {}
                 Some(written) = OptionFuture::from(commit.as_mut()) => self.written(&mut rounds, written),
-                Some((key, outcome)) = in_flight.next() => self.answered(&mut rounds, key, outcome),
+                Some((key, outcome)) = in_flight.next() => {
+                    self.answered(&mut rounds, key, outcome);
+                    // A look at everything is not worth its time for each of many answers.
+                    while let Some(Some((key, outcome))) = rounds.in_flight.next().now_or_never() {
+                        self.answered(&mut rounds, key, outcome);
+                    }
+                }
                 Some(command) = self.commands.recv() => self.obey(command, &mut rounds),
                 () = sleep_until(clock.instant(next)) => {}
             }
@@ -267,21 +273,12 @@ impl EventLoop {
         if rounds.batch.is_empty() && !rounds.outbox.has_changes() {
             return;
         }
-        let (changes, ledger) = (rounds.outbox.take_changes(), rounds.ledger.clone());
-        let write = tokio::task::spawn_blocking(move || {
-            let written = ledger.write(&changes);
-            (changes, written)
-        });
-        rounds.commit = Some(
-            async move {
-                match write.await {
-                    Ok(written) => written,
-                    // Only a panic of the library ends here. What was to be written is lost with it.
-                    Err(error) => std::panic::resume_unwind(error.into_panic()),
-                }
-            }
-            .boxed(),
-        );
+        let (changes, ledger) = (Arc::new(rounds.outbox.take_changes()), rounds.ledger.clone());
+        let (to_write, writer) = (changes.clone(), ledger.clone());
+        let write = tokio::task::spawn_blocking(move || writer.write(&to_write));
+        // A panic of the library, or the end of the runtime: the changes are not lost with it.
+        let written = write.map(move |written| written.unwrap_or_else(|error| Err(ledger.not_run(error))));
+        rounds.commit = Some(written.map(|written| (changes, written)).boxed());
     }
 
     /// Sends the messages that are remembered now. None is sent that could not be.
@@ -298,7 +295,7 @@ impl EventLoop {
                 );
             }
             batch.iter().for_each(|delivery| rounds.outbox.not_sent(&delivery.key));
-            rounds.outbox.not_written(changes);
+            rounds.outbox.not_written(&changes);
             rounds.commit_at = self.clock.now() + pause(rounds.failed_commits);
             rounds.failed_commits = rounds.failed_commits.saturating_add(1);
             rounds.ledger_problem = Some(problem);
