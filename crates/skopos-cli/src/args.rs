@@ -194,7 +194,7 @@ pub(crate) enum NotifyCommand {
     Retry(WhichNotifier),
     /// List the messages that a receiver will never take, or try them again
     Dead {
-        /// What to do with them. Default: list them
+        /// A command for them. Default: list them
         #[command(subcommand)]
         command: Option<DeadCommand>,
         #[command(flatten)]
@@ -204,7 +204,7 @@ pub(crate) enum NotifyCommand {
     Verify(WhichNotifier),
 }
 
-/// What to do with dead letters.
+/// Commands for dead letters.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum DeadCommand {
     /// Try one again, or all

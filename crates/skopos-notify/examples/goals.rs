@@ -22,7 +22,7 @@ use tokio::time::{Instant, interval, sleep};
 
 const CHANGES_PER_SECOND: u64 = 100;
 const SECONDS: u64 = 10;
-/// One change in so many is followed until the outside answers with it.
+/// Every tenth change is followed until the outside answers with it.
 const FOLLOWED: u64 = 10;
 
 #[tokio::main]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Limited};
 use ipnet::IpNet;
 use skopos::transport::{Death, RequestClass, RequestOptions, Transport, TransportOptions};
 use skopos_fleet::address::AddressPolicy;
@@ -99,7 +99,7 @@ impl HttpClient {
         &self.origin
     }
 
-    /// Sends a request, and reads at most `most` bytes of the answer. What is longer ends there.
+    /// Sends a request, and reads at most 64 KiB of the answer, for people. The status is the answer, however its body ends.
     ///
     /// # Errors
     /// When there is no answer.
@@ -109,7 +109,6 @@ impl HttpClient {
         path: &str,
         headers: HeaderMap,
         body: Bytes,
-        most: usize,
     ) -> Result<HttpAnswer, HttpError> {
         let options = RequestOptions {
             class: Some(RequestClass::Write),
@@ -124,15 +123,8 @@ impl HttpClient {
         let answer = self.transport.send(request).await.map_err(|error| self.error(error.death()))?;
         let (parts, body) = answer.into_parts();
         let retry_after = retry_after(&parts.headers, SystemTime::now());
-        let body = match Limited::new(body, most).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => {
-                return Ok(HttpAnswer { status: parts.status, retry_after, body: Bytes::new() });
-            }
-            // The status is the answer, however the body ends. A caller that needs the body asks for it.
-            Err(_) if most <= MAX_MESSAGE => Bytes::new(),
-            Err(error) => return Err(HttpError::Answer(format!("{}: {error}", self.origin))),
-        };
+        let body =
+            Limited::new(body, MAX_BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         Ok(HttpAnswer { status: parts.status, retry_after, body })
     }
 
@@ -170,8 +162,8 @@ impl HttpClient {
     }
 }
 
-/// The part of a body that a message to people has.
-pub(crate) const MAX_MESSAGE: usize = 64 * 1024;
+/// Length of a body that is read. A longer one is no message to people.
+const MAX_BODY: usize = 64 * 1024;
 
 impl HttpAnswer {
     /// Describes the answer for people: the status and the begin of the body.
@@ -235,7 +227,7 @@ mod tests {
         for address in ["169.254.169.254", "127.0.0.1", "10.1.2.3", "192.168.0.1"] {
             let url: Uri = format!("http://{address}/x").parse().unwrap();
             let client = HttpClient::new(&url, &HttpOptions::default()).unwrap();
-            let sent = client.send(Method::POST, "/x", HeaderMap::new(), Bytes::new(), MAX_MESSAGE).await;
+            let sent = client.send(Method::POST, "/x", HeaderMap::new(), Bytes::new()).await;
             let Err(HttpError::NotSent(problem)) = sent else { panic!("{address}: {sent:?}") };
             assert!(problem.contains("may not be connected to"), "{problem}");
         }

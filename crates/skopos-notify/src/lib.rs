@@ -24,3 +24,9 @@ pub use self::{
         SinkPlan,
     },
 };
+
+/// Returns the name of a sink as a part of a file's name.
+fn file_name(sink: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    sink.chars().map(plain).collect()
+}

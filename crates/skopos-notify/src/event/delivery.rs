@@ -66,16 +66,12 @@ pub struct Delivery {
     pub uid: Arc<str>,
     /// The version that the message tells. Of a deletion: that of the deletion, or of a list without the object.
     pub version: ResourceVersion,
-    /// The content of a state, and `None` for a deletion.
-    pub digest: Option<[u8; 16]>,
     /// The object, where there is one.
     pub object: Option<RawObject>,
     /// True if the object is still there and its labels no longer match the source.
     pub deselected: bool,
     /// The stretch of history in which versions are comparable: it rises when a cluster was restored from a backup.
     pub epoch: u64,
-    /// The number of failed attempts before this one.
-    pub attempt: u32,
 }
 
 /// A message that the receiver will never take.

@@ -28,7 +28,7 @@ pub struct LedgerContent {
     pub cluster: Option<Arc<str>>,
     /// The stretch of history that was told.
     pub history: History,
-    /// What was acknowledged.
+    /// The states that the receiver has acknowledged.
     pub recorded: Vec<(EventKey, Recorded)>,
     /// Messages that the receiver will never take.
     pub dead: Vec<(EventKey, DeadLetter)>,
@@ -147,9 +147,7 @@ impl Ledger {
     }
 
     fn path(folder: &Path, sink: &str) -> PathBuf {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-        let name: String = sink.chars().map(plain).collect();
-        folder.join(format!("ledger-{name}.redb"))
+        folder.join(format!("ledger-{}.redb", crate::file_name(sink)))
     }
 
     fn read(path: &Path) -> Result<(Self, LedgerContent), OpenError> {

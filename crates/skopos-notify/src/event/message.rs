@@ -17,7 +17,7 @@ pub enum MessageFormat {
     Plain,
 }
 
-/// What a message says beside the change.
+/// Content of a message beside the change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MessageContext<'a> {
     /// The uid of the cluster's `kube-system`; empty if it is not known.

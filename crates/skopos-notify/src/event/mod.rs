@@ -1,4 +1,4 @@
-//! Event sinks: receivers that are told of each state of an object.
+//! Event sinks: receivers of each state of an object.
 //!
 //! ```text
 //!  events of the informers ─▶ outbox (pure: cluster − ledger) ─▶ deliveries ─▶ webhook

@@ -41,7 +41,7 @@ impl Default for OutboxOptions {
     }
 }
 
-/// How an object went.
+/// Evidence that an object is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// The watch showed its deletion.

@@ -38,7 +38,7 @@ pub struct Outbox {
     breaker: Breaker,
     /// The keys of `waiting` that have a problem.
     failing: BTreeSet<EventKey>,
-    /// It is not known that the cluster is the one that the receiver is told of.
+    /// Another cluster answers than the receiver's, or it is unknown which one does.
     is_held: bool,
     random: fastrand::Rng,
 }
@@ -87,12 +87,12 @@ impl Outbox {
         self.is_held = self.cluster.as_ref() != Some(cluster);
     }
 
-    /// Takes another cluster for the one that the receiver is told of.
+    /// Makes another cluster the receiver's.
     pub fn accept_cluster(&mut self, cluster: Arc<str>) {
         (self.cluster, self.meta_dirty, self.is_held) = (Some(cluster), true, false);
     }
 
-    /// Returns the cluster that the receiver is told of.
+    /// Returns the receiver's cluster.
     pub fn cluster(&self) -> Option<&Arc<str>> {
         self.cluster.as_ref()
     }
@@ -144,7 +144,7 @@ impl Outbox {
         self.wait(now, key, ObjectState::Present { object, digest });
     }
 
-    /// Notes that an object is gone from the cluster, or no longer selected. The deletion is told once it is `seen` or confirmed by a list.
+    /// Notes that an object is gone from the cluster, or no longer selected. The deletion is delivered if the watch has shown it, or once a list confirms it.
     pub fn gone(&mut self, now: Time, key: EventKey, version: ResourceVersion, how: Departure) {
         if !self.recorded.contains_key(&key) && !self.in_flight.contains_key(&key) {
             return self.settled(&key);
@@ -475,11 +475,9 @@ impl Outbox {
                 kind: next.kind,
                 uid: next.uid,
                 version: next.version,
-                digest: next.digest,
                 object,
                 deselected,
                 epoch: self.history.epoch,
-                attempt: waiting.failures,
             });
         }
     }
@@ -488,15 +486,14 @@ impl Outbox {
     fn next(&self, key: &EventKey) -> Option<NextMessage> {
         let waiting = self.waiting.get(key)?;
         let recorded = self.recorded.get(key);
-        let message =
-            |kind, uid: Arc<str>, version: ResourceVersion, digest, of: (&ResourceVersion, _), after| {
-                let scope = [self.cluster.as_deref().unwrap_or_default(), &self.options.sink];
-                let id = Delivery::id(scope, key, &uid, of.0, of.1, kind);
-                Some(NextMessage { id, kind, uid, version, digest, after })
-            };
+        let message = |kind, uid: Arc<str>, version: ResourceVersion, of: (&ResourceVersion, _), after| {
+            let scope = [self.cluster.as_deref().unwrap_or_default(), &self.options.sink];
+            let id = Delivery::id(scope, key, &uid, of.0, of.1, kind);
+            Some(NextMessage { id, kind, uid, version, after })
+        };
         let deleted = |recorded: &Recorded, version: &ResourceVersion| {
             let of = (&recorded.version, recorded.digest);
-            message(ChangeKind::Deleted, recorded.uid.clone(), version.clone(), None, of, None)
+            message(ChangeKind::Deleted, recorded.uid.clone(), version.clone(), of, None)
         };
         match (&waiting.state, recorded) {
             (ObjectState::Gone { version, .. }, Some(recorded)) => deleted(recorded, version),
@@ -515,7 +512,7 @@ impl Outbox {
                     digest: Some(*digest),
                     unsure: false,
                 };
-                message(kind, uid, version.clone(), Some(*digest), (&version, Some(*digest)), Some(after))
+                message(kind, uid, version.clone(), (&version, Some(*digest)), Some(after))
             }
         }
     }
@@ -608,6 +605,5 @@ struct NextMessage {
     kind: ChangeKind,
     uid: Arc<str>,
     version: ResourceVersion,
-    digest: Option<[u8; 16]>,
     after: Option<Recorded>,
 }

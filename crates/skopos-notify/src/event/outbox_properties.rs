@@ -49,7 +49,7 @@ enum Answer {
     Pending,
 }
 
-/// What is true, counted apart from the machine.
+/// The truth, counted apart from the machine.
 #[derive(Default)]
 struct Truth {
     version: u64,

@@ -1,4 +1,4 @@
-//! The objects that a receiver is told of.
+//! The objects for a receiver.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use skopos::RawObject;
 use super::content::FieldPath;
 use super::delivery::ChangeKind;
 
-/// The objects of one resource that a receiver is told of.
+/// The objects of one resource for a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSource {
     /// The resource.

@@ -10,13 +10,15 @@ use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHO
 use super::content::{FieldPath, ObjectContent};
 use super::delivery::{Delivery, DeliveryOutcome};
 use super::message::{MessageContext, MessageFormat};
-use crate::http::{HttpAnswer, HttpClient, HttpError, HttpOptions, MAX_MESSAGE};
+use crate::http::{HttpAnswer, HttpClient, HttpError, HttpOptions};
 
 /// A receiver of webhooks.
 pub struct WebhookSink {
     options: WebhookOptions,
     path: String,
     client: HttpClient,
+    /// One for each secret.
+    signers: Vec<Webhook>,
 }
 
 /// Options of a receiver.
@@ -65,12 +67,13 @@ impl WebhookSink {
     /// # Errors
     /// When the URL, the CA or a secret cannot be used.
     pub fn new(options: WebhookOptions) -> Result<Self, WebhookError> {
-        for (index, secret) in options.secrets.iter().enumerate() {
-            Webhook::new(secret.trim()).map_err(|_| WebhookError::Secret(index + 1))?;
-        }
+        let signer = |(index, secret): (usize, &String)| {
+            Webhook::new(secret.trim()).map_err(|_| WebhookError::Secret(index + 1))
+        };
+        let signers = options.secrets.iter().enumerate().map(signer).collect::<Result<_, _>>()?;
         let client = HttpClient::new(&options.url, &options.http).map_err(WebhookError::Client)?;
         let path = options.url.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Self { options, path, client })
+        Ok(Self { options, path, client, signers })
     }
 
     /// Sends one message, and waits for the answer within the time limit.
@@ -89,7 +92,7 @@ impl WebhookSink {
             Ok(headers) => headers,
             Err(problem) => return DeliveryOutcome::Rejected(problem),
         };
-        match self.client.send(Method::POST, &self.path, headers, body.into(), MAX_MESSAGE).await {
+        match self.client.send(Method::POST, &self.path, headers, body.into()).await {
             Ok(answer) => outcome(&answer),
             Err(HttpError::NotSent(problem)) => DeliveryOutcome::Unreachable(problem),
             Err(HttpError::Unknown(problem)) => DeliveryOutcome::Unknown(problem),
@@ -100,11 +103,13 @@ impl WebhookSink {
     fn headers(&self, id: &str, body: &[u8]) -> Result<HeaderMap, String> {
         let since = (self.options.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-        let mut signatures = Vec::new();
-        for secret in &self.options.secrets {
-            let signed = Webhook::new(secret.trim()).and_then(|webhook| webhook.sign(id, seconds, body));
-            signatures.push(signed.map_err(|error| format!("cannot be signed: {error}"))?);
-        }
+        let sign = |signer: &Webhook| signer.sign(id, seconds, body);
+        let signatures: Vec<_> = self
+            .signers
+            .iter()
+            .map(sign)
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("cannot be signed: {error}"))?;
         let mut headers = HeaderMap::new();
         let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.options.format.content_type()));

@@ -16,7 +16,7 @@ use super::event_feed::{EventFeed, FeedState, told_changes};
 use super::handle::SinkCommand;
 use super::report::SinkReport;
 use crate::event::{
-    Delivery, DeliveryOutcome, EventKey, EventSource, Ledger, LedgerChange, LedgerError, Outbox,
+    Delivery, DeliveryOutcome, EventKey, EventSource, FieldPath, Ledger, LedgerChange, LedgerError, Outbox,
     OutboxOptions, WebhookSink,
 };
 use crate::plan::{HeldRemovals, HoldReason, Removal};
@@ -62,7 +62,8 @@ struct Rounds {
     failed_commits: u32,
     ledger_problem: Option<String>,
     in_flight: FuturesUnordered<BoxFuture<'static, (EventKey, DeliveryOutcome)>>,
-    fields: BTreeMap<Arc<str>, EventSource>,
+    /// The fields that are told, by resource.
+    fields: BTreeMap<Arc<str>, Arc<[FieldPath]>>,
     equal_as_of: Option<Time>,
     held: Vec<HeldRemovals>,
     sink_problem: Option<String>,
@@ -182,8 +183,9 @@ impl EventLoop {
             );
         }
         let fields = feeds.iter().zip(&self.options.sources);
+        let fields = fields.map(|(feed, source)| (feed.resource().clone(), source.fields.clone().into()));
         Ok(Rounds {
-            fields: fields.map(|(feed, source)| (feed.resource().clone(), source.clone())).collect(),
+            fields: fields.collect(),
             feeds,
             outbox: Outbox::new(self.options.outbox(), content),
             ledger: Arc::new(ledger),
@@ -305,11 +307,7 @@ impl EventLoop {
         for delivery in batch {
             let (webhook, term) = (self.options.webhook.clone(), self.options.term);
             let cluster = rounds.outbox.cluster().cloned().unwrap_or_else(|| "".into());
-            let fields = rounds
-                .fields
-                .get(&delivery.key.resource)
-                .map(|source| source.fields.clone())
-                .unwrap_or_default();
+            let fields = rounds.fields.get(&delivery.key.resource).cloned().unwrap_or_default();
             let send = async move {
                 let outcome = webhook.deliver(&delivery, &fields, &cluster, term).await;
                 (delivery.key, outcome)

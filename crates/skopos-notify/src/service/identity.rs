@@ -31,9 +31,7 @@ impl SinkOptions {
     }
 
     fn file(&self) -> Option<PathBuf> {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-        let name: String = self.name.chars().map(plain).collect();
-        Some(self.state.as_ref()?.join(format!("cluster-of-{name}")))
+        Some(self.state.as_ref()?.join(format!("cluster-of-{}", crate::file_name(&self.name))))
     }
 }
 
