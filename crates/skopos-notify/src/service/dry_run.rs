@@ -7,7 +7,8 @@ use skopos_reflect::Clock;
 use tokio::time::timeout;
 
 use super::event_feed::EventFeed;
-use super::event_loop::{EventSinkOptions, TICK};
+use super::event_loop::EventSinkOptions;
+use super::sink_loop::TICK;
 use super::watched::SharedInformers;
 use super::{NotifierError, NotifierSink, SinkOptions, shared};
 use crate::desired::Desired;

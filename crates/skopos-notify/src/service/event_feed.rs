@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::{Peekable, Stream, StreamExt as _};
 use kube::core::{ApiResource, GroupVersion};
-use skopos::{Digest, Event, Freshness, Informer, InformerFactory, InformerOptions, Object, RawObject};
+use skopos::{Digest, Event, Informer, InformerFactory, InformerOptions, Object, RawObject};
 use skopos_reflect::{Clock, Time};
 
 use super::sink_loop::AUDIT_TIMEOUT;
+use super::watched::as_of;
 use crate::event::{Departure, EventKey, EventSource, ObjectContent, Outbox, ResourceName};
 
 /// The objects of one resource.
@@ -91,10 +92,7 @@ impl EventFeed {
         let (snapshot, synced) = (self.informer.snapshot(), self.informer.has_synced());
         let freshness = snapshot.freshness();
         let now = clock.now();
-        let view_as_of = match &freshness {
-            Freshness::NeverSynced { .. } => None,
-            known => known.age().map(|age| now - age),
-        };
+        let view_as_of = as_of(&freshness, now);
         let mut has_more = true;
         for _ in 0..MAX_EVENTS {
             let Some(Some(event)) = self.events.next().now_or_never() else {

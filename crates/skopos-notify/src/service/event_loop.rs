@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::event_feed::{EventFeed, FeedState, told_changes};
 use super::handle::SinkCommand;
 use super::report::SinkReport;
+use super::sink_loop::TICK;
 use crate::event::{
     Delivery, DeliveryOutcome, EventKey, EventSource, FieldPath, Ledger, LedgerChange, LedgerError, Outbox,
     OutboxOptions, WebhookSink,
@@ -72,8 +73,6 @@ struct Rounds {
 
 type Commit = (Arc<Vec<LedgerChange>>, Result<(), LedgerError>);
 
-/// Interval between two looks at the view: proofs of age come without events.
-pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Pauses between two tries of something that does not work.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(10);

@@ -47,7 +47,7 @@ struct Rounds {
 type Events<K> = Pin<Box<dyn Stream<Item = Event<K>> + Send>>;
 
 /// Interval between two looks at the view: proofs of age come without events.
-const TICK: Duration = Duration::from_millis(500);
+pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Bound on a confirming list, and the pause before the next one.
 pub(super) const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 

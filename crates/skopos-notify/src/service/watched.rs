@@ -24,6 +24,14 @@ pub(super) fn identity(factory: &InformerFactory) -> Result<Informer<Namespace>,
     Ok(factory.informer(InformerOptions::all().fields("metadata.name=kube-system")?)?)
 }
 
+/// Returns up to when content is proven; `None` before the first list.
+pub(super) fn as_of(freshness: &Freshness, now: Time) -> Option<Time> {
+    match freshness {
+        Freshness::NeverSynced { .. } => None,
+        known => known.age().map(|age| now - age),
+    }
+}
+
 impl SharedInformers {
     pub(super) fn new(factory: &InformerFactory) -> Result<Self, NotifierError> {
         Ok(Self {
@@ -57,10 +65,7 @@ impl SharedInformers {
         // The age is computed first: content that is read after it is not older.
         let freshness = services.freshness().worst(slices.freshness());
         let now = clock.now();
-        let as_of = match &freshness {
-            Freshness::NeverSynced { .. } => None,
-            known => known.age().map(|age| now - age),
-        };
+        let as_of = as_of(&freshness, now);
         let problem = freshness.reason().map(ToString::to_string);
         let entries = desired.look(&services, &slices);
         let cluster = self.identity.snapshot().iter().next().map(|namespace| Arc::from(namespace.uid()));
