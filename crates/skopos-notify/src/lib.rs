@@ -20,8 +20,8 @@ pub mod sink;
 pub use self::{
     entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness},
     plan::{
-        DesiredView, HeldRemovals, HoldReason, NameConflict, PlanOptions, PlanStats, Planner, Removal,
-        SinkPlan,
+        DesiredEntries, DesiredView, HeldRemovals, HoldReason, NameConflict, PlanOptions, PlanStats, Planner,
+        Removal, SinkPlan,
     },
 };
 

@@ -1,5 +1,13 @@
 //! The desired state: from objects to claims, and from claims to entries. Pure.
+//!
+//! ```text
+//!  snapshots ─▶ groups that changed ─▶ claims of each ─▶ names that changed ─▶ entries
+//! ```
+//!
+//! A group is a Service with its slices. What has not changed since the last look is not looked at again.
 
+mod claims;
+mod cluster;
 mod source;
 mod template;
 
@@ -9,55 +17,38 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
-use skopos::{Digest, Event, Object, ObjectKey, Snapshot};
+use skopos::{Event, Object, ObjectKey};
 
-pub use self::source::{ClaimSource, EndpointSource, ServiceSource};
+use self::claims::Claims;
+pub use self::claims::Rejected;
+pub use self::cluster::{ClusterChange, ClusterContent};
+pub use self::source::{ClaimSource, EndpointSource, ServiceSource, VirtualServiceSource};
 pub use self::template::{Template, TemplateError};
-use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
-use crate::plan::Removal;
+use crate::entry::{DesiredEntry, EntryName};
+use crate::plan::{DesiredEntries, Removal};
 use crate::sink::Sink;
 
 /// The desired state of one sink.
 pub struct Desired {
     sources: Vec<ClaimSource>,
     sink: Arc<dyn Sink>,
-    services: Cache<Service>,
-    slices: Cache<EndpointSlice>,
-    entries: Arc<BTreeMap<EntryName, Vec<DesiredEntry>>>,
-    rejected: Vec<Rejected>,
+    /// The content of the last look.
+    content: ClusterContent,
+    /// The slices of each Service.
+    slices: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// The names that each group asks for.
+    names: HashMap<Group, Vec<EntryName>>,
+    /// The groups that ask for a name, with their entries.
+    claimants: BTreeMap<EntryName, BTreeMap<Group, Arc<[DesiredEntry]>>>,
+    rejected: BTreeMap<Group, BTreeSet<Rejected>>,
+    entries: Arc<DesiredEntries>,
 }
 
-/// A name that an object asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// The name.
-    pub name: EntryName,
-    /// The object.
-    pub owner: EntryOwner,
-    /// The values.
-    pub members: BTreeMap<EntryValue, Readiness>,
-}
-
-/// A claim that the sink cannot have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejected {
-    /// The object, as `service/ns/name`.
-    pub object: String,
-    /// The reason, for people.
-    pub reason: String,
-}
-
-/// The claims of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Claims {
-    pub(crate) claims: Vec<Claim>,
-    pub(crate) rejected: Vec<Rejected>,
-}
-
-/// The claims of each object, and the version that they are of.
-struct Cache<K> {
-    digest: Option<Digest>,
-    objects: HashMap<ObjectKey, (Object<K>, Arc<Claims>)>,
+/// Objects that ask for names together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Group {
+    /// A Service and its slices.
+    Service(ObjectKey),
 }
 
 impl Desired {
@@ -66,168 +57,162 @@ impl Desired {
         Self {
             sources,
             sink,
-            services: Cache::default(),
-            slices: Cache::default(),
+            content: ClusterContent::default(),
+            slices: HashMap::new(),
+            names: HashMap::new(),
+            claimants: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             entries: Arc::default(),
-            rejected: Vec::new(),
         }
     }
 
     /// Takes in the content of the cluster, and returns the desired entries.
-    pub fn look(
-        &mut self,
-        services: &Snapshot<Service>,
-        slices: &Snapshot<EndpointSlice>,
-    ) -> Arc<BTreeMap<EntryName, Vec<DesiredEntry>>> {
-        let (sources, sink) = (&self.sources, &*self.sink);
-        let changed = self.services.refresh(services, |service| of_service(sources, sink, service))
-            | self.slices.refresh(slices, |slice| of_slice(sources, sink, slice));
-        if changed {
-            self.merge();
+    pub fn look(&mut self, content: ClusterContent) -> Arc<DesiredEntries> {
+        let changed = self.changed(&content);
+        self.content = content;
+        let mut names = BTreeSet::new();
+        for group in changed {
+            let claims = self.claims(&group);
+            self.take_in(group, claims, &mut names);
+        }
+        if !names.is_empty() {
+            self.merge(names);
         }
         self.entries.clone()
     }
 
-    /// Returns the claims that the sink cannot have.
-    pub fn rejected(&self) -> &[Rejected] {
-        &self.rejected
+    /// Returns what the sink cannot have.
+    pub fn rejected(&self) -> impl Iterator<Item = &Rejected> {
+        self.rejected.values().flatten()
     }
 
-    /// Returns the removals that a change of a Service is evidence for.
-    pub fn removed_by_service(&self, event: &Event<Service>) -> BTreeSet<Removal> {
-        removed(
-            event,
-            self.sources.iter().map(|source| |service: &Service| source.of_service(service, &*self.sink)),
-        )
+    /// Returns the removals that a change is evidence for. It has to be asked before the look that shows the change.
+    pub fn removed(&self, change: &ClusterChange) -> BTreeSet<Removal> {
+        let sink = &*self.sink;
+        match change {
+            ClusterChange::Service(event) => removed(
+                event,
+                self.sources.iter().map(|source| |service: &Service| source.of_service(service, sink)),
+            ),
+            ClusterChange::Slice(event) => {
+                let service = cluster::service_of(event.object()).and_then(|key| self.content.service(&key));
+                let service = service.as_deref();
+                removed(
+                    event,
+                    self.sources
+                        .iter()
+                        .map(|source| move |slice: &EndpointSlice| source.of_slice(slice, service, sink)),
+                )
+            }
+        }
     }
 
-    /// Returns the removals that a change of an EndpointSlice is evidence for.
-    pub fn removed_by_slice(&self, event: &Event<EndpointSlice>) -> BTreeSet<Removal> {
-        removed(
-            event,
-            self.sources.iter().map(|source| |slice: &EndpointSlice| source.of_slice(slice, &*self.sink)),
-        )
-    }
-
-    fn merge(&mut self) {
-        let mut entries: BTreeMap<EntryName, BTreeMap<EntryOwner, BTreeMap<EntryValue, Readiness>>> =
-            BTreeMap::new();
-        let mut rejected = BTreeMap::new();
-        let known: HashMap<String, Arc<str>> = self
-            .services
-            .claims()
-            .flat_map(|claims| &claims.claims)
-            .map(|claim| (claim.owner.to_string(), claim.owner.uid.clone()))
-            .collect();
-        for claims in self.services.claims().chain(self.slices.claims()) {
-            for claim in &claims.claims {
-                let mut owner = claim.owner.clone();
-                if owner.uid.is_empty()
-                    && let Some(uid) = known.get(&owner.to_string())
-                {
-                    owner.uid = uid.clone();
+    /// Returns the groups that are not as they were in the last look.
+    fn changed(&mut self, content: &ClusterContent) -> BTreeSet<Group> {
+        let services = cluster::changed(&self.content.services, &content.services);
+        let mut groups: BTreeSet<_> = services.into_iter().map(Group::Service).collect();
+        for key in cluster::changed(&self.content.slices, &content.slices) {
+            let service =
+                |content: &ClusterContent| cluster::service_of(&content.slices.as_ref()?.get(&key)?);
+            let (old, new) = (service(&self.content), service(content));
+            if let Some(old) = old
+                && let Some(slices) = self.slices.get_mut(&old)
+            {
+                slices.remove(&key);
+                if slices.is_empty() {
+                    self.slices.remove(&old);
                 }
-                let members = entries.entry(claim.name.clone()).or_default().entry(owner).or_default();
-                for (value, readiness) in &claim.members {
-                    // In two slices at once, for a moment: the better one counts.
-                    members
-                        .entry(value.clone())
-                        .and_modify(|known| *known = (*known).min(*readiness))
-                        .or_insert(*readiness);
+                groups.insert(Group::Service(old));
+            }
+            if let Some(new) = new {
+                self.slices.entry(new.clone()).or_default().insert(key);
+                groups.insert(Group::Service(new));
+            }
+        }
+        groups
+    }
+
+    /// Returns what a group asks for.
+    fn claims(&self, group: &Group) -> Claims {
+        let (sink, mut claims) = (&*self.sink, Claims::default());
+        let Group::Service(key) = group;
+        let service = self.content.services.as_ref().and_then(|services| services.get(key));
+        let service = service.and_then(|service| read(&service, &mut claims));
+        if let Some(service) = &service {
+            let parts = self.sources.iter().filter_map(|source| source.of_service(service, sink));
+            parts.for_each(|part| claims.extend(part));
+        }
+        for key in self.slices.get(key).into_iter().flatten() {
+            let slice = self.content.slices.as_ref().and_then(|slices| slices.get(key));
+            let Some(slice) = slice.and_then(|slice| read(&slice, &mut claims)) else { continue };
+            let parts =
+                self.sources.iter().filter_map(|source| source.of_slice(&slice, service.as_deref(), sink));
+            parts.for_each(|part| claims.extend(part));
+        }
+        claims
+    }
+
+    /// Takes in what a group asks for, and notes the `names` of which the entries may have changed.
+    fn take_in(&mut self, group: Group, claims: Claims, names: &mut BTreeSet<EntryName>) {
+        let (entries, rejected) = claims.into_entries(&*self.sink);
+        for name in self.names.remove(&group).into_iter().flatten() {
+            if let Some(groups) = self.claimants.get_mut(&name) {
+                groups.remove(&group);
+                if groups.is_empty() {
+                    self.claimants.remove(&name);
                 }
             }
-            rejected.extend(
-                claims
-                    .rejected
-                    .iter()
-                    .map(|rejected| ((rejected.object.clone(), rejected.reason.clone()), rejected.clone())),
-            );
+            names.insert(name);
         }
-        let entry = |(owner, mut members)| {
-            self.sink.select(&mut members);
-            DesiredEntry { owner, members }
+        names.extend(entries.keys().cloned());
+        if !entries.is_empty() {
+            self.names.insert(group.clone(), entries.keys().cloned().collect());
+        }
+        for (name, entries) in entries {
+            self.claimants.entry(name).or_default().insert(group.clone(), entries);
+        }
+        match rejected.is_empty() {
+            true => self.rejected.remove(&group),
+            false => self.rejected.insert(group, rejected),
         };
-        let entries =
-            entries.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));
-        self.entries = Arc::new(entries.collect());
-        self.rejected = rejected.into_values().collect();
-    }
-}
-
-fn of_service(sources: &[ClaimSource], sink: &dyn Sink, service: &Service) -> Claims {
-    Claims::join(sources.iter().filter_map(|source| source.of_service(service, sink)))
-}
-
-fn of_slice(sources: &[ClaimSource], sink: &dyn Sink, slice: &EndpointSlice) -> Claims {
-    Claims::join(sources.iter().filter_map(|source| source.of_slice(slice, sink)))
-}
-
-impl Claims {
-    fn join(parts: impl Iterator<Item = Claims>) -> Self {
-        parts.fold(Self::default(), |mut all, part| {
-            all.claims.extend(part.claims);
-            all.rejected.extend(part.rejected);
-            all
-        })
     }
 
-    /// Returns the names and values as removals.
-    fn removals(&self) -> BTreeSet<Removal> {
-        let of = |claim: &Claim| {
-            let name = Removal { name: claim.name.clone(), value: None };
-            let values: Vec<_> = claim
-                .members
-                .keys()
-                .map(|value| Removal { name: claim.name.clone(), value: Some(value.clone()) })
-                .collect();
-            std::iter::once(name).chain(values)
-        };
-        self.claims.iter().flat_map(of).collect()
-    }
-}
-
-impl<K> Default for Cache<K> {
-    fn default() -> Self {
-        Self { digest: None, objects: HashMap::new() }
-    }
-}
-
-impl<K: DeserializeOwned + Send + Sync + 'static> Cache<K> {
-    /// Reads the objects again that have changed; `false` if none has.
-    fn refresh(&mut self, snapshot: &Snapshot<K>, claims: impl Fn(&K) -> Claims) -> bool {
-        if self.digest == Some(snapshot.digest()) {
-            return false;
+    /// Puts the entries of these names together from all who ask for them.
+    fn merge(&mut self, names: BTreeSet<EntryName>) {
+        let all = Arc::make_mut(&mut self.entries);
+        for name in names {
+            let Some(groups) = self.claimants.get(&name) else {
+                all.remove(&name);
+                continue;
+            };
+            let mut groups = groups.values();
+            let entries = match (groups.next(), groups.next()) {
+                (Some(only), None) => only.clone(),
+                (first, second) => {
+                    let mut entries: Vec<_> = first
+                        .into_iter()
+                        .chain(second)
+                        .chain(groups)
+                        .flat_map(|entries| entries.iter().cloned())
+                        .collect();
+                    entries.sort_by(|a, b| a.owner.cmp(&b.owner));
+                    entries.into()
+                }
+            };
+            if all.get(&name) != Some(&entries) {
+                all.insert(name, entries);
+            }
         }
-        self.digest = Some(snapshot.digest());
-        let mut kept = HashMap::with_capacity(snapshot.len());
-        for object in snapshot.iter() {
-            let known = self.objects.remove(object.key());
-            let known = known.filter(|(known, _)| known.same_version(&object)).map(|(_, claims)| claims);
-            let claims = known.unwrap_or_else(|| Arc::new(read(&object, &claims)));
-            kept.insert(object.key().clone(), (object, claims));
-        }
-        self.objects = kept;
-        true
-    }
-
-    fn claims(&self) -> impl Iterator<Item = &Claims> {
-        self.objects.values().map(|(_, claims)| &**claims)
     }
 }
 
-/// Returns the claims of an object. An object that cannot be read is reported as rejected.
+/// Returns an object as its type. One that cannot be read is rejected.
 fn read<K: DeserializeOwned + Send + Sync + 'static>(
     object: &Object<K>,
-    claims: impl Fn(&K) -> Claims,
-) -> Claims {
-    match object.typed() {
-        Ok(typed) => claims(&typed),
-        Err(error) => {
-            let rejected =
-                Rejected { object: object.key().to_string(), reason: format!("it cannot be read: {error}") };
-            Claims { rejected: vec![rejected], claims: Vec::new() }
-        }
-    }
+    claims: &mut Claims,
+) -> Option<Arc<K>> {
+    let typed = object.typed();
+    typed.map_err(|error| claims.reject(object.key(), format!("it cannot be read: {error}"))).ok()
 }
 
 /// Returns the removals that an event is evidence for: of changes that the watch showed, in sources that still select the object.

@@ -5,6 +5,7 @@ use sha2::{Digest as _, Sha256};
 use skopos_reflect::Time;
 
 use super::options::PlanOptions;
+use super::sink_plan::NameConflict;
 use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
 use crate::sink::{EntryMark, ObservedEntry, ObservedMember, Serving, SinkTraits};
 
@@ -40,6 +41,8 @@ pub(super) struct Decision {
     pub(super) left_out: usize,
     /// True if the entry outside is not ours.
     pub(super) foreign: bool,
+    /// True if it stays the same as long as the view and the outside do.
+    pub(super) is_final: bool,
     /// Time of the next decision.
     pub(super) wake_at: Option<Time>,
 }
@@ -72,7 +75,7 @@ impl Decision {
     pub(super) fn new(facts: &Facts<'_>, since: &mut MemberTimes) -> Self {
         let mut decision = Self::default();
         if facts.observed.is_some_and(|entry| entry.mark == EntryMark::Foreign) {
-            decision.foreign = !facts.claimants.is_empty();
+            (decision.foreign, decision.is_final) = (!facts.claimants.is_empty(), true);
             return decision;
         }
         let entry = pick(facts.claimants, facts.observed);
@@ -109,7 +112,18 @@ impl Decision {
             facts.observed.and_then(|entry| entry.members.get(value)).is_some_and(|member| member.draining)
         };
         since.draining.retain(|value, _| is_draining(value));
+        decision.is_final = decision.losses.is_empty() && decision.wake_at.is_none();
         decision
+    }
+
+    /// Returns those who ask for the name and do not get it.
+    pub(super) fn conflicts(&self, name: &EntryName) -> impl Iterator<Item = NameConflict> {
+        let conflict = |(owner, loser): (&EntryOwner, &EntryOwner)| NameConflict {
+            name: name.clone(),
+            owner: owner.clone(),
+            loser: loser.clone(),
+        };
+        self.owner.iter().flat_map(|owner| self.losers.iter().map(move |loser| (owner, loser))).map(conflict)
     }
 
     fn lose(

@@ -12,10 +12,13 @@ mod decision;
 mod evidence;
 mod guard;
 mod name_state;
+mod names;
 mod options;
+mod outside;
 mod planner;
 #[cfg(test)]
 mod properties;
+mod resting;
 mod sink_plan;
 #[cfg(test)]
 mod tests;
@@ -28,5 +31,5 @@ pub use self::{
     options::PlanOptions,
     planner::Planner,
     sink_plan::{NameConflict, PlanStats, SinkPlan},
-    view::DesiredView,
+    view::{DesiredEntries, DesiredView},
 };

@@ -8,8 +8,11 @@ use super::decision::{Decision, Facts, Loss, LossKind, MemberTimes};
 use super::evidence::{Evidence, Removal, Strength};
 use super::guard::{HeldRemovals, HoldReason, RemovalGuard};
 use super::name_state::{FIRST_PAUSE, NameState};
+use super::names::differing;
 use super::options::PlanOptions;
-use super::sink_plan::{NameConflict, PlanStats, SinkPlan};
+use super::outside::Outside;
+use super::resting::{Resting, active};
+use super::sink_plan::{PlanStats, SinkPlan};
 use super::view::DesiredView;
 use crate::entry::{DesiredEntry, EntryName, EntryOwner};
 use crate::sink::{
@@ -23,10 +26,13 @@ pub struct Planner {
     view: DesiredView,
     /// The first cluster that answered.
     cluster: Option<Arc<str>>,
-    observed: Observed,
+    outside: Outside,
     /// When the last observation of everything was begun.
     observed_at: Option<Time>,
     names: BTreeMap<EntryName, NameState>,
+    /// Names that are decided in the next plan, beside those with a state. All others rest.
+    due: BTreeSet<EntryName>,
+    resting: Resting,
     evidence: Evidence,
     guard: RemovalGuard,
     approved: BTreeSet<Removal>,
@@ -50,9 +56,11 @@ impl Planner {
             traits,
             view: DesiredView::default(),
             cluster: None,
-            observed: Observed::default(),
+            outside: Outside::default(),
             observed_at: None,
             names: BTreeMap::new(),
+            due: BTreeSet::new(),
+            resting: Resting::default(),
             evidence: Evidence::default(),
             guard: RemovalGuard::default(),
             approved: BTreeSet::new(),
@@ -67,6 +75,10 @@ impl Planner {
     pub fn set_view(&mut self, view: DesiredView) {
         if self.cluster.is_none() {
             self.cluster.clone_from(&view.cluster);
+        }
+        if !Arc::ptr_eq(&self.view.entries, &view.entries) {
+            let is_alike = |a: &Arc<[DesiredEntry]>, b: &Arc<[DesiredEntry]>| Arc::ptr_eq(a, b) || a == b;
+            self.due.extend(differing(&self.view.entries, &view.entries, is_alike).cloned());
         }
         self.view = view;
     }
@@ -97,33 +109,30 @@ impl Planner {
         // What is in flight may have been read before or after.
         for (name, state) in &self.names {
             if state.in_flight {
-                match self.observed.entries.get(name) {
+                match self.outside.get(name) {
                     Some(entry) => observed.entries.insert(name.clone(), entry.clone()),
                     None => observed.entries.remove(name),
                 };
             }
         }
-        let drifted = changed(&self.observed, &observed);
-        for name in drifted {
-            let state = self.names.entry(name.clone()).or_default();
-            if known && !state.unverified {
+        for name in self.outside.replace(observed) {
+            if known && self.names.get(&name).is_none_or(|state| !state.unverified) {
                 self.stats.drift += 1;
-                state.repaired(now);
+                self.names.entry(name.clone()).or_default().repaired(now);
             }
+            self.due.insert(name);
         }
         for state in self.names.values_mut().filter(|state| !state.in_flight) {
             state.unverified = false;
         }
-        (self.observed, self.observed_at, self.not_before) = (observed, Some(began), None);
+        (self.observed_at, self.not_before) = (Some(began), None);
     }
 
     /// Notes how these names are outside.
-    pub fn read(&mut self, names: &BTreeSet<EntryName>, observed: Observed) {
+    pub fn read(&mut self, names: &BTreeSet<EntryName>, mut observed: Observed) {
         for name in names {
-            match observed.entries.get(name) {
-                Some(entry) => self.observed.entries.insert(name.clone(), entry.clone()),
-                None => self.observed.entries.remove(name),
-            };
+            self.outside.set(name, observed.entries.remove(name));
+            self.due.insert(name.clone());
             if let Some(state) = self.names.get_mut(name) {
                 state.unverified = false;
             }
@@ -189,8 +198,7 @@ impl Planner {
 
     /// Returns how many names are wanted, and how many are outside and ours.
     pub fn counts(&self) -> (usize, usize) {
-        let ours = self.observed.entries.values().filter(|entry| entry.mark != EntryMark::Foreign);
-        (self.view.entries.len(), ours.count())
+        (self.view.entries.len(), self.outside.ours())
     }
 
     /// Returns what cannot be written, and why.
@@ -203,20 +211,29 @@ impl Planner {
         self.stats
     }
 
+    /// Decides everything again in the next plan.
+    #[cfg(test)]
+    pub(super) fn recheck(&mut self) {
+        self.due.extend(self.view.entries.keys().cloned());
+        self.due.extend(self.outside.names().cloned());
+    }
+
     /// How many things are remembered beyond the view and the outside.
     #[cfg(test)]
     pub(super) fn footprint(&self) -> usize {
-        self.names.len() + self.evidence.len() + self.approved.len() + self.held.len()
+        self.names.len() + self.due.len() + self.evidence.len() + self.approved.len() + self.held.len()
     }
 
     /// Plans what is to be done now. Its steps count as begun: each needs an [`outcome`](Self::outcome).
     pub fn plan(&mut self, now: Time) -> SinkPlan {
         let mut plan = SinkPlan::default();
         let (Some(as_of), Some(observed_at)) = (self.view.as_of, self.observed_at) else { return plan };
-        self.guard.serving(now, serving(&self.observed));
+        self.guard.serving(now, self.outside.serving());
         let mut round = Round { age: now.since(as_of), ..Round::default() };
         let is_another = self.view.cluster.is_some() && self.view.cluster != self.cluster;
+        self.due.extend(self.names.keys().cloned());
         let decisions = self.decide(now, &mut plan, &mut round);
+        self.resting.describe(&mut plan);
         if is_another {
             self.hold_all(decisions, &mut plan);
             return plan;
@@ -248,18 +265,16 @@ impl Planner {
         plan
     }
 
-    /// What is to become of each name, without the guard.
+    /// What is to become of each name that is due, without the guard.
     fn decide(&mut self, now: Time, plan: &mut SinkPlan, round: &mut Round) -> Vec<(EntryName, Decision)> {
-        let (view, observed) = (self.view.entries.clone(), &self.observed.entries);
-        let only_outside = observed.keys().filter(|name| !view.contains_key(*name));
         let mut decisions = Vec::new();
-        for name in view.keys().chain(only_outside) {
-            let claimants: &[DesiredEntry] = view.get(name).map_or(&[], Vec::as_slice);
-            let entry = observed.get(name);
+        for name in &self.due {
+            self.resting.remove(name);
+            let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
+            let observed = self.outside.get(name);
             let mut since =
                 self.names.get_mut(name).map(|state| std::mem::take(&mut state.since)).unwrap_or_default();
-            let facts =
-                Facts { now, name, claimants, observed: entry, traits: self.traits, options: &self.options };
+            let facts = Facts { now, name, claimants, observed, traits: self.traits, options: &self.options };
             let decision = Decision::new(&facts, &mut since);
             if since != MemberTimes::default() {
                 self.names.entry(name.clone()).or_default().since = since;
@@ -270,14 +285,7 @@ impl Planner {
             if decision.left_out > 0 {
                 plan.left_out.insert(name.clone(), decision.left_out);
             }
-            if let Some(owner) = &decision.owner {
-                let conflict = |loser: &EntryOwner| NameConflict {
-                    name: name.clone(),
-                    owner: owner.clone(),
-                    loser: loser.clone(),
-                };
-                plan.conflicts.extend(decision.losers.iter().map(conflict));
-            }
+            plan.conflicts.extend(decision.conflicts(name));
             round.wake(decision.wake_at);
             decisions.push((name.clone(), decision));
         }
@@ -287,7 +295,7 @@ impl Planner {
     /// Another cluster answers: everything that would change waits.
     fn hold_all(&mut self, decisions: Vec<(EntryName, Decision)>, plan: &mut SinkPlan) {
         let differs = |name: &EntryName, decision: &Decision| {
-            !decision.losses.is_empty() || !is_as(decision, self.observed.entries.get(name))
+            !decision.losses.is_empty() || !is_as(decision, self.outside.get(name))
         };
         let removals: BTreeSet<_> = decisions
             .into_iter()
@@ -328,10 +336,8 @@ impl Planner {
         }
         let (finished, mut losing): (Vec<_>, Vec<_>) =
             allowed.into_iter().partition(|(_, _, loss)| loss.kind == LossKind::Drained);
-        let active = |decision: &Decision| {
-            decision.members.values().filter(|serving| **serving == Serving::Active).count()
-        };
-        let serving: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
+        let due: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
+        let serving = self.resting.serving() + due;
         let is_approved = losing.iter().all(|(_, removal, _)| self.approved.contains(removal));
         if is_approved && !losing.is_empty() {
             self.guard.reset();
@@ -427,16 +433,15 @@ impl Planner {
         let may_add = round.age <= self.options.add_when_stale;
         let is_down = self.not_before.is_some_and(|at| at > now);
         for (name, decision) in decisions {
-            let before = self.observed.entries.get(&name);
-            if decision.foreign || is_as(&decision, before) {
+            let before = self.outside.get(&name);
+            let is_foreign = before.is_some_and(|entry| entry.mark == EntryMark::Foreign);
+            if is_foreign || is_as(&decision, before) {
                 if let Some(state) =
                     self.names.get_mut(&name).filter(|state| !state.in_flight && !state.unverified)
                 {
                     state.settled(now);
                 }
-                continue;
-            }
-            if before.is_some_and(|entry| entry.mark == EntryMark::Foreign) {
+                self.rest(&name, &decision);
                 continue;
             }
             round.behind = true;
@@ -458,6 +463,17 @@ impl Planner {
             };
             state.in_flight = true;
             plan.steps.push(SinkStep { name, before: before.cloned(), action });
+        }
+    }
+
+    /// Puts a name to rest if there is nothing that time or a guard would change.
+    fn rest(&mut self, name: &EntryName, decision: &Decision) {
+        let has_state = self.names.get(name).is_some_and(|state| *state != NameState::default());
+        if decision.is_final && !has_state {
+            self.due.remove(name);
+            if self.outside.get(name).is_some() || self.view.entries.contains_key(name) {
+                self.resting.insert(name, decision);
+            }
         }
     }
 }
@@ -527,29 +543,4 @@ fn last_owner(observed: Option<&ObservedEntry>) -> EntryOwner {
         name: part(),
         uid: mark.map_or("", |mark| &mark.uid).into(),
     }
-}
-
-/// How many values get traffic outside, of those that are ours.
-fn serving(observed: &Observed) -> usize {
-    let ours = observed.entries.values().filter(|entry| entry.mark != EntryMark::Foreign);
-    ours.flat_map(|entry| entry.members.values()).filter(|member| !member.draining).count()
-}
-
-/// Names that differ in more than how many connections they have.
-fn changed<'a>(before: &'a Observed, after: &'a Observed) -> BTreeSet<&'a EntryName> {
-    let names: BTreeSet<_> = before.entries.keys().chain(after.entries.keys()).collect();
-    let differs = |name: &EntryName| match (before.entries.get(name), after.entries.get(name)) {
-        (Some(before), Some(after)) => {
-            let draining = |entry: &ObservedEntry| {
-                entry
-                    .members
-                    .iter()
-                    .map(|(value, member)| (value.clone(), member.draining))
-                    .collect::<Vec<_>>()
-            };
-            before.mark != after.mark || before.tidy != after.tidy || draining(before) != draining(after)
-        }
-        (before, after) => before.is_some() != after.is_some(),
-    };
-    names.into_iter().filter(|name| differs(name)).collect()
 }

@@ -1,7 +1,7 @@
 //! The invariants of the notifier over random stories: N1 nothing foreign is changed (asserted by the model of the outside), N2 no removal without
 //! evidence, N3 equal in the end, N7 the last value of a living name stays, N8 nothing grows with the length of an outage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -238,6 +238,23 @@ proptest! {
     }
 
     #[test]
+    fn a_name_at_rest_would_be_decided_the_same(drains in any::<bool>(), story in prop::collection::vec(happening(), 1..60)) {
+        let of = |recheck| World { recheck, ..World::new(drains, PlanOptions::default()) };
+        let mut worlds = [of(false), of(true)];
+        worlds.iter_mut().for_each(World::observe);
+        for happening in &story {
+            let plans = worlds.each_mut().map(|world| {
+                happens(world, &mut Oracle::default(), happening);
+                let plan = world.settle();
+                let conflicts: BTreeSet<_> = plan.conflicts.iter().map(|conflict| (conflict.name.clone(), conflict.loser.clone())).collect();
+                (plan.held, plan.foreign, conflicts, plan.left_out, plan.pending, plan.is_equal, plan.wake_at, plan.list_from)
+            });
+            prop_assert_eq!(&plans[0], &plans[1]);
+            prop_assert_eq!(&worlds[0].log, &worlds[1].log);
+        }
+    }
+
+    #[test]
     fn an_outage_leaves_nothing_behind(changes in 1..2_000_u32) {
         // N8: what is kept is for what is there, not for what has happened.
         let mut world = World::new(true, PlanOptions::default());
@@ -248,7 +265,7 @@ proptest! {
         for change in 0..changes {
             let value = address((change % 200) as u8);
             world.want("n0", "n0", [(value.clone(), Readiness::Ready)]);
-            world.planner.set_view(DesiredView { entries: std::sync::Arc::new(world.wanted.clone()), as_of: Some(world.now), cluster: Some("a".into()) });
+            world.planner.set_view(DesiredView { entries: world.entries(), as_of: Some(world.now), cluster: Some("a".into()) });
             world.planner.saw_removal(world.now, super::Removal { name: "n0".into(), value: Some(value) });
             let _ = world.planner.plan(world.now);
         }

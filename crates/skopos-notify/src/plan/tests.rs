@@ -24,7 +24,9 @@ pub(super) struct World {
     pub(super) cluster: &'static str,
     /// The view is no longer proven since then.
     pub(super) stale_since: Option<Time>,
-    drains: bool,
+    /// Every plan decides every name.
+    pub(super) recheck: bool,
+    pub(super) drains: bool,
 }
 
 impl World {
@@ -38,6 +40,7 @@ impl World {
             log: Vec::new(),
             cluster: "a",
             stale_since: None,
+            recheck: false,
             drains,
         }
     }
@@ -86,9 +89,13 @@ impl World {
         self.planner.saw_removal(self.now, Removal { name: name.into(), value: None });
     }
 
+    pub(super) fn entries(&self) -> Arc<DesiredEntries> {
+        Arc::new(self.wanted.iter().map(|(name, entries)| (name.clone(), entries.clone().into())).collect())
+    }
+
     pub(super) fn look(&mut self) {
         let as_of = self.stale_since.unwrap_or(self.now);
-        let entries = Arc::new(self.wanted.clone());
+        let entries = self.entries();
         self.planner.set_view(DesiredView {
             entries,
             as_of: Some(as_of),
@@ -109,6 +116,9 @@ impl World {
     pub(super) fn settle(&mut self) -> SinkPlan {
         self.look();
         for _ in 0..100 {
+            if self.recheck {
+                self.planner.recheck();
+            }
             let plan = self.planner.plan(self.now);
             for step in &plan.steps {
                 self.apply(step);
@@ -219,7 +229,7 @@ fn nothing_is_done_before_the_first_list() {
     let mut world = World::dns();
     world.ready("web", "web", 2);
     world.observe();
-    let view = DesiredView { entries: Arc::new(world.wanted.clone()), as_of: None, cluster: None };
+    let view = DesiredView { entries: world.entries(), as_of: None, cluster: None };
     world.planner.set_view(view);
     assert!(world.planner.plan(world.now).steps.is_empty());
 }

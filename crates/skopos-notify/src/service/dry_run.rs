@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::event_feed::EventFeed;
 use super::event_loop::EventSinkOptions;
 use super::sink_loop::TICK;
-use super::watched::SharedInformers;
-use super::{NotifierError, NotifierSink, SinkOptions, shared};
+use super::watched::Watched;
+use super::{NotifierError, NotifierSink, SinkOptions};
 use crate::desired::Desired;
 use crate::event::{ChangeKind, EventKey, Ledger, LedgerContent, Outbox};
 use crate::plan::Planner;
@@ -28,13 +28,12 @@ pub async fn plan(
     sinks: Vec<NotifierSink>,
     limit: Duration,
 ) -> Result<Vec<DryRun>, NotifierError> {
-    let mut watched = None;
     let mut plans = Vec::new();
     for sink in sinks {
         let name = sink.name().to_owned();
         let plan = match sink {
             NotifierSink::State(options) => {
-                let watched = shared(&mut watched, factory)?;
+                let watched = Watched::new(factory)?;
                 match watched.wait_synced(limit).await {
                     Ok(()) => plan_of(&watched, &options, limit).await,
                     Err(error) => Err(error.to_string()),
@@ -75,17 +74,13 @@ async fn plan_of_events(
     Ok(outbox.plan().map(line).collect())
 }
 
-async fn plan_of(
-    watched: &SharedInformers,
-    options: &SinkOptions,
-    limit: Duration,
-) -> Result<Vec<String>, String> {
+async fn plan_of(watched: &Watched, options: &SinkOptions, limit: Duration) -> Result<Vec<String>, String> {
     let observed = tokio::time::timeout(limit, options.sink.observe()).await;
     let observed = observed.map_err(|_| format!("no answer in {limit:?}"))?;
     Ok(lines(watched, options, observed.map_err(|error| error.to_string())?))
 }
 
-fn lines(watched: &SharedInformers, options: &SinkOptions, observed: Observed) -> Vec<String> {
+fn lines(watched: &Watched, options: &SinkOptions, observed: Observed) -> Vec<String> {
     let clock = Clock::new();
     let mut desired = Desired::new(options.sink.clone(), options.sources.clone());
     let mut planner = Planner::new(options.sink.traits(), options.plan.clone());
@@ -108,8 +103,7 @@ fn lines(watched: &SharedInformers, options: &SinkOptions, observed: Observed) -
     let conflicts = plan.conflicts.iter().map(|conflict| {
         format!("{}: belongs to {}, and {} does not get it", conflict.name, conflict.owner, conflict.loser)
     });
-    let rejected =
-        desired.rejected().iter().map(|rejected| format!("{}: {}", rejected.object, rejected.reason));
+    let rejected = desired.rejected().map(|rejected| format!("{}: {}", rejected.object, rejected.reason));
     let problem = problem.map(|problem| format!("the view of the cluster is old: {problem}"));
     problem.into_iter().chain(steps).chain(held).chain(foreign).chain(conflicts).chain(rejected).collect()
 }

@@ -28,7 +28,7 @@ pub use self::handle::{NotifierHandle, SinkHandle};
 pub use self::metrics::metrics;
 pub use self::report::{DeadReport, HeldReport, Problem, SinkReport};
 use self::sink_loop::SinkLoop;
-use self::watched::SharedInformers;
+use self::watched::Watched;
 use crate::desired::{ClaimSource, Desired};
 use crate::plan::{PlanOptions, Planner};
 use crate::sink::Sink;
@@ -106,17 +106,6 @@ impl SinkOptions {
     }
 }
 
-/// Returns the informers that all state sinks share. Without such a sink there are none, and no rights for them are needed.
-fn shared(
-    watched: &mut Option<SharedInformers>,
-    factory: &InformerFactory,
-) -> Result<SharedInformers, NotifierError> {
-    match watched {
-        Some(watched) => Ok(watched.clone()),
-        None => Ok(watched.insert(SharedInformers::new(factory)?).clone()),
-    }
-}
-
 impl NotifierSink {
     /// Returns the name.
     pub fn name(&self) -> &str {
@@ -152,7 +141,6 @@ impl Notifier {
         factory: &InformerFactory,
         sinks: impl IntoIterator<Item = S>,
     ) -> Result<Self, NotifierError> {
-        let mut watched = None;
         let clock = Clock::new();
         let mut loops = Vec::new();
         let mut handles = Vec::new();
@@ -162,7 +150,7 @@ impl Notifier {
             handles.push(SinkHandle::new(commands, seen, clock));
             loops.push(match sink {
                 NotifierSink::State(options) => Loop::State(Box::new(SinkLoop {
-                    watched: shared(&mut watched, factory)?,
+                    watched: Watched::new(factory)?,
                     desired: Desired::new(options.sink.clone(), options.sources.clone()),
                     planner: Planner::new(options.sink.traits(), options.plan.clone()),
                     clock,

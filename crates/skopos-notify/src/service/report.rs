@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use skopos_reflect::Time;
 
-use crate::desired::Rejected;
+use crate::desired::Desired;
 use crate::event::Outbox;
 use crate::plan::{HeldRemovals, PlanStats, Planner, SinkPlan};
 
@@ -125,13 +125,13 @@ impl SinkReport {
     }
 
     /// Describes a sink after planning.
-    pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &SinkPlan, rejected: &[Rejected]) -> Self {
+    pub(crate) fn of_plan(name: &str, planner: &Planner, plan: &SinkPlan, desired: &Desired) -> Self {
         let conflicts = plan.conflicts.iter().map(|conflict| Problem {
             about: conflict.loser.to_string(),
             message: format!("{} belongs to {}: choose another name", conflict.name, conflict.owner),
         });
-        let rejections = rejected
-            .iter()
+        let rejections = desired
+            .rejected()
             .map(|rejected| Problem { about: rejected.object.clone(), message: rejected.reason.clone() });
         let problems = planner
             .problems()
@@ -143,7 +143,7 @@ impl SinkReport {
             problem_count: planner.problems().count(),
             problems: problems.take(MAX_LISTED).collect(),
             foreign_count: plan.foreign.len(),
-            rejected_count: plan.conflicts.len() + rejected.len(),
+            rejected_count: plan.conflicts.len() + desired.rejected().count(),
             foreign: plan.foreign.iter().take(MAX_LISTED).map(ToString::to_string).collect(),
             rejected: conflicts.chain(rejections).take(MAX_LISTED).collect(),
             left_out: plan.left_out.iter().map(|(name, count)| (name.to_string(), *count)).collect(),

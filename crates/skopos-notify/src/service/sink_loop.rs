@@ -1,13 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
-use futures::stream::{self, Stream, StreamExt as _};
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use skopos::Event;
+use futures::stream::{self, StreamExt as _};
 use skopos_reflect::{Clock, Time};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
@@ -16,10 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::SinkOptions;
 use super::handle::SinkCommand;
 use super::report::SinkReport;
-use super::watched::SharedInformers;
-use crate::desired::Desired;
+use super::watched::{ClusterChanges, Watched};
+use crate::desired::{ClusterChange, Desired};
 use crate::entry::EntryName;
-use crate::plan::{PROBE_INTERVAL, Planner, Removal, SinkPlan};
+use crate::plan::{PROBE_INTERVAL, Planner, SinkPlan};
 use crate::sink::{SinkError, SinkStep, StepOutcome};
 
 /// The loop of one sink.
@@ -27,7 +23,7 @@ pub(super) struct SinkLoop {
     pub(super) options: SinkOptions,
     pub(super) desired: Desired,
     pub(super) planner: Planner,
-    pub(super) watched: SharedInformers,
+    pub(super) watched: Watched,
     pub(super) clock: Clock,
     pub(super) commands: mpsc::Receiver<SinkCommand>,
     pub(super) reports: watch::Sender<Arc<SinkReport>>,
@@ -44,8 +40,6 @@ struct Rounds {
     steps: BTreeMap<String, u64>,
 }
 
-type Events<K> = Pin<Box<dyn Stream<Item = Event<K>> + Send>>;
-
 /// Interval between two looks at the view: proofs of age come without events.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Bound on a confirming list, and the pause before the next one.
@@ -53,13 +47,10 @@ pub(super) const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl SinkLoop {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let (Ok(services), Ok(slices)) = (self.watched.services.events(), self.watched.slices.events())
-        else {
+        let Ok(mut changes) = self.watched.changes() else {
             // The factory was shut down.
             return;
         };
-        let (mut services, mut slices): (Events<Service>, Events<EndpointSlice>) =
-            (Box::pin(services), Box::pin(slices));
         if let Some(cluster) = self.options.cluster() {
             self.planner.set_cluster(cluster);
         }
@@ -74,7 +65,7 @@ impl SinkLoop {
             steps: BTreeMap::new(),
         };
         while !stop.is_cancelled() {
-            self.take_events(&mut services, &mut slices);
+            self.take_changes(&mut changes);
             self.look(&mut rounds);
             let now = self.clock.now();
             let plan = self.planner.plan(now);
@@ -85,8 +76,7 @@ impl SinkLoop {
             let next = if worked { now } else { self.next(&plan, &rounds) };
             tokio::select! {
                 () = stop.cancelled() => {}
-                Some(event) = services.next() => self.saw(self.desired.removed_by_service(&event)),
-                Some(event) = slices.next() => self.saw(self.desired.removed_by_slice(&event)),
+                Some(change) = changes.next() => self.saw(&change),
                 Some(command) = self.commands.recv() => self.obey(command, &mut rounds).await,
                 Some(listed) = OptionFuture::from(rounds.audit.as_mut()) => {
                     rounds.audit = None;
@@ -100,19 +90,16 @@ impl SinkLoop {
         }
     }
 
-    /// Takes in all events that are there, before the content that they have led to is looked at.
-    fn take_events(&mut self, services: &mut Events<Service>, slices: &mut Events<EndpointSlice>) {
-        while let Some(Some(event)) = services.next().now_or_never() {
-            self.saw(self.desired.removed_by_service(&event));
-        }
-        while let Some(Some(event)) = slices.next().now_or_never() {
-            self.saw(self.desired.removed_by_slice(&event));
+    /// Takes in all changes that are there, before the content that they have led to is looked at.
+    fn take_changes(&mut self, changes: &mut ClusterChanges) {
+        while let Some(Some(change)) = changes.next().now_or_never() {
+            self.saw(&change);
         }
     }
 
-    fn saw(&mut self, removals: BTreeSet<Removal>) {
+    fn saw(&mut self, change: &ClusterChange) {
         let now = self.clock.now();
-        removals.into_iter().for_each(|removal| self.planner.saw_removal(now, removal));
+        self.desired.removed(change).into_iter().for_each(|removal| self.planner.saw_removal(now, removal));
     }
 
     /// Tells the planner what the cluster wants now.
@@ -252,8 +239,7 @@ impl SinkLoop {
     }
 
     fn report(&self, plan: &SinkPlan, rounds: &Rounds) {
-        let mut report =
-            SinkReport::of_plan(&self.options.name, &self.planner, plan, self.desired.rejected());
+        let mut report = SinkReport::of_plan(&self.options.name, &self.planner, plan, &self.desired);
         report.view_as_of = self.planner.view_as_of();
         report.view_problem.clone_from(&rounds.view_problem);
         report.sink_problem.clone_from(&rounds.sink_problem);

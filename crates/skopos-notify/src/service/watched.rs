@@ -1,23 +1,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{BoxStream, StreamExt as _, select_all};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use skopos::{Freshness, Informer, InformerFactory, InformerOptions, NotSynced};
+use skopos::{Closed, Freshness, Informer, InformerFactory, InformerOptions, NotSynced};
 use skopos_reflect::{Clock, Time};
 
 use super::NotifierError;
-use crate::desired::Desired;
+use crate::desired::{ClusterChange, ClusterContent, Desired};
 use crate::plan::DesiredView;
 
-/// The informers that all sinks share.
+/// The informers that a sink is fed by. The factory shares them among all sinks.
 #[derive(Clone)]
-pub(super) struct SharedInformers {
-    pub(super) services: Informer<Service>,
-    pub(super) slices: Informer<EndpointSlice>,
+pub(super) struct Watched {
+    services: Informer<Service>,
+    slices: Informer<EndpointSlice>,
     /// `kube-system`, whose uid is the cluster's identity.
     identity: Informer<Namespace>,
 }
+
+/// Changes of a cluster, as they come.
+pub(super) type ClusterChanges = BoxStream<'static, ClusterChange>;
 
 /// Watches `kube-system`, whose uid is the cluster's identity.
 pub(super) fn identity(factory: &InformerFactory) -> Result<Informer<Namespace>, NotifierError> {
@@ -32,13 +36,23 @@ pub(super) fn as_of(freshness: &Freshness, now: Time) -> Option<Time> {
     }
 }
 
-impl SharedInformers {
+impl Watched {
     pub(super) fn new(factory: &InformerFactory) -> Result<Self, NotifierError> {
         Ok(Self {
             services: factory.informer(InformerOptions::all())?,
             slices: factory.informer(InformerOptions::all())?,
             identity: identity(factory)?,
         })
+    }
+
+    /// Returns what is there and every change that comes.
+    ///
+    /// # Errors
+    /// When the factory was shut down.
+    pub(super) fn changes(&self) -> Result<ClusterChanges, Closed> {
+        let services = self.services.events()?.map(ClusterChange::Service).boxed();
+        let slices = self.slices.events()?.map(ClusterChange::Slice).boxed();
+        Ok(select_all([services, slices]).boxed())
     }
 
     /// Waits until everything was listed once.
@@ -67,7 +81,7 @@ impl SharedInformers {
         let now = clock.now();
         let as_of = as_of(&freshness, now);
         let problem = freshness.reason().map(ToString::to_string);
-        let entries = desired.look(&services, &slices);
+        let entries = desired.look(ClusterContent { services: Some(services), slices: Some(slices) });
         let cluster = self.identity.snapshot().iter().next().map(|namespace| Arc::from(namespace.uid()));
         if remembered && !self.identity.has_synced() {
             return (DesiredView { entries, as_of: None, cluster }, Some(self.unidentified()));

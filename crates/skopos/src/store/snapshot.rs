@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::index::{Index, UnknownIndex};
 use crate::freshness::{Basis, Freshness};
 use crate::journal::Mark;
 use crate::object::{Entry, Object};
-use crate::tree::{Iter, Tree};
+use crate::tree::{self, Iter, Tree};
 
 /// The whole content of a store at one resource version. It never changes.
 ///
@@ -151,6 +152,30 @@ impl<K> Snapshot<K> {
     pub fn select<'a>(&'a self, selector: &'a LabelSelector) -> impl Iterator<Item = Object<K>> + 'a {
         let matching = self.content.objects.iter().filter(|entry| selector.matches(entry.raw()));
         matching.cloned().map(Into::into)
+    }
+
+    /// Returns the keys of the objects that differ from those of an `earlier` snapshot of the same store: changed, added or
+    /// removed, in order.
+    ///
+    /// What the two share is passed over by pages, so that the cost is that of the changes and not of the content.
+    ///
+    /// ```
+    /// # fn example(informer: &skopos::Informer<k8s_openapi::api::core::v1::Pod>) {
+    /// let before = informer.snapshot();
+    /// // ... later
+    /// let now = informer.snapshot();
+    /// for key in now.changed_since(&before) {
+    ///     println!("{key}: {}", if now.contains(&key) { "added or changed" } else { "removed" });
+    /// }
+    /// # }
+    /// ```
+    pub fn changed_since(&self, earlier: &Self) -> Vec<ObjectKey> {
+        let mut keys = Vec::new();
+        let _ = tree::diff(&earlier.content.objects, &self.content.objects, None, |old, new| {
+            keys.extend(new.or(old).map(|entry| entry.raw().key().clone()));
+            ControlFlow::Continue(())
+        });
+        keys
     }
 
     /// The same snapshot, its objects seen as another type.

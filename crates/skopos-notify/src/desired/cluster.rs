@@ -1,0 +1,45 @@
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use skopos::{Event, Object, ObjectKey, Snapshot};
+
+use super::source::SERVICE_NAME;
+
+/// Content of a cluster, as far as a sink is fed with it.
+#[derive(Clone, Default)]
+pub struct ClusterContent {
+    /// The Services.
+    pub services: Option<Snapshot<Service>>,
+    /// The EndpointSlices.
+    pub slices: Option<Snapshot<EndpointSlice>>,
+}
+
+/// A change of a cluster.
+pub enum ClusterChange {
+    /// Of a Service.
+    Service(Event<Service>),
+    /// Of an EndpointSlice.
+    Slice(Event<EndpointSlice>),
+}
+
+impl ClusterContent {
+    /// Returns a Service, if it is there and can be read.
+    pub(super) fn service(&self, key: &ObjectKey) -> Option<Arc<Service>> {
+        self.services.as_ref()?.get(key)?.typed().ok()
+    }
+}
+
+/// Returns the keys of the objects that have changed.
+pub(super) fn changed<K>(before: &Option<Snapshot<K>>, now: &Option<Snapshot<K>>) -> Vec<ObjectKey> {
+    match (before, now) {
+        (Some(before), Some(now)) => now.changed_since(before),
+        (None, Some(now)) => now.iter().map(|object| object.key().clone()).collect(),
+        (_, None) => Vec::new(),
+    }
+}
+
+/// Returns the Service of a slice.
+pub(super) fn service_of(slice: &Object<EndpointSlice>) -> Option<ObjectKey> {
+    Some(ObjectKey::namespaced(slice.namespace()?, slice.label(SERVICE_NAME)?))
+}
