@@ -8,7 +8,8 @@ use std::process::Stdio;
 use skopos_notify::EntryOwner;
 use skopos_notify::sink::ipvs::{Forward, IpvsOptions, IpvsSink};
 use skopos_notify::sink::{
-    EntryMark, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep, StepAction, StepOutcome,
+    EntryMark, ObservedEntry, ObservedMember, Serving, Serving::Active, Serving::Draining, Sink, SinkError,
+    SinkStep, StepAction, StepOutcome,
 };
 use support::{secs, uml};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -85,8 +86,6 @@ async fn servers(sink: &IpvsSink, name: &str) -> Vec<String> {
     let drains = |member: ObservedMember| if member.draining { " draining" } else { "" };
     entry.members.into_iter().map(|(value, member)| format!("{value}{}", drains(member))).collect()
 }
-
-use Serving::{Active, Draining};
 
 #[tokio::test]
 async fn servers_come_drain_and_go() {
@@ -350,20 +349,32 @@ mod inside {
 
         // Root without the right, and another user with it.
         let folder = tempfile::tempdir().unwrap();
-        let wrapped = |name: &str, how: &str| {
+        let wrapped = |name: &str, script: &str| {
             use std::os::unix::fs::PermissionsExt as _;
             let command = folder.path().join(name);
-            std::fs::write(&command, format!("#!/bin/sh\nexec setpriv {how} ipvsadm \"$@\"\n")).unwrap();
+            std::fs::write(&command, format!("#!/bin/sh\n{script}\n")).unwrap();
             std::fs::set_permissions(&command, std::fs::Permissions::from_mode(0o755)).unwrap();
             let mut options = options();
-            options.command = command;
+            (options.command, options.time_limit) = (command, secs(2));
             IpvsSink::new(options).unwrap()
         };
-        let without = wrapped("without", "--bounding-set=-net_admin");
+        let without = wrapped("without", "exec setpriv --bounding-set=-net_admin ipvsadm \"$@\"");
         let Err(SinkError::Refused(problem)) = without.observe().await else { panic!("it has no right") };
         assert!(problem.contains("CAP_NET_ADMIN"), "{problem}");
         assert_eq!(without.apply(&put).await, StepOutcome::Refused(problem));
-        let with = "--reuid=65534 --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin";
+        let with = "exec setpriv --reuid=65534 --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin ipvsadm \"$@\"";
         assert_eq!(servers(&wrapped("with", with), WEB).await, ["10.9.0.1:80"]);
+        // A write that came to no end may have been done, and one that was cut is no answer.
+        let late = wrapped("late", "ipvsadm \"$@\"; exec sleep 600");
+        assert!(matches!(late.observe().await, Err(SinkError::Unreachable(_))));
+        let delete = step(WEB, seen(&sink, WEB).await, StepAction::Delete);
+        assert!(matches!(late.apply(&delete).await, StepOutcome::Unknown(_)));
+        assert_eq!(seen(&sink, WEB).await, None);
+        assert_eq!(sink.apply(&put).await, StepOutcome::Done);
+        let cut = wrapped("cut", "ipvsadm \"$@\" | head -c 150");
+        assert!(matches!(cut.observe().await, Err(SinkError::Incomplete(_))));
+        let without_end = wrapped("killed", "kill -9 $$");
+        assert!(without_end.observe().await.is_err());
+        assert!(matches!(without_end.apply(&delete).await, StepOutcome::Unknown(_)));
     }
 }

@@ -54,7 +54,7 @@ pub async fn run_inside(test: &str, modules: &[&str]) {
     let mut command = Command::new("linux.uml");
     command
         .args([
-            "mem=256M",
+            "mem=512M",
             "root=/dev/root",
             "rootfstype=hostfs",
             "rootflags=/",

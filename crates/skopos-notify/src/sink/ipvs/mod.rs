@@ -4,8 +4,11 @@
 //! of TCP and UDP whose address lies in [`IpvsOptions::addresses`] are ours. Those of other addresses or protocols, and those of firewall marks,
 //! are neither listed nor touched, so several programs can share a kernel.
 //!
-//! A server of TCP drains with weight 0: it keeps its connections and gets no new ones. The kernel counts a connection until it forgets it, two
-//! minutes after it was closed. UDP has no connections to wait for: where a step asks for draining, the server is removed at once.
+//! A server of TCP drains with weight 0: it keeps its connections and gets no new ones, which are refused where no other server is left. A
+//! connection counts until the kernel forgets it: two minutes after it was closed, ten seconds after a reset, fifteen minutes after its last packet.
+//!
+//! UDP has no connections to wait for: where a step asks for draining, the server is removed at once. With `net.ipv4.vs.expire_nodest_conn=1` its
+//! clients go to another server with their next packet; without it, packets from the same port are dropped for up to five minutes.
 //!
 //! The kernel forgets everything at a reboot, and the next observation finds it missing.
 
