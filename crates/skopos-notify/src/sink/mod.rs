@@ -9,6 +9,7 @@ use crate::entry::{EntryName, EntryOwner, EntryValue, Readiness};
 
 pub mod dns;
 pub mod haproxy;
+pub mod ipvs;
 pub mod memory;
 
 /// A place outside the cluster.

@@ -3,6 +3,7 @@
 
 pub mod receiver;
 pub mod servers;
+pub mod uml;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
