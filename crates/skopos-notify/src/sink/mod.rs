@@ -10,6 +10,7 @@ use crate::entry::{EntryName, EntryOwner, EntryValue, Readiness};
 pub mod dns;
 pub mod haproxy;
 pub mod memory;
+pub mod rest;
 
 /// A place outside the cluster.
 ///
