@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -11,7 +12,10 @@ use skopos_notify::sink::{
     EntryMark, Observed, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep, StepAction,
     StepOutcome,
 };
-use skopos_notify::{EntryName, EntryOwner, EntryValue};
+use skopos_notify::{
+    DesiredEntry, DesiredView, EntryName, EntryOwner, EntryValue, PlanOptions, Planner, Readiness, SinkPlan,
+};
+use skopos_reflect::Time;
 use support::inventory::{Fault, Inventory};
 use support::secs;
 
@@ -43,15 +47,19 @@ fn value(sink: &RestSink, ip: &str) -> EntryValue {
     sink.value(&json!({"ip": ip}).to_string()).expect("a value")
 }
 
-fn put(name: &EntryName, before: Option<&ObservedEntry>, values: &[EntryValue]) -> SinkStep {
-    let owner = EntryOwner {
+fn owner() -> EntryOwner {
+    EntryOwner {
         resource: "pod".into(),
         namespace: "default".into(),
         name: "web".into(),
         uid: "web-1".into(),
-    };
+    }
+}
+
+fn put(name: &EntryName, before: Option<&ObservedEntry>, values: &[EntryValue]) -> SinkStep {
     let members = values.iter().map(|value| (value.clone(), Serving::Active)).collect();
-    SinkStep { name: name.clone(), before: before.cloned(), action: StepAction::Put { owner, members } }
+    let action = StepAction::Put { owner: owner(), members };
+    SinkStep { name: name.clone(), before: before.cloned(), action }
 }
 
 fn delete(name: &EntryName, before: &ObservedEntry) -> SinkStep {
@@ -305,7 +313,7 @@ async fn hostile_fields_stay_in_their_segment_or_are_refused() {
     let sink = sink(&inventory);
     let template = UrlTemplate::parse(&inventory.url(PUT_URL)).unwrap();
     let fill = |tree: &str| template.fill(|place| Some(if place == "tree" { tree } else { "h" }.to_owned()));
-    let mut names = std::collections::BTreeSet::new();
+    let mut names = BTreeSet::new();
     for tree in ["a/b", "?x=", "#x", "%2e%2e", "%2F", "a b", "ü", "{ip}", "a;b", "a\\b", "…", "\u{202e}"] {
         let name = sink.name(&fill(tree).unwrap()).unwrap();
         let outcome = sink.apply(&put(&name, None, &[value(&sink, "10.0.0.1")])).await;
@@ -317,10 +325,49 @@ async fn hostile_fields_stay_in_their_segment_or_are_refused() {
         names.insert(name);
     }
     // The list says them decoded, and they come to the same names.
-    let observed: std::collections::BTreeSet<_> = sink.observe().await.unwrap().entries.into_keys().collect();
+    let observed: BTreeSet<_> = sink.observe().await.unwrap().entries.into_keys().collect();
     assert_eq!(observed, names);
     for tree in ["", ".", "..", "../..", "a/../b", "..\\", "a\r\nHost: x", "a\nb", "\0"] {
         let problem = fill(tree).unwrap_err().to_string();
         assert!(problem.starts_with("{tree} cannot be "), "{problem}");
     }
+}
+
+/// Does what a planner says until nothing is to be done.
+async fn settle(planner: &mut Planner, sink: &RestSink, now: Time) -> SinkPlan {
+    for _ in 0..20 {
+        let plan = planner.plan(now);
+        for step in &plan.steps {
+            let outcome = sink.apply(step).await;
+            planner.outcome(now, &step.name, outcome);
+        }
+        if plan.steps.is_empty() && plan.read.is_empty() {
+            return plan;
+        }
+        if plan.steps.is_empty() {
+            let observed = sink.read(&plan.read).await.expect("a list");
+            planner.read(&plan.read, observed);
+        }
+    }
+    panic!("there is always something to do");
+}
+
+#[tokio::test]
+async fn a_value_that_changes_is_written_once_and_then_the_outside_is_equal() {
+    let inventory = Inventory::new().await;
+    let sink = sink(&inventory);
+    let now = Time::ORIGIN + secs(1_000);
+    let mut planner = Planner::new(sink.traits(), PlanOptions::default());
+    planner.observed(now, now, sink.observe().await.expect("a list"));
+    let name = sink.name(WEB).expect("a name");
+    for ip in ["10.0.0.2", "10.0.0.1"] {
+        let members = BTreeMap::from([(value(&sink, ip), Readiness::Ready)]);
+        let entries = BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner(), members }])]);
+        planner.set_view(DesiredView { entries: Arc::new(entries), as_of: Some(now), cluster: None });
+        let plan = settle(&mut planner, &sink, now).await;
+        assert!(plan.is_equal, "{plan:?}");
+        assert_eq!(inventory.items()[WEB], json!({"ip": ip}));
+    }
+    let puts = inventory.requests().iter().filter(|request| request.method == "PUT").count();
+    assert_eq!((puts, planner.stats().conflicts), (2, 0));
 }

@@ -9,6 +9,8 @@ mod body;
 mod link;
 mod listing;
 mod name;
+#[cfg(test)]
+mod properties;
 mod url_template;
 
 use std::collections::BTreeMap;
