@@ -266,6 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn a_list_has_bounds() {
+        let options = options();
+        let origin = Origin::of(&options.base).unwrap();
+        let mut listing = Listing::new(&options, &origin);
+        let mut page = 0;
+        let problem = loop {
+            let next = format!("<?page={}>; rel=next", page + 1);
+            let header = HeaderMap::from_iter([(header::LINK, HeaderValue::from_str(&next).unwrap())]);
+            match listing.take(&format!("/hosts?page={page}"), &header, b"[]") {
+                Ok(_) => page += 1,
+                Err(problem) => break problem,
+            }
+        };
+        assert_eq!((page, problem.contains("more than 1000 pages")), (999, true), "{problem}");
+        listing.bytes = MAX_BYTES;
+        let problem = listing.take("/hosts", &HeaderMap::new(), b"[]").unwrap_err();
+        assert!(problem.contains("longer than"), "{problem}");
+    }
+
+    #[test]
     fn a_part_of_a_list_is_an_error() {
         let options = options();
         for (field, value, is_part) in [
