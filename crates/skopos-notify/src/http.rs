@@ -1,14 +1,18 @@
 //! Requests to a receiver outside, with a bound on time and on the answer.
 
+use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Limited};
+use http::response::Parts;
+use http::{HeaderMap, Method, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use ipnet::IpNet;
-use skopos::transport::{Death, RequestClass, RequestOptions, Transport, TransportOptions};
+use skopos::transport::{
+    Death, RequestClass, RequestOptions, Transport, TransportBody, TransportError, TransportOptions,
+};
 use skopos_fleet::address::AddressPolicy;
 
 /// A client of one receiver: of one scheme, host and port. It finds dead connections by itself and follows no redirect.
@@ -38,6 +42,8 @@ pub struct HttpAnswer {
     pub status: StatusCode,
     /// The pause that it asks for.
     pub retry_after: Option<Duration>,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
 }
@@ -54,6 +60,9 @@ pub enum HttpError {
     /// It was answered, and the answer cannot be used.
     #[error("{0}")]
     Answer(String),
+    /// It was answered, and the body ended early or is too long.
+    #[error("{0}")]
+    Cut(String),
 }
 
 /// Networks without receivers of webhooks, unless they are allowed (RFC 1918, 6598, 4193).
@@ -110,8 +119,40 @@ impl HttpClient {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<HttpAnswer, HttpError> {
+        let answer = self.exchange(RequestClass::Write, method, path, headers, body).await?;
+        Ok(for_people(answer).await)
+    }
+
+    /// Gets a document: of a success the whole body, of at most so many bytes, and of any other status what [`send`](Self::send) reads of it.
+    ///
+    /// # Errors
+    /// When there is no answer, or the body of a success ends early or is longer.
+    pub async fn get(
+        &self,
+        path: &str,
+        headers: HeaderMap,
+        max_body: usize,
+    ) -> Result<HttpAnswer, HttpError> {
+        let answer = self.exchange(RequestClass::List, Method::GET, path, headers, Bytes::new()).await?;
+        if !answer.status().is_success() {
+            return Ok(for_people(answer).await);
+        }
+        let (parts, body) = answer.into_parts();
+        let whole = Limited::new(body, max_body).collect().await;
+        let body = whole.map_err(|error| self.body_error(path, max_body, &*error))?.to_bytes();
+        Ok(HttpAnswer::new(parts, body))
+    }
+
+    async fn exchange(
+        &self,
+        class: RequestClass,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<TransportBody>, HttpError> {
         let options = RequestOptions {
-            class: Some(RequestClass::Write),
+            class: Some(class),
             deadline: Some(self.time_limit),
             wait_for_connection: Some(false),
             ..RequestOptions::default()
@@ -120,12 +161,28 @@ impl HttpClient {
         let mut request =
             request.body(body.into()).map_err(|error| HttpError::NotSent(format!("{path}: {error}")))?;
         request.headers_mut().extend(headers);
-        let answer = self.transport.send(request).await.map_err(|error| self.error(error.death()))?;
-        let (parts, body) = answer.into_parts();
-        let retry_after = retry_after(&parts.headers, SystemTime::now());
-        let body =
-            Limited::new(body, MAX_BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        Ok(HttpAnswer { status: parts.status, retry_after, body })
+        self.transport.send(request).await.map_err(|error| self.error(error.death()))
+    }
+
+    /// Tells a body that came too slowly from one that was cut or is too long.
+    fn body_error(
+        &self,
+        path: &str,
+        max_body: usize,
+        error: &(dyn Error + Send + Sync + 'static),
+    ) -> HttpError {
+        use Death::{BodyDeadline, CallerDeadline, ProgressDeadline};
+        let origin = &self.origin;
+        if error.is::<LengthLimitError>() {
+            return HttpError::Cut(format!("{origin}{path}: the body is longer than {max_body} bytes"));
+        }
+        let problem = format!("{origin}{path}: the body ended early: {error}");
+        match error.downcast_ref::<TransportError>().map(TransportError::death) {
+            Some(CallerDeadline { .. } | BodyDeadline { .. } | ProgressDeadline { .. }) => {
+                HttpError::Unknown(problem)
+            }
+            _ => HttpError::Cut(problem),
+        }
     }
 
     fn error(&self, death: &Death) -> HttpError {
@@ -166,6 +223,11 @@ impl HttpClient {
 const MAX_BODY: usize = 64 * 1024;
 
 impl HttpAnswer {
+    fn new(parts: Parts, body: Bytes) -> Self {
+        let retry_after = retry_after(&parts.headers, SystemTime::now());
+        Self { status: parts.status, retry_after, headers: parts.headers, body }
+    }
+
     /// Describes the answer for people: the status and the begin of the body.
     pub fn describe(&self) -> String {
         let body = String::from_utf8_lossy(&self.body);
@@ -181,6 +243,13 @@ impl fmt::Debug for HttpClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpClient").field("origin", &self.origin).finish_non_exhaustive()
     }
+}
+
+/// Reads the begin of a body; how it ends is all the same.
+async fn for_people(answer: Response<TransportBody>) -> HttpAnswer {
+    let (parts, body) = answer.into_parts();
+    let body = Limited::new(body, MAX_BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    HttpAnswer::new(parts, body)
 }
 
 fn check_ca(file: &Path) -> Result<(), String> {

@@ -53,7 +53,7 @@ impl fmt::Display for FieldPath {
 
 impl FieldPath {
     /// Returns the field. A number in a path is the index of an array.
-    fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+    pub(crate) fn find<'a>(&self, object: &'a Value) -> Option<&'a Value> {
         self.segments.iter().try_fold(object, |value, segment| match value {
             Value::Array(items) => items.get(segment.parse::<usize>().ok()?),
             other => other.get(segment),

@@ -96,7 +96,9 @@ impl WebhookSink {
             Ok(answer) => outcome(&answer),
             Err(HttpError::NotSent(problem)) => DeliveryOutcome::Unreachable(problem),
             Err(HttpError::Unknown(problem)) => DeliveryOutcome::Unknown(problem),
-            Err(HttpError::Answer(problem)) => DeliveryOutcome::Failed { problem, retry_after: None },
+            Err(HttpError::Answer(problem) | HttpError::Cut(problem)) => {
+                DeliveryOutcome::Failed { problem, retry_after: None }
+            }
         }
     }
 
@@ -187,6 +189,7 @@ mod tests {
             outcome(&HttpAnswer {
                 status: StatusCode::from_u16(status).unwrap(),
                 retry_after,
+                headers: HeaderMap::new(),
                 body: "no\nway".into(),
             })
             .as_str()

@@ -11,6 +11,7 @@ pub mod dns;
 pub mod haproxy;
 pub mod ipvs;
 pub mod memory;
+pub mod rest;
 
 /// A place outside the cluster.
 ///
