@@ -31,7 +31,11 @@ impl Looks {
     }
 
     fn content(&self) -> ClusterContent {
-        ClusterContent { services: Some(self.services.snapshot()), slices: Some(self.slices.snapshot()) }
+        ClusterContent {
+            services: Some(self.services.snapshot()),
+            slices: Some(self.slices.snapshot()),
+            pods: None,
+        }
     }
 }
 

@@ -362,7 +362,7 @@ async fn a_value_that_changes_is_written_once_and_then_the_outside_is_equal() {
     let name = sink.name(WEB).expect("a name");
     for ip in ["10.0.0.2", "10.0.0.1"] {
         let members = BTreeMap::from([(value(&sink, ip), Readiness::Ready)]);
-        let entries = BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner(), members }])]);
+        let entries = BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner(), members }].into())]);
         planner.set_view(DesiredView { entries: Arc::new(entries), as_of: Some(now), cluster: None });
         let plan = settle(&mut planner, &sink, now).await;
         assert!(plan.is_equal, "{plan:?}");

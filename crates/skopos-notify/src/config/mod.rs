@@ -13,8 +13,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use skopos_config::{ConfigError, Configuration, ModelFault, Span};
 
-pub use self::sink::{DnsConfig, HaproxyConfig, KeyConfig, SinkConfig, WebhookConfig};
-pub use self::source::{EndpointsConfig, ObjectsConfig, ServicesConfig, SourceConfig};
+pub use self::sink::{
+    DnsConfig, HaproxyConfig, IpvsConfig, KeyConfig, RestConfig, SinkConfig, WebhookConfig,
+};
+pub use self::source::{EndpointsConfig, ObjectsConfig, PodsConfig, ServicesConfig, SourceConfig};
 use self::{sink::ONE_SINK, source::SERVICE_TYPES};
 use crate::plan::PlanOptions;
 use crate::service::NotifierSink;
@@ -101,9 +103,11 @@ impl Configuration for NotifyConfig {
             if sink.name.is_empty() || !names.insert(sink.name.as_str()) {
                 fault(format!("{at}.name"), format!("{:?} is empty or the name of another sink", sink.name));
             }
-            let kinds = [sink.dns.is_some(), sink.haproxy.is_some(), sink.webhook.is_some()];
-            if kinds.into_iter().filter(|is_there| *is_there).count() != 1 {
+            if sink.kinds() != 1 {
                 fault(at.clone(), ONE_SINK.into());
+            }
+            if let Some((field, problem)) = sink.problem() {
+                fault(format!("{at}.{field}"), problem);
             }
             if let Some(webhook) = &sink.webhook {
                 if self.state.is_none() {
@@ -115,22 +119,21 @@ impl Configuration for NotifyConfig {
                 if webhook.parallel == Some(0) {
                     fault(format!("{at}.webhook.parallel"), "is 0: nothing would be delivered".into());
                 }
-                if let Err(problem) = webhook.networks() {
-                    fault(format!("{at}.webhook.allow"), problem);
-                }
             }
             if sink.from.is_empty() {
                 fault(
                     format!("{at}.from"),
-                    "is empty: the sink would have nothing; name services, endpoints or objects".into(),
+                    "is empty: the sink would have nothing; name services, endpoints, pods or objects".into(),
                 );
             }
             let mut resources = BTreeSet::new();
             for (number, source) in sink.from.iter().enumerate() {
                 let at = format!("{at}.from[{number}]");
-                let kinds = [source.services.is_some(), source.endpoints.is_some(), source.objects.is_some()];
-                if kinds.into_iter().filter(|is_there| *is_there).count() != 1 {
-                    fault(at.clone(), "must have exactly one of services, endpoints and objects".into());
+                if source.kinds() != 1 {
+                    fault(
+                        at.clone(),
+                        "must have exactly one of services, endpoints, pods and objects".into(),
+                    );
                 }
                 if sink.haproxy.is_some() && source.services.is_some() {
                     fault(at.clone(), "a balancer is fed with endpoints: name endpoints".into());
@@ -232,6 +235,7 @@ impl GuardConfig {
             keep_last: self.keep_last.unwrap_or(default.keep_last),
             settle: span(self.settle, default.settle),
             drain: default.drain,
+            steps: default.steps,
         }
     }
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::desired::ServiceSource;
+use crate::desired::{ServiceSource, VirtualServiceSource};
 use crate::event::{ChangeKind, EventSource};
 
-/// Objects for a sink. It has exactly one of `services`, `endpoints` and `objects`.
+/// Objects for a sink. It has exactly one of `services`, `endpoints`, `pods` and `objects`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SourceConfig {
@@ -16,6 +16,8 @@ pub struct SourceConfig {
     pub services: Option<ServicesConfig>,
     /// The endpoints of Services.
     pub endpoints: Option<EndpointsConfig>,
+    /// For inventories: pods.
+    pub pods: Option<PodsConfig>,
     /// For webhooks: objects of any resource.
     pub objects: Option<ObjectsConfig>,
 }
@@ -24,9 +26,9 @@ pub struct SourceConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServicesConfig {
-    /// The annotation. Default `external-dns.alpha.kubernetes.io/hostname`, as external-dns has it.
+    /// The annotation. Default `external-dns.alpha.kubernetes.io/hostname`, as external-dns has it; for IPVS `skopos.dev/vip`, with the virtual addresses.
     pub annotation: Option<String>,
-    /// Types: `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Default: all.
+    /// For DNS: types, `LoadBalancer`, `ClusterIP`, `NodePort`, `ExternalName`. Default: all.
     #[serde(default)]
     pub types: Vec<String>,
     /// Labels that they have to have; `*` is any value.
@@ -45,6 +47,20 @@ pub struct EndpointsConfig {
     pub labels: BTreeMap<String, String>,
     /// For DNS: the name within the zone, with `{service}` and `{namespace}`. Default `{service}.{namespace}`.
     pub name: Option<String>,
+}
+
+/// Pods, for inventories.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PodsConfig {
+    /// Namespaces. Default: all.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Labels that they have to have; `*` is any value.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Only pods that are ready have an item. Default true.
+    pub ready: Option<bool>,
 }
 
 /// Objects of a resource, for webhooks.
@@ -71,7 +87,29 @@ pub struct ObjectsConfig {
 const HOSTNAME: &str = "external-dns.alpha.kubernetes.io/hostname";
 pub(super) const SERVICE_TYPES: [&str; 4] = ["LoadBalancer", "ClusterIP", "NodePort", "ExternalName"];
 
+/// The annotation with virtual addresses.
+const VIRTUAL_ADDRESS: &str = "skopos.dev/vip";
+
+impl SourceConfig {
+    /// Returns the number of kinds that are named.
+    pub(super) fn kinds(&self) -> usize {
+        let kinds =
+            [self.services.is_some(), self.endpoints.is_some(), self.pods.is_some(), self.objects.is_some()];
+        kinds.into_iter().filter(|is_there| *is_there).count()
+    }
+}
+
 impl ServicesConfig {
+    pub(super) fn virtual_source(&self) -> Result<VirtualServiceSource, String> {
+        if !self.types.is_empty() {
+            return Err(
+                "services of IPVS have no types: their endpoints are balanced, whatever they are".into()
+            );
+        }
+        let annotation = self.annotation.clone().unwrap_or_else(|| VIRTUAL_ADDRESS.into());
+        Ok(VirtualServiceSource { annotation, labels: self.labels.clone() })
+    }
+
     pub(super) fn source(&self) -> ServiceSource {
         ServiceSource {
             annotation: self.annotation.clone().unwrap_or_else(|| HOSTNAME.into()),

@@ -54,7 +54,7 @@ fn what_cannot_be_meant_is_told_too() {
     for part in [
         "NAMESPACE/NAME",
         "more than 100",
-        "exactly one of dns, haproxy and webhook",
+        "exactly one of dns, haproxy, ipvs, rest and webhook",
         "is empty",
         "another sink",
         "fed with endpoints",
@@ -95,6 +95,41 @@ async fn a_webhook_is_checked_like_the_others() {
         "no path",
         "each resource once",
     ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+const OTHERS: &str = "\
+sinks:
+- name: lvs
+  ipvs: {addresses: [10.8.0.0/24], forward: route, drain: 5m}
+  from: [{services: {}}]
+- name: tree
+  rest:
+    url: 'https://cmdb.example.test/nodes/{pod.label:tree}/hosts/{pod.ip}'
+    list: 'https://cmdb.example.test/hosts?owner={owner}'
+    item: '/nodes/{node}/hosts/{ip}'
+    body: {pod: '{pod.namespace}/{pod.name}'}
+  from: [{pods: {labels: {tree: '*'}}}]
+";
+
+#[tokio::test]
+async fn a_kernel_and_an_inventory_are_sinks_too() {
+    let sinks = NotifyConfig::parse(OTHERS).unwrap().sinks().unwrap();
+    let [NotifierSink::State(lvs), NotifierSink::State(tree)] = &sinks[..] else {
+        panic!("both are read back")
+    };
+    assert_eq!((lvs.plan.drain.as_secs(), lvs.plan.keep_last), (300, true));
+    assert!(!tree.plan.keep_last, "an item is one pod");
+
+    let bad = OTHERS
+        .replace("10.8.0.0/24", "ten")
+        .replace("{services: {}}", "{services: {types: [ClusterIP]}}, {endpoints: {}}")
+        .replace("{pod.ip}", "{pod.addr}")
+        .replace("{node}/hosts", "{node/hosts")
+        .replace("{pods: {labels", "{services: {}}, {pods: {labels");
+    let error = NotifyConfig::parse(&bad).unwrap_err().to_string();
+    for part in ["no network", "no types", "name services", "{pod.addr}", "item: ", "name pods"] {
         assert!(error.contains(part), "{part}: {error}");
     }
 }

@@ -21,10 +21,24 @@ pub struct Rejected {
 pub(crate) struct Claims {
     names: BTreeMap<EntryName, BTreeMap<EntryOwner, BTreeMap<EntryValue, Readiness>>>,
     pub(super) rejected: BTreeSet<Rejected>,
+    pub(super) attachments: Vec<Attachment>,
+}
+
+/// A pod that waits until its name is outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attachment {
+    /// The name.
+    pub(crate) name: EntryName,
+    /// The value.
+    pub(crate) value: EntryValue,
+    /// The pod.
+    pub(crate) pod: EntryOwner,
+    /// The condition that the pod waits for.
+    pub(crate) gate: String,
 }
 
 impl Claims {
-    /// Asks for a name with some values.
+    /// Asks for a name with some values. What the sink cannot have is rejected.
     pub(super) fn claim(
         &mut self,
         sink: &dyn Sink,
@@ -32,9 +46,23 @@ impl Claims {
         name: &str,
         values: impl IntoIterator<Item = (String, Readiness)>,
     ) {
+        self.claim_name(sink, owner, name, values);
+    }
+
+    /// Asks for a name with some values; returns the name as the sink spells it.
+    pub(super) fn claim_name(
+        &mut self,
+        sink: &dyn Sink,
+        owner: &EntryOwner,
+        name: &str,
+        values: impl IntoIterator<Item = (String, Readiness)>,
+    ) -> Option<EntryName> {
         let name = match sink.name(name) {
             Ok(name) => name,
-            Err(reason) => return self.reject(owner, reason),
+            Err(reason) => {
+                self.reject(owner, reason);
+                return None;
+            }
         };
         let mut members = BTreeMap::new();
         for (value, readiness) in values {
@@ -43,7 +71,13 @@ impl Claims {
                 Err(reason) => self.reject(owner, reason),
             }
         }
-        self.add(name, owner.clone(), members);
+        self.add(name.clone(), owner.clone(), members);
+        Some(name)
+    }
+
+    /// Notes a pod that waits until its name is outside.
+    pub(super) fn await_attachment(&mut self, attachment: Attachment) {
+        self.attachments.push(attachment);
     }
 
     /// Notes what the sink cannot have.
@@ -57,6 +91,7 @@ impl Claims {
             owners.into_iter().for_each(|(owner, members)| self.add(name.clone(), owner, members));
         }
         self.rejected.extend(other.rejected);
+        self.attachments.extend(other.attachments);
     }
 
     fn add(&mut self, name: EntryName, owner: EntryOwner, members: BTreeMap<EntryValue, Readiness>) {

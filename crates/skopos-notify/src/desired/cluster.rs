@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use skopos::{Event, Object, ObjectKey, Snapshot};
+use skopos::{Event, Freshness, Object, ObjectKey, Snapshot};
 
 use super::source::SERVICE_NAME;
 
@@ -13,6 +13,8 @@ pub struct ClusterContent {
     pub services: Option<Snapshot<Service>>,
     /// The EndpointSlices.
     pub slices: Option<Snapshot<EndpointSlice>>,
+    /// The pods.
+    pub pods: Option<Snapshot<Pod>>,
 }
 
 /// A change of a cluster.
@@ -21,9 +23,19 @@ pub enum ClusterChange {
     Service(Event<Service>),
     /// Of an EndpointSlice.
     Slice(Event<EndpointSlice>),
+    /// Of a pod.
+    Pod(Event<Pod>),
 }
 
 impl ClusterContent {
+    /// Returns how old the oldest part of it is; `None` if there is no part.
+    pub(crate) fn freshness(&self) -> Option<Freshness> {
+        let services = self.services.as_ref().map(Snapshot::freshness);
+        let slices = self.slices.as_ref().map(Snapshot::freshness);
+        let pods = self.pods.as_ref().map(Snapshot::freshness);
+        [services, slices, pods].into_iter().flatten().reduce(Freshness::worst)
+    }
+
     /// Returns a Service, if it is there and can be read.
     pub(super) fn service(&self, key: &ObjectKey) -> Option<Arc<Service>> {
         self.services.as_ref()?.get(key)?.typed().ok()

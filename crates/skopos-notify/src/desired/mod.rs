@@ -4,7 +4,7 @@
 //!  snapshots ─▶ groups that changed ─▶ claims of each ─▶ names that changed ─▶ entries
 //! ```
 //!
-//! A group is a Service with its slices. What has not changed since the last look is not looked at again.
+//! A group is a Service with its slices, or a pod. What has not changed since the last look is not looked at again.
 
 mod claims;
 mod cluster;
@@ -14,15 +14,18 @@ mod template;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use skopos::{Event, Object, ObjectKey};
 
+pub(crate) use self::claims::Attachment;
 use self::claims::Claims;
 pub use self::claims::Rejected;
 pub use self::cluster::{ClusterChange, ClusterContent};
-pub use self::source::{ClaimSource, EndpointSource, ServiceSource, VirtualServiceSource};
+pub use self::source::{
+    ClaimSource, EndpointSource, PodSource, PodSourceError, PodTemplates, ServiceSource, VirtualServiceSource,
+};
 pub use self::template::{Template, TemplateError};
 use crate::entry::{DesiredEntry, EntryName};
 use crate::plan::{DesiredEntries, Removal};
@@ -41,6 +44,7 @@ pub struct Desired {
     /// The groups that ask for a name, with their entries.
     claimants: BTreeMap<EntryName, BTreeMap<Group, Arc<[DesiredEntry]>>>,
     rejected: BTreeMap<Group, BTreeSet<Rejected>>,
+    attachments: BTreeMap<Group, Vec<Attachment>>,
     entries: Arc<DesiredEntries>,
 }
 
@@ -49,6 +53,8 @@ pub struct Desired {
 enum Group {
     /// A Service and its slices.
     Service(ObjectKey),
+    /// A pod.
+    Pod(ObjectKey),
 }
 
 impl Desired {
@@ -62,6 +68,7 @@ impl Desired {
             names: HashMap::new(),
             claimants: BTreeMap::new(),
             rejected: BTreeMap::new(),
+            attachments: BTreeMap::new(),
             entries: Arc::default(),
         }
     }
@@ -86,6 +93,11 @@ impl Desired {
         self.rejected.values().flatten()
     }
 
+    /// Returns the pods that wait until their names are outside.
+    pub(crate) fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.attachments.values().flatten()
+    }
+
     /// Returns the removals that a change is evidence for. It has to be asked before the look that shows the change.
     pub fn removed(&self, change: &ClusterChange) -> BTreeSet<Removal> {
         let sink = &*self.sink;
@@ -94,6 +106,9 @@ impl Desired {
                 event,
                 self.sources.iter().map(|source| |service: &Service| source.of_service(service, sink)),
             ),
+            ClusterChange::Pod(event) => {
+                removed(event, self.sources.iter().map(|source| |pod: &Pod| source.of_pod(pod, sink)))
+            }
             ClusterChange::Slice(event) => {
                 let service = cluster::service_of(event.object()).and_then(|key| self.content.service(&key));
                 let service = service.as_deref();
@@ -111,6 +126,7 @@ impl Desired {
     fn changed(&mut self, content: &ClusterContent) -> BTreeSet<Group> {
         let services = cluster::changed(&self.content.services, &content.services);
         let mut groups: BTreeSet<_> = services.into_iter().map(Group::Service).collect();
+        groups.extend(cluster::changed(&self.content.pods, &content.pods).into_iter().map(Group::Pod));
         for key in cluster::changed(&self.content.slices, &content.slices) {
             let service =
                 |content: &ClusterContent| cluster::service_of(&content.slices.as_ref()?.get(&key)?);
@@ -134,8 +150,14 @@ impl Desired {
 
     /// Returns what a group asks for.
     fn claims(&self, group: &Group) -> Claims {
+        match group {
+            Group::Service(key) => self.claims_of_service(key),
+            Group::Pod(key) => self.claims_of_pod(key),
+        }
+    }
+
+    fn claims_of_service(&self, key: &ObjectKey) -> Claims {
         let (sink, mut claims) = (&*self.sink, Claims::default());
-        let Group::Service(key) = group;
         let service = self.content.services.as_ref().and_then(|services| services.get(key));
         let service = service.and_then(|service| read(&service, &mut claims));
         if let Some(service) = &service {
@@ -152,8 +174,23 @@ impl Desired {
         claims
     }
 
+    fn claims_of_pod(&self, key: &ObjectKey) -> Claims {
+        let mut claims = Claims::default();
+        let pod = self.content.pods.as_ref().and_then(|pods| pods.get(key));
+        if let Some(pod) = pod.and_then(|pod| read(&pod, &mut claims)) {
+            let parts = self.sources.iter().filter_map(|source| source.of_pod(&pod, &*self.sink));
+            parts.for_each(|part| claims.extend(part));
+        }
+        claims
+    }
+
     /// Takes in what a group asks for, and notes the `names` of which the entries may have changed.
-    fn take_in(&mut self, group: Group, claims: Claims, names: &mut BTreeSet<EntryName>) {
+    fn take_in(&mut self, group: Group, mut claims: Claims, names: &mut BTreeSet<EntryName>) {
+        let attachments = std::mem::take(&mut claims.attachments);
+        match attachments.is_empty() {
+            true => self.attachments.remove(&group),
+            false => self.attachments.insert(group.clone(), attachments),
+        };
         let (entries, rejected) = claims.into_entries(&*self.sink);
         for name in self.names.remove(&group).into_iter().flatten() {
             if let Some(groups) = self.claimants.get_mut(&name) {

@@ -29,20 +29,33 @@ impl Template {
     /// # Errors
     /// When a brace is not closed, or a place is not among them.
     pub fn parse(text: &str, places: &[&str]) -> Result<Self, TemplateError> {
+        let template = Self::parse_any(text)?;
+        let unknown = template.places().find(|place| !places.contains(place)).map(str::to_owned);
+        let known = || places.iter().map(|place| format!("{{{place}}}")).collect::<Vec<_>>().join(", ");
+        unknown.map_or(Ok(template), |place| Err(TemplateError::Unknown(place, known())))
+    }
+
+    /// Parses a template with any places.
+    pub(super) fn parse_any(text: &str) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             parts.push(TemplatePart::Text(before.to_owned()));
-            let (place, after) = after.split_once('}').ok_or_else(|| TemplateError::Open(text.to_owned()))?;
-            if !places.contains(&place) {
-                let known: Vec<_> = places.iter().map(|place| format!("{{{place}}}")).collect();
-                return Err(TemplateError::Unknown(place.to_owned(), known.join(", ")));
-            }
+            let place = after.split_once('}').filter(|(place, _)| !place.contains('{'));
+            let (place, after) = place.ok_or_else(|| TemplateError::Open(text.to_owned()))?;
             parts.push(TemplatePart::Place(place.to_owned()));
             rest = after;
         }
         parts.push(TemplatePart::Text(rest.to_owned()));
         Ok(Self { parts })
+    }
+
+    /// Returns the places, in their order.
+    pub(super) fn places(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            TemplatePart::Text(_) => None,
+            TemplatePart::Place(place) => Some(place.as_str()),
+        })
     }
 
     /// Fills the places. What is filled in is not parsed again, whatever is in it.

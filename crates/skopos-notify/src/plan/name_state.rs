@@ -18,18 +18,24 @@ pub(super) struct NameState {
     pub(super) repairs: Vec<Time>,
 }
 
-/// The first pause after a refusal; it doubles up to the last.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LAST_PAUSE: Duration = Duration::from_secs(600);
+/// The first and the last pause after a failure; it doubles with each.
+pub(super) type Pauses = (Duration, Duration);
+
+/// After a refusal: somebody has to change something.
+pub(super) const REFUSED: Pauses = (Duration::from_secs(5), Duration::from_secs(600));
+/// After a conflict, which ends when the outside is read again, unless another program writes all the time.
+pub(super) const CONFLICT: Pauses = (Duration::from_secs(1), Duration::from_secs(600));
+/// After a write that may have been done: a sink that is ill gets a probe each ten seconds, as one that is down.
+pub(super) const UNKNOWN: Pauses = (Duration::from_secs(1), Duration::from_secs(10));
 /// What others change is put right this often within a minute.
 const REPAIRS_PER_MINUTE: usize = 3;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl NameState {
     /// Records a failure; the pause doubles with each.
-    pub(super) fn failed(&mut self, now: Time, problem: String, first: Duration) {
+    pub(super) fn failed(&mut self, now: Time, problem: String, (first, last): Pauses) {
         self.failures += 1;
-        let pause = first.saturating_mul(1 << (self.failures - 1).min(10)).min(LAST_PAUSE);
+        let pause = first.saturating_mul(1 << (self.failures - 1).min(10)).min(last);
         (self.problem, self.not_before) = (Some(problem), Some(now + pause));
     }
 

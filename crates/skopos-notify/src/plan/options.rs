@@ -22,6 +22,8 @@ pub struct PlanOptions {
     pub settle: Duration,
     /// Time for which a draining value may keep its connections. Default 60 s.
     pub drain: Duration,
+    /// Number of names that one plan changes. What changes meanwhile is seen with the next one. Default 500.
+    pub steps: usize,
 }
 
 impl Default for PlanOptions {
@@ -36,6 +38,7 @@ impl Default for PlanOptions {
             keep_last: true,
             settle: Duration::from_secs(5),
             drain: Duration::from_secs(60),
+            steps: 500,
         }
     }
 }

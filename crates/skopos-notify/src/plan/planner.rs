@@ -7,14 +7,14 @@ use skopos_reflect::Time;
 use super::decision::{Decision, Facts, Loss, LossKind, MemberTimes};
 use super::evidence::{Evidence, Removal, Strength};
 use super::guard::{HeldRemovals, HoldReason, RemovalGuard};
-use super::name_state::{FIRST_PAUSE, NameState};
+use super::name_state::{CONFLICT, NameState, REFUSED, UNKNOWN};
 use super::names::differing;
 use super::options::PlanOptions;
 use super::outside::Outside;
 use super::resting::{Resting, active};
 use super::sink_plan::{PlanStats, SinkPlan};
 use super::view::DesiredView;
-use crate::entry::{DesiredEntry, EntryName, EntryOwner};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue};
 use crate::sink::{
     EntryMark, Observed, ObservedEntry, Serving, SinkStep, SinkTraits, StepAction, StepOutcome,
 };
@@ -154,14 +154,15 @@ impl Planner {
                 (state.unverified, state.failures, state.problem, state.not_before) = (true, 0, None, None);
             }
             StepOutcome::Unknown(problem) => {
-                (state.unverified, state.problem) = (true, Some(problem));
+                state.unverified = true;
+                state.failed(now, problem, UNKNOWN);
             }
             StepOutcome::Conflict(problem) => {
                 self.stats.conflicts += 1;
                 state.unverified = true;
-                state.failed(now, problem, Duration::from_secs(1));
+                state.failed(now, problem, CONFLICT);
             }
-            StepOutcome::Refused(problem) => state.failed(now, problem, FIRST_PAUSE),
+            StepOutcome::Refused(problem) => state.failed(now, problem, REFUSED),
             StepOutcome::Unreachable(problem) => {
                 state.problem = Some(problem);
                 self.not_before = Some(now + PROBE_INTERVAL);
@@ -199,6 +200,13 @@ impl Planner {
     /// Returns how many names are wanted, and how many are outside and ours.
     pub fn counts(&self) -> (usize, usize) {
         (self.view.entries.len(), self.outside.ours())
+    }
+
+    /// Returns whether a value was seen behind a name of ours outside.
+    pub(crate) fn is_outside(&self, name: &EntryName, value: &EntryValue) -> bool {
+        let is_open = self.names.get(name).is_some_and(|state| state.in_flight || state.unverified);
+        let entry = self.outside.get(name).filter(|entry| entry.mark != EntryMark::Foreign);
+        !is_open && entry.is_some_and(|entry| entry.members.contains_key(value))
     }
 
     /// Returns what cannot be written, and why.
@@ -453,6 +461,10 @@ impl Planner {
             let waits_until = if is_down { self.not_before } else { state.waits_until(now) };
             if waits_until.is_some() || !may_add {
                 round.wake(waits_until);
+                continue;
+            }
+            if plan.steps.len() >= self.options.steps {
+                round.wake(Some(now));
                 continue;
             }
             self.guard.lose(now, round.lost.get(&name).copied().unwrap_or_default());

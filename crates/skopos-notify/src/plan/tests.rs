@@ -426,6 +426,27 @@ fn an_unknown_outcome_is_looked_up_before_anything_else() {
     assert_eq!(world.planner.problems().count(), 0);
 }
 
+#[test]
+fn what_is_answered_at_once_and_unknown_is_not_written_all_the_time() {
+    let mut world = World::dns();
+    world.ready("web", "web", 1);
+    world.observe();
+    let mut tries = 0;
+    for _ in 0..600 {
+        world.now = world.now + secs(1) / 10;
+        world.look();
+        let plan = world.planner.plan(world.now);
+        world.planner.read(&plan.read, world.outside.clone());
+        for step in plan.steps {
+            tries += 1;
+            world.planner.outcome(world.now, &step.name, StepOutcome::Unknown("500".into()));
+        }
+    }
+    assert!((6..=10).contains(&tries), "{tries} in a minute");
+    world.after(secs(10));
+    assert_eq!(world.log.len(), 1);
+}
+
 // Case 11 and 14: a refusal stops its name only, and is not tried fast.
 #[test]
 fn a_refusal_is_tried_again_after_ever_longer_pauses() {
@@ -686,4 +707,22 @@ fn a_name_that_changed_before_the_write_is_read_again() {
     world.planner.read(&plan.read, world.outside.clone());
     assert_eq!(world.after(secs(10)).foreign.len(), 1);
     assert!(world.log.is_empty());
+}
+
+#[test]
+fn a_plan_changes_a_bounded_number_of_names() {
+    let mut world = World::new(false, PlanOptions { steps: 3, ..PlanOptions::default() });
+    world.observe();
+    for name in ["a", "b", "c", "d", "e", "f", "g"] {
+        world.ready(name, name, 1);
+    }
+    world.look();
+    let plan = world.planner.plan(world.now);
+    assert_eq!((plan.steps.len(), plan.pending, plan.wake_at), (3, 7, Some(world.now)));
+    for step in &plan.steps {
+        world.apply(step);
+        world.planner.outcome(world.now, &step.name, StepOutcome::Done);
+    }
+    world.settle();
+    assert_eq!(world.outside.entries.len(), 7);
 }

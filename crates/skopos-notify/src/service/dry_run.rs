@@ -13,7 +13,7 @@ use super::watched::Watched;
 use super::{NotifierError, NotifierSink, SinkOptions};
 use crate::desired::Desired;
 use crate::event::{ChangeKind, EventKey, Ledger, LedgerContent, Outbox};
-use crate::plan::Planner;
+use crate::plan::{PlanOptions, Planner};
 use crate::sink::Observed;
 
 /// Name and plan of one sink, as lines, or the reason why there is none.
@@ -33,7 +33,7 @@ pub async fn plan(
         let name = sink.name().to_owned();
         let plan = match sink {
             NotifierSink::State(options) => {
-                let watched = Watched::new(factory)?;
+                let watched = Watched::new(factory, &options.sources)?;
                 match watched.wait_synced(limit).await {
                     Ok(()) => plan_of(&watched, &options, limit).await,
                     Err(error) => Err(error.to_string()),
@@ -83,7 +83,8 @@ async fn plan_of(watched: &Watched, options: &SinkOptions, limit: Duration) -> R
 fn lines(watched: &Watched, options: &SinkOptions, observed: Observed) -> Vec<String> {
     let clock = Clock::new();
     let mut desired = Desired::new(options.sink.clone(), options.sources.clone());
-    let mut planner = Planner::new(options.sink.traits(), options.plan.clone());
+    let plan = PlanOptions { steps: usize::MAX, ..options.plan.clone() };
+    let mut planner = Planner::new(options.sink.traits(), plan);
     if let Some(cluster) = options.cluster() {
         planner.set_cluster(cluster);
     }

@@ -4,6 +4,7 @@ pub mod control;
 mod dry_run;
 mod event_feed;
 mod event_loop;
+mod gates;
 mod handle;
 mod identity;
 mod metrics;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::dry_run::{DryRun, plan};
 use self::event_loop::EventLoop;
 pub use self::event_loop::EventSinkOptions;
+use self::gates::PodGates;
 pub use self::handle::{NotifierHandle, SinkHandle};
 pub use self::metrics::metrics;
 pub use self::report::{DeadReport, HeldReport, Problem, SinkReport};
@@ -132,7 +134,7 @@ impl Notifier {
     /// Puts a notifier together. The factory has [`factory_options`], or proves ages as often.
     ///
     /// It needs the rights `get`, `list` and `watch` for the namespace `kube-system`, for `services` and `endpointslices` of `discovery.k8s.io`
-    /// where a sink is fed with them, and for the resources of event sinks. Without the first it does not notice another cluster behind the same
+    /// or `pods` where a sink is fed with them, `patch` of `pods/status` where a source has a readiness gate, and for the resources of event sinks. Without the first it does not notice another cluster behind the same
     /// address, and event sinks send nothing.
     ///
     /// # Errors
@@ -150,9 +152,10 @@ impl Notifier {
             handles.push(SinkHandle::new(commands, seen, clock));
             loops.push(match sink {
                 NotifierSink::State(options) => Loop::State(Box::new(SinkLoop {
-                    watched: Watched::new(factory)?,
+                    watched: Watched::new(factory, &options.sources)?,
                     desired: Desired::new(options.sink.clone(), options.sources.clone()),
                     planner: Planner::new(options.sink.traits(), options.plan.clone()),
+                    gates: PodGates::new(factory.transport().client("default")),
                     clock,
                     commands: received,
                     reports,

@@ -10,10 +10,11 @@ use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::SinkOptions;
+use super::gates::PodGates;
 use super::handle::SinkCommand;
 use super::report::SinkReport;
 use super::watched::{ClusterChanges, Watched};
-use crate::desired::{ClusterChange, Desired};
+use crate::desired::{Attachment, ClusterChange, Desired};
 use crate::entry::EntryName;
 use crate::plan::{PROBE_INTERVAL, Planner, SinkPlan};
 use crate::sink::{SinkError, SinkStep, StepOutcome};
@@ -24,6 +25,7 @@ pub(super) struct SinkLoop {
     pub(super) desired: Desired,
     pub(super) planner: Planner,
     pub(super) watched: Watched,
+    pub(super) gates: PodGates,
     pub(super) clock: Clock,
     pub(super) commands: mpsc::Receiver<SinkCommand>,
     pub(super) reports: watch::Sender<Arc<SinkReport>>,
@@ -34,6 +36,7 @@ struct Rounds {
     observe_at: Time,
     read_at: Time,
     audit_at: Time,
+    gates_at: Time,
     audit: Option<BoxFuture<'static, Option<Time>>>,
     sink_problem: Option<String>,
     view_problem: Option<String>,
@@ -59,6 +62,7 @@ impl SinkLoop {
             observe_at: now,
             read_at: now,
             audit_at: now,
+            gates_at: now,
             audit: None,
             sink_problem: None,
             view_problem: None,
@@ -130,7 +134,21 @@ impl SinkLoop {
             self.observe(rounds).await;
             return true;
         }
-        false
+        rounds.gates_at <= now && self.set_gates(rounds).await
+    }
+
+    /// Tells pods that wait for it that their items are there; returns whether there were any.
+    async fn set_gates(&mut self, rounds: &mut Rounds) -> bool {
+        let planner = &self.planner;
+        let is_outside = |attachment: &Attachment| planner.is_outside(&attachment.name, &attachment.value);
+        let due = self.gates.due(self.desired.attachments(), is_outside);
+        if due.is_empty() {
+            return false;
+        }
+        if !self.gates.set(due).await {
+            rounds.gates_at = self.clock.now() + PROBE_INTERVAL;
+        }
+        true
     }
 
     async fn apply(&mut self, steps: &[SinkStep], rounds: &mut Rounds) {
@@ -244,6 +262,10 @@ impl SinkLoop {
         report.view_problem.clone_from(&rounds.view_problem);
         report.sink_problem.clone_from(&rounds.sink_problem);
         report.steps.clone_from(&rounds.steps);
+        if let Some(problem) = self.gates.problem() {
+            report.problems.insert(0, problem.clone());
+            report.problem_count += 1;
+        }
         (report.wanted, report.outside) = self.planner.counts();
         self.reports.send_replace(Arc::new(report));
     }

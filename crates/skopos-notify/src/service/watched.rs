@@ -2,20 +2,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt as _, select_all};
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use skopos::{Closed, Freshness, Informer, InformerFactory, InformerOptions, NotSynced};
+use skopos::{AuditReport, Closed, Freshness, Informer, InformerFactory, InformerOptions, NotSynced};
 use skopos_reflect::{Clock, Time};
 
 use super::NotifierError;
-use crate::desired::{ClusterChange, ClusterContent, Desired};
+use crate::desired::{ClaimSource, ClusterChange, ClusterContent, Desired};
 use crate::plan::DesiredView;
 
 /// The informers that a sink is fed by. The factory shares them among all sinks.
 #[derive(Clone)]
 pub(super) struct Watched {
-    services: Informer<Service>,
-    slices: Informer<EndpointSlice>,
+    services: Option<(Informer<Service>, Informer<EndpointSlice>)>,
+    pods: Option<Informer<Pod>>,
     /// `kube-system`, whose uid is the cluster's identity.
     identity: Informer<Namespace>,
 }
@@ -37,12 +37,14 @@ pub(super) fn as_of(freshness: &Freshness, now: Time) -> Option<Time> {
 }
 
 impl Watched {
-    pub(super) fn new(factory: &InformerFactory) -> Result<Self, NotifierError> {
-        Ok(Self {
-            services: factory.informer(InformerOptions::all())?,
-            slices: factory.informer(InformerOptions::all())?,
-            identity: identity(factory)?,
-        })
+    /// Watches what these sources need.
+    pub(super) fn new(factory: &InformerFactory, sources: &[ClaimSource]) -> Result<Self, NotifierError> {
+        let all = InformerOptions::all;
+        let services = sources.iter().any(|source| !source.is_of_pods());
+        let services =
+            services.then(|| Ok::<_, NotifierError>((factory.informer(all())?, factory.informer(all())?)));
+        let pods = sources.iter().any(ClaimSource::is_of_pods).then(|| factory.informer(all()));
+        Ok(Self { services: services.transpose()?, pods: pods.transpose()?, identity: identity(factory)? })
     }
 
     /// Returns what is there and every change that comes.
@@ -50,20 +52,33 @@ impl Watched {
     /// # Errors
     /// When the factory was shut down.
     pub(super) fn changes(&self) -> Result<ClusterChanges, Closed> {
-        let services = self.services.events()?.map(ClusterChange::Service).boxed();
-        let slices = self.slices.events()?.map(ClusterChange::Slice).boxed();
-        Ok(select_all([services, slices]).boxed())
+        let mut changes: Vec<ClusterChanges> = Vec::new();
+        if let Some((services, slices)) = &self.services {
+            changes.push(services.events()?.map(ClusterChange::Service).boxed());
+            changes.push(slices.events()?.map(ClusterChange::Slice).boxed());
+        }
+        if let Some(pods) = &self.pods {
+            changes.push(pods.events()?.map(ClusterChange::Pod).boxed());
+        }
+        Ok(select_all(changes).boxed())
     }
 
     /// Waits until everything was listed once.
     pub(super) async fn wait_synced(&self, limit: Duration) -> Result<(), NotSynced> {
-        let (services, slices, _) = tokio::join!(
-            self.services.wait_synced(limit),
-            self.slices.wait_synced(limit),
-            // Without the right for it there is no identity.
-            self.identity.wait_synced(limit),
-        );
-        services.and(slices)
+        let services = async {
+            let Some((services, slices)) = &self.services else { return Ok(()) };
+            let (services, slices) = tokio::join!(services.wait_synced(limit), slices.wait_synced(limit));
+            services.and(slices)
+        };
+        let pods = async {
+            match &self.pods {
+                Some(pods) => pods.wait_synced(limit).await,
+                None => Ok(()),
+            }
+        };
+        // Without the right for it there is no identity.
+        let (services, pods, _) = tokio::join!(services, pods, self.identity.wait_synced(limit));
+        services.and(pods)
     }
 
     /// Returns what the cluster asks for now, and why that is old, if it is.
@@ -75,13 +90,17 @@ impl Watched {
         clock: Clock,
         remembered: bool,
     ) -> (DesiredView, Option<String>) {
-        let (services, slices) = (self.services.snapshot(), self.slices.snapshot());
+        let content = ClusterContent {
+            services: self.services.as_ref().map(|(services, _)| services.snapshot()),
+            slices: self.services.as_ref().map(|(_, slices)| slices.snapshot()),
+            pods: self.pods.as_ref().map(Informer::snapshot),
+        };
         // The age is computed first: content that is read after it is not older.
-        let freshness = services.freshness().worst(slices.freshness());
+        let freshness = content.freshness();
         let now = clock.now();
-        let as_of = as_of(&freshness, now);
-        let problem = freshness.reason().map(ToString::to_string);
-        let entries = desired.look(ClusterContent { services: Some(services), slices: Some(slices) });
+        let as_of = freshness.as_ref().and_then(|freshness| as_of(freshness, now));
+        let problem = freshness.and_then(|freshness| freshness.reason().map(ToString::to_string));
+        let entries = desired.look(content);
         let cluster = self.identity.snapshot().iter().next().map(|namespace| Arc::from(namespace.uid()));
         if remembered && !self.identity.has_synced() {
             return (DesiredView { entries, as_of: None, cluster }, Some(self.unidentified()));
@@ -103,10 +122,24 @@ impl Watched {
     /// Compares the views with fresh lists; returns when these were begun, if they agree.
     pub(super) async fn audit(self, clock: Clock, limit: Duration) -> Option<Time> {
         let began = clock.now();
-        let (services, slices) = tokio::join!(self.services.audit(limit), self.slices.audit(limit));
-        let agrees = [services, slices].into_iter().all(|report| {
-            report.is_ok_and(|report| report.is_clean() && report.complete && report.not_compared.is_empty())
-        });
+        let services = async {
+            let Some((services, slices)) = &self.services else { return true };
+            let (services, slices) = tokio::join!(services.audit(limit), slices.audit(limit));
+            agrees(services) && agrees(slices)
+        };
+        let pods = async {
+            match &self.pods {
+                Some(pods) => agrees(pods.audit(limit).await),
+                None => true,
+            }
+        };
+        let (services, pods) = tokio::join!(services, pods);
+        let agrees = services && pods;
         agrees.then_some(began)
     }
+}
+
+/// Returns whether a comparison with a list was whole and found nothing.
+fn agrees<E>(report: Result<AuditReport, E>) -> bool {
+    report.is_ok_and(|report| report.is_clean() && report.complete && report.not_compared.is_empty())
 }

@@ -1,15 +1,17 @@
 //! The objects that ask for names, and what they ask for.
 
 mod endpoints;
+mod pods;
 mod service;
 mod virtual_service;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 pub use self::endpoints::EndpointSource;
+pub use self::pods::{PodSource, PodSourceError, PodTemplates};
 pub use self::service::ServiceSource;
 pub use self::virtual_service::VirtualServiceSource;
 use super::claims::Claims;
@@ -25,6 +27,8 @@ pub enum ClaimSource {
     Endpoints(EndpointSource),
     /// The endpoints of Services behind the virtual addresses that these say in an annotation.
     VirtualServices(VirtualServiceSource),
+    /// Pods, each of which is an item of an inventory.
+    Pods(PodSource),
 }
 
 /// The label with the name of a slice's Service (Kubernetes, discovery/v1).
@@ -37,6 +41,7 @@ impl ClaimSource {
             Self::Services(source) => source.claims(service, sink),
             Self::Endpoints(source) => source.names(service, sink),
             Self::VirtualServices(source) => source.names(service, sink),
+            Self::Pods(_) => None,
         }
     }
 
@@ -48,10 +53,21 @@ impl ClaimSource {
         sink: &dyn Sink,
     ) -> Option<Claims> {
         match self {
-            Self::Services(_) => None,
+            Self::Services(_) | Self::Pods(_) => None,
             Self::Endpoints(source) => source.claims(slice, service, sink),
             Self::VirtualServices(source) => source.claims(slice, service?, sink),
         }
+    }
+
+    /// Returns the claims of a pod; `None` if the source does not select it.
+    pub(super) fn of_pod(&self, pod: &Pod, sink: &dyn Sink) -> Option<Claims> {
+        let Self::Pods(source) = self else { return None };
+        source.claims(pod, sink)
+    }
+
+    /// Returns whether the source needs the pods, and not the Services and their slices.
+    pub(crate) fn is_of_pods(&self) -> bool {
+        matches!(self, Self::Pods(_))
     }
 }
 

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 use self::process::{Ipvsadm, RunError};
 use self::service::VirtualService;
@@ -54,7 +56,8 @@ pub struct IpvsOptions {
 }
 
 /// The way of packets to real servers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub enum Forward {
     /// Their addresses are translated (`-m`). A real server may have a port of its own.
     #[default]

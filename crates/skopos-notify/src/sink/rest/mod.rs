@@ -19,7 +19,6 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::body::ItemBody;
@@ -39,7 +38,6 @@ pub struct RestSink {
     list: String,
     headers: HeaderMap,
     client: HttpClient,
-    writes: Semaphore,
 }
 
 /// Options of an inventory.
@@ -62,8 +60,6 @@ pub struct RestOptions {
     pub token: Option<String>,
     /// The connection. A list of many pages may take ten times as long as one exchange.
     pub http: HttpOptions,
-    /// Number of writes at once. Default 8.
-    pub parallel: usize,
 }
 
 /// Length of one page.
@@ -83,7 +79,6 @@ impl RestOptions {
             owner_field: None,
             token: None,
             http: HttpOptions::default(),
-            parallel: 8,
         }
     }
 
@@ -114,8 +109,7 @@ impl RestSink {
         let list = list.map_err(|problem| format!("the list {:?}: {problem}", options.list))?;
         let client = HttpClient::new(&options.base, &options.http)?;
         let headers = headers(options.token.as_deref())?;
-        let writes = Semaphore::new(options.parallel.clamp(1, Semaphore::MAX_PERMITS));
-        Ok(Self { options, origin, list, headers, client, writes })
+        Ok(Self { options, origin, list, headers, client })
     }
 
     async fn list(&self) -> Result<Observed, SinkError> {
@@ -143,8 +137,6 @@ impl RestSink {
     }
 
     async fn write(&self, method: Method, name: &EntryName, headers: HeaderMap, body: Bytes) -> StepOutcome {
-        // It is never closed.
-        let _permit = self.writes.acquire().await;
         let is_delete = method == Method::DELETE;
         match self.client.send(method, name.as_str(), headers, body).await {
             Ok(answer) => answer::of_write(&answer, is_delete),

@@ -163,7 +163,8 @@ impl<'a> Filled<'a> {
 fn parts(text: &str) -> Result<Vec<UrlPart>, UrlTemplateError> {
     let (mut parts, mut rest) = (Vec::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
-        let (place, after) = after.split_once('}').ok_or_else(|| UrlTemplateError::Open(text.to_owned()))?;
+        let place = after.split_once('}').filter(|(place, _)| !place.contains('{'));
+        let (place, after) = place.ok_or_else(|| UrlTemplateError::Open(text.to_owned()))?;
         parts.push(UrlPart::Text(before.to_owned()));
         parts.push(UrlPart::Place(place.to_owned()));
         rest = after;
