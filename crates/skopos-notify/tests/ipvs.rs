@@ -5,13 +5,15 @@ mod support;
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
+use serde_json::json;
 use skopos_notify::EntryOwner;
+use skopos_notify::desired::{ClaimSource, VirtualServiceSource};
 use skopos_notify::sink::ipvs::{Forward, IpvsOptions, IpvsSink};
 use skopos_notify::sink::{
     EntryMark, ObservedEntry, ObservedMember, Serving, Serving::Active, Serving::Draining, Sink, SinkError,
     SinkStep, StepAction, StepOutcome,
 };
-use support::{secs, uml};
+use support::{Cluster, Running, quick, secs, service_object, uml};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -111,6 +113,12 @@ async fn what_others_changed_is_put_right() {
 #[tokio::test]
 async fn what_the_kernel_lacks_is_said() {
     uml::run_inside("inside::what_the_kernel_lacks_is_said", &[]).await;
+}
+
+// Cases 33, 34 and 38, with a cluster.
+#[tokio::test]
+async fn the_kernel_follows_the_cluster() {
+    uml::run_inside("inside::the_kernel_follows_the_cluster", MODULES).await;
 }
 
 /// The tests of the same names, in user-mode Linux.
@@ -376,5 +384,75 @@ mod inside {
         let without_end = wrapped("killed", "kill -9 $$");
         assert!(without_end.observe().await.is_err());
         assert!(matches!(without_end.apply(&delete).await, StepOutcome::Unknown(_)));
+    }
+
+    /// Writes a Service with a virtual address, and its endpoints.
+    fn put_service(cluster: &Cluster, endpoints: &[(&str, &str)]) {
+        let mut service = service_object("web");
+        service["metadata"]["annotations"] = json!({"skopos.dev/vip": "10.8.0.1"});
+        // It may be there already.
+        let _ = cluster.server.create(service);
+        cluster.put("web", endpoints);
+    }
+
+    fn notifier(cluster: &Cluster) -> Running {
+        let annotation = "skopos.dev/vip".to_owned();
+        let source = VirtualServiceSource { annotation, labels: BTreeMap::new() };
+        let mut options = quick("lvs", sink(), ClaimSource::VirtualServices(source));
+        options.plan.drain = secs(600);
+        cluster.run(vec![options])
+    }
+
+    async fn becomes(wanted: &[&str]) {
+        let sink = sink();
+        let waiting = async {
+            while seen(&sink, WEB).await.is_none() || servers(&sink, WEB).await != wanted {
+                sleep(secs(1) / 10).await;
+            }
+        };
+        let waited = timeout(secs(60), waiting).await;
+        assert!(waited.is_ok(), "{} in place of {wanted:?}", ipvsadm("-Sn").await);
+    }
+
+    #[tokio::test]
+    #[ignore = "runs inside user-mode Linux"]
+    async fn the_kernel_follows_the_cluster() {
+        if !uml::is_inside() {
+            return;
+        }
+        addresses().await;
+        ipvsadm("-A -t 10.7.0.1:80 -s rr").await;
+        let mut tasks = JoinSet::new();
+        serve("10.9.0.1:8080", &mut tasks).await;
+        let cluster = Cluster::new().await;
+        put_service(&cluster, &[("10.9.0.1", "ready")]);
+        let running = notifier(&cluster);
+        becomes(&["10.9.0.1:8080"]).await;
+        let mut stream = connect().await.expect("a connection through the kernel");
+
+        // It ends, and keeps its connection, also while the notifier is restarted.
+        put_service(&cluster, &[("10.9.0.1", "terminating"), ("10.9.0.2", "ready")]);
+        becomes(&["10.9.0.1:8080 draining", "10.9.0.2:8080"]).await;
+        running.kill().await;
+        let running = notifier(&cluster);
+        running.equal(0).await;
+        assert_eq!(servers(&sink(), WEB).await, ["10.9.0.1:8080 draining", "10.9.0.2:8080"]);
+        assert!(timeout(secs(1), stream.read(&mut [0; 1])).await.is_err(), "it goes on");
+
+        // It comes back while no notifier runs, and gets traffic again (kubernetes #92019).
+        running.kill().await;
+        put_service(&cluster, &[("10.9.0.1", "ready"), ("10.9.0.2", "ready")]);
+        let running = notifier(&cluster);
+        becomes(&["10.9.0.1:8080", "10.9.0.2:8080"]).await;
+
+        // The Service goes, and with it each server when its last connection has ended.
+        cluster.delete("web");
+        becomes(&["10.9.0.1:8080 draining"]).await;
+        stream.set_zero_linger().unwrap();
+        drop(stream);
+        running.until(0, |report| report.outside == 0 && report.wanted == 0).await;
+        assert_eq!(ipvsadm("-Sn").await, "-A -t 10.7.0.1:80 -s rr\n", "that of others stays");
+        running.stop().await;
+        cluster.end().await;
     }
 }

@@ -124,7 +124,7 @@ impl<'a> PodPlace<'a> {
         })
     }
 
-    fn of<'p>(self, pod: &'p Pod) -> Option<&'p str> {
+    fn of(self, pod: &Pod) -> Option<&str> {
         let meta = &pod.metadata;
         let value = match self {
             Self::Name => meta.name.as_ref(),

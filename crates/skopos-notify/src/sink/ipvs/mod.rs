@@ -68,6 +68,9 @@ pub enum Forward {
     Tunnel,
 }
 
+/// Number of tries to read two dumps that fit together.
+const READS: usize = 3;
+
 impl IpvsOptions {
     /// Returns the defaults for virtual services of these addresses.
     pub fn at(addresses: impl IntoIterator<Item = IpNet>) -> Self {
@@ -115,6 +118,13 @@ impl IpvsSink {
         Ok(Self { options, ipvsadm })
     }
 
+    async fn read_once(&self) -> Result<Observed, SinkError> {
+        // The first knows all settings, the second the connections.
+        let rules = self.dump(&["-Sn"]).await?;
+        let counts = self.dump(&["-Ln", "--exact"]).await?;
+        dump::parse(&rules, &counts, &self.options).map_err(SinkError::Incomplete)
+    }
+
     /// Runs the program for an answer, which is whole or an error.
     async fn dump(&self, arguments: &[&str]) -> Result<String, SinkError> {
         let answer = match self.ipvsadm.run(arguments, "").await {
@@ -160,10 +170,15 @@ impl Sink for IpvsSink {
     }
 
     async fn observe(&self) -> Result<Observed, SinkError> {
-        // The first knows all settings, the second the connections.
-        let rules = self.dump(&["-Sn"]).await?;
-        let counts = self.dump(&["-Ln", "--exact"]).await?;
-        dump::parse(&rules, &counts, &self.options).map_err(SinkError::Incomplete)
+        let mut observed = self.read_once().await;
+        for _ in 1..READS {
+            // Another program may have changed something between the two dumps.
+            if !matches!(observed, Err(SinkError::Incomplete(_))) {
+                break;
+            }
+            observed = self.read_once().await;
+        }
+        observed
     }
 
     /// Changes one virtual service.
