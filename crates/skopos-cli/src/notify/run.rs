@@ -10,7 +10,7 @@ use skopos_controller::endpoints::{self, Probes};
 use skopos_lease::{Election, LeaseOptions, Term};
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{self, NotifierPhase};
-use skopos_notify::service::{Notifier, NotifierSink, SinkReport, factory_options, metrics};
+use skopos_notify::service::{Notifier, NotifierSink, SinkReport, factory_options, follow_fitness, metrics};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -134,14 +134,17 @@ async fn work(
                 }
                 Ok(())
             };
-            let ended = stop.child_token();
+            let (ended, able) = (stop.child_token(), election.candidate());
+            let sinks = sinks(config)?;
+            let fitness = follow_fitness(phase.subscribe(), &sinks, move |is_fit| able.set_fit(is_fit));
             let working = async {
                 let done = working.await;
                 // A process that cannot work does not keep the Lease.
                 ended.cancel();
                 done
             };
-            let (done, ()) = tokio::join!(working, election.run(ended.clone()));
+            let fitness = ended.run_until_cancelled(fitness);
+            let (done, (), _) = tokio::join!(working, election.run(ended.clone()), fitness);
             done
         }
     };

@@ -33,6 +33,9 @@ pub struct SinkReport {
     pub held: Vec<HeldReport>,
     /// The error of the last read, if it failed.
     pub sink_problem: Option<String>,
+    /// True if a sink that is read back could not be reached the last time: not by this process, perhaps by another.
+    #[serde(default)]
+    pub unreachable: bool,
     /// The first hundred names that could not be written.
     pub problems: Vec<Problem>,
     /// The number of names that could not be written.

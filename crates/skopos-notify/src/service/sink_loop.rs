@@ -39,6 +39,7 @@ struct Rounds {
     gates_at: Time,
     audit: Option<BoxFuture<'static, Option<Time>>>,
     sink_problem: Option<String>,
+    unreachable: bool,
     view_problem: Option<String>,
     steps: BTreeMap<String, u64>,
 }
@@ -65,6 +66,7 @@ impl SinkLoop {
             gates_at: now,
             audit: None,
             sink_problem: None,
+            unreachable: false,
             view_problem: None,
             steps: BTreeMap::new(),
         };
@@ -186,7 +188,7 @@ impl SinkLoop {
             }
             *rounds.steps.entry(result.to_owned()).or_default() += 1;
             if let StepOutcome::Unreachable(problem) = &outcome {
-                rounds.sink_problem = Some(problem.clone());
+                (rounds.sink_problem, rounds.unreachable) = (Some(problem.clone()), true);
                 rounds.observe_at = now + PROBE_INTERVAL;
             }
             self.planner.outcome(now, &step.name, outcome);
@@ -196,7 +198,7 @@ impl SinkLoop {
     async fn read_back(&mut self, names: &BTreeSet<EntryName>, rounds: &mut Rounds) {
         match self.options.sink.read(names).await {
             Ok(observed) => {
-                rounds.sink_problem = None;
+                (rounds.sink_problem, rounds.unreachable) = (None, false);
                 self.planner.read(names, observed);
             }
             Err(error) => self.not_read(error, rounds),
@@ -207,7 +209,7 @@ impl SinkLoop {
         let began = self.clock.now();
         match self.options.sink.observe().await {
             Ok(observed) => {
-                rounds.sink_problem = None;
+                (rounds.sink_problem, rounds.unreachable) = (None, false);
                 rounds.read_at = began;
                 rounds.observe_at = began + self.options.observe_every;
                 self.planner.observed(self.clock.now(), began, observed);
@@ -221,6 +223,7 @@ impl SinkLoop {
         if rounds.sink_problem.as_ref() != Some(&problem) {
             tracing::warn!(sink = self.options.name, problem, "the sink cannot be read");
         }
+        rounds.unreachable = matches!(error, SinkError::Unreachable(_));
         rounds.sink_problem = Some(problem);
         (rounds.observe_at, rounds.read_at) = (now + PROBE_INTERVAL, now + PROBE_INTERVAL);
         self.planner.not_observed(now);
@@ -261,6 +264,7 @@ impl SinkLoop {
         report.view_as_of = self.planner.view_as_of();
         report.view_problem.clone_from(&rounds.view_problem);
         report.sink_problem.clone_from(&rounds.sink_problem);
+        report.unreachable = rounds.unreachable;
         report.steps.clone_from(&rounds.steps);
         if let Some(problem) = self.gates.problem() {
             report.problems.insert(0, problem.clone());
