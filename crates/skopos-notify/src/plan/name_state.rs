@@ -8,6 +8,8 @@ use super::decision::MemberTimes;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct NameState {
     pub(super) since: MemberTimes,
+    /// The outside is not as the view wants it, since then.
+    pub(super) behind_since: Option<Time>,
     pub(super) in_flight: bool,
     /// It was written, or may have been: only reading it back tells.
     pub(super) unverified: bool,

@@ -41,6 +41,8 @@ pub struct Planner {
     /// The sink is left alone until then.
     not_before: Option<Time>,
     equal_as_of: Option<Time>,
+    /// How long names were behind that have been seen equal since this was asked for.
+    propagated: Vec<Duration>,
     stats: PlanStats,
 }
 
@@ -67,6 +69,7 @@ impl Planner {
             held: Vec::new(),
             not_before: None,
             equal_as_of: None,
+            propagated: Vec::new(),
             stats: PlanStats::default(),
         }
     }
@@ -212,6 +215,11 @@ impl Planner {
     /// Returns what cannot be written, and why.
     pub fn problems(&self) -> impl Iterator<Item = (&EntryName, &str)> {
         self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
+    }
+
+    /// Takes how long it was for each name that was seen equal since the last call: from the view that asked for a change to the outside with it.
+    pub fn take_propagated(&mut self) -> Vec<Duration> {
+        std::mem::take(&mut self.propagated)
     }
 
     /// Returns what was counted.
@@ -448,6 +456,7 @@ impl Planner {
                     self.names.get_mut(&name).filter(|state| !state.in_flight && !state.unverified)
                 {
                     state.settled(now);
+                    self.propagated.extend(state.behind_since.take().map(|since| now.since(since)));
                 }
                 self.rest(&name, &decision);
                 continue;
@@ -455,6 +464,7 @@ impl Planner {
             round.behind = true;
             plan.pending += 1;
             let state = self.names.entry(name.clone()).or_default();
+            state.behind_since.get_or_insert(now);
             if state.in_flight || state.unverified {
                 continue;
             }

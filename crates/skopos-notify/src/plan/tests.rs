@@ -710,6 +710,24 @@ fn a_name_that_changed_before_the_write_is_read_again() {
 }
 
 #[test]
+fn a_change_is_timed_from_the_view_to_the_outside_that_was_seen_with_it() {
+    let mut world = World::dns();
+    world.ready("web", "web", 1);
+    world.observe();
+    world.look();
+    let plan = world.planner.plan(world.now);
+    world.apply(&plan.steps[0]);
+    world.now = world.now + secs(2);
+    world.planner.outcome(world.now, &"web".into(), StepOutcome::Done);
+    assert!(world.planner.take_propagated().is_empty());
+    world.now = world.now + secs(1);
+    world.settle();
+    assert_eq!(world.planner.take_propagated(), [secs(3)]);
+    world.after(secs(5));
+    assert!(world.planner.take_propagated().is_empty());
+}
+
+#[test]
 fn a_plan_changes_a_bounded_number_of_names() {
     let mut world = World::new(false, PlanOptions { steps: 3, ..PlanOptions::default() });
     world.observe();

@@ -4,12 +4,14 @@ use std::time::Duration;
 use skopos_reflect::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::metrics::Propagation;
 use super::report::SinkReport;
 
 /// A notifier that runs. Cheap to clone.
 #[derive(Clone)]
 pub struct NotifierHandle {
     sinks: Arc<[SinkHandle]>,
+    propagation: Propagation,
 }
 
 /// One sink of a notifier that runs. Cheap to clone.
@@ -46,8 +48,13 @@ impl SinkCommand {
 }
 
 impl NotifierHandle {
-    pub(super) fn new(sinks: Vec<SinkHandle>) -> Self {
-        Self { sinks: sinks.into() }
+    pub(super) fn new(sinks: Vec<SinkHandle>, propagation: Propagation) -> Self {
+        Self { sinks: sinks.into(), propagation }
+    }
+
+    /// Returns how long changes took to the outside.
+    pub(super) fn propagation(&self) -> &Propagation {
+        &self.propagation
     }
 
     /// Returns the sinks, in the order of the options.

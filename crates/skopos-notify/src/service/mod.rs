@@ -145,7 +145,7 @@ impl Notifier {
         factory: &InformerFactory,
         sinks: impl IntoIterator<Item = S>,
     ) -> Result<Self, NotifierError> {
-        let clock = Clock::new();
+        let (clock, propagation) = (Clock::new(), metrics::propagation());
         let mut loops = Vec::new();
         let mut handles = Vec::new();
         for sink in sinks.into_iter().map(Into::into) {
@@ -157,6 +157,7 @@ impl Notifier {
                     watched: Watched::new(factory, &options.sources)?,
                     desired: Desired::new(options.sink.clone(), options.sources.clone()),
                     planner: Planner::new(options.sink.traits(), options.plan.clone()),
+                    propagation: propagation.get_or_create(&vec![("sink", options.name.clone())]).clone(),
                     gates: PodGates::new(factory.transport().client("default")),
                     clock,
                     commands: received,
@@ -173,7 +174,7 @@ impl Notifier {
                 })),
             });
         }
-        Ok(Self { loops, handle: NotifierHandle::new(handles) })
+        Ok(Self { loops, handle: NotifierHandle::new(handles, propagation) })
     }
 
     /// Returns the handle.

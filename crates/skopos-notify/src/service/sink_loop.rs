@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use futures::stream::{self, StreamExt as _};
+use prometheus_client::metrics::histogram::Histogram;
 use skopos_reflect::{Clock, Time};
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
@@ -26,6 +27,8 @@ pub(super) struct SinkLoop {
     pub(super) planner: Planner,
     pub(super) watched: Watched,
     pub(super) gates: PodGates,
+    /// How long changes took to the outside.
+    pub(super) propagation: Histogram,
     pub(super) clock: Clock,
     pub(super) commands: mpsc::Receiver<SinkCommand>,
     pub(super) reports: watch::Sender<Arc<SinkReport>>,
@@ -75,6 +78,10 @@ impl SinkLoop {
             self.look(&mut rounds);
             let now = self.clock.now();
             let plan = self.planner.plan(now);
+            self.planner
+                .take_propagated()
+                .iter()
+                .for_each(|took| self.propagation.observe(took.as_secs_f64()));
             self.report(&plan, &rounds);
             let work = self.work(&plan, &mut rounds, now);
             let Some(worked) = stop.run_until_cancelled(work).await else { break };
