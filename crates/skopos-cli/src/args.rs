@@ -202,6 +202,17 @@ pub(crate) enum NotifyCommand {
     },
     /// Read everything back now, and exit 1 if it is not equal to the cluster
     Verify(WhichNotifier),
+    /// Remove all that a sink has from the notifier, for a sink that is given up; no notifier may run with it
+    Release {
+        /// The name of the sink
+        sink: String,
+        /// A configuration that has the sink, or had it
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Remove it. Without this it is only listed
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 /// Commands for dead letters.

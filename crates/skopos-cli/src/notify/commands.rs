@@ -4,13 +4,30 @@ use std::path::PathBuf;
 
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{ControlAnswer, ControlRequest, ask};
+use skopos_notify::service::orphans;
 
 use super::print;
 use crate::args::{Form, WhichNotifier};
 use crate::error::CliError;
 
 pub(crate) async fn status(which: &WhichNotifier) -> Result<(), CliError> {
-    tell(which, &answer(which, &ControlRequest::Status).await?)
+    tell(which, &answer(which, &ControlRequest::Status).await?)?;
+    match (&which.config, which.output) {
+        (Some(path), Form::Table) => print(&orphaned(&NotifyConfig::read(path)?)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the sinks that are given up, and still have what was written.
+fn orphaned(config: &NotifyConfig) -> String {
+    let Some(state) = &config.state else { return String::new() };
+    let orphans = orphans(&state.folder, config.sinks.iter().map(|sink| sink.name.as_str()));
+    let line = |name: String| {
+        format!(
+            "{name}: is in no configuration any more, and what was written there stays: `skopos notify release {name} --config OLD` removes it\n"
+        )
+    };
+    orphans.into_iter().map(line).collect()
 }
 
 pub(crate) async fn verify(which: &WhichNotifier) -> Result<(), CliError> {

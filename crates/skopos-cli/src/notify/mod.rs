@@ -2,6 +2,7 @@
 mod commands;
 mod demo;
 mod print;
+mod release;
 mod run;
 
 use std::time::Duration;
@@ -41,5 +42,6 @@ pub(crate) async fn run(args: NotifyArgs, stop: CancellationToken) -> Result<(),
             commands::retry_dead(&which, id).await
         }
         Some(NotifyCommand::Verify(which)) => commands::verify(&which).await,
+        Some(NotifyCommand::Release { sink, config, yes }) => release::run(&config, &sink, yes, stop).await,
     }
 }

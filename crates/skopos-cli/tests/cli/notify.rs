@@ -120,9 +120,23 @@ fn a_change_of_the_configuration_is_taken_over_and_a_wrong_one_is_not() {
     std::fs::write(&path, configuration(&cluster, &state, "one", "")).unwrap();
     let notifier = Running::of(skopos().args(["notify", "--config", path.to_str().unwrap()]));
     until_status(&path, "\"name\": \"one\"");
+    let config = path.to_str().unwrap();
+    let (code, _, err) = run(&["notify", "release", "one", "--yes", "--config", config]);
+    assert_eq!(code, 1);
+    assert!(err.contains("a notifier runs with the sink one"), "{err}");
+    let (code, _, err) = run(&["notify", "release", "other", "--config", config]);
+    assert_eq!(code, 1);
+    assert!(err.contains("has no sink other") && err.contains("it has one"), "{err}");
+    // As a sink that was equal to the cluster leaves it.
+    std::fs::write(state.join("cluster-of-one"), "uid\n").unwrap();
     let two = configuration(&cluster, &state, "two", "");
     std::fs::write(&path, &two).unwrap();
     until_status(&path, "\"name\": \"two\"");
+    let (_, out, _) = run(&["notify", "status", "--config", config]);
+    assert!(
+        out.contains("one: is in no configuration any more") && out.contains("notify release one"),
+        "{out}"
+    );
     std::fs::write(&path, two.replace("haproxy:", "haprox:")).unwrap();
     notifier.error_line(|line| line.contains("the new configuration is wrong, and the old one stays"));
     std::fs::write(&path, two).unwrap();

@@ -8,6 +8,9 @@ use skopos_fleet::checkpoint::private_folder;
 
 use super::SinkOptions;
 
+/// Begins the name of the file with a sink's cluster.
+pub(super) const PREFIX: &str = "cluster-of-";
+
 impl SinkOptions {
     /// Returns the cluster that the sink belongs to, where that is remembered.
     pub(super) fn cluster(&self) -> Option<Arc<str>> {
@@ -30,8 +33,16 @@ impl SinkOptions {
         }
     }
 
+    /// Forgets the cluster of a sink that has nothing left.
+    pub(super) fn forget(&self) {
+        if let Some(path) = self.file() {
+            // It may never have been there.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
     fn file(&self) -> Option<PathBuf> {
-        Some(self.state.as_ref()?.join(format!("cluster-of-{}", crate::file_name(&self.name))))
+        Some(self.state.as_ref()?.join(format!("{PREFIX}{}", crate::file_name(&self.name))))
     }
 }
 
