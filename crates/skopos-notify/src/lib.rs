@@ -16,6 +16,7 @@ pub mod http;
 mod plan;
 pub mod service;
 pub mod sink;
+mod template;
 
 pub use self::{
     entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness},

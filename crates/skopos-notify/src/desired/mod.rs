@@ -9,7 +9,6 @@
 mod claims;
 mod cluster;
 mod source;
-mod template;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,10 +25,10 @@ pub use self::cluster::{ClusterChange, ClusterContent};
 pub use self::source::{
     ClaimSource, EndpointSource, PodSource, PodSourceError, PodTemplates, ServiceSource, VirtualServiceSource,
 };
-pub use self::template::{Template, TemplateError};
 use crate::entry::{DesiredEntry, EntryName};
 use crate::plan::{DesiredEntries, Removal};
 use crate::sink::Sink;
+pub use crate::template::{Template, TemplateError};
 
 /// The desired state of one sink.
 pub struct Desired {

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{endpoints_of, has_labels, owner_of, owner_of_slice, with_port};
 use crate::desired::claims::{Claims, values};
-use crate::desired::template::Template;
 use crate::sink::Sink;
+use crate::template::Template;
 
 /// The endpoints of Services, as EndpointSlices have them.
 #[derive(Clone, Debug, PartialEq, Eq)]

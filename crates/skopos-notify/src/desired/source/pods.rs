@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::has_labels;
 use crate::desired::claims::{Attachment, Claims};
-use crate::desired::template::{Template, TemplateError};
 use crate::entry::{EntryOwner, Readiness};
 use crate::sink::Sink;
 use crate::sink::rest::{UrlTemplate, UrlTemplateError};
+use crate::template::{Template, TemplateError};
 
 /// Pods, each of which is an item of an inventory.
 #[derive(Clone, Debug, PartialEq, Eq)]

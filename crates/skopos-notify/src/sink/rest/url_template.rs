@@ -1,6 +1,7 @@
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::name;
+use crate::template::{Template, TemplateError, TemplatePart};
 
 /// A URL, or a path, with places such as `{pod.ip}` in its path and its query.
 ///
@@ -10,21 +11,15 @@ pub struct UrlTemplate {
     text: String,
     /// Length of the scheme and the host in the first part.
     origin: usize,
-    parts: Vec<UrlPart>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum UrlPart {
-    Text(String),
-    Place(String),
+    template: Template,
 }
 
 /// A template of a URL that cannot be used, or not with these values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlTemplateError {
     /// A brace is not closed.
-    #[error("a `{{` in {0:?} is not closed")]
-    Open(String),
+    #[error(transparent)]
+    Template(#[from] TemplateError),
     /// A place in the scheme or the host, or no path at all.
     #[error("{0:?} has to begin with https://host/ or '/', and places stand behind that only")]
     Origin(String),
@@ -60,13 +55,13 @@ impl UrlTemplate {
     /// # Errors
     /// When a brace is not closed, a place stands in the host, or the rest is no URL.
     pub fn parse(text: &str) -> Result<Self, UrlTemplateError> {
-        let parts = parts(text)?;
-        let origin = match parts.first() {
-            Some(UrlPart::Text(head)) => origin_length(head),
+        let template = Template::parse_any(text)?;
+        let origin = match template.parts().first() {
+            Some(TemplatePart::Text(head)) => origin_length(head),
             _ => None,
         };
         let origin = origin.ok_or_else(|| UrlTemplateError::Origin(text.to_owned()))?;
-        let template = Self { text: text.to_owned(), origin, parts };
+        let template = Self { text: text.to_owned(), origin, template };
         // With a harmless value in each place only the text around them can be wrong.
         let filled = template.fill(|_| Some("x".to_owned()))?;
         name::normalise(&filled[origin..])
@@ -76,10 +71,7 @@ impl UrlTemplate {
 
     /// Returns the places, in their order.
     pub fn places(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().filter_map(|part| match part {
-            UrlPart::Text(_) => None,
-            UrlPart::Place(place) => Some(place.as_str()),
-        })
+        self.template.places()
     }
 
     /// Returns the text that was parsed.
@@ -93,10 +85,10 @@ impl UrlTemplate {
     /// When a place has no value, an empty one or one with control characters, or a segment becomes `.` or `..`; with the place.
     pub fn fill(&self, lookup: impl Fn(&str) -> Option<String>) -> Result<String, UrlTemplateError> {
         let mut filled = Filled { text: String::new(), segment: self.origin, last: None };
-        for part in &self.parts {
+        for part in self.template.parts() {
             match part {
-                UrlPart::Text(text) => filled.push_text(text, self.origin)?,
-                UrlPart::Place(place) => {
+                TemplatePart::Text(text) => filled.push_text(text, self.origin)?,
+                TemplatePart::Place(place) => {
                     let value = lookup(place).ok_or_else(|| UrlTemplateError::Missing(place.clone()))?;
                     filled.push_value(place, value)?;
                 }
@@ -158,19 +150,6 @@ impl<'a> Filled<'a> {
             problem,
         })
     }
-}
-
-fn parts(text: &str) -> Result<Vec<UrlPart>, UrlTemplateError> {
-    let (mut parts, mut rest) = (Vec::new(), text);
-    while let Some((before, after)) = rest.split_once('{') {
-        let place = after.split_once('}').filter(|(place, _)| !place.contains('{'));
-        let (place, after) = place.ok_or_else(|| UrlTemplateError::Open(text.to_owned()))?;
-        parts.push(UrlPart::Text(before.to_owned()));
-        parts.push(UrlPart::Place(place.to_owned()));
-        rest = after;
-    }
-    parts.push(UrlPart::Text(rest.to_owned()));
-    Ok(parts)
 }
 
 /// Returns the length of the scheme and the host, none of a path; `None` without a path.

@@ -1,3 +1,5 @@
+//! Texts with places in them.
+
 use std::collections::BTreeMap;
 
 /// A text with places such as `{service}` in it.
@@ -6,8 +8,9 @@ pub struct Template {
     parts: Vec<TemplatePart>,
 }
 
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum TemplatePart {
+pub(crate) enum TemplatePart {
     Text(String),
     Place(String),
 }
@@ -36,7 +39,7 @@ impl Template {
     }
 
     /// Parses a template with any places.
-    pub(super) fn parse_any(text: &str) -> Result<Self, TemplateError> {
+    pub(crate) fn parse_any(text: &str) -> Result<Self, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -50,8 +53,13 @@ impl Template {
         Ok(Self { parts })
     }
 
+    /// Returns the texts and places, in their order. The first is a text.
+    pub(crate) fn parts(&self) -> &[TemplatePart] {
+        &self.parts
+    }
+
     /// Returns the places, in their order.
-    pub(super) fn places(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn places(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             TemplatePart::Text(_) => None,
             TemplatePart::Place(place) => Some(place.as_str()),
