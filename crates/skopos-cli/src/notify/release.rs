@@ -18,7 +18,7 @@ pub(crate) async fn run(path: &Path, name: &str, yes: bool, stop: CancellationTo
         let names = stop.run_until_cancelled(releasable(&options)).await.ok_or(CliError::BrokenPipe)?;
         let names = names.map_err(|error| CliError::new(format!("{name}: {error}")))?;
         names.iter().for_each(|entry| text += &format!("{name}: {entry}\n"));
-        text += &format!("{} names would be removed; add --yes to do it\n", names.len());
+        text += &format!("{} to be removed; add --yes to do it\n", names.len());
         return Ok(io::stdout().write_all(text.as_bytes())?);
     }
     if is_kept(&config, name).await {
