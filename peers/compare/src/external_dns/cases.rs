@@ -75,7 +75,7 @@ pub(super) fn all() -> Vec<Case> {
             "the notifier starts while it does (30 names)"
         ),
         case!("many", "7", USUAL, cluster::many_deleted, "20 of 50 Services deleted on purpose"),
-        case!("killed", "9", USUAL, server::killed, "DNS server killed, back after 60 s"),
+        case!("killed", "9", USUAL, server::killed, "DNS server killed, back after 65 s"),
         case!("frozen", "10", USUAL, server::frozen, "DNS server frozen for 20 s"),
         case!("key", "11", USUAL, server::wrong_key, "wrong secret of the key, for 60 s, then the right one"),
         case!(

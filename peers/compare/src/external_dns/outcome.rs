@@ -44,7 +44,7 @@ pub(super) fn message(line: Option<String>) -> String {
     let Some(line) = line else { return "nothing".to_owned() };
     let after = |word| line.split_once(word).map(|(_, message)| message);
     let text = after("msg=").or_else(|| after("problem=")).unwrap_or(&line);
-    let text: String = text.replace('\\', "").replace('|', "/").replace('`', "'");
+    let text: String = text.replace("\\n", " ").replace('\\', "").replace('|', "/").replace('`', "'");
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("`{}…`", text[..end].trim_matches('"')),
         None => format!("`{}`", text.trim_matches('"')),

@@ -46,5 +46,6 @@ fn table(results: &[CaseResult]) -> String {
             said(result.map(|result| result.external_dns.said.as_str())),
         );
     }
+    table.truncate(table.trim_end().len());
     table
 }
