@@ -9,6 +9,7 @@
 mod belief;
 mod catalogue;
 mod client;
+mod external_dns;
 mod faults;
 mod gateway;
 mod kubectl;
@@ -48,7 +49,9 @@ enum Command {
     Lease(lease::Options),
     /// Keep every kind of a healthy cluster in a gateway while only one of them changes, and see that none is ever called stale.
     Quiet(quiet::Options),
-    /// Write docs/comparison.md and its plots from the results.
+    /// Put external-dns and `skopos notify` through the failure cases of a zone, and write docs/external-dns.md.
+    ExternalDns(external_dns::Options),
+    /// Write docs/comparison.md, its plots and docs/external-dns.md from the results.
     Page,
     /// List the faults.
     List,
@@ -63,7 +66,8 @@ async fn main() -> anyhow::Result<()> {
         Command::Kubectl(options) => kubectl::run(&options).await,
         Command::Lease(options) => lease::run(&options).await,
         Command::Quiet(options) => quiet::run(&options).await,
-        Command::Page => page::write(),
+        Command::ExternalDns(options) => external_dns::run(&options).await,
+        Command::Page => page::write().and_then(|()| external_dns::write_page()),
         Command::List => {
             for fault in catalogue::all() {
                 println!("{:28} row {:2}  {}", fault.id, fault.row, fault.title);

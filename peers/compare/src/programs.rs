@@ -33,6 +33,11 @@ pub(crate) fn apiserver() -> PathBuf {
     peers().join("bin/apiserver")
 }
 
+/// external-dns' program.
+pub(crate) fn external_dns() -> PathBuf {
+    peers().join("bin/external-dns")
+}
+
 /// The program `skopos`, where cargo puts it.
 pub(crate) fn skopos() -> PathBuf {
     let target =
@@ -55,6 +60,11 @@ pub(crate) fn build_client_go() -> Result<()> {
 /// Builds the real server alone.
 pub(crate) fn build_apiserver() -> Result<()> {
     build_go("apiserver")
+}
+
+/// Builds external-dns.
+pub(crate) fn build_external_dns() -> Result<()> {
+    build_go("external-dns")
 }
 
 /// Builds the program `skopos`.
