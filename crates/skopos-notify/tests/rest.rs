@@ -346,7 +346,7 @@ async fn settle(planner: &mut Planner, sink: &RestSink, now: Time) -> SinkPlan {
         }
         if plan.steps.is_empty() {
             let observed = sink.read(&plan.read).await.expect("a list");
-            planner.read(&plan.read, observed);
+            planner.read(now, &plan.read, observed);
         }
     }
     panic!("there is always something to do");

@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
@@ -7,6 +7,8 @@ use skopos_reflect::Time;
 
 use super::evidence::Removal;
 use super::options::PlanOptions;
+use crate::entry::{EntryName, EntryValue};
+use crate::sink::{EntryMark, ObservedEntry};
 
 /// Reason for which a removal waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +45,8 @@ pub(super) struct RemovalGuard {
     history: VecDeque<(Time, usize)>,
     /// Times of the losses within the last minute.
     recent: VecDeque<Time>,
+    /// Times at which each name gained values beside others within the last ten minutes: what they take the place of is no loss.
+    gains: BTreeMap<EntryName, VecDeque<Time>>,
 }
 
 /// Time over which losses are counted.
@@ -52,8 +56,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const GRAIN: Duration = Duration::from_secs(10);
 
 impl RemovalGuard {
-    /// Records the number of serving values.
+    /// Records the number of serving values. Those that have come beside others are not among them: the others may go.
     pub(super) fn serving(&mut self, now: Time, count: usize) {
+        let gained: usize = self.gains.values().map(VecDeque::len).sum();
+        let count = count.saturating_sub(gained);
         while self.history.front().is_some_and(|(at, _)| now.since(*at) > WINDOW) {
             self.history.pop_front();
         }
@@ -75,6 +81,12 @@ impl RemovalGuard {
         while self.recent.front().is_some_and(|at| now.since(*at) >= MINUTE) {
             self.recent.pop_front();
         }
+        self.gains.retain(|_, gains| {
+            while gains.front().is_some_and(|at| now.since(*at) >= WINDOW) {
+                gains.pop_front();
+            }
+            !gains.is_empty()
+        });
         let left = (options.per_minute as usize).saturating_sub(self.recent.len());
         (left, self.recent.front().map(|at| *at + MINUTE))
     }
@@ -84,10 +96,44 @@ impl RemovalGuard {
         self.recent.extend(std::iter::repeat_n(now, count));
     }
 
+    /// Records how a name has changed outside: what it gained beside others, and what it lost of them.
+    pub(super) fn moved(
+        &mut self,
+        now: Time,
+        name: &EntryName,
+        before: Option<&ObservedEntry>,
+        after: Option<&ObservedEntry>,
+    ) {
+        let (before, after) = (serving(before), serving(after));
+        if before.is_empty() {
+            return;
+        }
+        let gained = after.difference(&before).count();
+        let lost = before.difference(&after).count();
+        let gains = self.gains.entry(name.clone()).or_default();
+        gains.extend(std::iter::repeat_n(now, gained));
+        gains.drain(..lost.min(gains.len()));
+        if gains.is_empty() {
+            self.gains.remove(name);
+        }
+    }
+
+    /// Returns the number of values that a name may lose because others have taken their place.
+    pub(super) fn replaceable(&self, name: &EntryName) -> usize {
+        self.gains.get(name).map_or(0, VecDeque::len)
+    }
+
     /// Forgets the history: approved removals are not held again.
     pub(super) fn reset(&mut self) {
         self.history.clear();
     }
+}
+
+/// Returns the values of ours that get traffic.
+fn serving(entry: Option<&ObservedEntry>) -> BTreeSet<&EntryValue> {
+    let ours = entry.into_iter().filter(|entry| entry.mark != EntryMark::Foreign);
+    let serving = ours.flat_map(|entry| &entry.members).filter(|(_, member)| !member.draining);
+    serving.map(|(value, _)| value).collect()
 }
 
 impl HeldRemovals {

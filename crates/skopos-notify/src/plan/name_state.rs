@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use skopos_reflect::Time;
 
 use super::decision::MemberTimes;
+use crate::entry::EntryValue;
 
 /// Work and pauses of one name. A name without either has no state.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,8 @@ pub(super) struct NameState {
     pub(super) in_flight: bool,
     /// It was written, or may have been: only reading it back tells.
     pub(super) unverified: bool,
+    /// The values of the write that was not read back: they may be outside, whatever was last seen.
+    pub(super) sent: BTreeSet<EntryValue>,
     /// It has never been equal since the last failure.
     pub(super) failures: u32,
     pub(super) not_before: Option<Time>,
@@ -34,6 +38,12 @@ const REPAIRS_PER_MINUTE: usize = 3;
 const MINUTE: Duration = Duration::from_secs(60);
 
 impl NameState {
+    /// Records that the name was read back.
+    pub(super) fn verified(&mut self) {
+        self.unverified = false;
+        self.sent.clear();
+    }
+
     /// Records a failure; the pause doubles with each.
     pub(super) fn failed(&mut self, now: Time, problem: String, (first, last): Pauses) {
         self.failures += 1;

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::names::differing;
 use crate::entry::EntryName;
@@ -33,8 +33,8 @@ impl Outside {
         self.entries.keys()
     }
 
-    /// Replaces one name.
-    pub(super) fn set(&mut self, name: &EntryName, entry: Option<ObservedEntry>) {
+    /// Replaces one name, and returns it as it was before.
+    pub(super) fn set(&mut self, name: &EntryName, entry: Option<ObservedEntry>) -> Option<ObservedEntry> {
         if let Some(entry) = &entry {
             self.count(entry, |number, by| number + by);
         }
@@ -42,19 +42,21 @@ impl Outside {
             Some(entry) => self.entries.insert(name.clone(), entry),
             None => self.entries.remove(name),
         };
-        if let Some(before) = before {
-            self.count(&before, |number, by| number - by);
+        if let Some(before) = &before {
+            self.count(before, |number, by| number - by);
         }
+        before
     }
 
-    /// Replaces everything, and returns the names that differ in more than their numbers of connections.
-    pub(super) fn replace(&mut self, observed: Observed) -> BTreeSet<EntryName> {
+    /// Replaces everything, and returns the names that differ in more than their numbers of connections, as they were before.
+    pub(super) fn replace(&mut self, observed: Observed) -> Vec<(EntryName, Option<ObservedEntry>)> {
         let before = std::mem::replace(&mut self.entries, observed.entries);
         (self.serving, self.ours) = (0, 0);
         let entries = std::mem::take(&mut self.entries);
         entries.values().for_each(|entry| self.count(entry, |number, by| number + by));
         self.entries = entries;
-        differing(&before, &self.entries, is_alike).cloned().collect()
+        let names = differing(&before, &self.entries, is_alike);
+        names.map(|name| (name.clone(), before.get(name).cloned())).collect()
     }
 
     fn count(&mut self, entry: &ObservedEntry, change: impl Fn(usize, usize) -> usize) {

@@ -118,26 +118,40 @@ impl Planner {
                 };
             }
         }
-        for name in self.outside.replace(observed) {
+        for (name, before) in self.outside.replace(observed) {
+            self.guard.moved(now, &name, before.as_ref(), self.outside.get(&name));
+            if self.resting.contains(&name) {
+                self.saw_additions(now, &name, before.as_ref());
+            }
             if known && self.names.get(&name).is_none_or(|state| !state.unverified) {
                 self.stats.drift += 1;
                 self.names.entry(name.clone()).or_default().repaired(now);
             }
             self.due.insert(name);
         }
-        for state in self.names.values_mut().filter(|state| !state.in_flight) {
-            state.unverified = false;
-        }
+        self.names.values_mut().filter(|state| !state.in_flight).for_each(NameState::verified);
         (self.observed_at, self.not_before) = (Some(began), None);
     }
 
+    /// Notes what somebody has added to a name that was as the cluster wants it. That it is not wanted needs no other evidence.
+    fn saw_additions(&mut self, now: Time, name: &EntryName, before: Option<&ObservedEntry>) {
+        let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
+        let is_wanted = |value: &EntryValue| claimants.iter().any(|entry| entry.members.contains_key(value));
+        let was_there = |value: &EntryValue| before.is_some_and(|entry| entry.members.contains_key(value));
+        let values = self.outside.get(name).into_iter().flat_map(|entry| entry.members.keys());
+        for value in values.filter(|value| !was_there(value) && !is_wanted(value)) {
+            self.evidence.saw(now, Removal { name: name.clone(), value: Some(value.clone()) });
+        }
+    }
+
     /// Notes how these names are outside.
-    pub fn read(&mut self, names: &BTreeSet<EntryName>, mut observed: Observed) {
+    pub fn read(&mut self, now: Time, names: &BTreeSet<EntryName>, mut observed: Observed) {
         for name in names {
-            self.outside.set(name, observed.entries.remove(name));
+            let before = self.outside.set(name, observed.entries.remove(name));
+            self.guard.moved(now, name, before.as_ref(), self.outside.get(name));
             self.due.insert(name.clone());
             if let Some(state) = self.names.get_mut(name) {
-                state.unverified = false;
+                state.verified();
             }
         }
         self.not_before = None;
@@ -261,8 +275,15 @@ impl Planner {
             .map(|(reason, removals)| HeldRemovals::new(reason, removals))
             .collect();
         self.held.clone_from(&plan.held);
-        let missing = &round.missing;
-        self.evidence.retain(|removal| missing.contains(removal));
+        let (missing, names) = (&round.missing, &self.names);
+        // What may be outside without having been seen there will be missing when it is.
+        let may_be_outside = |removal: &Removal| {
+            let sent = names.get(&removal.name).map(|state| &state.sent);
+            sent.is_some_and(|sent| {
+                removal.value.as_ref().map_or(!sent.is_empty(), |value| sent.contains(value))
+            })
+        };
+        self.evidence.retain(|removal| missing.contains(removal) || may_be_outside(removal));
         self.approved.retain(|removal| missing.contains(removal) || round.losing.contains(removal));
         self.names.retain(|_, state| *state != NameState::default());
         plan.read = self
@@ -350,14 +371,20 @@ impl Planner {
             }
             allowed.extend(losses.into_iter().map(|loss| (index, removal(&loss), loss)));
         }
-        let (finished, mut losing): (Vec<_>, Vec<_>) =
+        let (finished, losing): (Vec<_>, Vec<_>) =
             allowed.into_iter().partition(|(_, _, loss)| loss.kind == LossKind::Drained);
         let due: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
-        let serving = self.resting.serving() + due;
+        let after = self.resting.serving() + due - losing.len();
+        let (replacing, mut losing): (Vec<_>, Vec<_>) = losing.into_iter().partition(|(_, removal, _)| {
+            let replaced = round.replaced.entry(removal.name.clone()).or_default();
+            let is_replaced = *replaced < self.guard.replaceable(&removal.name);
+            *replaced += usize::from(is_replaced);
+            is_replaced
+        });
         let is_approved = losing.iter().all(|(_, removal, _)| self.approved.contains(removal));
         if is_approved && !losing.is_empty() {
             self.guard.reset();
-        } else if !losing.is_empty() && !self.guard.allows(serving - losing.len(), &self.options) {
+        } else if !losing.is_empty() && !self.guard.allows(after, &self.options) {
             let held;
             (losing, held) = losing.into_iter().partition(|(_, removal, _)| self.approved.contains(removal));
             held.into_iter().for_each(|(_, removal, _)| round.hold(HoldReason::Fraction, removal));
@@ -370,9 +397,11 @@ impl Planner {
                 .for_each(|(_, removal, _)| round.hold(HoldReason::Rate, removal));
             round.wake(more_at);
         }
-        for (index, removal, loss) in losing {
-            decisions[index].1.allow(&loss);
+        for (_, removal, _) in &losing {
             *round.lost.entry(removal.name.clone()).or_default() += 1;
+        }
+        for (index, removal, loss) in losing.into_iter().chain(replacing) {
+            decisions[index].1.allow(&loss);
             round.losing.insert(removal);
         }
         for (index, _, loss) in finished {
@@ -484,6 +513,7 @@ impl Planner {
                 None => StepAction::Put { owner: last_owner(before), members: decision.members },
             };
             state.in_flight = true;
+            state.sent = sent(&action);
             plan.steps.push(SinkStep { name, before: before.cloned(), action });
         }
     }
@@ -521,6 +551,8 @@ struct Round {
     losing: BTreeSet<Removal>,
     /// How many of these each name has.
     lost: BTreeMap<EntryName, usize>,
+    /// How many other losses each name has, of values whose place others have taken.
+    replaced: BTreeMap<EntryName, usize>,
     /// The outside is not yet as it is to be.
     behind: bool,
     wake_at: Option<Time>,
@@ -533,6 +565,14 @@ impl Round {
 
     fn wake(&mut self, at: Option<Time>) {
         self.wake_at = [self.wake_at, at].into_iter().flatten().min();
+    }
+}
+
+/// Returns the values that are outside once a step is done.
+fn sent(action: &StepAction) -> BTreeSet<EntryValue> {
+    match action {
+        StepAction::Put { members, .. } => members.keys().cloned().collect(),
+        StepAction::Delete => BTreeSet::new(),
     }
 }
 

@@ -106,7 +106,10 @@ fn happens(world: &mut World, oracle: &mut Oracle, happening: &Happening) {
                 .get_mut(&*name(*of))
                 .filter(|entry| entry.mark != crate::sink::EntryMark::Foreign)
             {
-                entry.members.insert(address(*value), ObservedMember::default());
+                if entry.members.insert(address(*value), ObservedMember::default()).is_none() {
+                    // Somebody added it: that it is not wanted is known.
+                    oracle.saw(world.now, &name(*of), Some(address(*value)));
+                }
                 world.observe();
             }
         }
@@ -192,7 +195,7 @@ fn settle(world: &mut World, oracle: &mut Oracle) -> Result<(), TestCaseError> {
             world.planner.outcome(world.now, &step.name, crate::sink::StepOutcome::Done);
         }
         if !plan.read.is_empty() {
-            world.planner.read(&plan.read, world.outside.clone());
+            world.planner.read(world.now, &plan.read, world.outside.clone());
         } else if plan.steps.is_empty() {
             return Ok(());
         }

@@ -22,6 +22,11 @@ impl Resting {
         self.serving
     }
 
+    /// Returns whether a name rests.
+    pub(super) fn contains(&self, name: &EntryName) -> bool {
+        self.names.contains_key(name)
+    }
+
     /// Puts a name to rest.
     pub(super) fn insert(&mut self, name: &EntryName, decision: &Decision) {
         let serving = active(decision);

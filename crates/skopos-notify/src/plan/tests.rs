@@ -125,7 +125,7 @@ impl World {
                 self.planner.outcome(self.now, &step.name, StepOutcome::Done);
             }
             if !plan.read.is_empty() {
-                self.planner.read(&plan.read, self.outside.clone());
+                self.planner.read(self.now, &plan.read, self.outside.clone());
             }
             if plan.steps.is_empty() && plan.read.is_empty() {
                 return plan;
@@ -421,7 +421,7 @@ fn an_unknown_outcome_is_looked_up_before_anything_else() {
     let plan = world.planner.plan(world.now);
     assert!(plan.steps.is_empty());
     assert_eq!(plan.read, BTreeSet::from(["web".into()]));
-    world.planner.read(&plan.read, world.outside.clone());
+    world.planner.read(world.now, &plan.read, world.outside.clone());
     assert!(world.planner.plan(world.now).steps.is_empty(), "it was done");
     assert_eq!(world.planner.problems().count(), 0);
 }
@@ -436,7 +436,7 @@ fn what_is_answered_at_once_and_unknown_is_not_written_all_the_time() {
         world.now = world.now + secs(1) / 10;
         world.look();
         let plan = world.planner.plan(world.now);
-        world.planner.read(&plan.read, world.outside.clone());
+        world.planner.read(world.now, &plan.read, world.outside.clone());
         for step in plan.steps {
             tries += 1;
             world.planner.outcome(world.now, &step.name, StepOutcome::Unknown("500".into()));
@@ -704,9 +704,86 @@ fn a_name_that_changed_before_the_write_is_read_again() {
     let foreign = ObservedEntry { mark: EntryMark::Foreign, members: BTreeMap::new(), tidy: true };
     world.outside.entries.insert("web".into(), foreign);
     let plan = world.planner.plan(world.now);
-    world.planner.read(&plan.read, world.outside.clone());
+    world.planner.read(world.now, &plan.read, world.outside.clone());
     assert_eq!(world.after(secs(10)).foreign.len(), 1);
     assert!(world.log.is_empty());
+}
+
+// Case 19: an edit by hand is put right whole.
+#[test]
+fn what_somebody_adds_beside_ours_goes_at_once() {
+    let mut world = World::dns();
+    world.ready("web", "web", 1);
+    let mut world = world.started();
+    let members = &mut world.outside.entries.get_mut("web").unwrap().members;
+    members.clear();
+    members.insert(address(9), ObservedMember::default());
+    world.observe();
+    world.settle();
+    world.after(secs(1));
+    assert_eq!(world.values("web"), [&*address(0)]);
+}
+
+#[test]
+fn an_empty_view_makes_nothing_that_was_there_before_an_addition() {
+    let mut world = World::dns();
+    world.ready("web", "web", 3);
+    let mut world = world.started();
+    world.wanted.clear();
+    world.settle();
+    // It is written again by somebody, while its removal is held.
+    world.outside.entries.get_mut("web").unwrap().members.remove(&address(1));
+    world.observe();
+    world.settle();
+    world.outside.entries.get_mut("web").unwrap().members.insert(address(1), ObservedMember::default());
+    world.observe();
+    world.after(secs(10));
+    assert_eq!(world.values("web").len(), 3);
+}
+
+// Case 10: a value that was written and not seen there is replaced meanwhile.
+#[test]
+fn what_goes_before_its_write_was_read_back_needs_no_list() {
+    let mut world = World::dns();
+    world.ready("web", "web", 1);
+    world.observe();
+    world.look();
+    let plan = world.planner.plan(world.now);
+    world.apply(&plan.steps[0]);
+    world.planner.outcome(world.now, &"web".into(), StepOutcome::Done);
+    world.planner.not_observed(world.now);
+    // The sink is down, and the endpoint is replaced.
+    world.goes("web", &address(0));
+    world.want("web", "web", [(address(1), Readiness::Ready)]);
+    world.look();
+    let _ = world.planner.plan(world.now);
+    world.now = world.now + secs(20);
+    world.observe();
+    world.after(secs(1));
+    assert_eq!(world.values("web"), [&*address(1)]);
+}
+
+#[test]
+fn replacements_are_not_counted_as_removals() {
+    let mut world = World::new(false, PlanOptions { per_minute: 2, ..PlanOptions::default() });
+    let names: Vec<_> = (0..20).map(|index| format!("s{index}")).collect();
+    names.iter().for_each(|name| world.ready(name, name, 1));
+    let mut world = world.started();
+    for name in &names {
+        world.goes(name, &address(0));
+        world.want(name, name, [(address(1), Readiness::Ready)]);
+    }
+    world.settle();
+    world.after(secs(1));
+    for name in &names {
+        assert_eq!(world.values(name), [&*address(1)]);
+    }
+    // A name that loses more than it has gained loses.
+    for name in &names[..4] {
+        world.deleted(name, name);
+    }
+    world.settle();
+    assert_eq!(reasons(&world.after(secs(1))), [(HoldReason::Rate, 2)]);
 }
 
 #[test]
