@@ -27,6 +27,7 @@ type options struct {
 	fsync        bool
 	shutdownSecs int
 	goawayChance float64
+	requestLog   string
 }
 
 func main() {
@@ -41,6 +42,7 @@ func main() {
 	flag.BoolVar(&o.fsync, "fsync", false, "let etcd wait for the disk, as it does in production")
 	flag.IntVar(&o.shutdownSecs, "shutdown-seconds", 2, "how long open requests are waited for when the server is told to stop")
 	flag.Float64Var(&o.goawayChance, "goaway-chance", 0, "how likely an answer asks the client to connect anew; a kube-apiserver takes up to 0.02")
+	flag.StringVar(&o.requestLog, "request-log", "", "append a line for each request to this file")
 	verbose := flag.Bool("verbose", false, "let the libraries log more than errors")
 	flag.Parse()
 	logErrorsOnly(!*verbose)

@@ -54,6 +54,9 @@ func newServer(o options, etcd *etcd) (*server, error) {
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openAPIDefinitions, openapinamer.NewDefinitionNamer(scheme))
 	config.OpenAPIV3Config.Info.Title = "skopos-peer"
 	config.SkipOpenAPIInstallation = true
+	if err := logRequests(config, o.requestLog); err != nil {
+		return nil, err
+	}
 
 	ca, err := serveTLS(config, o)
 	if err != nil {
@@ -99,6 +102,10 @@ func newServer(o options, etcd *etcd) (*server, error) {
 			keys[i] = "/registry/" + key
 		}
 		return etcd.expire(request.Context(), keys)
+	}))
+	debug.HandleFunc("/debug/changes", onPost(func(request *http.Request) (int64, error) {
+		query := request.URL.Query()
+		return etcd.changes(request.Context(), "/registry/"+query.Get("prefix"), query.Get("suffix"))
 	}))
 	err = generic.AddPostStartHook("informers", func(hook genericapiserver.PostStartHookContext) error {
 		informers.Start(hook.Done())
@@ -232,7 +239,7 @@ func namespaceLifecycle(client kubernetes.Interface, informers informers.SharedI
 	return plugin, plugin.ValidateInitialization()
 }
 
-// onPost answers POST with the revision that what is asked for gives. `/debug/compact` forgets all versions but the newest, in
+// onPost answers POST with the revision, or the number, that what is asked for gives. `/debug/compact` forgets all versions but the newest, in
 // etcd and in the watch caches; `/debug/expire?key=configmaps/default/a&key=...` lets objects end together.
 func onPost(do func(*http.Request) (int64, error)) http.HandlerFunc {
 	return func(response http.ResponseWriter, request *http.Request) {

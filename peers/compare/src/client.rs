@@ -63,7 +63,16 @@ impl Client {
         kubeconfig: &Path,
         flags: &[&str],
     ) -> Result<(Self, impl Stream<Item = Line> + Send + Unpin + use<>)> {
-        let mut child = Command::new(programs::of(who)?)
+        Self::start_program(&programs::of(who)?, kubeconfig, flags)
+    }
+
+    /// Starts a program that speaks the protocol, and gives what it writes.
+    pub(crate) fn start_program(
+        program: &Path,
+        kubeconfig: &Path,
+        flags: &[&str],
+    ) -> Result<(Self, impl Stream<Item = Line> + Send + Unpin + use<>)> {
+        let mut child = Command::new(program)
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .args(flags)
@@ -71,7 +80,7 @@ impl Client {
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("starting {}", who.name()))?;
+            .with_context(|| format!("starting {}", program.display()))?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().context("no standard output")?;
         let lines = unfold(BufReader::new(stdout).lines(), |mut lines| async move {

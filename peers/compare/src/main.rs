@@ -1,4 +1,5 @@
-//! Runs client-go, kube-rs and Skopos side by side under the same faults and loads, and writes `docs/comparison.md`.
+//! Runs client-go, kube-rs and Skopos side by side under the same faults and loads, their controllers at the same job, and writes
+//! `docs/comparison.md`.
 //!
 //! ```text
 //!             ┌─ proxy ─ client-go ─┐
@@ -9,6 +10,7 @@
 mod belief;
 mod catalogue;
 mod client;
+mod controllers;
 mod external_dns;
 mod faults;
 mod gateway;
@@ -41,6 +43,8 @@ enum Command {
     Faults(faults::Options),
     /// Measure CPU and memory of syncing and of watching.
     Speed(speed::Options),
+    /// Give the same job to three controllers: children of many objects, under a burst of changes and a restart of the server.
+    Controllers(controllers::Options),
     /// Hold client-go's informers on a gateway against those on the gateway's member, with and without faults.
     Through(through::Options),
     /// Run kubectl commands on a cluster and through a gateway in front of it, and compare what they print.
@@ -62,6 +66,7 @@ async fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Faults(options) => faults::run(&options).await,
         Command::Speed(options) => speed::run(&options).await,
+        Command::Controllers(options) => controllers::run(&options).await,
         Command::Through(options) => through::run(&options).await,
         Command::Kubectl(options) => kubectl::run(&options).await,
         Command::Lease(options) => lease::run(&options).await,

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::client::Who;
+use crate::results::Runtime;
 
 /// The folder `peers`.
 pub(crate) fn peers() -> PathBuf {
@@ -23,6 +24,19 @@ pub(crate) fn of(who: Who) -> Result<PathBuf> {
         Who::ClientGo => peers().join("bin/client-go"),
         Who::KubeRs => peers().join("target/release/peer-kube-rs"),
         Who::Skopos => peers().join("target/release/peer-skopos"),
+    };
+    ensure!(program.exists(), "{} is not built: run with --build", program.display());
+    Ok(program)
+}
+
+/// A controller's program.
+pub(crate) fn controller(runtime: Runtime) -> Result<PathBuf> {
+    let program = match runtime {
+        Runtime::ControllerRuntime | Runtime::ControllerRuntimeOwnWrites => {
+            peers().join("bin/controller-runtime")
+        }
+        Runtime::KubeRs => peers().join("target/release/peer-kube-rs-controller"),
+        Runtime::Skopos => peers().join("target/release/peer-skopos-controller"),
     };
     ensure!(program.exists(), "{} is not built: run with --build", program.display());
     Ok(program)
@@ -48,6 +62,13 @@ pub(crate) fn skopos() -> PathBuf {
 /// Builds the clients and the real server.
 pub(crate) fn build() -> Result<()> {
     build_client_go()?;
+    build_apiserver()?;
+    run(cargo().args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers()))
+}
+
+/// Builds the controllers and the real server.
+pub(crate) fn build_controllers() -> Result<()> {
+    build_go("controller-runtime")?;
     build_apiserver()?;
     run(cargo().args(["build", "--release", "-p", "peer-kube-rs", "-p", "peer-skopos"]).current_dir(peers()))
 }

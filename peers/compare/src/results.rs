@@ -1,5 +1,6 @@
 //! What was measured, as it is kept in `docs/comparison/*.json`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -86,6 +87,96 @@ pub(crate) struct SpeedResult {
     pub(crate) steady_kib_per_pod: f64,
     pub(crate) events: u64,
     pub(crate) events_per_cpu_second: f64,
+}
+
+/// The results of the controllers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ControllerResults {
+    pub(crate) machine: Machine,
+    pub(crate) objects: usize,
+    pub(crate) events: usize,
+    pub(crate) workers: usize,
+    /// How long the server was down, in seconds, until it was started again.
+    pub(crate) down_s: f64,
+    /// How long children may take to be right, in seconds, before they count as lost.
+    pub(crate) patience_s: f64,
+    pub(crate) rows: Vec<ControllerResult>,
+}
+
+/// A controller, and how it is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Runtime {
+    ControllerRuntime,
+    /// The same, with reads that wait for its own writes.
+    ControllerRuntimeOwnWrites,
+    KubeRs,
+    Skopos,
+}
+
+impl Runtime {
+    pub(crate) const ALL: [Runtime; 4] =
+        [Runtime::ControllerRuntime, Runtime::ControllerRuntimeOwnWrites, Runtime::KubeRs, Runtime::Skopos];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Runtime::ControllerRuntime => "controller-runtime",
+            Runtime::ControllerRuntimeOwnWrites => "controller-runtime, reads own writes",
+            Runtime::KubeRs => "kube-rs",
+            Runtime::Skopos => "Skopos",
+        }
+    }
+
+    /// What it calls itself to servers.
+    pub(crate) fn user_agent(self) -> &'static str {
+        match self {
+            Runtime::ControllerRuntime | Runtime::ControllerRuntimeOwnWrites => "peer-controller-runtime",
+            Runtime::KubeRs => "peer-kube-rs",
+            Runtime::Skopos => "peer-skopos",
+        }
+    }
+}
+
+/// One controller at the job. Seconds of wall time unless something else is said.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ControllerResult {
+    pub(crate) runtime: Runtime,
+    /// From the start of the process until all children were right for the first time.
+    pub(crate) first_s: f64,
+    pub(crate) first_reconciles: u64,
+    pub(crate) first_cpu_s: f64,
+    /// From the first update of the burst to the last, with the time in which the server was down.
+    pub(crate) burst_s: f64,
+    /// From the kill of the server until it was ready again.
+    pub(crate) outage_s: f64,
+    /// From then until the controller wrote again.
+    pub(crate) written_again_s: Option<f64>,
+    /// From an update made right after the restart until its child was right.
+    pub(crate) right_again_s: Option<f64>,
+    /// From the last update of the burst until all children were right.
+    pub(crate) settled_s: Option<f64>,
+    /// Children that were not right when the patience ended.
+    pub(crate) lost: usize,
+    pub(crate) reconciles: u64,
+    pub(crate) failed: u64,
+    pub(crate) cpu_s: f64,
+    pub(crate) peak_kib: u64,
+    pub(crate) steady_kib: u64,
+    /// Requests that the server got from it, by verb.
+    pub(crate) requests: BTreeMap<String, u64>,
+    /// States of parents, the most that a child can be written for.
+    pub(crate) states: u64,
+    /// Writes of children that changed something, counted by the server's storage.
+    pub(crate) changes: u64,
+    /// CPU time of the server in all, in seconds: it takes the burst as well.
+    pub(crate) server_cpu_s: f64,
+}
+
+impl ControllerResult {
+    /// Writes of children that changed nothing.
+    pub(crate) fn idle_writes(&self) -> u64 {
+        self.requests.get("apply").copied().unwrap_or_default().saturating_sub(self.changes)
+    }
 }
 
 /// Where the results and plots are kept.

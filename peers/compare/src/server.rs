@@ -57,7 +57,7 @@ impl Server {
                 server.load_pods(pods);
                 Ok(Self::Test(server))
             }
-            Kind::Real => Ok(Self::Real(Box::new(Real::start(pods).await?))),
+            Kind::Real => Ok(Self::Real(Box::new(Real::start(pods, false).await?))),
         }
     }
 
@@ -149,7 +149,7 @@ impl Server {
     pub(crate) async fn come_back(&mut self) -> Result<()> {
         match self {
             Self::Test(server) => server.resume().await?,
-            Self::Real(server) => server.launch(0).await?,
+            Self::Real(server) => server.launch().await?,
         }
         Ok(())
     }
@@ -214,6 +214,7 @@ pub(crate) struct Real {
     folder: tempfile::TempDir,
     port: u16,
     client: kube::Client,
+    logs: bool,
     /// Kept open, so that the server may write to it.
     _output: Option<BufReader<ChildStdout>>,
 }
@@ -222,29 +223,49 @@ pub(crate) struct Real {
 const LONGEST_START: Duration = Duration::from_secs(600);
 
 impl Real {
-    async fn start(pods: usize) -> Result<Self> {
+    /// Starts a server that has so many pods. If it `logs`, it writes each request to [`Real::requests`].
+    pub(crate) async fn start(pods: usize, logs: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let (listener, port) = free_port().await?;
         drop(listener);
-        let (child, output) = launch(folder.path(), port, pods).await?;
+        let (child, output) = launch(folder.path(), port, pods, logs).await?;
         let kubeconfig = Kubeconfig::read_from(folder.path().join(KUBECONFIG))?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = kube::Client::try_from(config)?;
-        Ok(Self { child, folder, port, client, _output: Some(output) })
+        Ok(Self { child, folder, port, client, logs, _output: Some(output) })
     }
 
-    async fn launch(&mut self, pods: usize) -> Result<()> {
-        let (child, output) = launch(self.folder.path(), self.port, pods).await?;
+    /// Starts again after a crash, on the same port and with the same content.
+    pub(crate) async fn launch(&mut self) -> Result<()> {
+        let (child, output) = launch(self.folder.path(), self.port, 0, self.logs).await?;
         self.child = child;
         self._output = Some(output);
         Ok(())
     }
 
-    fn kubeconfig(&self) -> PathBuf {
+    /// Ends without a word.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join(KUBECONFIG)
     }
 
-    async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
+    /// The file with a line for each request.
+    pub(crate) fn requests(&self) -> PathBuf {
+        self.folder.path().join(REQUESTS)
+    }
+
+    pub(crate) fn client(&self) -> &kube::Client {
+        &self.client
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Value> {
         let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, kind);
         let body = if method == "GET" { Vec::new() } else { serde_json::to_vec(body)? };
@@ -283,9 +304,19 @@ const CHURNED: usize = 2_000;
 /// Writes that are underway at the same time.
 const WRITERS: usize = 32;
 const KUBECONFIG: &str = "kubeconfig";
+const REQUESTS: &str = "requests";
 
-async fn launch(folder: &Path, port: u16, pods: usize) -> Result<(Child, BufReader<ChildStdout>)> {
-    let mut child = Command::new(programs::apiserver())
+async fn launch(
+    folder: &Path,
+    port: u16,
+    pods: usize,
+    logs: bool,
+) -> Result<(Child, BufReader<ChildStdout>)> {
+    let mut command = Command::new(programs::apiserver());
+    if logs {
+        command.arg("--request-log").arg(folder.join(REQUESTS));
+    }
+    let mut child = command
         .args(["--port", &port.to_string(), "--pods", &pods.to_string()])
         .arg("--data-dir")
         .arg(folder)

@@ -10,9 +10,14 @@
 //! | `quit`, or the end of the input | the client ends in the way that its library's documentation shows |
 //!
 //! `peers/client-go` does the same in Go.
+//!
+//! The controllers, which do the [`job`], take [`ControllerArguments`] and answer `usage` by a `reconciled` line; `peers/controller-runtime` does
+//! that in Go.
 
+pub mod job;
 mod line;
 mod reporter;
+mod tally;
 mod usage;
 
 use std::path::PathBuf;
@@ -22,6 +27,7 @@ use clap::{Args, ValueEnum};
 
 pub use line::{Change, EventLine, Line, Version, What, digest};
 pub use reporter::Reporter;
+pub use tally::{ControllerArguments, Reconciled, Tally};
 pub use usage::Usage;
 
 /// The flags that all clients have. Client-go's program has `--encoding json|protobuf` besides, as the others speak JSON

@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::tally::Reconciled;
 use crate::usage::Usage;
 
 /// A line of a client's output.
@@ -55,6 +56,8 @@ pub enum What {
     },
     /// What the process has used.
     Usage(Usage),
+    /// What a controller has done, and what its process has used.
+    Reconciled(Reconciled),
     /// What the store holds.
     Digest {
         /// How many objects.

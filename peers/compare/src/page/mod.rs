@@ -1,12 +1,13 @@
 //! Writes `docs/comparison.md` from the results.
 
+mod controllers;
 mod plots;
 mod tables;
 
 use anyhow::{Context as _, Result};
 
 use crate::programs;
-use crate::results::{self, FaultResults, SpeedResults};
+use crate::results::{self, ControllerResults, FaultResults, SpeedResults};
 
 /// The page's text; tables and figures are put in where it says `{{...}}`.
 const TEMPLATE: &str = include_str!("template.md");
@@ -16,6 +17,7 @@ pub(crate) fn write() -> Result<()> {
     let folder = results::folder();
     let faults: FaultResults = results::read(&folder.join("faults.json"))?;
     let speed: SpeedResults = results::read(&folder.join("speed.json"))?;
+    let acted: ControllerResults = results::read(&folder.join("controllers.json"))?;
     let machine = &faults.machine;
     let parts = [
         (
@@ -32,6 +34,13 @@ pub(crate) fn write() -> Result<()> {
         ("harm", tables::harm(&faults)),
         ("starts", tables::starts(&faults)),
         ("speed", tables::speed(&speed)),
+        ("objects", acted.objects.to_string()),
+        ("events", acted.events.to_string()),
+        ("workers", acted.workers.to_string()),
+        ("down", format!("{:.0}", acted.down_s)),
+        ("patience", format!("{:.0}", acted.patience_s)),
+        ("states", acted.rows.first().map_or(0, |row| row.states).to_string()),
+        ("controllers", controllers::table(&acted)),
     ];
     let page = parts
         .iter()
