@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | a view that is stale | is acted on | is acted on | is not: [`max_age`](ControllerOptions::max_age) |
 //! | a reconciliation that never returns | holds its worker for ever | is polled for ever | is dropped after [`time_limit`](ControllerOptions::time_limit) |
-//! | the controller's own write | may be missing in the next view | may be missing | is in it: [`Context::wrote`] |
+//! | the controller's own write | may be missing in the next view, unless an option is set | may be missing | is in it: [`Context::wrote`] |
 //! | losing the lease | ends the process | – | drops the work and stands by: [`Controller::elected`] |
 //! | the objects of the first list | have a low priority, which can starve | – | are [in the background](skopos::workqueue::Priority), with a fair share |
 //! | a panic | is caught, by option | ends the task | is caught, counted and retried |
