@@ -8,7 +8,7 @@ use skopos_reflect::Time;
 use super::evidence::Removal;
 use super::options::PlanOptions;
 use crate::entry::{EntryName, EntryValue};
-use crate::sink::{EntryMark, ObservedEntry};
+use crate::sink::ObservedEntry;
 
 /// Reason for which a removal waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,6 +104,9 @@ impl RemovalGuard {
         before: Option<&ObservedEntry>,
         after: Option<&ObservedEntry>,
     ) {
+        let serving = |entry: Option<&'_ ObservedEntry>| -> BTreeSet<EntryValue> {
+            entry.into_iter().flat_map(ObservedEntry::serving).cloned().collect()
+        };
         let (before, after) = (serving(before), serving(after));
         if before.is_empty() {
             return;
@@ -127,13 +130,6 @@ impl RemovalGuard {
     pub(super) fn reset(&mut self) {
         self.history.clear();
     }
-}
-
-/// Returns the values of ours that get traffic.
-fn serving(entry: Option<&ObservedEntry>) -> BTreeSet<&EntryValue> {
-    let ours = entry.into_iter().filter(|entry| entry.mark != EntryMark::Foreign);
-    let serving = ours.flat_map(|entry| &entry.members).filter(|(_, member)| !member.draining);
-    serving.map(|(value, _)| value).collect()
 }
 
 impl HeldRemovals {

@@ -35,36 +35,29 @@ impl Outside {
 
     /// Replaces one name, and returns it as it was before.
     pub(super) fn set(&mut self, name: &EntryName, entry: Option<ObservedEntry>) -> Option<ObservedEntry> {
-        if let Some(entry) = &entry {
-            self.count(entry, |number, by| number + by);
-        }
+        let (serving, ours) = entry.as_ref().map_or((0, 0), numbers);
         let before = match entry {
             Some(entry) => self.entries.insert(name.clone(), entry),
             None => self.entries.remove(name),
         };
-        if let Some(before) = &before {
-            self.count(before, |number, by| number - by);
-        }
+        let (served, were_ours) = before.as_ref().map_or((0, 0), numbers);
+        (self.serving, self.ours) = (self.serving + serving - served, self.ours + ours - were_ours);
         before
     }
 
     /// Replaces everything, and returns the names that differ in more than their numbers of connections, as they were before.
     pub(super) fn replace(&mut self, observed: Observed) -> Vec<(EntryName, Option<ObservedEntry>)> {
         let before = std::mem::replace(&mut self.entries, observed.entries);
-        (self.serving, self.ours) = (0, 0);
-        let entries = std::mem::take(&mut self.entries);
-        entries.values().for_each(|entry| self.count(entry, |number, by| number + by));
-        self.entries = entries;
+        let add = |(serving, ours), (more, more_ours)| (serving + more, ours + more_ours);
+        (self.serving, self.ours) = self.entries.values().map(numbers).fold((0, 0), add);
         let names = differing(&before, &self.entries, is_alike);
         names.map(|name| (name.clone(), before.get(name).cloned())).collect()
     }
+}
 
-    fn count(&mut self, entry: &ObservedEntry, change: impl Fn(usize, usize) -> usize) {
-        if entry.mark != EntryMark::Foreign {
-            let serving = entry.members.values().filter(|member| !member.draining).count();
-            (self.serving, self.ours) = (change(self.serving, serving), change(self.ours, 1));
-        }
-    }
+/// Counts the values of an entry that get traffic, and the entry itself, if it is ours.
+fn numbers(entry: &ObservedEntry) -> (usize, usize) {
+    (entry.serving().count(), usize::from(entry.mark != EntryMark::Foreign))
 }
 
 fn is_alike(before: &ObservedEntry, after: &ObservedEntry) -> bool {

@@ -45,8 +45,7 @@ impl MemorySink {
     /// Returns the values behind a name that get traffic.
     pub fn serving(&self, name: &str) -> Vec<EntryValue> {
         let content = self.shared.lock();
-        let members = content.observed.entries.get(name).into_iter().flat_map(|entry| &entry.members);
-        members.filter(|(_, member)| !member.draining).map(|(value, _)| value.clone()).collect()
+        content.observed.entries.get(name).into_iter().flat_map(ObservedEntry::serving).cloned().collect()
     }
 
     /// Changes what is in it, as somebody else would.

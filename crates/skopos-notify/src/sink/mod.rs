@@ -173,16 +173,23 @@ pub enum SinkError {
     Incomplete(String),
 }
 
+impl ObservedEntry {
+    /// Returns the values of ours that get traffic.
+    pub fn serving(&self) -> impl Iterator<Item = &EntryValue> {
+        let members = (self.mark != EntryMark::Foreign).then_some(&self.members).into_iter().flatten();
+        members.filter(|(_, member)| !member.draining).map(|(value, _)| value)
+    }
+}
+
 impl SinkStep {
     /// Returns the values that lose traffic by this step.
     pub fn losses(&self) -> Vec<&EntryValue> {
-        let before =
-            self.before.iter().flat_map(|entry| &entry.members).filter(|(_, member)| !member.draining);
+        let before = self.before.iter().flat_map(ObservedEntry::serving);
         let stays = |value: &EntryValue| match &self.action {
             StepAction::Put { members, .. } => members.get(value) == Some(&Serving::Active),
             StepAction::Delete => false,
         };
-        before.map(|(value, _)| value).filter(|value| !stays(value)).collect()
+        before.filter(|value| !stays(value)).collect()
     }
 }
 
