@@ -38,19 +38,8 @@ pub(crate) struct Attachment {
 }
 
 impl Claims {
-    /// Asks for a name with some values. What the sink cannot have is rejected.
+    /// Asks for a name with some values; returns the name as the sink spells it. What the sink cannot have is rejected.
     pub(super) fn claim(
-        &mut self,
-        sink: &dyn Sink,
-        owner: &EntryOwner,
-        name: &str,
-        values: impl IntoIterator<Item = (String, Readiness)>,
-    ) {
-        self.claim_name(sink, owner, name, values);
-    }
-
-    /// Asks for a name with some values; returns the name as the sink spells it.
-    pub(super) fn claim_name(
         &mut self,
         sink: &dyn Sink,
         owner: &EntryOwner,

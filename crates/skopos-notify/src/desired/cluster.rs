@@ -19,11 +19,11 @@ pub struct ClusterContent {
 
 /// A change of a cluster.
 pub enum ClusterChange {
-    /// Of a Service.
+    /// A change of a Service.
     Service(Event<Service>),
-    /// Of an EndpointSlice.
+    /// A change of an EndpointSlice.
     Slice(Event<EndpointSlice>),
-    /// Of a pod.
+    /// A change of a pod.
     Pod(Event<Pod>),
 }
 

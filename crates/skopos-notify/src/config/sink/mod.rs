@@ -23,6 +23,7 @@ pub use self::webhook::WebhookConfig;
 use super::source::{EndpointsConfig, SourceConfig};
 use super::{GuardConfig, StateConfig};
 use crate::desired::{ClaimSource, EndpointSource, Template};
+use crate::http::HttpOptions;
 use crate::service::{EventSinkOptions, NotifierSink, SinkOptions};
 use crate::sink::Sink;
 
@@ -193,4 +194,13 @@ fn networks(texts: &[String]) -> Result<Vec<IpNet>, String> {
         text.parse().map_err(|_| format!("{text:?} is no network, such as 10.0.0.0/8 or 127.0.0.1/32"))
     };
     texts.iter().map(network).collect()
+}
+
+/// Returns how a receiver or an inventory is connected to.
+fn http(timeout: Option<Span>, ca: Option<&Path>, allow: &[String]) -> Result<HttpOptions, String> {
+    let mut options = HttpOptions::default();
+    options.time_limit = timeout.map_or(options.time_limit, |span| span.0);
+    options.ca = ca.map(Path::to_owned);
+    options.allow = networks(allow)?;
+    Ok(options)
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use skopos_config::Span;
 
-use super::networks;
+use super::http;
 use super::secret::read_secret;
 use crate::config::source::PodsConfig;
 use crate::desired::{PodSource, PodTemplates, Template};
@@ -29,7 +29,7 @@ pub struct RestConfig {
     pub items: Option<String>,
     /// The path of a listed item's URL, made of the item's fields, such as `/nodes/{node}/hosts/{ip}`.
     pub item: String,
-    /// Whose the items are. Default `skopos`.
+    /// The owner of the items, as `list` and `ownerField` name it. Default `skopos`.
     pub owner: Option<String>,
     /// The field that says whose an item is. It is written with each, and items of others are left alone. Default: all that is listed is ours.
     pub owner_field: Option<String>,
@@ -64,9 +64,7 @@ impl RestConfig {
         options.items = self.items.iter().flat_map(|path| path.split('.')).map(str::to_owned).collect();
         options.fields = self.body.keys().cloned().collect();
         options.owner_field = self.owner_field.clone().map(|field| (field, owner.to_owned()));
-        options.http.time_limit = self.timeout.map_or(options.http.time_limit, |span| span.0);
-        options.http.ca.clone_from(&self.certificate_authority);
-        options.http.allow = networks(&self.allow)?;
+        options.http = http(self.timeout, self.certificate_authority.as_deref(), &self.allow)?;
         Ok(options)
     }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use skopos_config::Span;
 
-use super::networks;
+use super::http;
 use super::secret::read_secret;
 use crate::event::{MessageFormat, WebhookOptions, WebhookSink};
 
@@ -38,9 +38,7 @@ impl WebhookConfig {
         let url = self.url.parse().map_err(|error| format!("url {:?}: {error}", self.url))?;
         let mut options = WebhookOptions::new(url);
         options.format = self.body;
-        options.http.time_limit = self.timeout.map_or(options.http.time_limit, |span| span.0);
-        options.http.ca.clone_from(&self.certificate_authority);
-        options.http.allow = networks(&self.allow)?;
+        options.http = http(self.timeout, self.certificate_authority.as_deref(), &self.allow)?;
         options.secrets = self.secrets.iter().map(|file| read_secret(file)).collect::<Result<_, _>>()?;
         WebhookSink::new(options).map_err(|error| error.to_string())
     }

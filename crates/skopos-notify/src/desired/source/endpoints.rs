@@ -35,7 +35,7 @@ impl EndpointSource {
         if !is_meant || !has_endpoints || !has_labels(service.metadata.labels.as_ref(), &self.labels) {
             return None;
         }
-        let owner = owner_of(service);
+        let owner = owner_of("service", &service.metadata);
         let places = BTreeMap::from([("namespace", &*owner.namespace), ("service", &*owner.name)]);
         let mut claims = Claims::default();
         if !self.ports {

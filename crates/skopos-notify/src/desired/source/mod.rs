@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub use self::endpoints::EndpointSource;
 pub use self::pods::{PodSource, PodSourceError, PodTemplates};
@@ -71,10 +72,9 @@ impl ClaimSource {
     }
 }
 
-fn owner_of(service: &Service) -> EntryOwner {
-    let meta = &service.metadata;
+fn owner_of(resource: &str, meta: &ObjectMeta) -> EntryOwner {
     EntryOwner {
-        resource: "service".into(),
+        resource: resource.into(),
         namespace: meta.namespace.as_deref().unwrap_or_default().into(),
         name: meta.name.as_deref().unwrap_or_default().into(),
         uid: meta.uid.as_deref().unwrap_or_default().into(),

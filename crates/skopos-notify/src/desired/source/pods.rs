@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use super::has_labels;
+use super::{has_labels, owner_of};
 use crate::desired::claims::{Attachment, Claims};
-use crate::entry::{EntryOwner, Readiness};
+use crate::entry::Readiness;
 use crate::sink::Sink;
 use crate::sink::rest::{UrlTemplate, UrlTemplateError};
 use crate::template::{Template, TemplateError};
@@ -147,7 +147,7 @@ impl<'a> PodPlace<'a> {
 impl PodSource {
     /// Returns the claims of a pod; `None` if it is not selected.
     pub(super) fn claims(&self, pod: &Pod, sink: &dyn Sink) -> Option<Claims> {
-        let owner = owner_of(pod);
+        let owner = owner_of("pod", &pod.metadata);
         let is_of_namespace =
             self.namespaces.is_empty() || self.namespaces.iter().any(|name| **name == *owner.namespace);
         if !is_of_namespace || !has_labels(pod.metadata.labels.as_ref(), &self.labels) {
@@ -161,19 +161,22 @@ impl PodSource {
         let readiness = self.readiness(pod);
         match self.item.fill(pod) {
             Ok((url, body)) => {
-                let value = sink.value(&body).ok();
-                let name = claims.claim_name(sink, &owner, &url, [(body, readiness)]);
-                let gate = self.gate.as_ref().filter(|gate| has_gate(pod, gate));
-                if let (Some(name), Some(value), Some(gate)) = (name, value, gate)
-                    && readiness == Readiness::Ready
-                    && condition(pod, gate) != Some(true)
+                let name = claims.claim(sink, &owner, &url, [(body.clone(), readiness)]);
+                if let Some(gate) = self.waits(pod, readiness)
+                    && let (Some(name), Ok(value)) = (name, sink.value(&body))
                 {
-                    claims.await_attachment(Attachment { name, value, pod: owner, gate: gate.clone() });
+                    claims.await_attachment(Attachment { name, value, pod: owner, gate: gate.to_owned() });
                 }
             }
             Err(reason) => claims.reject(&owner, reason),
         }
         Some(claims)
+    }
+
+    /// Returns the gate that a pod waits for.
+    fn waits(&self, pod: &Pod, readiness: Readiness) -> Option<&str> {
+        let gate = self.gate.as_deref().filter(|gate| has_gate(pod, gate))?;
+        (readiness == Readiness::Ready && condition(pod, gate) != Some(true)).then_some(gate)
     }
 
     fn readiness(&self, pod: &Pod) -> Readiness {
@@ -208,16 +211,6 @@ fn has_gate(pod: &Pod, gate: &str) -> bool {
 fn condition(pod: &Pod, condition_type: &str) -> Option<bool> {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.find(|condition| condition.type_ == condition_type).map(|condition| condition.status == "True")
-}
-
-fn owner_of(pod: &Pod) -> EntryOwner {
-    let meta = &pod.metadata;
-    EntryOwner {
-        resource: "pod".into(),
-        namespace: meta.namespace.as_deref().unwrap_or_default().into(),
-        name: meta.name.as_deref().unwrap_or_default().into(),
-        uid: meta.uid.as_deref().unwrap_or_default().into(),
-    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl ServiceSource {
         if !is_of_type || !has_labels(meta.labels.as_ref(), &self.labels) {
             return None;
         }
-        let owner = owner_of(service);
+        let owner = owner_of("service", &service.metadata);
         let mut claims = Claims::default();
         let values = values(service, service_type);
         for name in listed(names) {

@@ -24,7 +24,7 @@ impl VirtualServiceSource {
     /// Returns claims without values: a Service keeps its addresses while it has no endpoints.
     pub(super) fn names(&self, service: &Service, sink: &dyn Sink) -> Option<Claims> {
         let addresses = self.addresses(service)?;
-        let owner = owner_of(service);
+        let owner = owner_of("service", &service.metadata);
         let mut claims = Claims::default();
         for address in listed(addresses) {
             let Ok(address) = address.parse::<IpAddr>() else {
@@ -33,7 +33,7 @@ impl VirtualServiceSource {
             };
             for port in ports(service) {
                 match virtual_service(address, port) {
-                    Ok(name) => claims.claim(sink, &owner, &name, []),
+                    Ok(name) => drop(claims.claim(sink, &owner, &name, [])),
                     Err(reason) => claims.reject(&owner, reason),
                 }
             }

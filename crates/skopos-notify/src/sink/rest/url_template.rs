@@ -8,7 +8,6 @@ use crate::template::{Template, TemplateError, TemplatePart};
 /// What is filled in stays within the segment or the parameter where its place stands, whatever is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlTemplate {
-    text: String,
     /// Length of the scheme and the host in the first part.
     origin: usize,
     template: Template,
@@ -61,7 +60,7 @@ impl UrlTemplate {
             _ => None,
         };
         let origin = origin.ok_or_else(|| UrlTemplateError::Origin(text.to_owned()))?;
-        let template = Self { text: text.to_owned(), origin, template };
+        let template = Self { origin, template };
         // With a harmless value in each place only the text around them can be wrong.
         let filled = template.fill(|_| Some("x".to_owned()))?;
         name::normalise(&filled[origin..])
@@ -72,11 +71,6 @@ impl UrlTemplate {
     /// Returns the places, in their order.
     pub fn places(&self) -> impl Iterator<Item = &str> {
         self.template.places()
-    }
-
-    /// Returns the text that was parsed.
-    pub fn as_str(&self) -> &str {
-        &self.text
     }
 
     /// Fills the places. Everything but unreserved characters is percent-encoded.
@@ -193,7 +187,6 @@ mod tests {
         }
         let template = UrlTemplate::parse(at).unwrap();
         assert_eq!(template.places().collect::<Vec<_>>(), ["pod.label:tree", "pod.ip", "pod"]);
-        assert_eq!(template.as_str(), at);
         assert_eq!(fill("/a/{x}/", "b").unwrap(), "/a/b/");
     }
 
