@@ -27,11 +27,11 @@ pub(super) struct NameState {
 /// The first and the last pause after a failure; it doubles with each.
 pub(super) type Pauses = (Duration, Duration);
 
-/// After a refusal: somebody has to change something.
+/// Pauses after a refusal. It ends when a person changes something.
 pub(super) const REFUSED: Pauses = (Duration::from_secs(5), Duration::from_secs(600));
-/// After a conflict, which ends when the outside is read again, unless another program writes all the time.
+/// Pauses after a conflict. It ends when the outside is read again, unless another program writes all the time.
 pub(super) const CONFLICT: Pauses = (Duration::from_secs(1), Duration::from_secs(600));
-/// After a write that may have been done: a sink that is ill gets a probe each ten seconds, as one that is down.
+/// Pauses after a write that may have been done. A sink that is ill gets a probe each ten seconds, as one that is down.
 pub(super) const UNKNOWN: Pauses = (Duration::from_secs(1), Duration::from_secs(10));
 /// What others change is put right this often within a minute.
 const REPAIRS_PER_MINUTE: usize = 3;

@@ -5,7 +5,7 @@ use super::sink_plan::{NameConflict, SinkPlan};
 use crate::entry::EntryName;
 use crate::sink::Serving;
 
-/// What was decided of names of which nothing is to be done. They are decided again when the view or the outside has changed.
+/// Decisions of names that need no work. A name is decided again when its view or its outside has changed.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
     /// The number of serving values of each name.

@@ -1,20 +1,27 @@
+//! The planner: what it is told, and the steps that it gives.
+
+mod removals;
+mod round;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use skopos_reflect::Time;
 
-use super::decision::{Decision, Facts, Loss, LossKind, MemberTimes};
-use super::evidence::{Evidence, Removal, Strength};
-use super::guard::{HeldRemovals, HoldReason, RemovalGuard};
-use super::name_state::{CONFLICT, NameState, REFUSED, UNKNOWN};
-use super::names::differing;
-use super::options::PlanOptions;
-use super::outside::Outside;
-use super::resting::{Resting, active};
-use super::sink_plan::{PlanStats, SinkPlan};
-use super::view::DesiredView;
+use self::round::Round;
+
 use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue};
+use crate::plan::decision::{Decision, Facts, MemberTimes};
+use crate::plan::evidence::{Evidence, Removal};
+use crate::plan::guard::{HeldRemovals, HoldReason, RemovalGuard};
+use crate::plan::name_state::{CONFLICT, NameState, REFUSED, UNKNOWN};
+use crate::plan::names::differing;
+use crate::plan::options::PlanOptions;
+use crate::plan::outside::Outside;
+use crate::plan::resting::Resting;
+use crate::plan::sink_plan::{PlanStats, SinkPlan};
+use crate::plan::view::DesiredView;
 use crate::sink::{
     EntryMark, Observed, ObservedEntry, Serving, SinkStep, SinkTraits, StepAction, StepOutcome,
 };
@@ -41,7 +48,7 @@ pub struct Planner {
     /// The sink is left alone until then.
     not_before: Option<Time>,
     equal_as_of: Option<Time>,
-    /// How long names were behind that have been seen equal since this was asked for.
+    /// Durations from the view to the outside that was seen with it, of names that were seen equal since the last call of `take_propagated`.
     propagated: Vec<Duration>,
     stats: PlanStats,
 }
@@ -133,7 +140,7 @@ impl Planner {
         (self.observed_at, self.not_before) = (Some(began), None);
     }
 
-    /// Notes what somebody has added to a name that was as the cluster wants it. That it is not wanted needs no other evidence.
+    /// Records values that another program has added to a name that was equal. The addition itself is evidence that they are not wanted.
     fn saw_additions(&mut self, now: Time, name: &EntryName, before: Option<&ObservedEntry>) {
         let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
         let is_wanted = |value: &EntryValue| claimants.iter().any(|entry| entry.members.contains_key(value));
@@ -231,7 +238,7 @@ impl Planner {
         self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
     }
 
-    /// Takes how long it was for each name that was seen equal since the last call: from the view that asked for a change to the outside with it.
+    /// Takes the durations from the view to the outside that was seen with it, of the names that were seen equal since the last call.
     pub fn take_propagated(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.propagated)
     }
@@ -243,14 +250,14 @@ impl Planner {
 
     /// Decides everything again in the next plan.
     #[cfg(test)]
-    pub(super) fn recheck(&mut self) {
+    pub(in crate::plan) fn recheck(&mut self) {
         self.due.extend(self.view.entries.keys().cloned());
         self.due.extend(self.outside.names().cloned());
     }
 
     /// How many things are remembered beyond the view and the outside.
     #[cfg(test)]
-    pub(super) fn footprint(&self) -> usize {
+    pub(in crate::plan) fn footprint(&self) -> usize {
         self.names.len() + self.due.len() + self.evidence.len() + self.approved.len() + self.held.len()
     }
 
@@ -302,7 +309,7 @@ impl Planner {
         plan
     }
 
-    /// What is to become of each name that is due, without the guard.
+    /// Decides each name that is due, without the guard.
     fn decide(&mut self, now: Time, plan: &mut SinkPlan, round: &mut Round) -> Vec<(EntryName, Decision)> {
         let mut decisions = Vec::new();
         for name in &self.due {
@@ -341,130 +348,6 @@ impl Planner {
             .collect();
         plan.held = vec![HeldRemovals::new(HoldReason::AnotherCluster, removals)];
         self.held.clone_from(&plan.held);
-    }
-
-    /// Carries out the losses that nothing stands against.
-    fn guarded(
-        &mut self,
-        now: Time,
-        mut decisions: Vec<(EntryName, Decision)>,
-        plan: &mut SinkPlan,
-        round: &mut Round,
-    ) -> Vec<(EntryName, Decision)> {
-        let mut allowed = Vec::new();
-        for (index, (name, decision)) in decisions.iter_mut().enumerate() {
-            let mut losses = std::mem::take(&mut decision.losses);
-            let removal = |loss: &Loss| Removal { name: name.clone(), value: Some(loss.value.clone()) };
-            losses.retain(|loss| match self.question(now, name, decision, loss, plan, round) {
-                Objection::None => true,
-                Objection::Moment => false,
-                Objection::Hold(reason) => {
-                    round.hold(reason, removal(loss));
-                    false
-                }
-            });
-            // A value that fails or ends is used while there is no other, as kube-proxy does it: that is nothing to tell of.
-            if let Some(loss) = self.keep_last(name, decision, &mut losses)
-                && loss.kind >= LossKind::Surplus
-            {
-                round.hold(HoldReason::LastOne, removal(&loss));
-            }
-            allowed.extend(losses.into_iter().map(|loss| (index, removal(&loss), loss)));
-        }
-        let (finished, losing): (Vec<_>, Vec<_>) =
-            allowed.into_iter().partition(|(_, _, loss)| loss.kind == LossKind::Drained);
-        let due: usize = decisions.iter().map(|(_, decision)| active(decision)).sum();
-        let after = self.resting.serving() + due - losing.len();
-        let (replacing, mut losing): (Vec<_>, Vec<_>) = losing.into_iter().partition(|(_, removal, _)| {
-            let replaced = round.replaced.entry(removal.name.clone()).or_default();
-            let is_replaced = *replaced < self.guard.replaceable(&removal.name);
-            *replaced += usize::from(is_replaced);
-            is_replaced
-        });
-        let is_approved = losing.iter().all(|(_, removal, _)| self.approved.contains(removal));
-        if is_approved && !losing.is_empty() {
-            self.guard.reset();
-        } else if !losing.is_empty() && !self.guard.allows(after, &self.options) {
-            let held;
-            (losing, held) = losing.into_iter().partition(|(_, removal, _)| self.approved.contains(removal));
-            held.into_iter().for_each(|(_, removal, _)| round.hold(HoldReason::Fraction, removal));
-        }
-        let (left, more_at) = self.guard.left(now, &self.options);
-        if losing.len() > left {
-            losing
-                .split_off(left)
-                .into_iter()
-                .for_each(|(_, removal, _)| round.hold(HoldReason::Rate, removal));
-            round.wake(more_at);
-        }
-        for (_, removal, _) in &losing {
-            *round.lost.entry(removal.name.clone()).or_default() += 1;
-        }
-        for (index, removal, loss) in losing.into_iter().chain(replacing) {
-            decisions[index].1.allow(&loss);
-            round.losing.insert(removal);
-        }
-        for (index, _, loss) in finished {
-            decisions[index].1.allow(&loss);
-        }
-        decisions
-    }
-
-    /// What stands against one loss, taken by itself.
-    fn question(
-        &mut self,
-        now: Time,
-        name: &EntryName,
-        decision: &Decision,
-        loss: &Loss,
-        plan: &mut SinkPlan,
-        round: &mut Round,
-    ) -> Objection {
-        let removal = Removal { name: name.clone(), value: Some(loss.value.clone()) };
-        let is_there = self.view.entries.get(name).is_some_and(|claimants| {
-            claimants.iter().any(|claimant| claimant.members.contains_key(&loss.value))
-        });
-        let mut question = Objection::None;
-        // What has drained has no traffic to lose.
-        if !is_there && loss.kind != LossKind::Drained {
-            let confirm = self.options.confirm;
-            let whole = Removal { name: name.clone(), value: None };
-            let about = if decision.owner.is_none() { whole } else { removal.clone() };
-            let (since, strength) = self.evidence.missing(now, &about, confirm);
-            if let Strength::ListFrom(at) = strength {
-                question = Objection::Hold(HoldReason::Unconfirmed);
-                plan.list_from = Some(plan.list_from.map_or(at, |known| known.min(at)));
-            } else if since + REMOVAL_PAUSE > now {
-                question = Objection::Moment;
-                round.behind = true;
-                round.wake(Some(since + REMOVAL_PAUSE));
-            }
-            round.missing.insert(about);
-        }
-        if self.approved.contains(&removal) {
-            question = Objection::None;
-        }
-        if round.age > self.options.max_age { Objection::Hold(HoldReason::Stale) } else { question }
-    }
-
-    /// Takes one loss back where a name that is asked for would be left without any value.
-    fn keep_last(&self, name: &EntryName, decision: &Decision, losses: &mut Vec<Loss>) -> Option<Loss> {
-        if !self.options.keep_last || decision.owner.is_none() {
-            return None;
-        }
-        let lost: BTreeSet<_> =
-            losses.iter().filter(|loss| loss.kind != LossKind::Drained).map(|loss| &loss.value).collect();
-        let stays = decision
-            .members
-            .iter()
-            .any(|(value, serving)| *serving == Serving::Active && !lost.contains(value));
-        if stays || lost.is_empty() {
-            return None;
-        }
-        let position =
-            (0..losses.len()).min_by_key(|index| (losses[*index].kind, losses[*index].value.clone()))?;
-        let removal = Removal { name: name.clone(), value: Some(losses[position].value.clone()) };
-        (!self.approved.contains(&removal)).then(|| losses.remove(position))
     }
 
     /// The steps by which the outside becomes what was decided.
@@ -527,44 +410,6 @@ impl Planner {
                 self.resting.insert(name, decision);
             }
         }
-    }
-}
-
-/// What stands against a loss.
-enum Objection {
-    /// Nothing.
-    None,
-    /// It is a moment too early.
-    Moment,
-    /// It has to wait for this.
-    Hold(HoldReason),
-}
-
-/// What comes together while a plan is made.
-#[derive(Default)]
-struct Round {
-    age: Duration,
-    held: BTreeMap<HoldReason, BTreeSet<Removal>>,
-    /// What is outside and not wanted.
-    missing: BTreeSet<Removal>,
-    /// What loses its traffic.
-    losing: BTreeSet<Removal>,
-    /// How many of these each name has.
-    lost: BTreeMap<EntryName, usize>,
-    /// How many other losses each name has, of values whose place others have taken.
-    replaced: BTreeMap<EntryName, usize>,
-    /// The outside is not yet as it is to be.
-    behind: bool,
-    wake_at: Option<Time>,
-}
-
-impl Round {
-    fn hold(&mut self, reason: HoldReason, removal: Removal) {
-        self.held.entry(reason).or_default().insert(removal);
-    }
-
-    fn wake(&mut self, at: Option<Time>) {
-        self.wake_at = [self.wake_at, at].into_iter().flatten().min();
     }
 }
 
