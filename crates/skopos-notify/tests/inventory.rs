@@ -3,6 +3,8 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -140,36 +142,44 @@ async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
 #[tokio::test]
 async fn a_pod_with_the_gate_is_told_when_its_item_is_there() {
     let (cluster, inventory) = (Cluster::new().await, Inventory::new().await);
-    let gated = |conditions: &[&str]| {
-        let mut pod = pod("a", "10.0.0.1", conditions);
+    let gated = |name: &str, ip: &str, conditions: &[&str]| {
+        let mut pod = pod(name, ip, conditions);
         pod["spec"]["readinessGates"] = json!([{"conditionType": GATE}]);
         pod
     };
-    put(&cluster, gated(&[])).await;
-    let mut down = true;
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refusing = refuses.clone();
     inventory.script(move |request| {
-        let refused = down && request.method == "PUT";
-        down &= !refused;
-        refused.then_some(Fault::Status(403, ""))
+        let is_refused =
+            refusing.load(Ordering::SeqCst) && request.method == "PUT" && request.path.ends_with("/a");
+        is_refused.then_some(Fault::Status(403, ""))
     });
+    put(&cluster, gated("a", "10.0.0.1", &[])).await;
+    put(&cluster, gated("b", "10.0.0.2", &[])).await;
     let running = cluster.run(vec![options(&inventory, Some(GATE))]);
-    let condition = |cluster: &Cluster| {
-        let pod = cluster.server.get("pods", Some("default"), "a").expect("a pod");
+    let is_told = |name: &str| {
+        let pod = cluster.server.get("pods", Some("default"), name).expect("a pod");
         let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions.into_iter().find(|condition| condition["type"] == GATE)
+        conditions.iter().any(|condition| condition["type"] == GATE && condition["status"] == "True")
     };
     running.until(0, |report| report.is_equal()).await;
-    put(&cluster, gated(&["ContainersReady"])).await;
-    // The inventory refuses it: so it is not there, and the pod is not told.
+    put(&cluster, gated("a", "10.0.0.1", &["ContainersReady"])).await;
     running.until(0, |report| report.problem_count == 1).await;
-    assert_eq!(condition(&cluster), None);
-    becomes(&inventory, &[("a", "10.0.0.1")]).await;
-    let told = async {
-        while condition(&cluster).is_none_or(|condition| condition["status"] != "True") {
-            sleep(Duration::from_millis(20)).await;
-        }
+    put(&cluster, gated("b", "10.0.0.2", &["ContainersReady"])).await;
+    let told = async |name: &str| {
+        let waiting = async {
+            while !is_told(name) {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(secs(60), waiting).await.unwrap_or_else(|_| panic!("{name} is not told"));
     };
-    timeout(secs(60), told).await.expect("it is told");
+    // Both wait since before this one was told, and the inventory has refused the other.
+    told("b").await;
+    assert!(!is_told("a"));
+    refuses.store(false, Ordering::SeqCst);
+    told("a").await;
+    becomes(&inventory, &[("a", "10.0.0.1"), ("b", "10.0.0.2")]).await;
     running.stop().await;
     cluster.end().await;
 }
