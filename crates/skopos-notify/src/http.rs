@@ -123,7 +123,7 @@ impl HttpClient {
         Ok(for_people(answer).await)
     }
 
-    /// Gets a document: of a success the whole body, of at most so many bytes, and of any other status what [`send`](Self::send) reads of it.
+    /// Gets a document. The body of a success is read whole, up to `max_body` bytes; that of another status as [`send`](Self::send) does.
     ///
     /// # Errors
     /// When there is no answer, or the body of a success ends early or is longer.
@@ -245,7 +245,7 @@ impl fmt::Debug for HttpClient {
     }
 }
 
-/// Reads the begin of a body; how it ends is all the same.
+/// Reads the begin of a body. An error in the middle of it is ignored.
 async fn for_people(answer: Response<TransportBody>) -> HttpAnswer {
     let (parts, body) = answer.into_parts();
     let body = Limited::new(body, MAX_BODY).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
