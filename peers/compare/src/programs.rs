@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::client::Who;
-use crate::results::Runtime;
+use crate::results::Library;
 
 /// The folder `peers`.
 pub(crate) fn peers() -> PathBuf {
@@ -30,13 +30,13 @@ pub(crate) fn of(who: Who) -> Result<PathBuf> {
 }
 
 /// A controller's program.
-pub(crate) fn controller(runtime: Runtime) -> Result<PathBuf> {
+pub(crate) fn controller(runtime: Library) -> Result<PathBuf> {
     let program = match runtime {
-        Runtime::ControllerRuntime | Runtime::ControllerRuntimeOwnWrites => {
+        Library::ControllerRuntime | Library::ControllerRuntimeOwnWrites => {
             peers().join("bin/controller-runtime")
         }
-        Runtime::KubeRs => peers().join("target/release/peer-kube-rs-controller"),
-        Runtime::Skopos => peers().join("target/release/peer-skopos-controller"),
+        Library::KubeRs => peers().join("target/release/peer-kube-rs-controller"),
+        Library::Skopos => peers().join("target/release/peer-skopos-controller"),
     };
     ensure!(program.exists(), "{} is not built: run with --build", program.display());
     Ok(program)

@@ -106,7 +106,7 @@ pub(crate) struct ControllerResults {
 /// A controller, and how it is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Runtime {
+pub(crate) enum Library {
     ControllerRuntime,
     /// The same, with reads that wait for its own writes.
     ControllerRuntimeOwnWrites,
@@ -114,25 +114,25 @@ pub(crate) enum Runtime {
     Skopos,
 }
 
-impl Runtime {
-    pub(crate) const ALL: [Runtime; 4] =
-        [Runtime::ControllerRuntime, Runtime::ControllerRuntimeOwnWrites, Runtime::KubeRs, Runtime::Skopos];
+impl Library {
+    pub(crate) const ALL: [Library; 4] =
+        [Library::ControllerRuntime, Library::ControllerRuntimeOwnWrites, Library::KubeRs, Library::Skopos];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Runtime::ControllerRuntime => "controller-runtime",
-            Runtime::ControllerRuntimeOwnWrites => "controller-runtime, reads own writes",
-            Runtime::KubeRs => "kube-rs",
-            Runtime::Skopos => "Skopos",
+            Library::ControllerRuntime => "controller-runtime",
+            Library::ControllerRuntimeOwnWrites => "controller-runtime, reads own writes",
+            Library::KubeRs => "kube-rs",
+            Library::Skopos => "Skopos",
         }
     }
 
     /// What it calls itself to servers.
     pub(crate) fn user_agent(self) -> &'static str {
         match self {
-            Runtime::ControllerRuntime | Runtime::ControllerRuntimeOwnWrites => "peer-controller-runtime",
-            Runtime::KubeRs => "peer-kube-rs",
-            Runtime::Skopos => "peer-skopos",
+            Library::ControllerRuntime | Library::ControllerRuntimeOwnWrites => "peer-controller-runtime",
+            Library::KubeRs => "peer-kube-rs",
+            Library::Skopos => "peer-skopos",
         }
     }
 }
@@ -140,7 +140,7 @@ impl Runtime {
 /// One controller at the job. Seconds of wall time unless something else is said.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ControllerResult {
-    pub(crate) runtime: Runtime,
+    pub(crate) runtime: Library,
     /// From the start of the process until all children were right for the first time.
     pub(crate) first_s: f64,
     pub(crate) first_reconciles: u64,

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::Client;
 use crate::machine::Machine;
 use crate::programs;
-use crate::results::{self, ControllerResult, ControllerResults, Runtime};
+use crate::results::{self, ControllerResult, ControllerResults, Library};
 use crate::server::Real;
 use parents::Parents;
 
@@ -46,7 +46,7 @@ pub(crate) struct Options {
     patience: f64,
     /// Only these.
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Runtime>,
+    only: Vec<Library>,
     /// Build the programs first.
     #[arg(long)]
     build: bool,
@@ -67,9 +67,9 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
         programs::build_controllers()?;
     }
     let out = options.out.clone().unwrap_or_else(|| results::folder().join("controllers.json"));
-    let chosen = |runtime: &Runtime| options.only.is_empty() || options.only.contains(runtime);
+    let chosen = |runtime: &Library| options.only.is_empty() || options.only.contains(runtime);
     let mut rows = Vec::new();
-    for runtime in Runtime::ALL.into_iter().filter(chosen) {
+    for runtime in Library::ALL.into_iter().filter(chosen) {
         let row = measure(runtime, options).await.with_context(|| runtime.name())?;
         println!("{}", serde_json::to_string_pretty(&row)?);
         rows.push(row);
@@ -108,7 +108,7 @@ struct Burst {
     lost: usize,
 }
 
-async fn measure(runtime: Runtime, options: &Options) -> Result<ControllerResult> {
+async fn measure(runtime: Library, options: &Options) -> Result<ControllerResult> {
     let server = Real::start(0, true).await?;
     let parents = Parents::create(server.client().clone(), options.objects).await?;
     let children = Api::namespaced(server.client().clone(), job::NAMESPACE);
@@ -155,13 +155,13 @@ async fn measure(runtime: Runtime, options: &Options) -> Result<ControllerResult
 }
 
 fn start(
-    runtime: Runtime,
+    runtime: Library,
     options: &Options,
     server: &Real,
 ) -> Result<(Client, impl Stream<Item = Line> + Unpin + use<>)> {
     let workers = options.workers.to_string();
     let mut flags = vec!["--workers", &workers];
-    if runtime == Runtime::ControllerRuntimeOwnWrites {
+    if runtime == Library::ControllerRuntimeOwnWrites {
         flags.push("--read-your-writes");
     }
     Client::start_program(&programs::controller(runtime)?, &server.kubeconfig(), &flags)
