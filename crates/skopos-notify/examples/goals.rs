@@ -6,10 +6,12 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use std::alloc::System;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cap::Cap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::json;
@@ -22,6 +24,10 @@ use support::receiver::Receiver;
 use support::servers::{DnsServer, Haproxy, Kind, ZONE};
 use support::{Cluster, endpoints, secs, sink};
 use tokio::time::{Instant, interval, sleep};
+
+/// Counts what is allocated.
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 const CHANGES_PER_SECOND: u64 = 100;
 const SECONDS: u64 = 10;
@@ -47,13 +53,6 @@ async fn main() {
     messages(5_000).await;
 }
 
-/// Returns the resident memory of this process, in bytes.
-fn resident() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
-    pages * 4096
-}
-
 /// The rate of removals is not what is measured.
 fn unlimited(mut options: SinkOptions) -> SinkOptions {
     (options.plan.per_minute, options.plan.fraction) = (u32::MAX, 1.0);
@@ -75,15 +74,13 @@ async fn changes(
     let slices = cluster.factory.informer::<EndpointSlice>(InformerOptions::all()).expect("an informer");
     services.wait_synced(secs(60)).await.expect("it syncs");
     slices.wait_synced(secs(60)).await.expect("it syncs");
-    let before = resident();
+    let before = HEAP.allocated();
     let begun = Instant::now();
     let running = cluster.run(vec![options]);
     running.until(0, |report| report.is_equal() && report.outside == names).await;
     println!("{to}: {names} names are there after {:.2} s", begun.elapsed().as_secs_f64());
-    let more = resident().saturating_sub(before) / names as u64;
-    println!(
-        "{to}: {more} bytes a name more are resident, decoded objects and what the sink needs for its work included"
-    );
+    let more = HEAP.allocated().saturating_sub(before) / names;
+    println!("{to}: a name takes {more} bytes beyond the store, once all are there");
     let begun = Instant::now();
     let observed = outside.observe().await.expect("it answers");
     println!(

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use skopos::{Event, Freshness, Object, ObjectKey, Snapshot};
@@ -37,8 +35,8 @@ impl ClusterContent {
     }
 
     /// Returns a Service, if it is there and can be read.
-    pub(super) fn service(&self, key: &ObjectKey) -> Option<Arc<Service>> {
-        self.services.as_ref()?.get(key)?.typed().ok()
+    pub(super) fn service(&self, key: &ObjectKey) -> Option<Service> {
+        self.services.as_ref()?.get(key)?.decode().ok()
     }
 }
 

@@ -110,7 +110,7 @@ impl Desired {
             }
             ClusterChange::Slice(event) => {
                 let service = cluster::service_of(event.object()).and_then(|key| self.content.service(&key));
-                let service = service.as_deref();
+                let service = service.as_ref();
                 removed(
                     event,
                     self.sources
@@ -167,7 +167,7 @@ impl Desired {
             let slice = self.content.slices.as_ref().and_then(|slices| slices.get(key));
             let Some(slice) = slice.and_then(|slice| read(&slice, &mut claims)) else { continue };
             let parts =
-                self.sources.iter().filter_map(|source| source.of_slice(&slice, service.as_deref(), sink));
+                self.sources.iter().filter_map(|source| source.of_slice(&slice, service.as_ref(), sink));
             parts.for_each(|part| claims.extend(part));
         }
         claims
@@ -242,19 +242,18 @@ impl Desired {
     }
 }
 
-/// Returns an object as its type. One that cannot be read is rejected.
-fn read<K: DeserializeOwned + Send + Sync + 'static>(
-    object: &Object<K>,
-    claims: &mut Claims,
-) -> Option<Arc<K>> {
-    let typed = object.typed();
-    typed.map_err(|error| claims.reject(object.key(), format!("it cannot be read: {error}"))).ok()
+/// Decodes an object. One that cannot be read is rejected.
+///
+/// Nothing is kept of the decoded object: it takes more memory than all that is made of it, and is not needed before the next change.
+fn read<K: DeserializeOwned>(object: &Object<K>, claims: &mut Claims) -> Option<K> {
+    let decoded = object.decode();
+    decoded.map_err(|error| claims.reject(object.key(), format!("it cannot be read: {error}"))).ok()
 }
 
 /// Returns the removals that an event is evidence for: of changes that the watch showed, in sources that still select the object.
 fn removed<K, S>(event: &Event<K>, sources: impl Iterator<Item = S>) -> BTreeSet<Removal>
 where
-    K: DeserializeOwned + Send + Sync + 'static,
+    K: DeserializeOwned,
     S: Fn(&K) -> Option<Claims>,
 {
     let (old, new) = match event {
@@ -262,7 +261,7 @@ where
         Event::Deleted { old, flags, .. } if !flags.gap => (old, None),
         _ => return BTreeSet::new(),
     };
-    let (Ok(old), new) = (old.typed(), new.map(Object::typed)) else { return BTreeSet::new() };
+    let (Ok(old), new) = (old.decode(), new.map(Object::decode)) else { return BTreeSet::new() };
     let mut removals = BTreeSet::new();
     for source in sources {
         let Some(before) = source(&old) else { continue };
