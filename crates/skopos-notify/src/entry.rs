@@ -1,9 +1,10 @@
 //! Names of the outside, the objects that ask for them, and the values behind them.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+use litemap::LiteMap;
 
 /// A name that the outside knows: a DNS name, or a backend of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,7 +43,7 @@ pub struct DesiredEntry {
     /// The object that asks for it.
     pub owner: EntryOwner,
     /// The values. An entry without values is not the same as no entry: the name is still asked for.
-    pub members: BTreeMap<EntryValue, Readiness>,
+    pub members: LiteMap<EntryValue, Readiness>,
 }
 
 // === impl Name ===

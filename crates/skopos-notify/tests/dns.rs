@@ -48,7 +48,7 @@ async fn entry(sink: &DnsSink, host: &str) -> Option<ObservedEntry> {
 }
 
 fn values(entry: Option<ObservedEntry>) -> Vec<String> {
-    entry.into_iter().flat_map(|entry| entry.members.into_keys()).map(|value| value.to_string()).collect()
+    entry.into_iter().flat_map(|entry| entry.members).map(|(value, _)| value.to_string()).collect()
 }
 
 async fn each(test: impl AsyncFn(&mut DnsServer)) {

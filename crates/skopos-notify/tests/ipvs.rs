@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 
 use serde_json::json;
-use skopos_notify::EntryOwner;
 use skopos_notify::desired::{ClaimSource, VirtualServiceSource};
 use skopos_notify::sink::ipvs::{Forward, IpvsOptions, IpvsSink};
 use skopos_notify::sink::{
     EntryMark, ObservedEntry, ObservedMember, Serving, Serving::Active, Serving::Draining, Sink, SinkError,
     SinkStep, StepAction, StepOutcome,
 };
+use skopos_notify::{EntryOwner, EntryValue};
 use support::{Cluster, Running, quick, secs, service_object, uml};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -205,7 +205,7 @@ mod inside {
     }
 
     async fn connections(sink: &IpvsSink, value: &str) -> u32 {
-        seen(sink, WEB).await.expect("it is there").members[value].connections
+        seen(sink, WEB).await.expect("it is there").members[&EntryValue::from(value)].connections
     }
 
     // Cases 33 and 34.

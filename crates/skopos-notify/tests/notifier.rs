@@ -346,7 +346,7 @@ async fn counts_are_whole_where_lists_are_cut() {
     let zone = MemorySink::zone();
     zone.change(|outside| {
         for service in 0..150 {
-            let foreign = ObservedEntry { mark: EntryMark::Foreign, members: BTreeMap::new(), tidy: true };
+            let foreign = ObservedEntry { mark: EntryMark::Foreign, members: Default::default(), tidy: true };
             outside.entries.insert(format!("s{service}").into(), foreign);
         }
     });

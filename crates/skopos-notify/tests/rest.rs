@@ -67,7 +67,7 @@ fn delete(name: &EntryName, before: &ObservedEntry) -> SinkStep {
 }
 
 fn ours(value: &EntryValue) -> ObservedEntry {
-    let members = BTreeMap::from([(value.clone(), ObservedMember::default())]);
+    let members = [(value.clone(), ObservedMember::default())].into_iter().collect();
     ObservedEntry { mark: EntryMark::Ours(None), members, tidy: true }
 }
 
@@ -361,7 +361,7 @@ async fn a_value_that_changes_is_written_once_and_then_the_outside_is_equal() {
     planner.observed(now, now, sink.observe().await.expect("a list"));
     let name = sink.name(WEB).expect("a name");
     for ip in ["10.0.0.2", "10.0.0.1"] {
-        let members = BTreeMap::from([(value(&sink, ip), Readiness::Ready)]);
+        let members = [(value(&sink, ip), Readiness::Ready)].into_iter().collect();
         let entries = BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner(), members }].into())]);
         planner.set_view(DesiredView { entries: Arc::new(entries), as_of: Some(now), cluster: None });
         let plan = settle(&mut planner, &sink, now).await;

@@ -97,7 +97,7 @@ impl Claims {
     ) -> (BTreeMap<EntryName, Arc<[DesiredEntry]>>, BTreeSet<Rejected>) {
         let entry = |(owner, mut members)| {
             sink.select(&mut members);
-            DesiredEntry { owner, members }
+            DesiredEntry { owner, members: members.into_iter().collect() }
         };
         let entries =
             self.names.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));

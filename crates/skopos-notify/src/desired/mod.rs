@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use litemap::LiteMap;
 use serde::de::DeserializeOwned;
 use skopos::{Event, Object, ObjectKey};
 
@@ -37,11 +38,11 @@ pub struct Desired {
     /// The content of the last look.
     content: ClusterContent,
     /// The slices of each Service.
-    slices: HashMap<ObjectKey, BTreeSet<ObjectKey>>,
+    slices: HashMap<ObjectKey, LiteMap<ObjectKey, ()>>,
     /// The names that each group asks for.
     names: HashMap<Group, Vec<EntryName>>,
     /// The groups that ask for a name, with their entries.
-    claimants: BTreeMap<EntryName, BTreeMap<Group, Arc<[DesiredEntry]>>>,
+    claimants: BTreeMap<EntryName, LiteMap<Group, Arc<[DesiredEntry]>>>,
     rejected: BTreeMap<Group, BTreeSet<Rejected>>,
     attachments: BTreeMap<Group, Vec<Attachment>>,
     entries: Arc<DesiredEntries>,
@@ -140,7 +141,7 @@ impl Desired {
                 groups.insert(Group::Service(old));
             }
             if let Some(new) = new {
-                self.slices.entry(new.clone()).or_default().insert(key);
+                self.slices.entry(new.clone()).or_default().insert(key, ());
                 groups.insert(Group::Service(new));
             }
         }
@@ -163,7 +164,7 @@ impl Desired {
             let parts = self.sources.iter().filter_map(|source| source.of_service(service, sink));
             parts.for_each(|part| claims.extend(part));
         }
-        for key in self.slices.get(key).into_iter().flatten() {
+        for key in self.slices.get(key).into_iter().flat_map(LiteMap::keys) {
             let slice = self.content.slices.as_ref().and_then(|slices| slices.get(key));
             let Some(slice) = slice.and_then(|slice| read(&slice, &mut claims)) else { continue };
             let parts =

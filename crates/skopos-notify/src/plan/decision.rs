@@ -1,6 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use litemap::LiteMap;
 use sha2::{Digest as _, Sha256};
 use skopos_reflect::Time;
 
@@ -87,7 +88,7 @@ impl Decision {
             .filter(|owner| Some(*owner) != decision.owner.as_ref())
             .cloned()
             .collect();
-        let nobody = BTreeMap::new();
+        let nobody = LiteMap::new_vec();
         let wanted = entry.map_or(&nobody, |entry| &entry.members);
         let chosen = choose(facts, wanted);
         decision.left_out =
@@ -179,12 +180,12 @@ fn pick<'a>(claimants: &'a [DesiredEntry], observed: Option<&ObservedEntry>) -> 
     marked.or(claimants.first())
 }
 
-fn ready(wanted: &BTreeMap<EntryValue, Readiness>) -> impl Iterator<Item = &EntryValue> {
+fn ready(wanted: &LiteMap<EntryValue, Readiness>) -> impl Iterator<Item = &EntryValue> {
     wanted.iter().filter(|(_, readiness)| **readiness == Readiness::Ready).map(|(value, _)| value)
 }
 
 /// Chooses as many as the sink takes, so that a change of one value changes at most one of the chosen (rendezvous hashing).
-fn choose(facts: &Facts<'_>, wanted: &BTreeMap<EntryValue, Readiness>) -> Option<BTreeSet<EntryValue>> {
+fn choose(facts: &Facts<'_>, wanted: &LiteMap<EntryValue, Readiness>) -> Option<BTreeSet<EntryValue>> {
     let most = facts.traits.most_values.filter(|most| wanted.len() > *most)?;
     let mut values: Vec<_> = ready(wanted).map(|value| (Reverse(weight(facts.name, value)), value)).collect();
     values.sort_unstable();

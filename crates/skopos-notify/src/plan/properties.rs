@@ -118,8 +118,8 @@ fn happens(world: &mut World, oracle: &mut Oracle, happening: &Happening) {
                 .outside
                 .entries
                 .values_mut()
-                .flat_map(|entry| entry.members.values_mut())
-                .for_each(|member| member.connections = *count);
+                .flat_map(|entry| &mut entry.members)
+                .for_each(|(_, member)| member.connections = *count);
             world.observe();
         }
         Happening::Time(secs) => world.now = world.now + Duration::from_secs((*secs).into()),
@@ -219,7 +219,7 @@ proptest! {
         world.stale_since = None;
         for _ in 0..15 {
             world.now = world.now + secs(61);
-            world.outside.entries.values_mut().flat_map(|entry| entry.members.values_mut()).for_each(|member| member.connections = 0);
+            world.outside.entries.values_mut().flat_map(|entry| &mut entry.members).for_each(|(_, member)| member.connections = 0);
             world.observe();
             oracle.look(&world);
             world.look();

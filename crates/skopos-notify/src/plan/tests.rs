@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use litemap::LiteMap;
 use skopos_reflect::Time;
 
 use super::*;
@@ -512,7 +513,7 @@ fn what_is_somebody_elses_is_left_alone() {
     let mut world = World::dns();
     let foreign = ObservedEntry {
         mark: EntryMark::Foreign,
-        members: BTreeMap::from([(address(9), ObservedMember::default())]),
+        members: LiteMap::from_iter([(address(9), ObservedMember::default())]),
         tidy: true,
     };
     world.outside.entries.insert("web".into(), foreign.clone());
@@ -701,7 +702,7 @@ fn a_name_that_changed_before_the_write_is_read_again() {
     world.look();
     let plan = world.planner.plan(world.now);
     world.planner.outcome(world.now, &plan.steps[0].name, StepOutcome::Conflict("NXRRSET".into()));
-    let foreign = ObservedEntry { mark: EntryMark::Foreign, members: BTreeMap::new(), tidy: true };
+    let foreign = ObservedEntry { mark: EntryMark::Foreign, members: LiteMap::new(), tidy: true };
     world.outside.entries.insert("web".into(), foreign);
     let plan = world.planner.plan(world.now);
     world.planner.read(world.now, &plan.read, world.outside.clone());

@@ -87,7 +87,7 @@ mod tests {
     use crate::sink::{ObservedEntry, ObservedMember};
 
     fn entry(mark: EntryMark) -> ObservedEntry {
-        let members = [("10.0.0.1".into(), ObservedMember::default())].into();
+        let members = [("10.0.0.1".into(), ObservedMember::default())].into_iter().collect();
         ObservedEntry { mark, members, tidy: true }
     }
 

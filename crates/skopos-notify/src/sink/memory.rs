@@ -1,6 +1,5 @@
 //! A sink in the process: a small zone or a small balancer, for demos and tests.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -105,7 +104,7 @@ impl Sink for MemorySink {
                         ObservedMember { draining: *serving == Serving::Draining, connections: 0 },
                     )
                 };
-                let members: BTreeMap<_, _> = members.iter().map(member).collect();
+                let members = members.iter().map(member).collect();
                 content
                     .observed
                     .entries

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use async_trait::async_trait;
+use litemap::LiteMap;
 
 use crate::entry::{EntryName, EntryOwner, EntryValue, Readiness};
 
@@ -78,7 +79,7 @@ pub struct ObservedEntry {
     /// Whose it is.
     pub mark: EntryMark,
     /// The values.
-    pub members: BTreeMap<EntryValue, ObservedMember>,
+    pub members: LiteMap<EntryValue, ObservedMember>,
     /// True if everything else about it, such as a TTL, is as the sink writes it.
     pub tidy: bool,
 }
@@ -196,7 +197,7 @@ impl SinkStep {
 impl fmt::Display for SinkStep {
     /// Writes one line for people: `+ 10.0.0.1, - 10.0.0.2`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let none = BTreeMap::new();
+        let none = LiteMap::new_vec();
         let before = self.before.as_ref().map_or(&none, |entry| &entry.members);
         write!(f, "{}:", self.name)?;
         let StepAction::Put { members, owner } = &self.action else {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use litemap::LiteMap;
+
 use super::process::Answer;
 use super::service::{Protocol, VirtualService, parse_server};
 use super::{Forward, IpvsOptions};
@@ -39,7 +41,7 @@ pub(super) fn put(
     members: &BTreeMap<EntryValue, Serving>,
     options: &IpvsOptions,
 ) -> Commands {
-    let none = BTreeMap::new();
+    let none = LiteMap::new_vec();
     let known = before.map_or(&none, |entry| &entry.members);
     let (wanted, left_out) = fitting(service, members, options);
     let (flag, address, scheduler) = (service.flag(), service.address, &options.scheduler);
