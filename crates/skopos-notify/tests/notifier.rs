@@ -287,6 +287,75 @@ async fn a_service_that_is_scaled_to_zero_keeps_its_last_backend() {
     cluster.end().await;
 }
 
+// Cases 18 and 20, and a removal that waits for a person: `kubectl describe service` says it.
+#[tokio::test(start_paused = true)]
+async fn a_service_that_does_not_get_its_name_has_an_event_that_says_why() {
+    let cluster = Cluster::new().await;
+    let zone = MemorySink::zone();
+    let foreign = ObservedEntry { mark: EntryMark::Foreign, members: Default::default(), tidy: true };
+    zone.change(|outside| drop(outside.entries.insert("foreign".into(), foreign.clone())));
+    let annotate = |service: &str, name: &str| {
+        let mut object = cluster.server.get("services", Some("default"), service).unwrap();
+        object["metadata"]["annotations"] = json!({"skopos.dev/hostname": name});
+        object["spec"]["clusterIP"] = json!("10.96.0.1");
+        cluster.server.update(object).unwrap();
+    };
+    for (service, name) in [("a", "shared"), ("b", "foreign")] {
+        cluster.put(service, &[]);
+        annotate(service, name);
+    }
+    let running = cluster.run(vec![sink("zone", zone.clone(), annotated())]);
+    running.until(0, |report| report.outside == 1 && report.foreign_count == 1).await;
+    // Who came later does not get it.
+    cluster.put("c", &[]);
+    annotate("c", "shared");
+    let told = |count: usize| {
+        let cluster = &cluster;
+        async move {
+            loop {
+                let (events, _) = cluster.server.list("events.events.k8s.io", Some("default")).unwrap();
+                if events.len() >= count {
+                    let line = |event: &serde_json::Value| {
+                        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+                        assert_eq!(event["regarding"]["kind"], "Service", "{event:#}");
+                        let count = event["series"]["count"].as_u64().unwrap_or(1);
+                        (
+                            text(&event["regarding"]["name"]),
+                            text(&event["reason"]),
+                            text(&event["note"]),
+                            count,
+                        )
+                    };
+                    let mut events: Vec<_> = events.iter().map(line).collect();
+                    events.sort();
+                    return events;
+                }
+                sleep(secs(1)).await;
+            }
+        }
+    };
+    let events = told(2).await;
+    let reasons: Vec<_> =
+        events.iter().map(|(service, reason, ..)| (service.as_str(), reason.as_str())).collect();
+    assert_eq!(reasons, [("b", "NameNotOurs"), ("c", "NameTaken")], "{events:#?}");
+    assert!(
+        events[0].2.contains("foreign exists in zone")
+            && events[1].2.contains("belongs to service/default/a")
+    );
+    // What lasts is told again, in the same Event.
+    sleep(secs(310)).await;
+    let events = told(2).await;
+    assert_eq!(events.iter().map(|(.., count)| *count).collect::<Vec<_>>(), [2, 2], "{events:#?}");
+    // What has passed is not.
+    zone.change(|outside| drop(outside.entries.remove("foreign")));
+    running.until(0, |report| report.foreign_count == 0 && report.outside == 2).await;
+    sleep(secs(310)).await;
+    let events = told(2).await;
+    assert_eq!(events.iter().map(|(.., count)| *count).collect::<Vec<_>>(), [2, 3], "{events:#?}");
+    running.stop().await;
+    cluster.end().await;
+}
+
 // Case 5: the namespace that says which cluster it is comes late.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_written_before_the_cluster_is_known_to_be_the_same() {

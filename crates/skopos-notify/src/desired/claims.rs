@@ -10,8 +10,8 @@ use crate::sink::Sink;
 /// An object that asks for what the sink cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rejected {
-    /// The object, as `service/ns/name`.
-    pub object: String,
+    /// The object.
+    pub object: EntryOwner,
     /// The reason, for people.
     pub reason: String,
 }
@@ -70,8 +70,8 @@ impl Claims {
     }
 
     /// Notes what the sink cannot have.
-    pub(super) fn reject(&mut self, object: &impl ToString, reason: String) {
-        self.rejected.insert(Rejected { object: object.to_string(), reason });
+    pub(super) fn reject(&mut self, object: &EntryOwner, reason: String) {
+        self.rejected.insert(Rejected { object: object.clone(), reason });
     }
 
     /// Takes in other claims. A value that is in both, as that of an endpoint that moves from slice to slice, has the better readiness.

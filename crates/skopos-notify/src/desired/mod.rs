@@ -26,7 +26,7 @@ pub use self::cluster::{ClusterChange, ClusterContent};
 pub use self::source::{
     ClaimSource, EndpointSource, PodSource, PodSourceError, PodTemplates, ServiceSource, VirtualServiceSource,
 };
-use crate::entry::{DesiredEntry, EntryName};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner};
 use crate::plan::{DesiredEntries, Removal};
 use crate::sink::Sink;
 pub use crate::template::{Template, TemplateError};
@@ -159,14 +159,16 @@ impl Desired {
     fn claims_of_service(&self, key: &ObjectKey) -> Claims {
         let (sink, mut claims) = (&*self.sink, Claims::default());
         let service = self.content.services.as_ref().and_then(|services| services.get(key));
-        let service = service.and_then(|service| read(&service, &mut claims));
+        let service = service.and_then(|service| read("service", &service, &mut claims));
         if let Some(service) = &service {
             let parts = self.sources.iter().filter_map(|source| source.of_service(service, sink));
             parts.for_each(|part| claims.extend(part));
         }
         for key in self.slices.get(key).into_iter().flat_map(LiteMap::keys) {
             let slice = self.content.slices.as_ref().and_then(|slices| slices.get(key));
-            let Some(slice) = slice.and_then(|slice| read(&slice, &mut claims)) else { continue };
+            let Some(slice) = slice.and_then(|slice| read("endpointslice", &slice, &mut claims)) else {
+                continue;
+            };
             let parts =
                 self.sources.iter().filter_map(|source| source.of_slice(&slice, service.as_ref(), sink));
             parts.for_each(|part| claims.extend(part));
@@ -177,7 +179,7 @@ impl Desired {
     fn claims_of_pod(&self, key: &ObjectKey) -> Claims {
         let mut claims = Claims::default();
         let pod = self.content.pods.as_ref().and_then(|pods| pods.get(key));
-        if let Some(pod) = pod.and_then(|pod| read(&pod, &mut claims)) {
+        if let Some(pod) = pod.and_then(|pod| read("pod", &pod, &mut claims)) {
             let parts = self.sources.iter().filter_map(|source| source.of_pod(&pod, &*self.sink));
             parts.for_each(|part| claims.extend(part));
         }
@@ -246,9 +248,15 @@ impl Desired {
 /// Decodes an object. One that cannot be read is rejected.
 ///
 /// Nothing is kept of the decoded object: it takes more memory than all that is made of it, and is not needed before the next change.
-fn read<K: DeserializeOwned>(object: &Object<K>, claims: &mut Claims) -> Option<K> {
+fn read<K: DeserializeOwned>(resource: &str, object: &Object<K>, claims: &mut Claims) -> Option<K> {
+    let owner = || EntryOwner {
+        resource: resource.into(),
+        namespace: object.namespace().unwrap_or_default().into(),
+        name: object.name().into(),
+        uid: object.uid().into(),
+    };
     let decoded = object.decode();
-    decoded.map_err(|error| claims.reject(object.key(), format!("it cannot be read: {error}"))).ok()
+    decoded.map_err(|error| claims.reject(&owner(), format!("it cannot be read: {error}"))).ok()
 }
 
 /// Returns the removals that an event is evidence for: of changes that the watch showed, in sources that still select the object.

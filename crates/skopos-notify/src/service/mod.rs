@@ -12,12 +12,14 @@ mod metrics;
 mod release;
 mod report;
 mod sink_loop;
+mod warnings;
 mod watched;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube_runtime::events::Recorder;
 use skopos::{BuildError, FactoryOptions, InformerFactory, ParseError};
 use skopos_reflect::Clock;
 use tokio::sync::{mpsc, watch};
@@ -34,10 +36,14 @@ pub use self::metrics::metrics;
 pub use self::release::{Released, orphans, releasable, release};
 pub use self::report::{DeadReport, HeldReport, Problem, SinkReport};
 use self::sink_loop::SinkLoop;
+use self::warnings::Warnings;
 use self::watched::Watched;
 use crate::desired::{ClaimSource, Desired};
 use crate::plan::{PlanOptions, Planner};
 use crate::sink::Sink;
+
+/// The reporting controller of Events.
+const REPORTER: &str = "skopos-notify";
 
 /// A notifier that is put together: it keeps its sinks equal to one cluster until it is told to stop.
 #[must_use = "it does nothing until it runs"]
@@ -138,7 +144,7 @@ impl Notifier {
     /// Puts a notifier together. The factory has [`factory_options`], or proves ages as often.
     ///
     /// It needs the rights `get`, `list` and `watch` for the namespace `kube-system`, for `services` and `endpointslices` of `discovery.k8s.io`
-    /// or `pods` where a sink is fed with them, `patch` of `pods/status` where a source has a readiness gate, and for the resources of event sinks. Without the first it does not notice another cluster behind the same
+    /// or `pods` where a sink is fed with them, `patch` of `pods/status` where a source has a readiness gate, `create` and `patch` of `events` of `events.k8s.io` for Events about names that cannot be had, and for the resources of event sinks. Without the first it does not notice another cluster behind the same
     /// address, and event sinks send nothing.
     ///
     /// # Errors
@@ -161,6 +167,8 @@ impl Notifier {
                     planner: Planner::new(options.sink.traits(), options.plan.clone()),
                     propagation: propagation.get_or_create(&vec![("sink", options.name.clone())]).clone(),
                     gates: PodGates::new(factory.transport().client("default")),
+                    warnings: Warnings::default(),
+                    recorder: Recorder::new(factory.transport().client("default"), REPORTER.into()),
                     clock,
                     commands: received,
                     reports,

@@ -135,7 +135,7 @@ impl SinkReport {
         });
         let rejections = desired
             .rejected()
-            .map(|rejected| Problem { about: rejected.object.clone(), message: rejected.reason.clone() });
+            .map(|rejected| Problem { about: rejected.object.to_string(), message: rejected.reason.clone() });
         let problems = planner
             .problems()
             .map(|(name, problem)| Problem { about: name.to_string(), message: problem.to_owned() });

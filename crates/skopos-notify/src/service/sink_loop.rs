@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
 use futures::stream::{self, StreamExt as _};
+use kube_runtime::events::Recorder;
 use prometheus_client::metrics::histogram::Histogram;
 use skopos_reflect::{Clock, Time};
 use tokio::sync::{mpsc, watch};
@@ -14,6 +15,7 @@ use super::SinkOptions;
 use super::gates::PodGates;
 use super::handle::SinkCommand;
 use super::report::SinkReport;
+use super::warnings::{self, Warnings};
 use super::watched::{ClusterChanges, Watched};
 use crate::desired::{Attachment, ClusterChange, Desired};
 use crate::entry::EntryName;
@@ -27,6 +29,8 @@ pub(super) struct SinkLoop {
     pub(super) planner: Planner,
     pub(super) watched: Watched,
     pub(super) gates: PodGates,
+    pub(super) warnings: Warnings,
+    pub(super) recorder: Recorder,
     /// How long changes took to the outside.
     pub(super) propagation: Histogram,
     pub(super) clock: Clock,
@@ -41,6 +45,9 @@ struct Rounds {
     audit_at: Time,
     gates_at: Time,
     audit: Option<BoxFuture<'static, Option<Time>>>,
+    /// Events that are being written.
+    telling: Option<BoxFuture<'static, Result<(), String>>>,
+    telling_problem: Option<String>,
     sink_problem: Option<String>,
     unreachable: bool,
     view_problem: Option<String>,
@@ -68,6 +75,8 @@ impl SinkLoop {
             audit_at: now,
             gates_at: now,
             audit: None,
+            telling: None,
+            telling_problem: None,
             sink_problem: None,
             unreachable: false,
             view_problem: None,
@@ -83,6 +92,7 @@ impl SinkLoop {
                 .iter()
                 .for_each(|took| self.propagation.observe(took.as_secs_f64()));
             self.report(&plan, &rounds);
+            self.warn(&plan, &mut rounds, now);
             let work = self.work(&plan, &mut rounds, now);
             let Some(worked) = stop.run_until_cancelled(work).await else { break };
             // Also while there is always something to do, commands and lists have their turn.
@@ -98,9 +108,30 @@ impl SinkLoop {
                         self.planner.listed(began);
                     }
                 }
+                Some(told) = OptionFuture::from(rounds.telling.as_mut()) => self.told(told, &mut rounds),
                 () = sleep_until(self.clock.instant(next)) => {}
             }
         }
+    }
+
+    /// Begins to write Events about objects that do not get what they ask for. No name waits for them.
+    fn warn(&mut self, plan: &SinkPlan, rounds: &mut Rounds, now: Time) {
+        if rounds.telling.is_none() {
+            let current = warnings::current(&self.options.name, plan, &self.planner, &self.desired);
+            let due = self.warnings.due(now, current);
+            rounds.telling = (!due.is_empty()).then(|| warnings::tell(self.recorder.clone(), due).boxed());
+        }
+    }
+
+    fn told(&self, told: Result<(), String>, rounds: &mut Rounds) {
+        rounds.telling = None;
+        let problem = told.err();
+        if let Some(problem) = &problem
+            && rounds.telling_problem.as_ref() != Some(problem)
+        {
+            tracing::warn!(sink = self.options.name, problem, "an Event is not written");
+        }
+        rounds.telling_problem = problem;
     }
 
     /// Takes in all changes that are there, before the content that they have led to is looked at.

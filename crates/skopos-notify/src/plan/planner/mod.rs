@@ -233,6 +233,20 @@ impl Planner {
         !is_open && entry.is_some_and(|entry| entry.members.contains_key(value))
     }
 
+    /// Returns those who ask for a name.
+    pub(crate) fn claimants(&self, name: &EntryName) -> &[DesiredEntry] {
+        self.view.entries.get(name).map_or(&[][..], |entries| entries)
+    }
+
+    /// Returns the owner of a name: as its mark outside says, or else the first who asks for it.
+    pub(crate) fn owner(&self, name: &EntryName) -> Option<EntryOwner> {
+        let marked = match self.outside.get(name).map(|entry| &entry.mark) {
+            Some(EntryMark::Ours(Some(_))) => Some(last_owner(self.outside.get(name))),
+            _ => None,
+        };
+        marked.or_else(|| self.claimants(name).first().map(|entry| entry.owner.clone()))
+    }
+
     /// Returns what cannot be written, and why.
     pub fn problems(&self) -> impl Iterator<Item = (&EntryName, &str)> {
         self.names.iter().filter_map(|(name, state)| Some((name, state.problem.as_deref()?)))
