@@ -1,5 +1,5 @@
 // Command apiserver is a Kubernetes API server made of the published libraries: the generic registry, the watch cache
-// and an embedded etcd of k8s.io/apiserver, serving core/v1 and apps/v1 on loopback. It is what Skopos is measured
+// and an embedded etcd of k8s.io/apiserver, serving core/v1, apps/v1, leases and EndpointSlices on loopback. It is what Skopos is measured
 // against: the real list and watch code, in one process, without a cluster.
 package main
 

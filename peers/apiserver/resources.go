@@ -4,7 +4,9 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -29,7 +31,12 @@ type resource struct {
 	fields map[string]func(runtime.Object) string
 }
 
-var core, apps = corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
+var (
+	core         = corev1.SchemeGroupVersion
+	apps         = appsv1.SchemeGroupVersion
+	coordination = coordinationv1.SchemeGroupVersion
+	discovery    = discoveryv1.SchemeGroupVersion
+)
 
 var resources = []*resource{
 	{groupVersion: core, plural: "configmaps", singular: "configmap", kind: "ConfigMap", shortNames: []string{"cm"},
@@ -81,6 +88,10 @@ var resources = []*resource{
 		}},
 	{groupVersion: apps, plural: "statefulsets", singular: "statefulset", kind: "StatefulSet", shortNames: []string{"sts"},
 		hasStatus: true, hasGeneration: true, newObject: of[appsv1.StatefulSet](), newList: of[appsv1.StatefulSetList]()},
+	{groupVersion: coordination, plural: "leases", singular: "lease", kind: "Lease",
+		newObject: of[coordinationv1.Lease](), newList: of[coordinationv1.LeaseList]()},
+	{groupVersion: discovery, plural: "endpointslices", singular: "endpointslice", kind: "EndpointSlice",
+		newObject: of[discoveryv1.EndpointSlice](), newList: of[discoveryv1.EndpointSliceList]()},
 }
 
 var podFields = map[string]func(runtime.Object) string{

@@ -5,7 +5,9 @@ import (
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,7 +26,9 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
 	utilruntime.Must(appsv1.AddToScheme(s))
-	for _, group := range []schema.GroupVersion{corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion} {
+	utilruntime.Must(coordinationv1.AddToScheme(s))
+	utilruntime.Must(discoveryv1.AddToScheme(s))
+	for _, group := range []schema.GroupVersion{core, apps, coordination, discovery} {
 		for kind := range s.KnownTypes(group) {
 			if !isOfGroup(kind) {
 				continue

@@ -116,19 +116,19 @@ func newServer(o options, etcd *etcd) (*server, error) {
 
 // install serves the resources.
 func (s *server) install(backend *backend) error {
-	legacy := genericapiserver.NewDefaultAPIGroupInfo("", scheme, metainternalscheme.ParameterCodec, codecs)
-	named := genericapiserver.NewDefaultAPIGroupInfo(apps.Group, scheme, metainternalscheme.ParameterCodec, codecs)
-	legacy.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{}
-	named.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{}
+	groups := map[string]*genericapiserver.APIGroupInfo{}
 	for _, r := range resources {
 		store, err := backend.store(r)
 		if err != nil {
 			return err
 		}
-		served := legacy.VersionedResourcesStorageMap["v1"]
-		if r.groupVersion == apps {
-			served = named.VersionedResourcesStorageMap["v1"]
+		group, known := groups[r.groupVersion.Group]
+		if !known {
+			info := genericapiserver.NewDefaultAPIGroupInfo(r.groupVersion.Group, scheme, metainternalscheme.ParameterCodec, codecs)
+			info.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{}
+			group, groups[r.groupVersion.Group] = &info, &info
 		}
+		served := group.VersionedResourcesStorageMap["v1"]
 		served[r.plural] = typedREST{store, r}
 		if r.hasStatus {
 			served[r.plural+"/status"] = newStatusREST(store, r)
@@ -137,10 +137,15 @@ func (s *server) install(backend *backend) error {
 			s.pods = store
 		}
 	}
-	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, &legacy); err != nil {
+	if err := s.generic.InstallLegacyAPIGroup(genericapiserver.DefaultLegacyAPIPrefix, groups[core.Group]); err != nil {
 		return err
 	}
-	return s.generic.InstallAPIGroup(&named)
+	for _, group := range []string{apps.Group, coordination.Group, discovery.Group} {
+		if err := s.generic.InstallAPIGroup(groups[group]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *server) run(ctx context.Context) error {

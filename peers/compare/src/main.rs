@@ -11,6 +11,7 @@ mod belief;
 mod catalogue;
 mod client;
 mod controllers;
+mod dns;
 mod external_dns;
 mod faults;
 mod gateway;
@@ -18,6 +19,7 @@ mod kubectl;
 mod lease;
 mod machine;
 mod member;
+mod notify;
 mod page;
 mod programs;
 mod proxy;
@@ -55,6 +57,8 @@ enum Command {
     Quiet(quiet::Options),
     /// Put external-dns and `skopos notify` through the failure cases of a zone, and write docs/external-dns.md.
     ExternalDns(external_dns::Options),
+    /// Restart k8s.io/apiserver under a notifier, and let two take turns.
+    Notify(notify::Options),
     /// Write docs/comparison.md, its plots and docs/external-dns.md from the results.
     Page,
     /// List the faults.
@@ -72,6 +76,7 @@ async fn main() -> anyhow::Result<()> {
         Command::Lease(options) => lease::run(&options).await,
         Command::Quiet(options) => quiet::run(&options).await,
         Command::ExternalDns(options) => external_dns::run(&options).await,
+        Command::Notify(options) => notify::run(&options).await,
         Command::Page => page::write().and_then(|()| external_dns::write_page()),
         Command::List => {
             for fault in catalogue::all() {

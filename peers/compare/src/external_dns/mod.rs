@@ -5,13 +5,10 @@
 //!  test server ── skopos notify ─ BIND        the outside is watched by queries and read by transfers
 //! ```
 
-mod bind;
 mod cases;
 mod outcome;
 mod page;
-mod query;
 mod side;
-mod watch;
 mod world;
 
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::bind::{Bind, SECRET, ZONE};
+use crate::dns::{Bind, SECRET, ZONE};
 use crate::programs;
 
 /// The pause of a kubelet before it starts a container again for the first time.

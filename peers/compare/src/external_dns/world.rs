@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use skopos_testserver::{How, TestServer};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::bind::{Bind, full};
-use super::query::{Answer, Resolver};
 use super::side::{ANNOTATION, Notifier, Side};
-use super::watch::Watch;
+use crate::dns::Watch;
+use crate::dns::{Answer, Resolver};
+use crate::dns::{Bind, full};
 
 const NAMESPACE: &str = "default";
 /// How long a change is waited for.

@@ -8,10 +8,10 @@ use serde_json::json;
 use skopos_testserver::{Fault, FaultGuard, Match};
 use tokio::time::{Instant, sleep};
 
-use crate::external_dns::bind::full;
+use crate::dns::Watch;
+use crate::dns::full;
 use crate::external_dns::outcome::Outcome;
 use crate::external_dns::side::Side;
-use crate::external_dns::watch::Watch;
 use crate::external_dns::world::World;
 
 const OFTEN: Duration = Duration::from_millis(50);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tokio::time::{Instant, sleep};
 
-use crate::external_dns::bind::full;
+use crate::dns::Resolver;
+use crate::dns::full;
 use crate::external_dns::outcome::Outcome;
-use crate::external_dns::query::Resolver;
 use crate::external_dns::world::World;
 
 const NAMES: usize = 1_000;

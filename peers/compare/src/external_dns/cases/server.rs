@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio::time::{Instant, sleep};
 
 use super::cluster::ended;
-use crate::external_dns::bind::SECRET;
+use crate::dns::SECRET;
 use crate::external_dns::outcome::{Outcome, message};
 use crate::external_dns::side::Side;
 use crate::external_dns::world::World;

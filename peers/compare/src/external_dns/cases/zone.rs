@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::{Instant, sleep};
 
-use crate::external_dns::bind::full;
+use crate::dns::full;
 use crate::external_dns::outcome::Outcome;
 use crate::external_dns::side::{Side, TTL_ANNOTATION};
 use crate::external_dns::world::{World, service_object};

@@ -14,48 +14,48 @@ const TYPE_CNAME: u16 = 5;
 
 /// An answer about the addresses of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// Addresses, or the target of a CNAME, in order. Empty: NXDOMAIN or no data.
-    pub(super) values: Vec<String>,
+    pub(crate) values: Vec<String>,
     /// The TTL of the first of them.
-    pub(super) ttl: Option<u32>,
+    pub(crate) ttl: Option<u32>,
     /// There were more than fit into the message.
     truncated: bool,
 }
 
 impl Answer {
     /// Says whether the answer is exactly these values.
-    pub(super) fn is(&self, values: &[String]) -> bool {
+    pub(crate) fn is(&self, values: &[String]) -> bool {
         let mut wanted = values.to_vec();
         wanted.sort();
         self.values == wanted
     }
 
-    pub(super) fn has(&self, value: &str) -> bool {
+    pub(crate) fn has(&self, value: &str) -> bool {
         self.values.iter().any(|known| known == value)
     }
 
     /// Says whether the name leads nowhere.
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         self.values.is_empty() && !self.truncated
     }
 }
 
 /// A socket for questions to one server.
-pub(super) struct Resolver {
+pub(crate) struct Resolver {
     socket: UdpSocket,
     next: u16,
 }
 
 impl Resolver {
-    pub(super) async fn of(server: SocketAddr) -> Result<Self> {
+    pub(crate) async fn of(server: SocketAddr) -> Result<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         socket.connect(server).await?;
         Ok(Self { socket, next: 0 })
     }
 
     /// Asks for the addresses of a name. An error is a server that does not answer, or not in time.
-    pub(super) async fn ask(&mut self, name: &str) -> Result<Answer> {
+    pub(crate) async fn ask(&mut self, name: &str) -> Result<Answer> {
         self.next = self.next.wrapping_add(1);
         self.socket.send(&question(self.next, name)).await?;
         let own = self.next.to_be_bytes();

@@ -16,27 +16,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-pub(super) const ZONE: &str = "apps.example.test";
+pub(crate) const ZONE: &str = "apps.example.test";
 /// The secret of the key `skopos`, in base64.
-pub(super) const SECRET: &str = "YSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcy4uLi4=";
+pub(crate) const SECRET: &str = "YSBzZWNyZXQgb2YgdGhpcnR5LXR3byBieXRlcy4uLi4=";
 /// What the zone allows where nothing else is said.
 const ALLOWED: &str = "allow-update { key skopos; 127.0.0.3; }; allow-transfer { key skopos; 127.0.0.3; };";
 
 /// A server. It is killed when this is dropped.
-pub(super) struct Bind {
-    pub(super) address: SocketAddr,
+pub(crate) struct Bind {
+    pub(crate) address: SocketAddr,
     folder: TempDir,
     child: Option<Child>,
 }
 
 /// Returns the name of a host in the zone.
-pub(super) fn full(host: &str) -> String {
+pub(crate) fn full(host: &str) -> String {
     format!("{host}.{ZONE}")
 }
 
 impl Bind {
     /// Starts it; `extra` goes into the zone's file, and `allowed` into its configuration where it is not empty.
-    pub(super) async fn start(extra: &str, allowed: &str) -> Result<Self> {
+    pub(crate) async fn start(extra: &str, allowed: &str) -> Result<Self> {
         let port = free_port().await?;
         let folder = tempfile::tempdir()?;
         let zone = format!(
@@ -50,7 +50,7 @@ impl Bind {
     }
 
     /// Writes the configuration for the next start.
-    pub(super) fn allow(&self, allowed: &str) -> Result<()> {
+    pub(crate) fn allow(&self, allowed: &str) -> Result<()> {
         let (folder, port) = (self.folder.path().display(), self.address.port());
         let text = format!(
             "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; \
@@ -62,7 +62,7 @@ impl Bind {
         Ok(std::fs::write(self.folder.path().join("conf"), text)?)
     }
 
-    pub(super) async fn run(&mut self) -> Result<()> {
+    pub(crate) async fn run(&mut self) -> Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.path().join("log"))?;
         let mut command = Command::new("/usr/sbin/named");
         command.args(["-g", "-n", "1", "-c"]).arg(self.folder.path().join("conf"));
@@ -78,18 +78,18 @@ impl Bind {
     }
 
     /// Ends it as a crash does.
-    pub(super) async fn kill(&mut self) -> Result<()> {
+    pub(crate) async fn kill(&mut self) -> Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill().await?;
         }
         Ok(())
     }
 
-    pub(super) fn freeze(&self) -> Result<()> {
+    pub(crate) fn freeze(&self) -> Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    pub(super) fn wake(&self) -> Result<()> {
+    pub(crate) fn wake(&self) -> Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
@@ -103,12 +103,12 @@ impl Bind {
     }
 
     /// Counts the lines of its log with a text.
-    pub(super) fn logged(&self, text: &str) -> usize {
+    pub(crate) fn logged(&self, text: &str) -> usize {
         self.log().lines().filter(|line| line.contains(text)).count()
     }
 
     /// Reads the whole zone: `(name, type, value)`, without SOA.
-    pub(super) async fn transfer(&self) -> Result<Vec<(String, String, String)>> {
+    pub(crate) async fn transfer(&self) -> Result<Vec<(String, String, String)>> {
         let port = self.address.port().to_string();
         let mut dig = Command::new("dig");
         dig.args(["@127.0.0.1", "-b", "127.0.0.3", "-p", &port, "+tcp", "+noall", "+answer", ZONE, "AXFR"]);
@@ -121,14 +121,14 @@ impl Bind {
     }
 
     /// Reads what stands at one name, by type.
-    pub(super) async fn at(&self, host: &str, kind: &str) -> Result<Vec<String>> {
+    pub(crate) async fn at(&self, host: &str, kind: &str) -> Result<Vec<String>> {
         let name = full(host);
         let records = self.transfer().await?.into_iter();
         Ok(records.filter(|record| record.0 == name && record.1 == kind).map(|record| record.2).collect())
     }
 
     /// Changes the zone by hand: lines of nsupdate.
-    pub(super) async fn change(&self, lines: &str) -> Result<()> {
+    pub(crate) async fn change(&self, lines: &str) -> Result<()> {
         let mut nsupdate = Command::new("nsupdate").stdin(Stdio::piped()).kill_on_drop(true).spawn()?;
         let port = self.address.port();
         let script = format!("server 127.0.0.1 {port}\nlocal 127.0.0.3\nzone {ZONE}\n{lines}\nsend\n");
@@ -139,7 +139,7 @@ impl Bind {
         Ok(())
     }
 
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 }

@@ -12,32 +12,32 @@ use tokio::time::{Instant, sleep};
 use super::query::Resolver;
 
 /// A task that asks for names until this is dropped.
-pub(super) struct Watch {
+pub(crate) struct Watch {
     seen: Arc<Mutex<Seen>>,
     _tasks: JoinSet<()>,
 }
 
 /// What was answered.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Answers.
-    pub(super) answers: u64,
+    pub(crate) answers: u64,
     /// The most names that led nowhere in one round.
-    pub(super) most_missing: usize,
+    pub(crate) most_missing: usize,
     /// For how long at least one of them did, in seconds.
-    pub(super) missing_s: f64,
+    pub(crate) missing_s: f64,
 }
 
 impl Watch {
     /// Asks for each name, pauses and begins again. A server that does not answer says nothing about its names.
-    pub(super) async fn start(server: SocketAddr, names: Vec<String>, pause: Duration) -> Result<Self> {
+    pub(crate) async fn start(server: SocketAddr, names: Vec<String>, pause: Duration) -> Result<Self> {
         let resolver = Resolver::of(server).await?;
         let (seen, mut tasks) = (Arc::<Mutex<Seen>>::default(), JoinSet::new());
         tasks.spawn(ask(resolver, names, pause, seen.clone()));
         Ok(Self { seen, _tasks: tasks })
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().clone()
     }
 }
