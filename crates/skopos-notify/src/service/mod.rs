@@ -37,7 +37,7 @@ use self::sink_loop::SinkLoop;
 use self::watched::Watched;
 use crate::desired::{ClaimSource, Desired};
 use crate::plan::{PlanOptions, Planner};
-use crate::sink::Sink;
+use crate::sink::{Fence, Sink};
 
 /// A notifier that is put together: it keeps its sinks equal to one cluster until it is told to stop.
 #[must_use = "it does nothing until it runs"]
@@ -62,6 +62,8 @@ pub struct SinkOptions {
     pub writes: usize,
     /// Folder in which the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
     pub state: Option<PathBuf>,
+    /// The term that it works in, with an election.
+    pub fence: Option<Fence>,
 }
 
 /// A sink of either kind.
@@ -108,6 +110,7 @@ impl SinkOptions {
             observe_every: Duration::from_secs(10),
             writes: 16,
             state: None,
+            fence: None,
         }
     }
 }

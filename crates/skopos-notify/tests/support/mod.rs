@@ -20,7 +20,7 @@ use skopos_notify::service::{
     Notifier, NotifierHandle, NotifierSink, SinkOptions, SinkReport, factory_options,
 };
 use skopos_notify::sink::memory::MemorySink;
-use skopos_notify::sink::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
+use skopos_notify::sink::{Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
 use skopos_testserver::TestServer;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -187,8 +187,8 @@ impl Sink for Slow {
         self.0.observe().await
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
-        self.0.apply(step).await
+    async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome {
+        self.0.apply(step, fence).await
     }
 }
 

@@ -86,7 +86,7 @@ impl DnsServer {
     /// Writes the configuration; `more` replaces what the zone allows.
     pub fn configure(&self, more: &str) {
         let (folder, port) = (self.folder.path().display(), self.address.port());
-        let secret = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, SECRET);
+        let secret = secret(SECRET);
         let text = match self.kind {
             Kind::Bind => {
                 let allowed = if more.is_empty() {
@@ -150,6 +150,34 @@ impl DnsServer {
     pub fn sink(&self) -> DnsSink {
         DnsSink::new(self.options()).expect("a sink")
     }
+
+    /// Changes the zone by hand, with the lines of nsupdate.
+    pub fn nsupdate(&self, lines: &str) {
+        let key = format!("hmac-sha256:skopos:{}", secret(SECRET));
+        let mut command = Command::new("nsupdate");
+        let mut child = command.args(["-v", "-y", &key]).stdin(Stdio::piped()).spawn().expect("nsupdate");
+        let (ip, port) = (self.address.ip(), self.address.port());
+        let script = format!("server {ip} {port}\nzone {ZONE}\n{lines}\nsend\n");
+        let mut stdin = child.stdin.take().expect("piped");
+        std::io::Write::write_all(&mut stdin, script.as_bytes()).expect("it reads");
+        drop(stdin);
+        assert!(child.wait().expect("it ends").success(), "{lines}");
+    }
+
+    /// Reads the text at a name, as other programs see it.
+    pub async fn text(&self, at: &str) -> Option<String> {
+        let (ip, port) = (self.address.ip().to_string(), self.address.port().to_string());
+        let output = Command::new("dig")
+            .args(["+tcp", "+short", "-p", &port, &format!("@{ip}"), at, "TXT"])
+            .output()
+            .expect("dig");
+        let text = String::from_utf8_lossy(&output.stdout).trim().replace(['"', ' '], "");
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+fn secret(secret: &[u8]) -> String {
+    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, secret)
 }
 
 impl Haproxy {
