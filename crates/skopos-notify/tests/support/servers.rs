@@ -151,6 +151,11 @@ impl DnsServer {
         DnsSink::new(self.options()).expect("a sink")
     }
 
+    /// Returns the secret of the key, as files have it.
+    pub fn secret(&self) -> String {
+        secret(SECRET)
+    }
+
     /// Changes the zone by hand, with the lines of nsupdate.
     pub fn nsupdate(&self, lines: &str) {
         let key = format!("hmac-sha256:skopos:{}", secret(SECRET));
