@@ -11,8 +11,9 @@ use skopos_notify::sink::{
     EntryMark, Observed, ObservedEntry, Serving, Sink, SinkError, SinkStep, StepAction, StepOutcome,
 };
 use skopos_notify::{EntryName, EntryOwner, EntryValue};
+use skopos_testserver::{Fault, Match};
 use support::servers::{DnsServer, Kind, ZONE, signal};
-use support::{Cluster, endpoints, quick, secs};
+use support::{Cluster, annotated, endpoints, quick, secs};
 use tokio::net::UdpSocket;
 
 const READY: &str = "ready";
@@ -141,7 +142,7 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
         let mut options = server.options();
         options.key = Some(DnsKey::new("nobody", "hmac-sha256", b"x").unwrap());
         let problem = refused(options).await;
-        assert!(problem.contains("does not know the key nobody"), "{problem}");
+        assert!(problem.contains("does not know the key nobody for this"), "{problem}");
         let mut options = server.options();
         options.key = Some(DnsKey::new("skopos", "hmac-sha256", b"wrong").unwrap());
         let problem = refused(options).await;
@@ -218,7 +219,16 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
         let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
         let report = running.equal(0).await;
         assert_eq!(report.left_out, BTreeMap::from([(format!("big.{ZONE}"), 50)]));
-        assert_eq!(values(entry(&server.sink(), "big").await).len(), 100);
+        let hundred = values(entry(&server.sink(), "big").await);
+        assert_eq!(hundred.len(), 100);
+        // One of them goes, and one of the others takes its place.
+        let gone = hundred[50].as_str();
+        let rest: Vec<_> = many.iter().copied().filter(|(address, _)| *address != gone).collect();
+        cluster.put("big", &rest);
+        running.until(0, |report| report.left_out.values().eq(&[49]) && report.is_equal()).await;
+        let after = values(entry(&server.sink(), "big").await);
+        let kept = after.iter().filter(|address| hundred.contains(address)).count();
+        assert_eq!((after.len(), kept), (100, 99));
         running.stop().await;
         let mut options = server.options();
         options.ttl = secs(60);
@@ -231,6 +241,63 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
         cluster.end().await;
     })
     .await;
+}
+
+// Case 21: at no time neither name is there.
+#[tokio::test]
+async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
+    each(async |server| {
+        let service = |host: &str| {
+            let mut object = support::service_object("web");
+            object["metadata"]["annotations"] =
+                serde_json::json!({"skopos.dev/hostname": format!("{host}.{ZONE}")});
+            object["spec"]["externalIPs"] = serde_json::json!(["192.0.2.7"]);
+            object
+        };
+        let cluster = Cluster::new().await;
+        cluster.server.create(service("old")).unwrap();
+        let running = cluster.run(vec![quick("zone", server.sink(), annotated())]);
+        running.equal(0).await;
+        cluster.server.update(service("new")).unwrap();
+        let watching = async {
+            loop {
+                let names = server.sink().observe().await.expect("a transfer").entries;
+                match (names.contains_key(&name("old")), names.contains_key(&name("new"))) {
+                    (false, new) => break assert!(new, "the old name went first"),
+                    (true, _) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        // The change was seen, so nothing waits for a second list.
+        tokio::time::timeout(secs(20), watching).await.expect("the old name goes");
+        running.equal(0).await;
+        assert_eq!(values(entry(&server.sink(), "new").await), ["192.0.2.7"]);
+        running.stop().await;
+        cluster.end().await;
+    })
+    .await;
+}
+
+// Case 3: a watch that is silent while its connection lives.
+#[tokio::test]
+async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
+    let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
+    let cluster = Cluster::new().await;
+    cluster.put("web", &[("10.0.0.1", READY)]);
+    let name = format!("{{service}}.{ZONE}");
+    let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
+    running.equal(0).await;
+    let stalled = cluster.server.faults().inject(Fault::Stall).on(Match::watch());
+    let begun = tokio::time::Instant::now();
+    cluster.put("web", &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
+    running.until(0, |report| report.view_problem.is_some() || report.steps["done"] == 2).await;
+    assert!(begun.elapsed() < secs(65), "{:?}", begun.elapsed());
+    stalled.heal();
+    running.until(0, |report| report.steps["done"] == 2 && report.is_equal()).await;
+    assert_eq!(values(entry(&server.sink(), "web").await), ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(running.handle.reports()[0].steps.len(), 1, "nothing was removed or refused");
+    running.stop().await;
+    cluster.end().await;
 }
 
 // Case 9: killed, and back.

@@ -1,6 +1,7 @@
 //! A cluster in the process, a notifier that runs on it, and objects for it.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
+pub mod dns_proxy;
 pub mod inventory;
 pub mod receiver;
 pub mod servers;

@@ -340,7 +340,7 @@ impl DnsClient {
         let problem = match said {
             Some((TsigRcode::BADKEY, _)) => {
                 format!(
-                    "DNS server {server} does not know the key {key}: add it there, or correct `key.name`"
+                    "DNS server {server} does not know the key {key} for this: add it there, correct `key.name`, or name the primary if it is a secondary"
                 )
             }
             Some((TsigRcode::BADSIG, _)) => {
@@ -371,7 +371,7 @@ impl DnsClient {
         let (server, zone) = (self.server, &self.zone);
         match rcode {
             Rcode::REFUSED => format!(
-                "DNS server {server} refuses {what} of {zone} (REFUSED): allow them for this key (BIND: allow-update or update-policy, allow-transfer)"
+                "DNS server {server} refuses {what} of {zone} (REFUSED): allow them for this key (BIND: allow-update or update-policy, allow-transfer), or name the primary if it is a secondary"
             ),
             Rcode::NOTAUTH => format!(
                 "DNS server {server} is not authoritative for {zone} (NOTAUTH), is a secondary of it, or does not accept the key: correct `zone` or `servers`"
@@ -418,13 +418,15 @@ fn frame(bytes: &mut Vec<u8>, message: &[u8]) {
     bytes.extend_from_slice(message);
 }
 
-async fn send(stream: &mut TcpStream, message: &[u8]) -> std::io::Result<()> {
+pub(super) async fn send(stream: &mut TcpStream, message: &[u8]) -> std::io::Result<()> {
     let mut bytes = Vec::with_capacity(message.len() + 2);
     frame(&mut bytes, message);
     stream.write_all(&bytes).await
 }
 
-async fn receive(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::Result<Message<Vec<u8>>> {
+pub(super) async fn receive(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+) -> std::io::Result<Message<Vec<u8>>> {
     let length = stream.read_u16().await?;
     let mut bytes = vec![0; length.into()];
     stream.read_exact(&mut bytes).await?;

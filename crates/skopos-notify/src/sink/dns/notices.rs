@@ -1,73 +1,137 @@
-//! NOTIFY messages (RFC 1996): a server says that the zone has changed.
+//! NOTIFY messages (RFC 1996): a server says that the zone has changed. BIND sends them over UDP, Knot over TCP.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use domain::base::iana::{Class, Opcode, Rcode, Rtype};
 use domain::base::{Message, MessageBuilder};
 use parking_lot::Mutex;
-use tokio::net::UdpSocket;
-use tokio::sync::OnceCell;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{Notify, OnceCell};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
+use super::client::{receive, send};
 use super::message;
 
 /// The listener for NOTIFY messages. A message is a hint and no more: what has changed is read from the server.
 pub(super) struct NoticeListener {
     address: SocketAddr,
-    zone: String,
-    /// The servers' addresses. Messages from elsewhere are dropped.
-    sources: Vec<IpAddr>,
-    /// Bound by the first wait, and closed with the sink.
-    socket: OnceCell<UdpSocket>,
+    sources: Sources,
+    /// Begun by the first wait, and ended with the sink.
+    task: OnceCell<JoinSet<()>>,
+    /// Holds one message at most: however many come, the zone is looked at once.
+    received: Arc<Notify>,
     problem: Mutex<Option<String>>,
 }
 
-/// Length of a message. Longer ones are no NOTIFY.
+/// The messages that are answered: about this zone, from these addresses. All others are dropped.
+#[derive(Clone)]
+struct Sources {
+    zone: String,
+    addresses: Vec<IpAddr>,
+}
+
+/// Length of a message over UDP. Longer ones are no NOTIFY.
 const MAX_MESSAGE: usize = 1232;
+/// Bound on a connection. There is one at a time.
+const TCP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause after an error of a socket.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 impl NoticeListener {
     pub(super) fn new(address: SocketAddr, zone: &str, servers: &[SocketAddr]) -> Self {
+        let addresses = servers.iter().map(SocketAddr::ip).collect();
         Self {
             address,
-            zone: zone.to_owned(),
-            sources: servers.iter().map(SocketAddr::ip).collect(),
-            socket: OnceCell::new(),
+            sources: Sources { zone: zone.to_owned(), addresses },
+            task: OnceCell::new(),
+            received: Arc::default(),
             problem: Mutex::new(None),
         }
     }
 
-    /// Waits for a message about the zone from one of its servers, and answers it. Cancel safe. Where it cannot listen, it never ends, and
-    /// the next wait tries again.
+    /// Waits for a message about the zone from one of its servers. Cancel safe. Where it cannot listen, it never ends, and the next wait tries
+    /// again.
     pub(super) async fn next(&self) {
-        let socket = match self.socket.get_or_try_init(|| UdpSocket::bind(self.address)).await {
-            Ok(socket) => socket,
-            Err(error) => {
-                let problem =
-                    format!("cannot listen for NOTIFY at {}: {error}; choose another `notify`", self.address);
-                *self.problem.lock() = Some(problem);
-                return std::future::pending().await;
-            }
-        };
-        *self.problem.lock() = None;
-        let mut bytes = [0; MAX_MESSAGE];
-        loop {
-            let Ok((length, from)) = socket.recv_from(&mut bytes).await else {
-                // It is about an answer that was sent before; the next wait reads on.
-                return std::future::pending().await;
-            };
-            if !self.sources.contains(&from.ip().to_canonical()) {
-                continue;
-            }
-            if let Some(answer) = answer(&bytes[..length], &self.zone) {
-                // A server that gets no answer sends the message again.
-                let _ = socket.try_send_to(&answer, from);
-                return;
-            }
+        let begun = self.task.get_or_try_init(|| self.listen()).await;
+        let problem = begun.err().map(|error| {
+            format!("cannot listen for NOTIFY at {}: {error}; choose another `notify`", self.address)
+        });
+        let is_listening = problem.is_none();
+        *self.problem.lock() = problem;
+        match is_listening {
+            true => self.received.notified().await,
+            false => std::future::pending().await,
         }
     }
 
     /// Returns why it cannot listen.
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
+    }
+
+    async fn listen(&self) -> io::Result<JoinSet<()>> {
+        let (udp, tcp) = (UdpSocket::bind(self.address).await?, TcpListener::bind(self.address).await?);
+        let (sources, received, mut task) = (self.sources.clone(), self.received.clone(), JoinSet::new());
+        task.spawn(async move {
+            tokio::join!(sources.serve_udp(&udp, &received), sources.serve_tcp(&tcp, &received));
+        });
+        Ok(task)
+    }
+}
+
+impl Sources {
+    async fn serve_udp(&self, socket: &UdpSocket, received: &Notify) {
+        let mut bytes = [0; MAX_MESSAGE];
+        loop {
+            let Ok((length, from)) = socket.recv_from(&mut bytes).await else {
+                tokio::time::sleep(RETRY_DELAY).await;
+                continue;
+            };
+            if let Some(answer) = self.answer(from, &bytes[..length]) {
+                received.notify_one();
+                // A server that gets no answer sends the message again.
+                let _ = socket.send_to(&answer, from).await;
+            }
+        }
+    }
+
+    async fn serve_tcp(&self, listener: &TcpListener, received: &Notify) {
+        loop {
+            let Ok((stream, from)) = listener.accept().await else {
+                tokio::time::sleep(RETRY_DELAY).await;
+                continue;
+            };
+            if self.is_source(from) {
+                // A server that gets no answer sends the message again.
+                let _ = timeout(TCP_TIMEOUT, self.serve_connection(stream, from, received)).await;
+            }
+        }
+    }
+
+    async fn serve_connection(
+        &self,
+        mut stream: TcpStream,
+        from: SocketAddr,
+        received: &Notify,
+    ) -> io::Result<()> {
+        let request = receive(&mut stream).await?;
+        if let Some(answer) = self.answer(from, request.as_slice()) {
+            received.notify_one();
+            send(&mut stream, &answer).await?;
+        }
+        Ok(())
+    }
+
+    fn is_source(&self, from: SocketAddr) -> bool {
+        self.addresses.contains(&from.ip().to_canonical())
+    }
+
+    fn answer(&self, from: SocketAddr, bytes: &[u8]) -> Option<Vec<u8>> {
+        if self.is_source(from) { answer(bytes, &self.zone) } else { None }
     }
 }
 
