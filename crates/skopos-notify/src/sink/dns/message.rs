@@ -204,3 +204,39 @@ fn record(
     let data = UnknownRecordData::from_octets(rtype, data).map_err(|_| BuildError::TooLarge)?;
     Ok((name, class, ttl, data))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Returns the prerequisites of a message, as `name class type data`.
+    fn prerequisites(message: AdditionalBuilder<Vec<u8>>) -> Vec<String> {
+        let message = Message::from_octets(message.finish()).unwrap();
+        let records = message.answer().unwrap().map(|record| {
+            let record = record.unwrap().into_any_record::<AllRecordData<_, ParsedName<_>>>().unwrap();
+            format!("{} {} {} {}", record.owner(), record.class(), record.rtype(), record.data())
+        });
+        records.collect()
+    }
+
+    #[test]
+    fn every_write_demands_the_fence() {
+        let zone = Zone { origin: "z.test", owner: "us", ttl: Duration::from_secs(30) };
+        let (host, at) = (EntryName::from("web.z.test"), "us._skopos-fence.z.test");
+        let mark = OwnerMark { text: "service/ns/web".into(), uid: "u".into() };
+        for before in [None, Some(&mark)] {
+            let write = |text| {
+                let fence = FenceCheck { at, text };
+                let update = Update { name: &host, fence, before, after: None };
+                prerequisites(update.build(&zone).unwrap())
+            };
+            assert_eq!(write(Some("term=42"))[0], "us._skopos-fence.z.test IN TXT \"term=42\"");
+            assert!(write(None)[0].starts_with("us._skopos-fence.z.test NONE TXT"), "there must be none");
+        }
+        let taken = replace_fence(&zone, FenceCheck { at, text: Some("term=41") }, Some("term=42")).unwrap();
+        assert_eq!(prerequisites(taken), ["us._skopos-fence.z.test IN TXT \"term=41\""]);
+        assert_eq!(prerequisites(probe("z.test").unwrap()), [""; 0]);
+    }
+}
