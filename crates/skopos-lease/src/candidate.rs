@@ -48,6 +48,8 @@ pub(crate) struct Published {
     pub(crate) status: Status,
     /// The number of the term that work may begin in.
     pub(crate) term: Option<u64>,
+    /// The UID of the Lease, if there is one.
+    pub(crate) lease: Option<Arc<str>>,
     /// Why the last request failed, if it did.
     pub(crate) problem: Option<String>,
 }
@@ -91,7 +93,8 @@ impl Candidate {
                 return Err(ElectionStopped);
             }
             // One whose time is over is no term, also before the driver has noticed.
-            let term = published.term.map(|number| Term::new(number, self.shared.clone()));
+            let lease = published.lease.unwrap_or_default();
+            let term = published.term.map(|number| Term::new(number, lease, self.shared.clone()));
             if let Some(term) = term.filter(|term| term.remaining().is_some()) {
                 return Ok(term);
             }

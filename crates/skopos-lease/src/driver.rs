@@ -86,7 +86,8 @@ impl Driver {
             Status::Leader { number } => Some(*number),
             _ => None,
         };
-        let new = Published { status, term, problem: self.machine.problem().map(str::to_owned) };
+        let lease = self.machine.lease_uid().cloned();
+        let new = Published { status, term, lease, problem: self.machine.problem().map(str::to_owned) };
         self.published.send_if_modified(|known| {
             if *known == new {
                 return false;

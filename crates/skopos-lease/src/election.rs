@@ -37,7 +37,12 @@ impl Election {
         let timing = options.timing()?;
         let LeaseOptions { namespace, name, identity, seed, clock, .. } = options;
         let machine = Machine::new(identity, timing, seed.unwrap_or_else(|| fastrand::u64(..)), clock.now());
-        let published = watch::Sender::new(Published { status: Status::Starting, term: None, problem: None });
+        let published = watch::Sender::new(Published {
+            status: Status::Starting,
+            term: None,
+            lease: None,
+            problem: None,
+        });
         let (fit, fit_seen) = watch::channel(true);
         let shared = Arc::new(TermShared::new(clock.clone()));
         let candidate = Candidate::new(published.subscribe(), Arc::new(fit), shared.clone());

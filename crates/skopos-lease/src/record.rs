@@ -1,5 +1,6 @@
 //! A Lease as the server has it, and what candidates look at. What it has beside that stays as it is.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +12,8 @@ use skopos_wire::ResourceVersion;
 pub(crate) struct Record {
     object: Map<String, Value>,
     pub(crate) resource_version: ResourceVersion,
+    /// The UID: a Lease that was deleted and created again is another one.
+    pub(crate) uid: Arc<str>,
     pub(crate) spec: Spec,
 }
 
@@ -37,8 +40,10 @@ impl Record {
         let version = version.ok_or("the Lease has no resourceVersion")?;
         let resource_version =
             version.parse().map_err(|_| format!("the Lease's resourceVersion is {version:?}"))?;
+        let uid =
+            object.get("metadata").and_then(|metadata| metadata["uid"].as_str()).unwrap_or_default().into();
         let spec = Spec::read(object.get("spec").unwrap_or(&Value::Null));
-        Ok(Self { object, resource_version, spec })
+        Ok(Self { object, resource_version, uid, spec })
     }
 
     /// Returns the object with another spec; fields that candidates do not use stay.

@@ -15,6 +15,7 @@ use crate::{EndReason, TermOver};
 #[derive(Clone)]
 pub struct Term {
     number: u64,
+    lease: Arc<str>,
     shared: Arc<TermShared>,
 }
 
@@ -51,14 +52,20 @@ struct Running<'a>(&'a TermShared);
 // === impl Term ===
 
 impl Term {
-    pub(crate) fn new(number: u64, shared: Arc<TermShared>) -> Self {
-        Self { number, shared }
+    pub(crate) fn new(number: u64, lease: Arc<str>, shared: Arc<TermShared>) -> Self {
+        Self { number, lease, shared }
     }
 
     /// Its number, for writes that the receiver is to refuse when it has seen a higher one. It rises with each term of any candidate, as long as
     /// the Lease is not deleted (`leaseTransitions`).
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Returns the UID of the Lease. Numbers of terms can be compared only within one Lease: one that was deleted and created again counts from
+    /// the beginning.
+    pub fn lease_uid(&self) -> &str {
+        &self.lease
     }
 
     /// For how long it is valid from now on, if no renewal is acknowledged any more; `None` when it has ended.

@@ -1,5 +1,6 @@
 //! Candidates on the test server, under virtual time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -192,6 +193,7 @@ async fn a_deleted_lease_ends_the_term_and_is_claimed_before_anybody_leads() {
         process.works(name, &diary);
         processes.push(process);
     }
+    let mut leases = BTreeSet::new();
     for _ in 0..3 {
         let begun = Instant::now();
         let led = async {
@@ -200,6 +202,11 @@ async fn a_deleted_lease_ends_the_term_and_is_claimed_before_anybody_leads() {
             }
         };
         timeout(MINUTE, led).await.expect("a leader");
+        for process in &mut processes {
+            if matches!(process.candidate.status(), Status::Leader { .. }) {
+                leases.insert(process.candidate.term().await.unwrap().lease_uid().to_owned());
+            }
+        }
         assert!(begun.elapsed() > Duration::from_secs(14), "who created it waited: {:?}", begun.elapsed());
         let before = diary.lock().len();
         server.delete("leases", Some("default"), "leader").unwrap();
@@ -212,6 +219,7 @@ async fn a_deleted_lease_ends_the_term_and_is_claimed_before_anybody_leads() {
     let mut terms = diary.lock().clone();
     terms.sort_by_key(|(.., began, _)| *began);
     assert!(terms.windows(2).all(|pair| pair[0].3 <= pair[1].2), "{terms:?}");
+    assert!(leases.len() == 3 && !leases.contains(""), "terms of another Lease are told apart: {leases:?}");
 }
 
 #[tokio::test(start_paused = true)]

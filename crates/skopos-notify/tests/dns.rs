@@ -11,8 +11,9 @@ use skopos_notify::sink::{
     EntryMark, Observed, ObservedEntry, Serving, Sink, SinkError, SinkStep, StepAction, StepOutcome,
 };
 use skopos_notify::{EntryName, EntryOwner, EntryValue};
+use skopos_testserver::{Fault, Match};
 use support::servers::{DnsServer, Kind, ZONE, signal};
-use support::{Cluster, endpoints, quick, secs};
+use support::{Cluster, annotated, endpoints, quick, secs};
 use tokio::net::UdpSocket;
 
 const READY: &str = "ready";
@@ -63,16 +64,16 @@ async fn each(test: impl AsyncFn(&mut DnsServer)) {
 async fn a_name_is_written_changed_and_deleted_with_its_mark() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1", "fd00::1"])).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1", "fd00::1"]), None).await, StepOutcome::Done);
         let first = entry(&sink, "web").await.expect("it is there");
         assert!(matches!(&first.mark, EntryMark::Ours(Some(mark)) if mark.is_of(&owner("web"))), "{first:?}");
         assert!(first.tidy);
         assert_eq!(values(Some(first.clone())), ["10.0.0.1", "fd00::1"]);
-        assert_eq!(sink.apply(&put("web", Some(first), &["10.0.0.2"])).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&put("web", Some(first), &["10.0.0.2"]), None).await, StepOutcome::Done);
         let second = entry(&sink, "web").await;
         assert_eq!(values(second.clone()), ["10.0.0.2"]);
         let delete = SinkStep { name: name("web"), before: second, action: StepAction::Delete };
-        assert_eq!(sink.apply(&delete).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&delete, None).await, StepOutcome::Done);
         assert_eq!(entry(&sink, "web").await, None);
         let whole: Observed = sink.observe().await.unwrap();
         assert!(whole.entries.values().all(|entry| entry.mark == EntryMark::Foreign));
@@ -87,17 +88,17 @@ async fn what_bears_no_mark_of_ours_is_never_changed() {
         let sink = server.sink();
         assert_eq!(entry(&sink, "mail").await.unwrap().mark, EntryMark::Foreign);
         // As if it had come after the last look.
-        let outcome = sink.apply(&put("mail", None, &["10.0.0.1"])).await;
+        let outcome = sink.apply(&put("mail", None, &["10.0.0.1"]), None).await;
         assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
         // Another notifier's.
         let mut options = server.options();
         options.owner = "others".into();
         let others = DnsSink::new(options).unwrap();
-        assert_eq!(others.apply(&put("theirs", None, &["10.0.0.7"])).await, StepOutcome::Done);
+        assert_eq!(others.apply(&put("theirs", None, &["10.0.0.7"]), None).await, StepOutcome::Done);
         let theirs = entry(&sink, "theirs").await.unwrap();
         assert_eq!(theirs.mark, EntryMark::Foreign);
         for step in [put("theirs", None, &["10.0.0.1"]), put("theirs", Some(theirs), &["10.0.0.1"])] {
-            let outcome = sink.apply(&step).await;
+            let outcome = sink.apply(&step, None).await;
             assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
         }
         assert_eq!(values(entry(&sink, "theirs").await), ["10.0.0.7"]);
@@ -111,14 +112,14 @@ async fn what_bears_no_mark_of_ours_is_never_changed() {
 async fn a_write_on_an_old_view_is_refused_by_the_server() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"])).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"]), None).await, StepOutcome::Done);
         let before = entry(&sink, "web").await;
         let mut step = put("web", before.clone(), &["10.0.0.2"]);
         if let StepAction::Put { owner, .. } = &mut step.action {
             owner.uid = "another".into();
         }
-        assert_eq!(sink.apply(&step).await, StepOutcome::Done);
-        let outcome = sink.apply(&put("web", before, &["10.0.0.3"])).await;
+        assert_eq!(sink.apply(&step, None).await, StepOutcome::Done);
+        let outcome = sink.apply(&put("web", before, &["10.0.0.3"]), None).await;
         assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
         assert_eq!(values(entry(&sink, "web").await), ["10.0.0.2"]);
     })
@@ -131,7 +132,8 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
     each(async |server| {
         let refused = async |options| {
             let sink = DnsSink::new(options).unwrap();
-            let (read, written) = (sink.observe().await, sink.apply(&put("web", None, &["10.0.0.1"])).await);
+            let (read, written) =
+                (sink.observe().await, sink.apply(&put("web", None, &["10.0.0.1"]), None).await);
             match (read, written) {
                 (Err(SinkError::Refused(read)), StepOutcome::Refused(_)) => read,
                 other => panic!("{other:?}"),
@@ -140,7 +142,7 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
         let mut options = server.options();
         options.key = Some(DnsKey::new("nobody", "hmac-sha256", b"x").unwrap());
         let problem = refused(options).await;
-        assert!(problem.contains("does not know the key nobody"), "{problem}");
+        assert!(problem.contains("does not know the key nobody for this"), "{problem}");
         let mut options = server.options();
         options.key = Some(DnsKey::new("skopos", "hmac-sha256", b"wrong").unwrap());
         let problem = refused(options).await;
@@ -166,14 +168,14 @@ async fn a_wrong_key_a_wrong_secret_and_a_wrong_clock_are_told_apart() {
 async fn a_name_is_there_all_the_time_while_its_type_changes() {
     each(async |server| {
         let sink = server.sink();
-        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"])).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&put("web", None, &["10.0.0.1"]), None).await, StepOutcome::Done);
         let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         socket.connect(server.address).await.unwrap();
         let changes = async {
             for round in 0..10 {
                 let value = if round % 2 == 0 { "elsewhere.example.org" } else { "10.0.0.2" };
                 let before = entry(&sink, "web").await;
-                assert_eq!(sink.apply(&put("web", before, &[value])).await, StepOutcome::Done);
+                assert_eq!(sink.apply(&put("web", before, &[value]), None).await, StepOutcome::Done);
                 assert_eq!(values(entry(&sink, "web").await), [value]);
             }
         };
@@ -217,7 +219,16 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
         let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
         let report = running.equal(0).await;
         assert_eq!(report.left_out, BTreeMap::from([(format!("big.{ZONE}"), 50)]));
-        assert_eq!(values(entry(&server.sink(), "big").await).len(), 100);
+        let hundred = values(entry(&server.sink(), "big").await);
+        assert_eq!(hundred.len(), 100);
+        // One of them goes, and one of the others takes its place.
+        let gone = hundred[50].as_str();
+        let rest: Vec<_> = many.iter().copied().filter(|(address, _)| *address != gone).collect();
+        cluster.put("big", &rest);
+        running.until(0, |report| report.left_out.values().eq(&[49]) && report.is_equal()).await;
+        let after = values(entry(&server.sink(), "big").await);
+        let kept = after.iter().filter(|address| hundred.contains(address)).count();
+        assert_eq!((after.len(), kept), (100, 99));
         running.stop().await;
         let mut options = server.options();
         options.ttl = secs(60);
@@ -230,6 +241,63 @@ async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_writte
         cluster.end().await;
     })
     .await;
+}
+
+// Case 21: at no time neither name is there.
+#[tokio::test]
+async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
+    each(async |server| {
+        let service = |host: &str| {
+            let mut object = support::service_object("web");
+            object["metadata"]["annotations"] =
+                serde_json::json!({"skopos.dev/hostname": format!("{host}.{ZONE}")});
+            object["spec"]["externalIPs"] = serde_json::json!(["192.0.2.7"]);
+            object
+        };
+        let cluster = Cluster::new().await;
+        cluster.server.create(service("old")).unwrap();
+        let running = cluster.run(vec![quick("zone", server.sink(), annotated())]);
+        running.equal(0).await;
+        cluster.server.update(service("new")).unwrap();
+        let watching = async {
+            loop {
+                let names = server.sink().observe().await.expect("a transfer").entries;
+                match (names.contains_key(&name("old")), names.contains_key(&name("new"))) {
+                    (false, new) => break assert!(new, "the old name went first"),
+                    (true, _) => tokio::task::yield_now().await,
+                }
+            }
+        };
+        // The change was seen, so nothing waits for a second list.
+        tokio::time::timeout(secs(20), watching).await.expect("the old name goes");
+        running.equal(0).await;
+        assert_eq!(values(entry(&server.sink(), "new").await), ["192.0.2.7"]);
+        running.stop().await;
+        cluster.end().await;
+    })
+    .await;
+}
+
+// Case 3: a watch that is silent while its connection lives.
+#[tokio::test]
+async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
+    let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
+    let cluster = Cluster::new().await;
+    cluster.put("web", &[("10.0.0.1", READY)]);
+    let name = format!("{{service}}.{ZONE}");
+    let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
+    running.equal(0).await;
+    let stalled = cluster.server.faults().inject(Fault::Stall).on(Match::watch());
+    let begun = tokio::time::Instant::now();
+    cluster.put("web", &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
+    running.until(0, |report| report.view_problem.is_some() || report.steps["done"] == 2).await;
+    assert!(begun.elapsed() < secs(65), "{:?}", begun.elapsed());
+    stalled.heal();
+    running.until(0, |report| report.steps["done"] == 2 && report.is_equal()).await;
+    assert_eq!(values(entry(&server.sink(), "web").await), ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(running.handle.reports()[0].steps.len(), 1, "nothing was removed or refused");
+    running.stop().await;
+    cluster.end().await;
 }
 
 // Case 9: killed, and back.
@@ -256,12 +324,14 @@ async fn a_dns_server_that_was_killed_is_caught_up_when_it_is_back() {
 // Case 10: frozen; what was sent is done when it wakes.
 #[tokio::test]
 async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
-    let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
+    let Some(server) = DnsServer::start(Kind::Bind, "mail IN A 192.0.2.1").await else { return };
     let mut options = server.options();
     options.time_limit = Duration::from_millis(500);
     let hasty = DnsSink::new(options).unwrap();
+    // The first write reads the fence.
+    assert!(matches!(hasty.apply(&put("mail", None, &["10.0.0.1"]), None).await, StepOutcome::Conflict(_)));
     signal(server.child(), Signal::SIGSTOP);
-    let outcome = hasty.apply(&put("web", None, &["10.0.0.1"])).await;
+    let outcome = hasty.apply(&put("web", None, &["10.0.0.1"]), None).await;
     assert!(matches!(outcome, StepOutcome::Unknown(_)), "{outcome:?}");
     assert!(matches!(hasty.observe().await, Err(SinkError::Incomplete(_) | SinkError::Unreachable(_))));
     signal(server.child(), Signal::SIGCONT);

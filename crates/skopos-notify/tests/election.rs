@@ -11,7 +11,7 @@ use skopos_lease::{Election, LeaseOptions};
 use skopos_notify::service::control::NotifierPhase;
 use skopos_notify::service::{Notifier, NotifierSink, follow_fitness};
 use skopos_notify::sink::memory::MemorySink;
-use skopos_notify::sink::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
+use skopos_notify::sink::{Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
 use skopos_notify::{EntryName, EntryValue};
 use support::{Cluster, endpoints, factory_to, secs, sink};
 use tokio::sync::watch;
@@ -57,10 +57,10 @@ impl Sink for Way {
         }
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome {
         match self.is_cut.load(Ordering::SeqCst) {
             true => StepOutcome::Unreachable("no route".into()),
-            false => self.to.apply(step).await,
+            false => self.to.apply(step, fence).await,
         }
     }
 }

@@ -73,7 +73,7 @@ fn put_action(members: &[(&str, Serving)]) -> StepAction {
 /// Puts servers behind a name that is as it was last seen.
 async fn put(sink: &IpvsSink, name: &str, members: &[(&str, Serving)]) -> StepOutcome {
     let before = seen(sink, name).await;
-    sink.apply(&step(name, before, put_action(members))).await
+    sink.apply(&step(name, before, put_action(members)), None).await
 }
 
 /// Puts servers behind a name, and says what is there then.
@@ -142,15 +142,15 @@ mod inside {
 
         // What was done already is no loss, and no problem.
         let again = step(WEB, None, put_action(&two));
-        assert_eq!(sink.apply(&again).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&again, None).await, StepOutcome::Done);
         let third = [two[0], two[1], ("10.9.0.3:8080", Active)];
-        assert_eq!(sink.apply(&step(WEB, None, put_action(&third))).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&step(WEB, None, put_action(&third)), None).await, StepOutcome::Done);
         assert_eq!(servers(&sink, WEB).await, ["10.9.0.1:8080", "10.9.0.2:8080", "10.9.0.3:8080"]);
         // A server that is gone already, and others after it.
         let before = seen(&sink, WEB).await;
         ipvsadm("-d -t 10.8.0.1:80 -r 10.9.0.1:8080").await;
         let step_of = |action| step(WEB, before.clone(), action);
-        assert_eq!(sink.apply(&step_of(put_action(&[two[1]]))).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&step_of(put_action(&[two[1]])), None).await, StepOutcome::Done);
         assert_eq!(servers(&sink, WEB).await, ["10.9.0.2:8080"]);
 
         let drained = [("10.9.0.1:8080", Active), ("10.9.0.2:8080", Draining)];
@@ -161,12 +161,12 @@ mod inside {
         assert_eq!(servers_after(&sink, WEB, &[]).await, Vec::<String>::new());
 
         let delete = step(WEB, seen(&sink, WEB).await, StepAction::Delete);
-        assert_eq!(sink.apply(&delete).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&delete, None).await, StepOutcome::Done);
         assert_eq!(ipvsadm("-Sn").await, "");
-        assert_eq!(sink.apply(&delete).await, StepOutcome::Done, "it is gone already");
+        assert_eq!(sink.apply(&delete, None).await, StepOutcome::Done, "it is gone already");
         // A service that somebody took away under a change of its servers.
         let changed = step(WEB, before, put_action(&two));
-        assert!(matches!(sink.apply(&changed).await, StepOutcome::Conflict(_)));
+        assert!(matches!(sink.apply(&changed, None).await, StepOutcome::Conflict(_)));
 
         let six = "tcp/[fd08::1]:443";
         assert_eq!(servers_after(&sink, six, &[("[fd09::1]:8443", Active)]).await, ["[fd09::1]:8443"]);
@@ -276,14 +276,14 @@ mod inside {
         assert_eq!(observed.entries[WEB].mark, EntryMark::Ours(None));
         assert!(sink.name("tcp/10.7.0.1:80").is_err());
         for action in [StepAction::Delete, put_action(&[("10.9.0.9:80", Active)])] {
-            let refused = sink.apply(&step("tcp/10.7.0.1:80", None, action)).await;
+            let refused = sink.apply(&step("tcp/10.7.0.1:80", None, action), None).await;
             assert!(
                 matches!(&refused, StepOutcome::Refused(problem) if problem.contains("10.8.0.0/24")),
                 "{refused:?}"
             );
         }
         let delete = step(WEB, seen(&sink, WEB).await, StepAction::Delete);
-        assert_eq!(sink.apply(&delete).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&delete, None).await, StepOutcome::Done);
         assert_eq!(ipvsadm("-Sn").await, others);
     }
 
@@ -347,13 +347,15 @@ mod inside {
         let Err(SinkError::Refused(problem)) = sink.observe().await else { panic!("it has no IPVS") };
         assert!(problem.contains("`modprobe ip_vs`"), "{problem}");
         let put = step(WEB, None, put_action(&[("10.9.0.1:80", Active)]));
-        assert_eq!(sink.apply(&put).await, StepOutcome::Refused(problem));
+        assert_eq!(sink.apply(&put, None).await, StepOutcome::Refused(problem));
 
         uml::load("ip_vs").await;
-        let StepOutcome::Refused(problem) = sink.apply(&put).await else { panic!("it has no scheduler") };
+        let StepOutcome::Refused(problem) = sink.apply(&put, None).await else {
+            panic!("it has no scheduler")
+        };
         assert!(problem.contains("`modprobe ip_vs_wlc`"), "{problem}");
         uml::load("ip_vs_wlc").await;
-        assert_eq!(sink.apply(&put).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&put, None).await, StepOutcome::Done);
 
         // Root without the right, and another user with it.
         let folder = tempfile::tempdir().unwrap();
@@ -369,21 +371,21 @@ mod inside {
         let without = wrapped("without", "exec setpriv --bounding-set=-net_admin ipvsadm \"$@\"");
         let Err(SinkError::Refused(problem)) = without.observe().await else { panic!("it has no right") };
         assert!(problem.contains("CAP_NET_ADMIN"), "{problem}");
-        assert_eq!(without.apply(&put).await, StepOutcome::Refused(problem));
+        assert_eq!(without.apply(&put, None).await, StepOutcome::Refused(problem));
         let with = "exec setpriv --reuid=65534 --clear-groups --inh-caps=+net_admin --ambient-caps=+net_admin ipvsadm \"$@\"";
         assert_eq!(servers(&wrapped("with", with), WEB).await, ["10.9.0.1:80"]);
         // A write that came to no end may have been done, and one that was cut is no answer.
         let late = wrapped("late", "ipvsadm \"$@\"; exec sleep 600");
         assert!(matches!(late.observe().await, Err(SinkError::Unreachable(_))));
         let delete = step(WEB, seen(&sink, WEB).await, StepAction::Delete);
-        assert!(matches!(late.apply(&delete).await, StepOutcome::Unknown(_)));
+        assert!(matches!(late.apply(&delete, None).await, StepOutcome::Unknown(_)));
         assert_eq!(seen(&sink, WEB).await, None);
-        assert_eq!(sink.apply(&put).await, StepOutcome::Done);
+        assert_eq!(sink.apply(&put, None).await, StepOutcome::Done);
         let cut = wrapped("cut", "ipvsadm \"$@\" | head -c 150");
         assert!(matches!(cut.observe().await, Err(SinkError::Incomplete(_))));
         let without_end = wrapped("killed", "kill -9 $$");
         assert!(without_end.observe().await.is_err());
-        assert!(matches!(without_end.apply(&delete).await, StepOutcome::Unknown(_)));
+        assert!(matches!(without_end.apply(&delete, None).await, StepOutcome::Unknown(_)));
     }
 
     /// Writes a Service with a virtual address, and its endpoints.

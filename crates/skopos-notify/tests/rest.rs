@@ -82,19 +82,19 @@ async fn what_is_put_is_read_back_replaced_and_deleted() {
     assert_eq!(sink.observe().await, Ok(Observed::default()));
     let name = sink.name(&inventory.url(WEB)).unwrap();
     let (old, new) = (value(&sink, "10.0.0.1"), value(&sink, "10.0.0.2"));
-    assert_eq!(sink.apply(&put(&name, None, std::slice::from_ref(&old))).await, StepOutcome::Done);
+    assert_eq!(sink.apply(&put(&name, None, std::slice::from_ref(&old)), None).await, StepOutcome::Done);
     assert_eq!(inventory.items(), BTreeMap::from([(WEB.to_owned(), json!({"ip": "10.0.0.1"}))]));
     assert_eq!(sink.observe().await, Ok(only(&name, &old)));
     // The one that is there is still among them, because nothing is removed before something is added.
     let both = [old.clone(), new.clone()];
-    assert_eq!(sink.apply(&put(&name, Some(&ours(&old)), &both)).await, StepOutcome::Done);
+    assert_eq!(sink.apply(&put(&name, Some(&ours(&old)), &both), None).await, StepOutcome::Done);
     assert_eq!(sink.observe().await, Ok(only(&name, &new)));
     let names = [name.clone()].into();
     assert_eq!(sink.read(&names).await, Ok(only(&name, &new)));
-    assert_eq!(sink.apply(&delete(&name, &ours(&new))).await, StepOutcome::Done);
+    assert_eq!(sink.apply(&delete(&name, &ours(&new)), None).await, StepOutcome::Done);
     assert_eq!(sink.observe().await, Ok(Observed::default()));
     // Somebody was faster.
-    assert_eq!(sink.apply(&delete(&name, &ours(&new))).await, StepOutcome::Done);
+    assert_eq!(sink.apply(&delete(&name, &ours(&new)), None).await, StepOutcome::Done);
     let requests = inventory.requests();
     let first = &requests[1];
     assert_eq!((first.method.as_str(), first.path.as_str()), ("PUT", WEB));
@@ -119,14 +119,14 @@ async fn an_item_of_somebody_else_is_never_touched() {
     let mine = [value(&sink, "10.0.0.1")];
     // Seen, and not seen because it came in between.
     for before in [Some(entry), None] {
-        let outcome = sink.apply(&put(&name, before, &mine)).await;
+        let outcome = sink.apply(&put(&name, before, &mine), None).await;
         assert!(matches!(outcome, StepOutcome::Conflict(_)), "{outcome:?}");
     }
-    assert!(matches!(sink.apply(&delete(&name, entry)).await, StepOutcome::Conflict(_)));
+    assert!(matches!(sink.apply(&delete(&name, entry), None).await, StepOutcome::Conflict(_)));
     assert_eq!(inventory.items()[WEB], json!({"ip": "10.0.0.1", "by": "hand"}));
     // Ours says whose it is.
     let other = sink.name("/nodes/shop/hosts/10.0.0.2").unwrap();
-    assert_eq!(sink.apply(&put(&other, None, &mine)).await, StepOutcome::Done);
+    assert_eq!(sink.apply(&put(&other, None, &mine), None).await, StepOutcome::Done);
     assert_eq!(inventory.items()[other.as_str()], json!({"ip": "10.0.0.1", "by": "skopos"}));
     assert_eq!(sink.observe().await.unwrap().entries[&other].mark, EntryMark::Ours(None));
 }
@@ -250,7 +250,8 @@ async fn a_write_without_an_answer_may_have_been_done() {
     let (name, value) = (waiting.name(WEB).unwrap(), value(&waiting, "10.0.0.1"));
     for (fault, text) in [(Fault::Hang, "no answer"), (Fault::Status(500, ""), "500")] {
         inventory.script(move |request| (request.method == "PUT").then(|| fault.clone()));
-        let outcome = impatient(&inventory).apply(&put(&name, None, std::slice::from_ref(&value))).await;
+        let outcome =
+            impatient(&inventory).apply(&put(&name, None, std::slice::from_ref(&value)), None).await;
         assert!(
             matches!(&outcome, StepOutcome::Unknown(problem) if problem.contains(text)),
             "{text}: {outcome:?}"
@@ -267,7 +268,7 @@ async fn a_write_that_is_refused_says_what_was_answered() {
     let (name, value) = (sink.name(WEB).unwrap(), value(&sink, "10.0.0.1"));
     let apply = async |status, more| {
         inventory.script(move |_| Some(Fault::Status(status, more)));
-        sink.apply(&put(&name, None, std::slice::from_ref(&value))).await
+        sink.apply(&put(&name, None, std::slice::from_ref(&value)), None).await
     };
     for status in [400, 401, 403, 404, 405, 422] {
         let outcome = apply(status, "").await;
@@ -302,7 +303,7 @@ async fn a_host_that_is_down_or_may_not_be_connected_to_gets_nothing() {
         let error = sink.observe().await.unwrap_err();
         assert!(matches!(&error, SinkError::Unreachable(problem) if problem.contains(text)), "{error:?}");
         let (name, value) = (sink.name("/a").unwrap(), value(&sink, "1"));
-        let outcome = sink.apply(&put(&name, None, &[value])).await;
+        let outcome = sink.apply(&put(&name, None, &[value]), None).await;
         assert!(matches!(&outcome, StepOutcome::Unreachable(_)), "{outcome:?}");
     }
 }
@@ -316,7 +317,7 @@ async fn hostile_fields_stay_in_their_segment_or_are_refused() {
     let mut names = BTreeSet::new();
     for tree in ["a/b", "?x=", "#x", "%2e%2e", "%2F", "a b", "ü", "{ip}", "a;b", "a\\b", "…", "\u{202e}"] {
         let name = sink.name(&fill(tree).unwrap()).unwrap();
-        let outcome = sink.apply(&put(&name, None, &[value(&sink, "10.0.0.1")])).await;
+        let outcome = sink.apply(&put(&name, None, &[value(&sink, "10.0.0.1")]), None).await;
         assert_eq!(outcome, StepOutcome::Done, "{tree}");
         let requests = inventory.requests();
         let path = &requests.last().unwrap().path;
@@ -338,7 +339,7 @@ async fn settle(planner: &mut Planner, sink: &RestSink, now: Time) -> SinkPlan {
     for _ in 0..20 {
         let plan = planner.plan(now);
         for step in &plan.steps {
-            let outcome = sink.apply(step).await;
+            let outcome = sink.apply(step, None).await;
             planner.outcome(now, &step.name, outcome);
         }
         if plan.steps.is_empty() && plan.read.is_empty() {

@@ -58,7 +58,8 @@ fn sink(report: &SinkReport) -> String {
         let _ = writeln!(text, "  {}", human::one_line(what, 400));
     };
     if let Some(problem) = &report.sink_problem {
-        line(&format!("the sink does not work: {problem}"));
+        let what = if report.fenced { "nothing is written" } else { "the sink does not work" };
+        line(&format!("{what}: {problem}"));
     }
     if let Some(problem) = &report.view_problem {
         line(&format!("the view of the cluster is old: {problem}"));

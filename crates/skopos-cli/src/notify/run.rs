@@ -11,6 +11,7 @@ use skopos_lease::{Election, LeaseOptions, Term};
 use skopos_notify::config::NotifyConfig;
 use skopos_notify::service::control::{self, NotifierPhase};
 use skopos_notify::service::{Notifier, NotifierSink, SinkReport, factory_options, follow_fitness, metrics};
+use skopos_notify::sink::Fence;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -104,7 +105,7 @@ async fn work(
     stop: CancellationToken,
 ) -> Result<(), CliError> {
     let factory = factory(config).await?;
-    let run = async |term: Option<u64>| {
+    let run = async |term: Option<&Term>| {
         let notifier = Notifier::new(&factory, in_term(sinks(config)?, term)).map_err(CliError::new)?;
         phase.send_replace(NotifierPhase::Working(notifier.handle()));
         notifier.run(stop.clone()).await;
@@ -126,7 +127,7 @@ async fn work(
                 let _warm = Notifier::new(&factory, sinks(config)?).map_err(CliError::new)?;
                 while let Ok(term) = candidate.term().await {
                     leading.send_replace(Some(term.clone()));
-                    match term.run(run(Some(term.number()))).await {
+                    match term.run(run(Some(&term))).await {
                         Ok(done) => return done,
                         Err(over) => tracing::warn!(%over, "stands by again"),
                     }
@@ -169,11 +170,15 @@ async fn settle(
     Ok(reports)
 }
 
-/// Lets receivers know the term, so that they can tell a leader from one that was before it.
-fn in_term(mut sinks: Vec<NotifierSink>, term: Option<u64>) -> Vec<NotifierSink> {
+/// Lets sinks and receivers know the term, so that they can tell a leader from one that was before it.
+fn in_term(mut sinks: Vec<NotifierSink>, term: Option<&Term>) -> Vec<NotifierSink> {
     for sink in &mut sinks {
-        if let NotifierSink::Events(options) = sink {
-            options.term = term;
+        match sink {
+            NotifierSink::State(options) => {
+                options.fence =
+                    term.map(|term| Fence { lease: term.lease_uid().into(), term: term.number() });
+            }
+            NotifierSink::Events(options) => options.term = term.map(Term::number),
         }
     }
     sinks

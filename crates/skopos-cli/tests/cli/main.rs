@@ -4,6 +4,8 @@ mod browser;
 mod demo;
 #[cfg(target_os = "linux")]
 mod descriptors;
+#[cfg(target_os = "linux")]
+mod fence;
 mod killed;
 mod notify;
 mod proxy;

@@ -19,6 +19,7 @@ mod input;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -243,6 +244,11 @@ impl Machine {
             Phase::Ending { number, until, .. } => Some((*number, *until)),
             _ => None,
         }
+    }
+
+    /// Returns the UID of the Lease as it was observed last.
+    pub(crate) fn lease_uid(&self) -> Option<&Arc<str>> {
+        Some(&self.lease()?.uid)
     }
 
     /// Why the last request failed, if it did.

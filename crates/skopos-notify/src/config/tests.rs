@@ -133,3 +133,28 @@ async fn a_kernel_and_an_inventory_are_sinks_too() {
         assert!(error.contains(part), "{part}: {error}");
     }
 }
+
+#[test]
+fn servers_and_secrets_of_a_zone_are_checked() {
+    let with = |servers: &str| NotifyConfig::parse(&GOOD.replace("server: '127.0.0.1:53'", servers));
+    let good = with("servers: ['192.0.2.1:53', '192.0.2.2:53'], notify: '127.0.0.1:5599'").unwrap();
+    assert_eq!(good.sinks[0].dns.as_ref().unwrap().servers.len(), 2);
+    for (servers, told) in [
+        ("owner: us", "has no server"),
+        ("server: '192.0.2.1:53', servers: ['192.0.2.2:53']", "name all in servers"),
+        ("servers: ['192.0.2.1:53', '192.0.2.1:53']", "names a server twice"),
+        ("server: '192.0.2.1:53', notify: here", "invalid socket address"),
+    ] {
+        let error = with(servers).unwrap_err().to_string();
+        assert!(error.starts_with("line 3, ") && error.contains(told), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("tsig");
+    let key = format!("server: '127.0.0.1:53', key: {{name: k, secret: {}}}", secret.display());
+    for (text, is_good) in
+        [("bmV3\n", true), ("bmV3\nb2xk\n", true), ("", false), ("YQ==\nYg==\nYw==\n", false)]
+    {
+        std::fs::write(&secret, text).unwrap();
+        assert_eq!(with(&key).unwrap().sinks().is_ok(), is_good, "{text:?}");
+    }
+}

@@ -428,6 +428,48 @@ fn an_unknown_outcome_is_looked_up_before_anything_else() {
 }
 
 #[test]
+fn the_outside_is_not_believed_to_be_unchanged_before_each_write_was_read_back() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    assert!(!world.planner.is_read_back(), "it was never read");
+    world.observe();
+    world.look();
+    assert!(world.planner.is_read_back());
+    let plan = world.planner.plan(world.now);
+    assert!(!world.planner.is_read_back(), "a write is under way");
+    world.apply(&plan.steps[0]);
+    world.planner.outcome(world.now, &"web".into(), StepOutcome::Done);
+    assert!(!world.planner.is_read_back(), "only reading it tells");
+    world.settle();
+    assert!(world.planner.is_read_back());
+    world.now = world.now + secs(10);
+    world.planner.unchanged(world.now);
+    world.settle();
+    assert_eq!(world.planner.equal_as_of(), Some(world.now), "the age goes on");
+}
+
+#[test]
+fn nothing_is_planned_once_another_process_writes() {
+    let mut world = World::dns();
+    world.ready("web", "web", 2);
+    world.ready("other", "other", 1);
+    world.observe();
+    world.look();
+    let plan = world.planner.plan(world.now);
+    for step in &plan.steps {
+        world.planner.outcome(world.now, &step.name, StepOutcome::Fenced("term 42 writes".into()));
+    }
+    for _ in 0..10 {
+        let plan = world.after(secs(600));
+        assert!(plan.steps.is_empty() && !plan.is_equal && plan.pending == 2);
+    }
+    assert_eq!(world.planner.fenced(), Some("term 42 writes"));
+    // By a command it is tried again.
+    world.planner.retry();
+    assert_eq!(world.planner.plan(world.now).steps.len(), 2);
+}
+
+#[test]
 fn what_is_answered_at_once_and_unknown_is_not_written_all_the_time() {
     let mut world = World::dns();
     world.ready("web", "web", 1);

@@ -38,7 +38,7 @@ pub async fn follow_fitness(
         let known = phase.borrow_and_update().clone();
         let pause = match known {
             NotifierPhase::Working(handle) => {
-                is_fit = !handle.reports().iter().any(|report| report.unreachable);
+                is_fit = !handle.reports().iter().any(|report| report.unreachable || report.fenced);
                 LOOK
             }
             _ => {

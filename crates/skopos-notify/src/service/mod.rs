@@ -40,7 +40,7 @@ use self::warnings::Warnings;
 use self::watched::Watched;
 use crate::desired::{ClaimSource, Desired};
 use crate::plan::{PlanOptions, Planner};
-use crate::sink::Sink;
+use crate::sink::{Fence, Sink};
 
 /// The reporting controller of Events.
 const REPORTER: &str = "skopos-notify";
@@ -68,6 +68,8 @@ pub struct SinkOptions {
     pub writes: usize,
     /// Folder in which the cluster's identity is remembered, so that another cluster behind the same address is noticed after a restart, too.
     pub state: Option<PathBuf>,
+    /// The term that it works in, with an election.
+    pub fence: Option<Fence>,
 }
 
 /// A sink of either kind.
@@ -116,6 +118,7 @@ impl SinkOptions {
             observe_every: Duration::from_secs(10),
             writes: 16,
             state: None,
+            fence: None,
         }
     }
 }

@@ -32,7 +32,7 @@ pub async fn releasable(options: &SinkOptions) -> Result<Vec<EntryName>, SinkErr
 pub async fn release(options: &SinkOptions) -> Result<Released, SinkError> {
     let steps = ours(options.sink.observe().await?);
     let apply = |step: SinkStep| async move {
-        let outcome = options.sink.apply(&step).await;
+        let outcome = options.sink.apply(&step, options.fence.as_ref()).await;
         (step.name, outcome)
     };
     let applying: Vec<_> = steps.into_iter().map(apply).collect();
@@ -46,7 +46,10 @@ pub async fn release(options: &SinkOptions) -> Result<Released, SinkError> {
         }
     }
     if released.left.is_empty() {
-        options.forget();
+        match options.sink.release().await {
+            Ok(()) => options.forget(),
+            Err(problem) => released.left.push((EntryName::from(options.name.as_str()), problem)),
+        }
     }
     Ok(released)
 }
@@ -74,7 +77,8 @@ fn reason(outcome: StepOutcome) -> String {
         StepOutcome::Unknown(problem)
         | StepOutcome::Conflict(problem)
         | StepOutcome::Refused(problem)
-        | StepOutcome::Unreachable(problem) => problem,
+        | StepOutcome::Unreachable(problem)
+        | StepOutcome::Fenced(problem) => problem,
     }
 }
 

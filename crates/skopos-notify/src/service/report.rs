@@ -36,6 +36,9 @@ pub struct SinkReport {
     /// True if a sink that is read back could not be reached the last time: not by this process, perhaps by another.
     #[serde(default)]
     pub unreachable: bool,
+    /// True if nothing is written any more, because another process writes the sink.
+    #[serde(default)]
+    pub fenced: bool,
     /// The first hundred names that could not be written.
     pub problems: Vec<Problem>,
     /// The number of names that could not be written.

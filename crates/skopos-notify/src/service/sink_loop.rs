@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::SinkOptions;
 use super::gates::PodGates;
 use super::handle::SinkCommand;
-use super::report::SinkReport;
+use super::report::{Problem, SinkReport};
 use super::warnings::{self, Warnings};
 use super::watched::{ClusterChanges, Watched};
 use crate::desired::{Attachment, ClusterChange, Desired};
@@ -41,6 +41,8 @@ pub(super) struct SinkLoop {
 /// State of the loop between two rounds.
 struct Rounds {
     observe_at: Time,
+    /// What the sink says of changes is followed from then on.
+    notice_at: Time,
     read_at: Time,
     audit_at: Time,
     gates_at: Time,
@@ -71,6 +73,7 @@ impl SinkLoop {
         let now = self.clock.now();
         let mut rounds = Rounds {
             observe_at: now,
+            notice_at: now,
             read_at: now,
             audit_at: now,
             gates_at: now,
@@ -82,6 +85,7 @@ impl SinkLoop {
             view_problem: None,
             steps: BTreeMap::new(),
         };
+        let sink = self.options.sink.clone();
         while !stop.is_cancelled() {
             self.take_changes(&mut changes);
             self.look(&mut rounds);
@@ -109,6 +113,7 @@ impl SinkLoop {
                     }
                 }
                 Some(told) = OptionFuture::from(rounds.telling.as_mut()) => self.told(told, &mut rounds),
+                () = sink.changed() => rounds.observe_at = rounds.observe_at.min(rounds.notice_at),
                 () = sleep_until(self.clock.instant(next)) => {}
             }
         }
@@ -171,7 +176,7 @@ impl SinkLoop {
             return true;
         }
         if rounds.observe_at <= now {
-            self.observe(rounds).await;
+            self.look_outside(rounds).await;
             return true;
         }
         rounds.gates_at <= now && self.set_gates(rounds).await
@@ -192,15 +197,15 @@ impl SinkLoop {
     }
 
     async fn apply(&mut self, steps: &[SinkStep], rounds: &mut Rounds) {
-        let (sink, down) = (self.options.sink.clone(), OnceLock::new());
+        let (sink, fence, down) = (self.options.sink.clone(), self.options.fence.clone(), OnceLock::new());
         let apply = |step: &SinkStep| {
-            let (sink, step, down) = (sink.clone(), step.clone(), &down);
+            let (sink, step, fence, down) = (sink.clone(), step.clone(), fence.as_ref(), &down);
             async move {
                 // One that cannot be reached is not dialed for each of a thousand names.
                 if let Some(problem) = down.get() {
                     return (step, StepOutcome::Unreachable(String::clone(problem)));
                 }
-                let outcome = sink.apply(&step).await;
+                let outcome = sink.apply(&step, fence).await;
                 if let StepOutcome::Unreachable(problem) = &outcome {
                     down.get_or_init(|| problem.clone());
                 }
@@ -217,6 +222,7 @@ impl SinkLoop {
                 StepOutcome::Conflict(problem) => ("conflict", Some(problem)),
                 StepOutcome::Refused(problem) => ("refused", Some(problem)),
                 StepOutcome::Unreachable(problem) => ("unreachable", Some(problem)),
+                StepOutcome::Fenced(problem) => ("fenced", Some(problem)),
             };
             match problem {
                 None => tracing::info!(sink = self.options.name, step = %step, "written"),
@@ -243,17 +249,41 @@ impl SinkLoop {
         }
     }
 
+    /// Looks at the sink, and reads everything unless it is proven to be unchanged.
+    async fn look_outside(&mut self, rounds: &mut Rounds) {
+        let began = self.clock.now();
+        if self.planner.is_read_back() {
+            match self.options.sink.is_unchanged().await {
+                Ok(true) => {
+                    self.planner.unchanged(began);
+                    return self.was_read(began, rounds);
+                }
+                Ok(false) => {}
+                Err(error) => return self.not_read(error, rounds),
+            }
+        }
+        self.observe(rounds).await;
+    }
+
     async fn observe(&mut self, rounds: &mut Rounds) {
         let began = self.clock.now();
         match self.options.sink.observe().await {
             Ok(observed) => {
-                (rounds.sink_problem, rounds.unreachable) = (None, false);
-                rounds.read_at = began;
-                rounds.observe_at = began + self.options.observe_every;
                 self.planner.observed(self.clock.now(), began, observed);
+                self.was_read(began, rounds);
             }
             Err(error) => self.not_read(error, rounds),
         }
+    }
+
+    /// Records that the sink was read from `began` on.
+    fn was_read(&self, began: Time, rounds: &mut Rounds) {
+        let now = self.clock.now();
+        (rounds.sink_problem, rounds.unreachable) = (None, false);
+        rounds.read_at = began;
+        rounds.observe_at = began + self.options.observe_every;
+        // Reading because the sink asks for it takes at most a tenth of the time.
+        rounds.notice_at = (now + now.since(began) * 9).min(rounds.observe_at);
     }
 
     fn not_read(&mut self, error: SinkError, rounds: &mut Rounds) {
@@ -264,6 +294,7 @@ impl SinkLoop {
         rounds.unreachable = matches!(error, SinkError::Unreachable(_));
         rounds.sink_problem = Some(problem);
         (rounds.observe_at, rounds.read_at) = (now + PROBE_INTERVAL, now + PROBE_INTERVAL);
+        rounds.notice_at = now + TICK;
         self.planner.not_observed(now);
     }
 
@@ -303,9 +334,14 @@ impl SinkLoop {
         report.view_problem.clone_from(&rounds.view_problem);
         report.sink_problem.clone_from(&rounds.sink_problem);
         report.unreachable = rounds.unreachable;
+        if let Some(problem) = self.planner.fenced() {
+            (report.fenced, report.sink_problem) = (true, Some(problem.to_owned()));
+        }
         report.steps.clone_from(&rounds.steps);
-        if let Some(problem) = self.gates.problem() {
-            report.problems.insert(0, problem.clone());
+        let of_sink = self.options.sink.problem();
+        let of_sink = of_sink.map(|message| Problem { about: self.options.name.clone(), message });
+        for problem in of_sink.into_iter().chain(self.gates.problem().cloned()) {
+            report.problems.insert(0, problem);
             report.problem_count += 1;
         }
         (report.wanted, report.outside) = self.planner.counts();

@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{
-    EntryMark, Observed, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep, SinkTraits,
-    StepAction, StepOutcome,
+    EntryMark, Fence, Observed, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep,
+    SinkTraits, StepAction, StepOutcome,
 };
 use crate::entry::{EntryName, EntryValue};
 
@@ -157,7 +157,7 @@ impl Sink for HaproxySink {
         })
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         let mut commands = self.commands(step).into_iter().peekable();
         let mut is_begun = false;
         while commands.peek().is_some() {

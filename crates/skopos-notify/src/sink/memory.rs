@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark, Serving, Sink, SinkError, SinkStep,
+    EntryMark, Fence, Observed, ObservedEntry, ObservedMember, OwnerMark, Serving, Sink, SinkError, SinkStep,
     SinkTraits, StepAction, StepOutcome,
 };
 use crate::entry::{EntryName, EntryValue};
@@ -85,7 +85,7 @@ impl Sink for MemorySink {
         }
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         let mut content = self.shared.lock();
         if let Some(problem) = &content.down {
             return StepOutcome::Unreachable(problem.clone());

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use litemap::LiteMap;
@@ -53,8 +54,46 @@ pub trait Sink: Send + Sync {
         Ok(all)
     }
 
+    /// Returns true if it is proven that everything is still as the last [`observe`](Sink::observe) returned it. `false` proves nothing.
+    ///
+    /// # Errors
+    /// As [`observe`](Sink::observe).
+    async fn is_unchanged(&self) -> Result<bool, SinkError> {
+        Ok(false)
+    }
+
+    /// Waits until the sink says that something in it has changed. Cancel safe.
+    async fn changed(&self) {
+        std::future::pending().await
+    }
+
     /// Changes one name. It adds before it removes, and writes only where the outside is still as the step expects it.
-    async fn apply(&self, step: &SinkStep) -> StepOutcome;
+    ///
+    /// With a fence, a sink that can compare it writes nothing once a later term has written. Without one, it writes nothing once the fence is
+    /// another one than at its first write.
+    async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome;
+
+    /// Removes what the sink keeps beside its entries. No entry of ours is left.
+    ///
+    /// # Errors
+    /// When it stays, with the reason for people.
+    async fn release(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Returns what is wrong with a sink that works, for people.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The term of a leader, as a sink can compare it with the last one that has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// The UID of the Lease. Numbers of another Lease are not comparable.
+    pub lease: Arc<str>,
+    /// The number of the term.
+    pub term: u64,
 }
 
 /// Abilities of a sink.
@@ -158,6 +197,8 @@ pub enum StepOutcome {
     Refused(String),
     /// Nothing was sent.
     Unreachable(String),
+    /// Nothing was written, and nothing will be: another process writes the sink.
+    Fenced(String),
 }
 
 /// An error of reading a sink.

@@ -1,6 +1,7 @@
 //! A cluster in the process, a notifier that runs on it, and objects for it.
 #![allow(dead_code, unreachable_pub, reason = "each test file is a crate that uses some of it")]
 
+pub mod dns_proxy;
 pub mod inventory;
 pub mod receiver;
 pub mod servers;
@@ -20,7 +21,7 @@ use skopos_notify::service::{
     Notifier, NotifierHandle, NotifierSink, SinkOptions, SinkReport, factory_options,
 };
 use skopos_notify::sink::memory::MemorySink;
-use skopos_notify::sink::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
+use skopos_notify::sink::{Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepOutcome};
 use skopos_testserver::TestServer;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -187,8 +188,8 @@ impl Sink for Slow {
         self.0.observe().await
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
-        self.0.apply(step).await
+    async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome {
+        self.0.apply(step, fence).await
     }
 }
 

@@ -83,35 +83,76 @@ impl DnsServer {
         Some(server)
     }
 
-    /// Writes the configuration; `more` replaces what the zone allows.
+    /// Writes the configuration of a primary; `more` replaces what the zone allows (BIND).
     pub fn configure(&self, more: &str) {
+        let bind = match more {
+            "" => "allow-update { key skopos; }; allow-transfer { key skopos; };",
+            more => more,
+        };
+        self.write(&format!("type primary; {bind}"), "", "    acl: ours\n", SECRET);
+    }
+
+    /// Writes the configuration of a primary that tells others of changes.
+    pub fn configure_primary(&self, tells: &[SocketAddr]) {
+        let addresses =
+            |line: &dyn Fn(SocketAddr) -> String| tells.iter().copied().map(line).collect::<String>();
+        let bind = addresses(&|at| format!("{} port {}; ", at.ip(), at.port()));
+        let bind = format!(
+            "type primary; allow-update {{ key skopos; }}; allow-transfer {{ key skopos; }}; notify explicit; notify-delay 0; also-notify {{ {bind}}};"
+        );
+        let remotes =
+            addresses(&|at| format!("  - id: to-{}\n    address: {}@{}\n", at.port(), at.ip(), at.port()));
+        let remotes = if remotes.is_empty() { remotes } else { format!("remote:\n{remotes}") };
+        let names: Vec<_> = tells.iter().map(|at| format!("to-{}", at.port())).collect();
+        self.write(&bind, &remotes, &format!("    acl: ours\n    notify: [{}]\n", names.join(", ")), SECRET);
+    }
+
+    /// Writes the configuration of a secondary. Zone and serial are what it has until it gets others.
+    pub fn configure_secondary(&self, of: SocketAddr) {
+        let (ip, port) = (of.ip(), of.port());
+        let bind = format!(
+            "type secondary; primaries {{ {ip} port {port} key skopos; }}; allow-transfer {{ key skopos; }}; allow-notify {{ {ip}; }}; notify no; masterfile-format text;"
+        );
+        let knot = format!(
+            "remote:\n  - id: primary\n    address: {ip}@{port}\n    key: skopos\nacl:\n  - id: notify\n    address: {ip}\n    action: notify\n  - id: read\n    key: skopos\n    action: transfer\n"
+        );
+        self.write(&bind, &knot, "    acl: [read, notify]\n    master: primary\n", SECRET);
+    }
+
+    /// Writes the configuration of a primary with another secret of the key.
+    pub fn configure_key(&self, secret: &[u8]) {
+        let bind = "type primary; allow-update { key skopos; }; allow-transfer { key skopos; };";
+        self.write(bind, "", "    acl: ours\n", secret);
+    }
+
+    /// Writes the configuration: what a zone of BIND has, sections of Knot, and what a zone of Knot has.
+    fn write(&self, bind: &str, sections: &str, knot: &str, key: &[u8]) {
         let (folder, port) = (self.folder.path().display(), self.address.port());
-        let secret = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, SECRET);
+        let secret = secret(key);
+        let ours = "acl:\n  - id: ours\n    key: skopos\n    action: [update, transfer]\n";
+        let acl = if sections.contains("acl:") { "" } else { ours };
         let text = match self.kind {
-            Kind::Bind => {
-                let allowed = if more.is_empty() {
-                    "allow-update { key skopos; }; allow-transfer { key skopos; };"
-                } else {
-                    more
-                };
-                format!(
-                    "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file \"{folder}/pid\";\n\
-                     recursion no; dnssec-validation no; session-keyfile \"{folder}/session.key\"; }};\n\
-                     controls {{ }};\n\
-                     key skopos {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n\
-                     key other {{ algorithm hmac-sha256; secret \"b3RoZXI=\"; }};\n\
-                     zone \"{ZONE}\" {{ type primary; file \"{folder}/zone\"; {allowed} }};\n"
-                )
-            }
+            Kind::Bind => format!(
+                "options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file \"{folder}/pid\";\n\
+                 recursion no; dnssec-validation no; session-keyfile \"{folder}/session.key\"; }};\n\
+                 controls {{ }};\n\
+                 key skopos {{ algorithm hmac-sha256; secret \"{secret}\"; }};\n\
+                 key other {{ algorithm hmac-sha256; secret \"b3RoZXI=\"; }};\n\
+                 zone \"{ZONE}\" {{ file \"{folder}/zone\"; {bind} }};\n"
+            ),
             Kind::Knot => format!(
                 "server:\n  rundir: \"{folder}\"\n  listen: 127.0.0.1@{port}\n  pidfile: \"{folder}/pid\"\n\
                  database:\n  storage: \"{folder}\"\n\
                  key:\n  - id: skopos\n    algorithm: hmac-sha256\n    secret: {secret}\n\
-                 acl:\n  - id: ours\n    key: skopos\n    action: [update, transfer]\n\
-                 zone:\n  - domain: {ZONE}\n    storage: \"{folder}\"\n    file: zone\n    acl: ours\n"
+                 {sections}{acl}zone:\n  - domain: {ZONE}\n    storage: \"{folder}\"\n    file: zone\n{knot}"
             ),
         };
         std::fs::write(self.folder.path().join("conf"), text).expect("a configuration");
+    }
+
+    /// Reads the configuration again.
+    pub fn reload(&self) {
+        signal(self.child(), Signal::SIGHUP);
     }
 
     pub async fn run(&mut self) {
@@ -150,6 +191,39 @@ impl DnsServer {
     pub fn sink(&self) -> DnsSink {
         DnsSink::new(self.options()).expect("a sink")
     }
+
+    /// Returns the secret of the key, as files have it.
+    pub fn secret(&self) -> String {
+        secret(SECRET)
+    }
+
+    /// Changes the zone by hand, with the lines of nsupdate.
+    pub fn nsupdate(&self, lines: &str) {
+        let key = format!("hmac-sha256:skopos:{}", secret(SECRET));
+        let mut command = Command::new("nsupdate");
+        let mut child = command.args(["-v", "-y", &key]).stdin(Stdio::piped()).spawn().expect("nsupdate");
+        let (ip, port) = (self.address.ip(), self.address.port());
+        let script = format!("server {ip} {port}\nzone {ZONE}\n{lines}\nsend\n");
+        let mut stdin = child.stdin.take().expect("piped");
+        std::io::Write::write_all(&mut stdin, script.as_bytes()).expect("it reads");
+        drop(stdin);
+        assert!(child.wait().expect("it ends").success(), "{lines}");
+    }
+
+    /// Reads the text at a name, as other programs see it.
+    pub async fn text(&self, at: &str) -> Option<String> {
+        let (ip, port) = (self.address.ip().to_string(), self.address.port().to_string());
+        let output = Command::new("dig")
+            .args(["+tcp", "+short", "-p", &port, &format!("@{ip}"), at, "TXT"])
+            .output()
+            .expect("dig");
+        let text = String::from_utf8_lossy(&output.stdout).trim().replace(['"', ' '], "");
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+fn secret(secret: &[u8]) -> String {
+    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, secret)
 }
 
 impl Haproxy {

@@ -106,7 +106,8 @@ impl SinkConfig {
             self.webhook.as_ref().and_then(|webhook| of("webhook.allow", networks(&webhook.allow).map(drop)));
         let ipvs = self.ipvs.as_ref().and_then(|ipvs| of("ipvs", ipvs.sink().map(drop)));
         let rest = self.rest.as_ref().and_then(|rest| of("rest", rest.options().map(drop)));
-        webhook.or(ipvs).or(rest)
+        let dns = self.dns.as_ref().and_then(|dns| of("dns", dns.servers().map(drop)));
+        webhook.or(ipvs).or(rest).or(dns)
     }
 
     /// Returns what is wrong with a source for this sink.

@@ -47,6 +47,8 @@ pub struct Planner {
     held: Vec<HeldRemovals>,
     /// The sink is left alone until then.
     not_before: Option<Time>,
+    /// The reason why nothing is written any more: another process writes the sink.
+    fenced: Option<String>,
     equal_as_of: Option<Time>,
     /// Durations from the view to the outside that was seen with it, of names that were seen equal since the last call of `take_propagated`.
     propagated: Vec<Duration>,
@@ -75,6 +77,7 @@ impl Planner {
             approved: BTreeSet::new(),
             held: Vec::new(),
             not_before: None,
+            fenced: None,
             equal_as_of: None,
             propagated: Vec::new(),
             stats: PlanStats::default(),
@@ -140,6 +143,17 @@ impl Planner {
         (self.observed_at, self.not_before) = (Some(began), None);
     }
 
+    /// Returns true if everything outside is known, and every write was read back.
+    pub fn is_read_back(&self) -> bool {
+        let is_open = |state: &NameState| state.in_flight || state.unverified;
+        self.observed_at.is_some() && !self.names.values().any(is_open)
+    }
+
+    /// Notes that everything outside was seen unchanged, as of `began`. Everything [is read back](Self::is_read_back).
+    pub fn unchanged(&mut self, began: Time) {
+        (self.observed_at, self.not_before) = (Some(began), None);
+    }
+
     /// Records values that another program has added to a name that was equal. The addition itself is evidence that they are not wanted.
     fn saw_additions(&mut self, now: Time, name: &EntryName, before: Option<&ObservedEntry>) {
         let claimants = self.view.entries.get(name).map_or(&[][..], |entries| entries);
@@ -191,7 +205,13 @@ impl Planner {
                 state.problem = Some(problem);
                 self.not_before = Some(now + PROBE_INTERVAL);
             }
+            StepOutcome::Fenced(problem) => self.fenced = Some(problem),
         }
+    }
+
+    /// Returns why nothing is written any more, if another process writes the sink.
+    pub fn fenced(&self) -> Option<&str> {
+        self.fenced.as_deref()
     }
 
     /// Lets these held removals go, and no others. `false` if there are none of this ID.
@@ -207,7 +227,7 @@ impl Planner {
 
     /// Forgets all pauses: what was refused is tried at once.
     pub fn retry(&mut self) {
-        self.not_before = None;
+        (self.not_before, self.fenced) = (None, None);
         self.names.values_mut().for_each(|state| state.not_before = None);
     }
 
@@ -395,7 +415,7 @@ impl Planner {
                 continue;
             }
             let waits_until = if is_down { self.not_before } else { state.waits_until(now) };
-            if waits_until.is_some() || !may_add {
+            if waits_until.is_some() || !may_add || self.fenced.is_some() {
                 round.wake(waits_until);
                 continue;
             }

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use domain::base::iana::{Rcode, Rtype, TsigRcode};
 use domain::base::message_builder::AdditionalBuilder;
-use domain::base::{Message, ParsedName};
+use domain::base::{Message, ParsedName, Serial};
 use domain::rdata::tsig::{Time48, Tsig};
 use domain::tsig::{ClientSequence, ClientTransaction, Key, ValidationError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,14 +17,17 @@ use tokio::time::timeout;
 
 use super::DnsOptions;
 use super::message::{self, BuildError};
-use super::records::ZoneRecord;
+use super::records::{ZoneData, ZoneRecord};
 use crate::entry::EntryName;
 use crate::sink::SinkError;
 
 pub(super) struct DnsClient {
     zone: String,
-    server: SocketAddr,
-    key: Option<Arc<Key>>,
+    pub(super) server: SocketAddr,
+    /// The key, and the one before it during a rotation.
+    keys: Vec<Arc<Key>>,
+    /// The number of the key that was accepted last.
+    accepted: AtomicUsize,
     time_limit: Duration,
     clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
 }
@@ -37,6 +41,8 @@ pub(super) enum ExchangeError {
     After(String),
     /// The server says no.
     Refused(String),
+    /// The server does not accept the key, and has done nothing.
+    KeyRefused(String),
     /// The answer is not whole, or not the server's.
     Incomplete(String),
 }
@@ -49,19 +55,28 @@ const MAX_RECORDS: usize = 2_000_000;
 const BATCH: usize = 100;
 
 impl DnsClient {
-    pub(super) fn new(options: &DnsOptions) -> Self {
+    pub(super) fn new(options: &DnsOptions, server: SocketAddr) -> Self {
         Self {
             zone: options.zone.clone(),
-            server: options.server,
-            key: options.key.as_ref().map(|key| key.key.clone()),
+            server,
+            keys: options.key.as_ref().map_or_else(Vec::new, |key| key.keys.clone()),
+            accepted: AtomicUsize::new(0),
             time_limit: options.time_limit,
             clock: options.clock.clone(),
         }
     }
 
     /// Sends an update; returns what the server says to it.
-    pub(super) async fn update(&self, mut request: RequestBuilder) -> Result<Rcode, ExchangeError> {
-        let transaction = self.sign(&mut request)?;
+    pub(super) async fn update(&self, request: RequestBuilder) -> Result<Rcode, ExchangeError> {
+        self.with_key(|key| self.send_update(key, request.clone())).await
+    }
+
+    async fn send_update(
+        &self,
+        key: Option<Arc<Key>>,
+        mut request: RequestBuilder,
+    ) -> Result<Rcode, ExchangeError> {
+        let transaction = self.sign(key, &mut request)?;
         let mut stream = self.connect().await?;
         let exchange = async {
             send(&mut stream, &request.finish()).await?;
@@ -74,11 +89,50 @@ impl DnsClient {
         Ok(answer.header().rcode())
     }
 
-    /// Reads the whole zone.
-    pub(super) async fn transfer(&self) -> Result<Vec<ZoneRecord>, ExchangeError> {
+    /// Asks whether the server takes updates of the zone itself; changes nothing.
+    ///
+    /// # Errors
+    /// When it does not, or does not answer.
+    pub(super) async fn takes_updates(&self) -> Result<(), ExchangeError> {
+        match self.update(message::probe(&self.zone)?).await? {
+            Rcode::NOERROR => Ok(()),
+            rcode => Err(ExchangeError::Refused(self.explain(rcode, "updates"))),
+        }
+    }
+
+    /// Reads the serial of the zone.
+    pub(super) async fn serial(&self) -> Result<Serial, ExchangeError> {
+        let records = self.answers(&[(self.zone.clone(), Rtype::SOA)]).await?;
+        records.iter().find_map(ZoneRecord::serial).ok_or_else(|| {
+            ExchangeError::Incomplete(format!("DNS server {} has no SOA of {}", self.server, self.zone))
+        })
+    }
+
+    /// Reads the text at a name; `None` if there is none.
+    pub(super) async fn text(&self, at: &str) -> Result<Option<String>, ExchangeError> {
+        let records = self.answers(&[(at.to_owned(), Rtype::TXT)]).await?;
+        let mut texts = records.into_iter().filter_map(|record| match record.data {
+            ZoneData::Text(text) => Some(text),
+            _ => None,
+        });
+        let text = texts.next();
+        match texts.next() {
+            None => Ok(text),
+            Some(_) => Err(ExchangeError::Refused(format!(
+                "{at} has several texts, of which one is expected: delete them"
+            ))),
+        }
+    }
+
+    /// Reads the whole zone, with the serial that it has.
+    pub(super) async fn transfer(&self) -> Result<(Serial, Vec<ZoneRecord>), ExchangeError> {
+        self.with_key(|key| self.read_transfer(key)).await
+    }
+
+    async fn read_transfer(&self, key: Option<Arc<Key>>) -> Result<(Serial, Vec<ZoneRecord>), ExchangeError> {
         let mut request = message::transfer(&self.zone)?;
         let now = self.now();
-        let sequence = self.key.clone().map(|key| ClientSequence::request(key, &mut request, now));
+        let sequence = key.map(|key| ClientSequence::request(key, &mut request, now));
         let mut sequence =
             sequence.transpose().map_err(|_| ExchangeError::Incomplete("the request is too large".into()))?;
         let mut stream = self.connect().await?;
@@ -91,8 +145,8 @@ impl DnsClient {
             };
             send(&mut stream, &request.finish()).await.map_err(broken)?;
             let mut records = Vec::new();
-            let mut starts = 0;
-            while starts < 2 {
+            let mut serials = Vec::new();
+            while serials.len() < 2 {
                 let mut part = receive(&mut stream).await.map_err(broken)?;
                 let rcode = part.header().rcode();
                 if let Some(sequence) = &mut sequence {
@@ -103,9 +157,9 @@ impl DnsClient {
                 if rcode != Rcode::NOERROR {
                     return Err(ExchangeError::Refused(self.explain(rcode, "transfers")));
                 }
-                for (record, is_start) in message::records(&part).map_err(ExchangeError::Incomplete)? {
-                    starts += usize::from(is_start);
-                    if records.is_empty() && starts == 0 && !is_start {
+                for record in message::records(&part).map_err(ExchangeError::Incomplete)? {
+                    serials.extend(record.serial());
+                    if serials.is_empty() {
                         return Err(ExchangeError::Incomplete(format!(
                             "{}: the transfer does not begin with the SOA",
                             self.server
@@ -125,7 +179,10 @@ impl DnsClient {
                     .done()
                     .map_err(|error| ExchangeError::Incomplete(format!("{}: {error}", self.server)))?;
             }
-            Ok(records)
+            match serials[..] {
+                [first, last] if first == last => Ok((first, records)),
+                _ => Err(ExchangeError::Incomplete(format!("{}: the transfer has several SOA", self.server))),
+            }
         };
         timeout(self.time_limit * 10, reading)
             .await
@@ -143,9 +200,14 @@ impl DnsClient {
                 (message::mark_of(name), Rtype::TXT),
             ]);
         }
+        self.answers(&questions).await
+    }
+
+    /// Asks questions, and returns all answers.
+    async fn answers(&self, questions: &[(String, Rtype)]) -> Result<Vec<ZoneRecord>, ExchangeError> {
         let mut records = Vec::new();
         for batch in questions.chunks(BATCH) {
-            let asking = self.ask(batch);
+            let asking = self.with_key(|key| self.ask(key, batch));
             let answered = timeout(self.time_limit, asking)
                 .await
                 .unwrap_or_else(|_| Err(ExchangeError::After(self.late())));
@@ -154,7 +216,11 @@ impl DnsClient {
         Ok(records)
     }
 
-    async fn ask(&self, questions: &[(String, Rtype)]) -> Result<Vec<ZoneRecord>, ExchangeError> {
+    async fn ask(
+        &self,
+        key: Option<Arc<Key>>,
+        questions: &[(String, Rtype)],
+    ) -> Result<Vec<ZoneRecord>, ExchangeError> {
         let mut stream = self.connect().await?;
         let cut = |error: std::io::Error| ExchangeError::After(format!("{}: {error}", self.server));
         let mut pending = BTreeMap::new();
@@ -162,7 +228,7 @@ impl DnsClient {
         for (id, (name, rtype)) in (0..).zip(questions) {
             let mut request = message::question(name, *rtype)?;
             request.header_mut().set_id(id);
-            let transaction = self.sign(&mut request)?;
+            let transaction = self.sign(key.clone(), &mut request)?;
             frame(&mut bytes, &request.finish());
             pending.insert(id, (transaction, name.clone()));
         }
@@ -188,8 +254,7 @@ impl DnsClient {
                     )));
                 }
                 let found = message::records(&answer).map_err(ExchangeError::Incomplete)?;
-                records
-                    .extend(found.into_iter().map(|(record, _)| record).filter(|record| record.name == name));
+                records.extend(found.into_iter().filter(|record| record.name == name));
             }
             Ok(records)
         };
@@ -197,11 +262,30 @@ impl DnsClient {
         Ok(records)
     }
 
+    /// Does an exchange with the key that was accepted last. Where the server does not accept it, another one is tried once.
+    async fn with_key<T, F: Future<Output = Result<T, ExchangeError>>>(
+        &self,
+        exchange: impl Fn(Option<Arc<Key>>) -> F,
+    ) -> Result<T, ExchangeError> {
+        let accepted = self.accepted.load(Ordering::Relaxed);
+        let first = exchange(self.keys.get(accepted).cloned()).await;
+        let other = (0..self.keys.len()).find(|index| *index != accepted);
+        let (Err(ExchangeError::KeyRefused(problem)), Some(other)) = (&first, other) else { return first };
+        let second = exchange(self.keys.get(other).cloned()).await;
+        if matches!(second, Err(ExchangeError::KeyRefused(_))) {
+            return first;
+        }
+        tracing::info!(server = %self.server, problem, "the server accepts the other secret of the key");
+        self.accepted.store(other, Ordering::Relaxed);
+        second
+    }
+
     fn sign(
         &self,
+        key: Option<Arc<Key>>,
         request: &mut RequestBuilder,
     ) -> Result<Option<ClientTransaction<Arc<Key>>>, ExchangeError> {
-        let transaction = self.key.clone().map(|key| ClientTransaction::request(key, request, self.now()));
+        let transaction = key.map(|key| ClientTransaction::request(key, request, self.now()));
         transaction
             .transpose()
             .map_err(|_| ExchangeError::Refused("the message is too large to be signed".into()))
@@ -252,11 +336,11 @@ impl DnsClient {
         what: &str,
     ) -> ExchangeError {
         let server = self.server;
-        let key = self.key.as_ref().map_or_else(String::new, |key| key.name().to_string());
-        ExchangeError::Refused(match said {
+        let key = self.keys.first().map_or_else(String::new, |key| key.name().to_string());
+        let problem = match said {
             Some((TsigRcode::BADKEY, _)) => {
                 format!(
-                    "DNS server {server} does not know the key {key}: add it there, or correct `key.name`"
+                    "DNS server {server} does not know the key {key} for this: add it there, correct `key.name`, or name the primary if it is a secondary"
                 )
             }
             Some((TsigRcode::BADSIG, _)) => {
@@ -275,7 +359,11 @@ impl DnsClient {
             _ => format!(
                 "an answer of DNS server {server} is not signed by the key {key} ({error}): compare the keys and the clocks"
             ),
-        })
+        };
+        match said {
+            Some((TsigRcode::BADKEY | TsigRcode::BADSIG, _)) => ExchangeError::KeyRefused(problem),
+            _ => ExchangeError::Refused(problem),
+        }
     }
 
     /// Says what an answer's code means here, and what to do.
@@ -283,10 +371,13 @@ impl DnsClient {
         let (server, zone) = (self.server, &self.zone);
         match rcode {
             Rcode::REFUSED => format!(
-                "DNS server {server} refuses {what} of {zone} (REFUSED): allow them for this key (BIND: allow-update or update-policy, allow-transfer)"
+                "DNS server {server} refuses {what} of {zone} (REFUSED): allow them for this key (BIND: allow-update or update-policy, allow-transfer), or name the primary if it is a secondary"
             ),
             Rcode::NOTAUTH => format!(
-                "DNS server {server} is not authoritative for {zone} (NOTAUTH), or does not accept the key: correct `zone` or `servers`"
+                "DNS server {server} is not authoritative for {zone} (NOTAUTH), is a secondary of it, or does not accept the key: correct `zone` or `servers`"
+            ),
+            Rcode::NOTIMP => format!(
+                "DNS server {server} takes no {what} of {zone} (NOTIMP): it is a secondary; name the primary in `servers`"
             ),
             Rcode::NOTZONE => format!("a name is not in zone {zone} (NOTZONE)"),
             Rcode::SERVFAIL => format!(
@@ -301,7 +392,7 @@ impl ExchangeError {
     pub(super) fn into_error(self) -> SinkError {
         match self {
             Self::Before(problem) | Self::After(problem) => SinkError::Unreachable(problem),
-            Self::Refused(problem) => SinkError::Refused(problem),
+            Self::Refused(problem) | Self::KeyRefused(problem) => SinkError::Refused(problem),
             Self::Incomplete(problem) => SinkError::Incomplete(problem),
         }
     }
@@ -327,13 +418,15 @@ fn frame(bytes: &mut Vec<u8>, message: &[u8]) {
     bytes.extend_from_slice(message);
 }
 
-async fn send(stream: &mut TcpStream, message: &[u8]) -> std::io::Result<()> {
+pub(super) async fn send(stream: &mut TcpStream, message: &[u8]) -> std::io::Result<()> {
     let mut bytes = Vec::with_capacity(message.len() + 2);
     frame(&mut bytes, message);
     stream.write_all(&bytes).await
 }
 
-async fn receive(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> std::io::Result<Message<Vec<u8>>> {
+pub(super) async fn receive(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+) -> std::io::Result<Message<Vec<u8>>> {
     let length = stream.read_u16().await?;
     let mut bytes = vec![0; length.into()];
     stream.read_exact(&mut bytes).await?;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use domain::base::iana::{Class, Opcode, Rtype};
-use domain::base::message_builder::{AdditionalBuilder, PushError};
+use domain::base::message_builder::{AdditionalBuilder, AnswerBuilder, PushError};
 use domain::base::name::FromStrError;
 use domain::base::rdata::UnknownRecordData;
 use domain::base::{Message, MessageBuilder, Name as DomainName, ParsedName, Ttl};
@@ -20,10 +20,20 @@ type RecordOf<'a> = (&'a WireName, Class, Ttl, UnknownRecordData<Vec<u8>>);
 /// A change of one name, in one message: all of it is done, or nothing.
 pub(super) struct Update<'a> {
     pub(super) name: &'a EntryName,
+    pub(super) fence: FenceCheck<'a>,
     /// The mark that has to be there; `None`: the name must not be in use.
     pub(super) before: Option<&'a OwnerMark>,
     /// The new owner and values; `None` removes the name.
     pub(super) after: Option<(&'a EntryOwner, Vec<&'a EntryValue>)>,
+}
+
+/// The fence that a write demands, which the server compares.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FenceCheck<'a> {
+    /// The name of the record.
+    pub(super) at: &'a str,
+    /// Its text; `None`: there must be no record.
+    pub(super) text: Option<&'a str>,
 }
 
 /// An error of building a message.
@@ -45,12 +55,8 @@ impl Update<'_> {
     /// Writes the message of RFC 2136: the zone, the prerequisites, the changes.
     pub(super) fn build(&self, zone: &Zone<'_>) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
         let (host, marked) = (name(self.name.as_str())?, name(&format!("{MARK}.{}", self.name))?);
-        let mut message = MessageBuilder::new_vec();
-        message.header_mut().set_opcode(Opcode::UPDATE);
-        message.header_mut().set_id(fastrand::u16(..));
-        let mut message = message.question();
-        message.push((name(zone.origin)?, Rtype::SOA, Class::IN))?;
-        let mut message = message.answer();
+        let mut message = update(zone.origin)?;
+        self.fence.push(&mut message)?;
         match self.before {
             Some(mark) => message.push(text(&marked, Ttl::ZERO, &zone.text(&mark.text, &mark.uid))?)?,
             None => {
@@ -80,6 +86,51 @@ impl Update<'_> {
     }
 }
 
+impl FenceCheck<'_> {
+    /// Writes the prerequisite.
+    fn push(&self, message: &mut AnswerBuilder<Vec<u8>>) -> Result<(), BuildError> {
+        let at = name(self.at)?;
+        match self.text {
+            Some(value) => message.push(text(&at, Ttl::ZERO, value)?)?,
+            None => message.push(empty(&at, Class::NONE, Rtype::TXT)?)?,
+        }
+        Ok(())
+    }
+}
+
+/// Replaces a fence, if it is still as it was read. `None` removes it.
+pub(super) fn replace_fence(
+    zone: &Zone<'_>,
+    before: FenceCheck<'_>,
+    after: Option<&str>,
+) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
+    let at = name(before.at)?;
+    let mut message = update(zone.origin)?;
+    before.push(&mut message)?;
+    let mut message = message.authority();
+    message.push(empty(&at, Class::ANY, Rtype::TXT)?)?;
+    if let Some(after) = after {
+        // Nothing of it is to be cached.
+        message.push(text(&at, Ttl::ZERO, after)?)?;
+    }
+    Ok(message.additional())
+}
+
+/// Changes nothing: the answer says whether the server takes updates of the zone.
+pub(super) fn probe(zone: &str) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
+    Ok(update(zone)?.additional())
+}
+
+/// Begins a message of RFC 2136.
+fn update(zone: &str) -> Result<AnswerBuilder<Vec<u8>>, BuildError> {
+    let mut message = MessageBuilder::new_vec();
+    message.header_mut().set_opcode(Opcode::UPDATE);
+    message.header_mut().set_id(fastrand::u16(..));
+    let mut message = message.question();
+    message.push((name(zone)?, Rtype::SOA, Class::IN))?;
+    Ok(message.answer())
+}
+
 /// Asks for everything of a zone.
 pub(super) fn transfer(zone: &str) -> Result<AdditionalBuilder<Vec<u8>>, BuildError> {
     question(zone, Rtype::AXFR)
@@ -100,7 +151,7 @@ pub(super) fn mark_of(name: &EntryName) -> String {
 }
 
 /// Reads the records of the answer. `Err` if one cannot be read: nothing is concluded from the rest.
-pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<(ZoneRecord, bool)>, String> {
+pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<ZoneRecord>, String> {
     let broken = |error: &dyn std::fmt::Display| format!("a record cannot be read: {error}");
     let mut records = Vec::new();
     for record in message.answer().map_err(|error| broken(&error))? {
@@ -114,11 +165,10 @@ pub(super) fn records(message: &Message<Vec<u8>>) -> Result<Vec<(ZoneRecord, boo
             AllRecordData::Txt(text) => {
                 ZoneData::Text(String::from_utf8_lossy(&text.text::<Vec<u8>>()).into_owned())
             }
+            AllRecordData::Soa(soa) => ZoneData::Serial(soa.serial()),
             _ => ZoneData::Other,
         };
-        let is_start = matches!(record.data(), AllRecordData::Soa(_));
-        records
-            .push((ZoneRecord { name: plain(record.owner()), ttl: record.ttl().as_secs(), data }, is_start));
+        records.push(ZoneRecord { name: plain(record.owner()), ttl: record.ttl().as_secs(), data });
     }
     Ok(records)
 }
@@ -153,4 +203,40 @@ fn record(
 ) -> Result<RecordOf<'_>, BuildError> {
     let data = UnknownRecordData::from_octets(rtype, data).map_err(|_| BuildError::TooLarge)?;
     Ok((name, class, ttl, data))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Returns the prerequisites of a message, as `name class type data`.
+    fn prerequisites(message: AdditionalBuilder<Vec<u8>>) -> Vec<String> {
+        let message = Message::from_octets(message.finish()).unwrap();
+        let records = message.answer().unwrap().map(|record| {
+            let record = record.unwrap().into_any_record::<AllRecordData<_, ParsedName<_>>>().unwrap();
+            format!("{} {} {} {}", record.owner(), record.class(), record.rtype(), record.data())
+        });
+        records.collect()
+    }
+
+    #[test]
+    fn every_write_demands_the_fence() {
+        let zone = Zone { origin: "z.test", owner: "us", ttl: Duration::from_secs(30) };
+        let (host, at) = (EntryName::from("web.z.test"), "us._skopos-fence.z.test");
+        let mark = OwnerMark { text: "service/ns/web".into(), uid: "u".into() };
+        for before in [None, Some(&mark)] {
+            let write = |text| {
+                let fence = FenceCheck { at, text };
+                let update = Update { name: &host, fence, before, after: None };
+                prerequisites(update.build(&zone).unwrap())
+            };
+            assert_eq!(write(Some("term=42"))[0], "us._skopos-fence.z.test IN TXT \"term=42\"");
+            assert!(write(None)[0].starts_with("us._skopos-fence.z.test NONE TXT"), "there must be none");
+        }
+        let taken = replace_fence(&zone, FenceCheck { at, text: Some("term=41") }, Some("term=42")).unwrap();
+        assert_eq!(prerequisites(taken), ["us._skopos-fence.z.test IN TXT \"term=41\""]);
+        assert_eq!(prerequisites(probe("z.test").unwrap()), [""; 0]);
+    }
 }

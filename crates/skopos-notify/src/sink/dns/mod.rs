@@ -2,11 +2,16 @@
 //!
 //! A name is a fully qualified name of the zone, and a value an address or the target of a CNAME. Beside each name stands a mark,
 //! `_skopos.NAME TXT "heritage=skopos,v=1,owner=…,res=service/ns/name,uid=…"`. It is a *prerequisite* of every write, which the server checks
-//! itself: what bears no mark of ours is never changed, whoever wrote it, and whenever. One message changes one name.
+//! itself: what bears no mark of ours is never changed, whoever wrote it, and whenever. One message changes one name. Another prerequisite is
+//! the [fence]: writes of an earlier leader are refused by the server.
 
 mod client;
+mod fence;
 mod message;
+mod notices;
 mod records;
+mod servers;
+mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -16,16 +21,25 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use domain::base::iana::Rcode;
 use domain::tsig;
+use tokio::time::Instant;
 
 use self::client::{DnsClient, ExchangeError};
+use self::fence::{FenceHolder, Standing, Verdict};
+use self::message::FenceCheck;
+use self::notices::NoticeListener;
 use self::records::Zone;
-use super::{EntryMark, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
+use self::servers::Servers;
+use self::version::ZoneVersion;
+use super::{EntryMark, Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
 use crate::entry::{EntryName, EntryValue, Readiness};
 
 /// A zone of a DNS server.
 pub struct DnsSink {
     options: DnsOptions,
-    client: DnsClient,
+    servers: Servers,
+    fence: FenceHolder,
+    version: ZoneVersion,
+    notices: Option<NoticeListener>,
 }
 
 /// Options of a DNS sink.
@@ -34,8 +48,8 @@ pub struct DnsSink {
 pub struct DnsOptions {
     /// The zone, without the dot at its end.
     pub zone: String,
-    /// The primary server.
-    pub server: SocketAddr,
+    /// The servers of the zone. That which takes updates, the primary, is read and written.
+    pub servers: Vec<SocketAddr>,
     /// The key of updates and transfers.
     pub key: Option<DnsKey>,
     /// The TTL of what is written. Default 30 s.
@@ -44,6 +58,10 @@ pub struct DnsOptions {
     pub owner: String,
     /// Bound on an exchange; a transfer may take ten times as long. Default 5 s.
     pub time_limit: Duration,
+    /// Address at which NOTIFY messages of the servers are taken. Default: none.
+    pub notify: Option<SocketAddr>,
+    /// Time for which another server may lack what the primary has before that is a problem. Default 60 s.
+    pub lag_limit: Duration,
     /// The clock of signatures.
     pub clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
 }
@@ -51,22 +69,27 @@ pub struct DnsOptions {
 /// A TSIG key.
 #[derive(Clone, Debug)]
 pub struct DnsKey {
-    key: Arc<tsig::Key>,
+    /// The key, and then the one before it, if there is one.
+    keys: Vec<Arc<tsig::Key>>,
 }
 
+/// Number of attempts to take the fence over. Each that fails means that another writer was faster.
+const FENCE_ATTEMPTS: usize = 4;
 /// Addresses of one name. BIND 9.18 answers SERVFAIL to more in one RRset, and stores none.
 const MAX_VALUES: usize = 100;
 
 impl DnsOptions {
-    /// Returns the defaults for a zone on a server.
+    /// Returns the defaults for a zone with one server.
     pub fn new(zone: impl Into<String>, server: SocketAddr, owner: impl Into<String>) -> Self {
         Self {
             zone: zone.into().trim_end_matches('.').to_ascii_lowercase(),
-            server,
+            servers: vec![server],
             key: None,
             ttl: Duration::from_secs(30),
             owner: owner.into(),
             time_limit: Duration::from_secs(5),
+            notify: None,
+            lag_limit: Duration::from_secs(60),
             clock: Arc::new(SystemTime::now),
         }
     }
@@ -86,7 +109,14 @@ impl DnsKey {
         let parsed =
             name.parse().map_err(|error| format!("the key's name {name:?} is no domain name: {error}"))?;
         let key = tsig::Key::new(algorithm, secret, parsed, None, None).map_err(|error| error.to_string())?;
-        Ok(Self { key: Arc::new(key) })
+        Ok(Self { keys: vec![Arc::new(key)] })
+    }
+
+    /// Adds the key that was there before, which is tried once where a server does not accept this one.
+    #[must_use]
+    pub fn or(mut self, before: Self) -> Self {
+        self.keys.extend(before.keys);
+        self
     }
 }
 
@@ -104,12 +134,114 @@ impl DnsSink {
                 options.owner
             ));
         }
-        let client = DnsClient::new(&options);
-        Ok(Self { options, client })
+        if options.servers.is_empty() {
+            return Err(format!("zone {:?} has no server: name the primary", options.zone));
+        }
+        let fence = FenceHolder::new(&options.zone, &options.owner);
+        message::name(&fence.at).map_err(|error| format!("{}: {error}: choose a shorter owner", fence.at))?;
+        let notices = options.notify.map(|at| NoticeListener::new(at, &options.zone, &options.servers));
+        Ok(Self { servers: Servers::new(&options), fence, version: ZoneVersion::default(), notices, options })
     }
 
     fn zone(&self) -> Zone<'_> {
         Zone { origin: &self.options.zone, owner: &self.options.owner, ttl: self.options.ttl }
+    }
+
+    /// Returns the fence that writes to this server demand; the first time in a term it is taken over.
+    async fn hold_fence(
+        &self,
+        (server, client): (usize, &DnsClient),
+        fence: Option<&Fence>,
+    ) -> Result<Option<String>, StepOutcome> {
+        match self.fence.standing() {
+            Standing::Held { fence: held, server: at, text } if held.as_ref() == fence && at == server => {
+                return Ok(text);
+            }
+            Standing::Lost { fence: lost, problem } if Some(&lost) == fence => {
+                return Err(StepOutcome::Fenced(problem));
+            }
+            _ => {}
+        }
+        let text = match fence {
+            Some(fence) => Some(self.take_fence(client, fence).await?),
+            None => client.text(&self.fence.at).await.map_err(not_sent)?,
+        };
+        self.fence.set(Standing::Held { fence: fence.cloned(), server, text: text.clone() });
+        Ok(text)
+    }
+
+    /// Takes the answer of the primary; one that does not answer as such is chosen again.
+    fn exchanged<T>(&self, server: usize, answer: Result<T, ExchangeError>) -> Result<T, SinkError> {
+        answer.inspect_err(|_| self.servers.doubt(server)).map_err(ExchangeError::into_error)
+    }
+
+    /// Makes the fence that of this term, unless a later one has it.
+    async fn take_fence(&self, client: &DnsClient, fence: &Fence) -> Result<String, StepOutcome> {
+        let (at, ours) = (&self.fence.at, self.fence.text(fence));
+        for _ in 0..FENCE_ATTEMPTS {
+            // It is read back, too: a secondary that forwards updates does not have it yet.
+            let found = client.text(at).await.map_err(not_sent)?;
+            match self.fence.judge(fence, found.as_deref()).map_err(StepOutcome::Refused)? {
+                Verdict::Ours => return Ok(ours),
+                Verdict::Fenced(problem) => return Err(self.lost(Some(fence), problem)),
+                Verdict::TakeOver => {}
+            }
+            tracing::info!(zone = self.options.zone, found, ours, "takes the fence over");
+            let before = FenceCheck { at, text: found.as_deref() };
+            let request = message::replace_fence(&self.zone(), before, Some(&ours));
+            let request = request.map_err(|error| StepOutcome::Refused(format!("{at}: {error}")))?;
+            self.version.written();
+            match client.update(request).await.map_err(not_sent)? {
+                // Another writer was faster: what it wrote is read.
+                Rcode::NOERROR | Rcode::NXRRSET | Rcode::YXRRSET => {}
+                rcode => {
+                    return Err(StepOutcome::Refused(format!("{at}: {}", client.explain(rcode, "updates"))));
+                }
+            }
+        }
+        Err(StepOutcome::Refused(format!(
+            "{at}: DNS server {} takes an update of it and does not show it, or other writers change it all the time: name the primary in `servers`, and one `owner` for each deployment",
+            client.server
+        )))
+    }
+
+    /// Says why the server found a prerequisite of a write not met: the fence, or the name.
+    async fn unmet(
+        &self,
+        client: &DnsClient,
+        fence: Option<&Fence>,
+        held: Option<&str>,
+        conflict: String,
+    ) -> StepOutcome {
+        // Where the fence cannot be read, the next write compares it again.
+        let Ok(found) = client.text(&self.fence.at).await else { return StepOutcome::Conflict(conflict) };
+        if found.as_deref() == held {
+            return StepOutcome::Conflict(conflict);
+        }
+        let problem = match fence {
+            Some(fence) => self.fence.lost(fence, found.as_deref()),
+            None => self.fence.guest_lost(),
+        };
+        self.lost(fence, problem)
+    }
+
+    /// Remembers that another process writes.
+    fn lost(&self, fence: Option<&Fence>, problem: String) -> StepOutcome {
+        self.fence.set(match fence {
+            Some(fence) => Standing::Lost { fence: fence.clone(), problem: problem.clone() },
+            None => Standing::Unclaimed,
+        });
+        StepOutcome::Fenced(problem)
+    }
+}
+
+/// Describes an exchange before a write, of which nothing was sent then.
+fn not_sent(error: ExchangeError) -> StepOutcome {
+    match error {
+        ExchangeError::Before(problem) | ExchangeError::After(problem) => StepOutcome::Unreachable(problem),
+        ExchangeError::Refused(problem)
+        | ExchangeError::KeyRefused(problem)
+        | ExchangeError::Incomplete(problem) => StepOutcome::Refused(problem),
     }
 }
 
@@ -138,6 +270,9 @@ impl Sink for DnsSink {
         };
         if relative.starts_with("*.") || relative == "*" {
             return Err(format!("{name} is a wildcard, which is not written"));
+        }
+        if records::is_within(relative, records::FENCE) {
+            return Err(format!("{name} is where fences stand"));
         }
         if relative.starts_with(&format!("{}.", records::MARK)) {
             return Err(format!("{name} is where marks stand"));
@@ -172,48 +307,103 @@ impl Sink for DnsSink {
     }
 
     async fn observe(&self) -> Result<Observed, SinkError> {
-        let records = self.client.transfer().await.map_err(ExchangeError::into_error)?;
+        let begun = Instant::now();
+        let (server, client) = self.servers.confirmed_primary().await.map_err(ExchangeError::into_error)?;
+        let (serial, records) = self.exchanged(server, client.transfer().await)?;
+        self.version.transferred(server, serial, begun);
         Ok(self.zone().observed(records))
     }
 
+    async fn is_unchanged(&self) -> Result<bool, SinkError> {
+        let now = Instant::now();
+        let (server, serial) = self.servers.serial().await.map_err(ExchangeError::into_error)?;
+        Ok(self.version.is(server, serial, now))
+    }
+
+    async fn changed(&self) {
+        match &self.notices {
+            Some(notices) => notices.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
     async fn read(&self, names: &BTreeSet<EntryName>) -> Result<Observed, SinkError> {
-        let records = self.client.query(names).await.map_err(ExchangeError::into_error)?;
+        let (server, client) = self.servers.primary().await.map_err(ExchangeError::into_error)?;
+        let records = self.exchanged(server, client.query(names).await)?;
         let mut observed = self.zone().observed(records);
         observed.entries.retain(|name, _| names.contains(name));
         Ok(observed)
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome {
         let before = match step.before.as_ref().map(|entry| &entry.mark) {
             None => None,
             Some(EntryMark::Ours(Some(mark))) => Some(mark),
             Some(_) => return StepOutcome::Conflict(format!("{} bears no mark of ours", step.name)),
         };
-        let zone = self.zone();
-        let update = match &step.action {
-            StepAction::Put { owner, members } if !members.is_empty() => {
-                let values: Vec<_> = members.keys().collect();
-                message::Update { name: &step.name, before, after: Some((owner, values)) }
+        let (server, client) = match self.servers.primary().await {
+            Ok(primary) => primary,
+            Err(error) => return not_sent(error),
+        };
+        let held = match self.hold_fence((server, client), fence).await {
+            Ok(held) => held,
+            Err(outcome) => {
+                self.servers.doubt(server);
+                return outcome;
             }
-            _ => message::Update { name: &step.name, before, after: None },
         };
-        let request = match update.build(&zone) {
-            Ok(request) => request,
-            Err(error) => return StepOutcome::Refused(format!("{}: {error}", step.name)),
+        let after = match &step.action {
+            StepAction::Put { owner, members } if !members.is_empty() => {
+                Some((owner, members.keys().collect()))
+            }
+            _ => None,
         };
-        match self.client.update(request).await {
+        let check = FenceCheck { at: &self.fence.at, text: held.as_deref() };
+        let request =
+            match (message::Update { name: &step.name, fence: check, before, after }).build(&self.zone()) {
+                Ok(request) => request,
+                Err(error) => return StepOutcome::Refused(format!("{}: {error}", step.name)),
+            };
+        self.version.written();
+        let answer = client.update(request).await;
+        if !matches!(
+            answer,
+            Ok(Rcode::NOERROR | Rcode::NXRRSET | Rcode::YXRRSET | Rcode::YXDOMAIN | Rcode::NXDOMAIN)
+        ) {
+            self.servers.doubt(server);
+        }
+        match answer {
             Ok(Rcode::NOERROR) => StepOutcome::Done,
             Ok(rcode @ (Rcode::NXRRSET | Rcode::YXRRSET | Rcode::YXDOMAIN | Rcode::NXDOMAIN)) => {
-                StepOutcome::Conflict(format!("{} is not as it was last seen ({rcode})", step.name))
+                let conflict = format!("{} is not as it was last seen ({rcode})", step.name);
+                self.unmet(client, fence, held.as_deref(), conflict).await
             }
-            Ok(rcode) => {
-                StepOutcome::Refused(format!("{}: {}", step.name, self.client.explain(rcode, "updates")))
-            }
-            Err(ExchangeError::Before(problem)) => StepOutcome::Unreachable(problem),
+            Ok(rcode) => StepOutcome::Refused(format!("{}: {}", step.name, client.explain(rcode, "updates"))),
             Err(ExchangeError::After(problem)) => StepOutcome::Unknown(problem),
-            Err(ExchangeError::Refused(problem) | ExchangeError::Incomplete(problem)) => {
-                StepOutcome::Refused(problem)
-            }
+            Err(error) => not_sent(error),
         }
+    }
+
+    async fn release(&self) -> Result<(), String> {
+        let describe = |error: ExchangeError| error.into_error().to_string();
+        let (_, client) = self.servers.confirmed_primary().await.map_err(describe)?;
+        let at = &self.fence.at;
+        let Some(found) = client.text(at).await.map_err(describe)? else { return Ok(()) };
+        let before = FenceCheck { at, text: Some(&found) };
+        let request =
+            message::replace_fence(&self.zone(), before, None).map_err(|error| error.to_string())?;
+        match client.update(request).await.map_err(describe)? {
+            Rcode::NOERROR => Ok(()),
+            Rcode::NXRRSET => {
+                Err(format!("the fence {at} has changed: a notifier runs with this zone; stop it first"))
+            }
+            rcode => Err(format!("{at}: {}", client.explain(rcode, "updates"))),
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let notices = self.notices.as_ref().and_then(NoticeListener::problem);
+        let problems: Vec<_> = notices.into_iter().chain(self.servers.problem()).collect();
+        (!problems.is_empty()).then(|| problems.join("; "))
     }
 }

@@ -3,11 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use domain::base::Serial;
+
 use crate::entry::{EntryName, EntryOwner, EntryValue};
 use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark};
 
 /// The label under which the mark of a name stands.
 pub(super) const MARK: &str = "_skopos";
+
+/// The label under which the fences of a zone are, one for each owner.
+pub(super) const FENCE: &str = "_skopos-fence";
 
 /// The zone, and who writes it.
 pub(super) struct Zone<'a> {
@@ -31,8 +36,20 @@ pub(super) enum ZoneData {
     /// An address, or the target of a CNAME.
     Value(String),
     Text(String),
+    /// The serial of the zone.
+    Serial(Serial),
     /// Any other type: the name is in use.
     Other,
+}
+
+impl ZoneRecord {
+    /// Returns the serial, if this is the SOA.
+    pub(super) fn serial(&self) -> Option<Serial> {
+        match self.data {
+            ZoneData::Serial(serial) => Some(serial),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -46,8 +63,9 @@ impl Zone<'_> {
     pub(super) fn observed(&self, records: Vec<ZoneRecord>) -> Observed {
         let mut found: BTreeMap<String, FoundRecords> = BTreeMap::new();
         let prefix = format!("{MARK}.");
+        let fences = format!("{FENCE}.{}", self.origin);
         for ZoneRecord { name, ttl, data } in records {
-            if name == self.origin {
+            if name == self.origin || is_within(&name, &fences) {
                 continue;
             }
             match (name.strip_prefix(&prefix), data) {
@@ -99,6 +117,11 @@ impl Zone<'_> {
     }
 }
 
+/// Returns whether a name is this one, or below it.
+pub(super) fn is_within(name: &str, top: &str) -> bool {
+    name.strip_suffix(top).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +139,8 @@ mod tests {
         let value = || ZoneData::Value("10.0.0.1".into());
         let observed = zone.observed(vec![
             record("example.test", 1, ZoneData::Other),
+            record("us._skopos-fence.example.test", 0, ZoneData::Text("term=1".into())),
+            record("us2._skopos-fence.example.test", 0, ZoneData::Text("term=1".into())),
             record("ours.example.test", 30, value()),
             record("_skopos.ours.example.test", 30, mark("us")),
             record("theirs.example.test", 30, value()),

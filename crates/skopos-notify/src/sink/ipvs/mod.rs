@@ -29,7 +29,7 @@ use serde::Deserialize;
 
 use self::process::{Ipvsadm, RunError};
 use self::service::VirtualService;
-use super::{Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
+use super::{Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
 use crate::entry::{EntryName, EntryValue, Readiness};
 
 /// The IPVS of this machine's kernel.
@@ -185,7 +185,7 @@ impl Sink for IpvsSink {
     ///
     /// Servers that it cannot have (of the other address family, or with another port where ports are not translated) are left out, and the
     /// outcome names them; the others are written.
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         let service = match self.options.service(step.name.as_str()) {
             Ok(service) => service,
             Err(problem) => return StepOutcome::Refused(problem),
@@ -275,8 +275,8 @@ mod tests {
             before: None,
             action: StepAction::Delete,
         };
-        assert_eq!(sink.apply(&step).await, StepOutcome::Unreachable(problem));
+        assert_eq!(sink.apply(&step, None).await, StepOutcome::Unreachable(problem));
         let elsewhere = SinkStep { name: "tcp/10.9.0.1:80".into(), ..step };
-        assert!(matches!(sink.apply(&elsewhere).await, StepOutcome::Refused(_)));
+        assert!(matches!(sink.apply(&elsewhere, None).await, StepOutcome::Refused(_)));
     }
 }

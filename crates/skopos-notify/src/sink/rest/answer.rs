@@ -93,6 +93,7 @@ mod tests {
             StepOutcome::Conflict(_) => "conflict",
             StepOutcome::Refused(_) => "refused",
             StepOutcome::Unreachable(_) => "unreachable",
+            StepOutcome::Fenced(_) => "fenced",
         };
         let cases = [
             (200, "done", "done"),

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use self::body::ItemBody;
 use self::listing::Listing;
 use self::name::Origin;
-use super::{EntryMark, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
+use super::{EntryMark, Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome};
 use crate::entry::{EntryName, EntryValue, Readiness};
 use crate::http::{HttpClient, HttpOptions};
 
@@ -188,7 +188,7 @@ impl Sink for RestSink {
         }
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         if step.before.as_ref().is_some_and(|entry| entry.mark == EntryMark::Foreign) {
             return StepOutcome::Conflict(format!("{} is somebody else's", step.name));
         }
