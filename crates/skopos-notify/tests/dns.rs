@@ -211,7 +211,7 @@ async fn a_name_is_there_all_the_time_while_its_type_changes() {
 #[tokio::test]
 async fn another_ttl_is_put_right_and_of_too_many_addresses_a_hundred_are_written() {
     each(async |server| {
-        let cluster = Cluster::new().await;
+        let cluster = Cluster::quick().await;
         let addresses: Vec<_> = (1..=150).map(|index| format!("10.0.1.{index}")).collect();
         let many: Vec<_> = addresses.iter().map(|address| (address.as_str(), READY)).collect();
         cluster.put("big", &many);
@@ -254,7 +254,7 @@ async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
             object["spec"]["externalIPs"] = serde_json::json!(["192.0.2.7"]);
             object
         };
-        let cluster = Cluster::new().await;
+        let cluster = Cluster::quick().await;
         cluster.server.create(service("old")).unwrap();
         let running = cluster.run(vec![quick("zone", server.sink(), annotated())]);
         running.equal(0).await;
@@ -282,7 +282,7 @@ async fn a_rename_writes_the_new_name_before_it_removes_the_old_one() {
 #[tokio::test]
 async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
     let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("10.0.0.1", READY)]);
     let name = format!("{{service}}.{ZONE}");
     let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
@@ -304,7 +304,7 @@ async fn a_silent_watch_is_found_within_a_minute_and_caught_up() {
 #[tokio::test]
 async fn a_dns_server_that_was_killed_is_caught_up_when_it_is_back() {
     let Some(mut server) = DnsServer::start(Kind::Bind, "").await else { return };
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("a", &[("10.0.0.1", READY)]);
     let name = format!("{{service}}.{ZONE}");
     let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
@@ -335,7 +335,7 @@ async fn a_frozen_dns_server_that_wakes_has_neither_too_much_nor_too_little() {
     assert!(matches!(outcome, StepOutcome::Unknown(_)), "{outcome:?}");
     assert!(matches!(hasty.observe().await, Err(SinkError::Incomplete(_) | SinkError::Unreachable(_))));
     signal(server.child(), Signal::SIGCONT);
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("10.0.0.1", READY), ("10.0.0.2", READY)]);
     let name = format!("{{service}}.{ZONE}");
     let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
@@ -352,7 +352,7 @@ async fn a_zone_that_may_not_be_read_is_not_taken_for_an_empty_one() {
     server.kill();
     server.configure("allow-update { key skopos; }; allow-transfer { none; };");
     server.run().await;
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("10.0.0.1", READY)]);
     let name = format!("{{service}}.{ZONE}");
     let running = cluster.run(vec![quick("zone", server.sink(), endpoints(&name, false))]);
@@ -373,7 +373,7 @@ async fn a_name_that_is_refused_holds_up_no_other() {
     );
     server.configure(&policy);
     server.run().await;
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     for service in ["a", "bad", "c"] {
         cluster.put(service, &[("10.0.0.1", READY)]);
     }

@@ -27,7 +27,7 @@ async fn entry(sink: &DnsSink, host: &str) -> Option<ObservedEntry> {
 
 async fn values(sink: &DnsSink, host: &str) -> Vec<String> {
     let entry = entry(sink, host).await;
-    entry.into_iter().flat_map(|entry| entry.members.into_keys()).map(|value| value.to_string()).collect()
+    entry.into_iter().flat_map(|entry| entry.members).map(|(value, _)| value.to_string()).collect()
 }
 
 /// Writes a name over what is there, in a term.
@@ -166,7 +166,7 @@ async fn a_fence_of_another_program_is_left_alone_and_told() {
 #[tokio::test]
 async fn a_notifier_that_is_fenced_says_so_and_writes_nothing_more() {
     let Some(server) = DnsServer::start(Kind::Bind, "").await else { return };
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("10.0.0.1", READY)]);
     let source = || endpoints(&format!("{{service}}.{ZONE}"), false);
     let mut options = quick("zone", server.sink(), source());

@@ -40,7 +40,7 @@ async fn becomes(haproxy: &Haproxy, wanted: &[&str]) {
 async fn servers_come_and_go_with_endpoints_and_those_of_others_stay() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
     haproxy.command(&format!("add server {WEB}/byhand 192.0.2.1:80")).await;
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("127.0.0.1", READY), ("127.0.0.2", READY)]);
     let running = cluster.run(vec![quick("edge", haproxy.sink(), source())]);
     becomes(&haproxy, &["127.0.0.1:8080", "127.0.0.2:8080"]).await;
@@ -57,7 +57,7 @@ async fn servers_come_and_go_with_endpoints_and_those_of_others_stay() {
 #[tokio::test]
 async fn a_missing_backend_and_a_missing_socket_say_what_to_add() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("127.0.0.1", READY)]);
     cluster.put("other", &[("127.0.0.1", READY)]);
     let running = cluster.run(vec![quick("edge", haproxy.sink(), source())]);
@@ -75,7 +75,7 @@ async fn a_missing_backend_and_a_missing_socket_say_what_to_add() {
 #[tokio::test]
 async fn what_a_reload_forgets_comes_back() {
     let Some(haproxy) = Haproxy::start(&[WEB]).await else { return };
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("127.0.0.1", READY), ("127.0.0.2", READY)]);
     let mut options = quick("edge", haproxy.sink(), source());
     options.observe_every = secs(1);
@@ -114,7 +114,7 @@ async fn a_connection_keeps_a_terminating_server_until_it_ends_or_time_is_up() {
             });
         }
     });
-    let cluster = Cluster::new().await;
+    let cluster = Cluster::quick().await;
     cluster.put("web", &[("127.0.0.9", READY)]);
     let mut options = quick("edge", haproxy.sink(), source());
     options.observe_every = secs(1) / 5;

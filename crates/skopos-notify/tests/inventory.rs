@@ -77,7 +77,7 @@ async fn becomes(inventory: &Inventory, wanted: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn pods_are_mounted_while_they_are_ready() {
-    let (cluster, inventory) = (Cluster::new().await, Inventory::new().await);
+    let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     put(&cluster, pod("a", "10.0.0.1", &["Ready"])).await;
     put(&cluster, pod("b", "10.0.0.2", &[])).await;
     let running = cluster.run(vec![options(&inventory, None)]);
@@ -99,7 +99,7 @@ async fn pods_are_mounted_while_they_are_ready() {
 
 #[tokio::test]
 async fn what_was_deleted_while_no_notifier_ran_goes_and_what_others_change_is_put_right() {
-    let (cluster, inventory) = (Cluster::new().await, Inventory::new().await);
+    let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     for index in 0..5 {
         put(&cluster, pod(&format!("p{index}"), "10.0.0.1", &["Ready"])).await;
     }
@@ -119,7 +119,7 @@ async fn what_was_deleted_while_no_notifier_ran_goes_and_what_others_change_is_p
 
 #[tokio::test]
 async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
-    let (cluster, inventory) = (Cluster::new().await, Inventory::new().await);
+    let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     put(&cluster, pod("a", "10.0.0.1", &["Ready"])).await;
     // Lists are answered, and writes are not.
     inventory.script(|request| (request.method == "PUT").then_some(Fault::Status(500, "")));
@@ -141,7 +141,7 @@ async fn an_inventory_that_fails_is_left_alone_and_caught_up_with() {
 
 #[tokio::test]
 async fn a_pod_with_the_gate_is_told_when_its_item_is_there() {
-    let (cluster, inventory) = (Cluster::new().await, Inventory::new().await);
+    let (cluster, inventory) = (Cluster::quick().await, Inventory::new().await);
     let gated = |name: &str, ip: &str, conditions: &[&str]| {
         let mut pod = pod(name, ip, conditions);
         pod["spec"]["readinessGates"] = json!([{"conditionType": GATE}]);

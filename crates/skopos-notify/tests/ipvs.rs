@@ -426,7 +426,7 @@ mod inside {
         ipvsadm("-A -t 10.7.0.1:80 -s rr").await;
         let mut tasks = JoinSet::new();
         serve("10.9.0.1:8080", &mut tasks).await;
-        let cluster = Cluster::new().await;
+        let cluster = Cluster::quick().await;
         put_service(&cluster, &[("10.9.0.1", "ready")]);
         let running = notifier(&cluster);
         becomes(&["10.9.0.1:8080"]).await;

@@ -67,7 +67,7 @@ struct World {
 impl World {
     async fn new() -> Self {
         let state = tempfile::tempdir().expect("a folder");
-        Self { cluster: Cluster::new().await, receiver: Receiver::new().await, state }
+        Self { cluster: Cluster::quick().await, receiver: Receiver::new().await, state }
     }
 
     fn run(&self) -> Running {
@@ -335,7 +335,7 @@ async fn nothing_is_sent_of_another_cluster_until_it_is_approved() {
     let running = world.run();
     running.equal(0).await;
     running.stop().await;
-    let other = Cluster::new().await;
+    let other = Cluster::quick().await;
     put(&other, "other", "1");
     let running = other.run(vec![sink("audit", &world.receiver.url(), world.state.path())]);
     let report = running.until(0, |report| !report.held.is_empty() && report.pending == 2).await;

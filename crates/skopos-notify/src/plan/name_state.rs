@@ -13,6 +13,8 @@ pub(super) struct NameState {
     /// The outside is not as the view wants it, since then.
     pub(super) behind_since: Option<Time>,
     pub(super) in_flight: bool,
+    /// The outside was as the view wants it in the last plan, and nothing was held.
+    pub(super) is_equal: bool,
     /// It was written, or may have been: only reading it back tells.
     pub(super) unverified: bool,
     /// The values of the write that was not read back: they may be outside, whatever was last seen.

@@ -768,6 +768,22 @@ fn what_somebody_adds_beside_ours_goes_at_once() {
 }
 
 #[test]
+fn what_somebody_adds_again_goes_at_once_too() {
+    let mut world = World::dns();
+    world.ready("web", "web", 1);
+    let mut world = world.started();
+    for other in [8, 9] {
+        let members = &mut world.outside.entries.get_mut("web").unwrap().members;
+        members.clear();
+        members.insert(address(other), ObservedMember::default());
+        world.observe();
+        world.settle();
+        world.after(secs(1));
+        assert_eq!(world.values("web"), [&*address(0)]);
+    }
+}
+
+#[test]
 fn an_empty_view_makes_nothing_that_was_there_before_an_addition() {
     let mut world = World::dns();
     world.ready("web", "web", 3);

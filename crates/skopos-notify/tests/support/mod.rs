@@ -52,6 +52,14 @@ impl Cluster {
         Self::of(TestServer::builder().start().await.expect("the server starts"))
     }
 
+    /// A cluster whose age is proven twice a second, for tests in which real time goes by.
+    pub async fn quick() -> Self {
+        let mut cluster = Self::new().await;
+        let options = FactoryOptions { probe_interval: Duration::from_millis(500), ..options() };
+        cluster.factory = InformerFactory::new(transport_to(&cluster.server, &cluster.down), options);
+        cluster
+    }
+
     pub fn of(server: TestServer) -> Self {
         let (server, down) = (Arc::new(server), Arc::new(AtomicBool::new(false)));
         // It may be there already.
@@ -233,6 +241,14 @@ pub fn slice_object(service: &str, name: &str, uid: &Value, endpoints: &[(&str, 
 }
 
 pub fn factory_to(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> InformerFactory {
+    InformerFactory::new(transport_to(server, down), options())
+}
+
+fn options() -> FactoryOptions {
+    FactoryOptions { audit_interval: None, seed: Some(7), ..factory_options() }
+}
+
+fn transport_to(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> Transport {
     let (server, down) = (server.clone(), down.clone());
     let dialer = dialer_fn(move |_| {
         let connected = if down.load(Ordering::SeqCst) {
@@ -250,9 +266,5 @@ pub fn factory_to(server: &Arc<TestServer>, down: &Arc<AtomicBool>) -> InformerF
     });
     let config = kube::Config::new("http://memory.test".parse().expect("a URL"));
     let options = TransportOptions { seed: Some(7), ..TransportOptions::default() };
-    let transport = Transport::with_dialer(config, options, dialer).expect("a transport");
-    InformerFactory::new(
-        transport,
-        FactoryOptions { audit_interval: None, seed: Some(7), ..factory_options() },
-    )
+    Transport::with_dialer(config, options, dialer).expect("a transport")
 }

@@ -130,7 +130,8 @@ impl Planner {
         }
         for (name, before) in self.outside.replace(observed) {
             self.guard.moved(now, &name, before.as_ref(), self.outside.get(&name));
-            if self.resting.contains(&name) {
+            let is_equal = |state: &NameState| state.is_equal;
+            if self.resting.contains(&name) || self.names.get(&name).is_some_and(is_equal) {
                 self.saw_additions(now, &name, before.as_ref());
             }
             if known && self.names.get(&name).is_none_or(|state| !state.unverified) {
@@ -411,6 +412,7 @@ impl Planner {
             plan.pending += 1;
             let state = self.names.entry(name.clone()).or_default();
             state.behind_since.get_or_insert(now);
+            state.is_equal = false;
             if state.in_flight || state.unverified {
                 continue;
             }
@@ -437,7 +439,13 @@ impl Planner {
 
     /// Puts a name to rest if there is nothing that time or a guard would change.
     fn rest(&mut self, name: &EntryName, decision: &Decision) {
-        let has_state = self.names.get(name).is_some_and(|state| *state != NameState::default());
+        let state = self.names.get_mut(name);
+        let has_state = state.is_some_and(|state| {
+            state.is_equal = false;
+            let has_state = *state != NameState::default();
+            state.is_equal = has_state && decision.is_final && !state.in_flight && !state.unverified;
+            has_state
+        });
         if decision.is_final && !has_state {
             self.due.remove(name);
             if self.outside.get(name).is_some() || self.view.entries.contains_key(name) {
