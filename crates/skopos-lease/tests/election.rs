@@ -355,3 +355,24 @@ async fn a_server_that_is_restored_has_a_leader_again_and_no_storm() {
     terms.sort_by_key(|(.., began, _)| *began);
     assert!(terms.windows(2).all(|pair| pair[0].3 <= pair[1].2), "{terms:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_a_namespace_is_told_and_asked_for_now_and_then() {
+    let requests = Arc::new(AtomicU64::new(0));
+    let seen = requests.clone();
+    let count = move |_: &skopos_testserver::RequestRecord| {
+        seen.fetch_add(1, Ordering::SeqCst);
+    };
+    let server = TestServer::builder().on_request(count).start_in_memory().expect("the server starts");
+    let mut process = Process::start(&server, "one", |options| options.namespace = "nowhere".into());
+    sleep(10 * MINUTE).await;
+    let sent = requests.load(Ordering::SeqCst);
+    assert!(sent < 600, "{sent} requests in ten minutes");
+    let problem = process.candidate.problem().expect("a problem");
+    assert!(problem.contains("create its namespace"), "{problem}");
+    let namespace =
+        serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nowhere"}});
+    server.create(namespace).expect("a namespace");
+    process.leads().await;
+    process.stop().await;
+}

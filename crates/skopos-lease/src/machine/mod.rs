@@ -155,6 +155,9 @@ pub enum EndReason {
 
 /// A candidate that leads although it is unfit, as there was no other, tries again after so long whether there is one.
 const UNFIT_AGAIN: Duration = Duration::from_secs(600);
+/// Why a Lease cannot be created that is not there.
+const NOWHERE: &str =
+    "404: the Lease cannot be created; create its namespace, or have the server serve Leases";
 /// Renewals whose answers may still be on their way.
 const RENEWALS: usize = 32;
 
@@ -331,7 +334,11 @@ impl Machine {
         if pending.purpose == Purpose::Read && !matches!(outcome, Outcome::Failed(_)) {
             self.unsure = false;
         }
-        if !matches!(outcome, Outcome::Failed(_)) {
+        // What cannot be created because something is missing has no place.
+        let is_nowhere = matches!(outcome, Outcome::Missing)
+            && pending.purpose == Purpose::Acquire
+            && self.lease().is_none();
+        if !matches!(outcome, Outcome::Failed(_)) && !is_nowhere {
             (self.failures, self.problem) = (0, None);
         }
         match outcome {
@@ -343,6 +350,11 @@ impl Machine {
                     self.observe(Some(record));
                     self.done(pending);
                 }
+            }
+            Outcome::Missing if is_nowhere => {
+                self.problem = Some(NOWHERE.to_owned());
+                self.failures = self.failures.saturating_add(1);
+                self.pause(self.failures);
             }
             Outcome::Missing => self.observe(None),
             // Somebody else wrote, or a request of ours that was given up came after all.

@@ -417,3 +417,22 @@ fn conflicts_without_a_newer_version_are_no_storm() {
     }
     assert!((10..80).contains(&requests), "{requests}");
 }
+
+#[test]
+fn a_namespace_that_is_missing_is_told_and_no_storm() {
+    let mut desk = Desk::new();
+    let mut requests = 0;
+    for second in 0..60 {
+        desk.at(second);
+        while let Some(action) = desk.machine.poll_action() {
+            requests += 1;
+            let (Action::Read { id, .. } | Action::Write { id, .. }) = action;
+            desk.give(Input::Answered { id, outcome: Outcome::Missing });
+        }
+    }
+    assert!((10..60).contains(&requests), "{requests}");
+    assert!(desk.machine.problem().is_some_and(|problem| problem.contains("namespace")));
+    desk.at(120);
+    desk.stores();
+    assert_eq!(desk.machine.problem(), None);
+}
