@@ -28,7 +28,8 @@ pub enum Status {
     NoLeader,
     /// This candidate leads.
     Leader {
-        /// The number of its term. It rises with each term of any candidate, as long as the Lease is not deleted (`leaseTransitions`).
+        /// The number of its term. It rises with each term of any candidate, as long as the Lease is neither deleted nor restored from a backup
+        /// (`leaseTransitions`).
         number: u64,
     },
     /// A term of this candidate has ended, and its work is about to.

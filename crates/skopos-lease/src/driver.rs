@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::future::{BoxFuture, FutureExt as _, OptionFuture};
-use jiff::Timestamp;
 use skopos_reflect::{RawWatch, RawWatchItem};
 use skopos_wire::{RawObject, WatchEvent};
 use tokio::sync::watch;
@@ -13,7 +12,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::candidate::{Published, Status};
-use crate::clock::BootClock;
+use crate::clock::{BootClock, RenewalClock};
 use crate::machine::{Input, Machine, Outcome};
 use crate::record::Record;
 use crate::requests::Requests;
@@ -23,6 +22,7 @@ use crate::term::{TermShared, TermState};
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) clock: BootClock,
+    pub(crate) renewal_clock: RenewalClock,
     pub(crate) requests: Requests,
     pub(crate) published: watch::Sender<Published>,
     pub(crate) fit: watch::Receiver<bool>,
@@ -73,7 +73,7 @@ impl Driver {
     }
 
     fn handle(&mut self, input: Input) {
-        self.machine.handle(self.clock.now(), Timestamp::now(), input);
+        self.machine.handle(self.clock.now(), self.renewal_clock.now(), input);
         let status = self.machine.status();
         if let Some((number, until)) = self.machine.term() {
             let ending = match &status {

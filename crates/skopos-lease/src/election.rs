@@ -35,7 +35,7 @@ impl Election {
     /// When an option cannot work.
     pub fn over(transport: Transport, options: LeaseOptions) -> Result<Self, ElectionError> {
         let timing = options.timing()?;
-        let LeaseOptions { namespace, name, identity, seed, clock, .. } = options;
+        let LeaseOptions { namespace, name, identity, seed, clock, renewal_clock, .. } = options;
         let machine = Machine::new(identity, timing, seed.unwrap_or_else(|| fastrand::u64(..)), clock.now());
         let published = watch::Sender::new(Published {
             status: Status::Starting,
@@ -47,7 +47,10 @@ impl Election {
         let shared = Arc::new(TermShared::new(clock.clone()));
         let candidate = Candidate::new(published.subscribe(), Arc::new(fit), shared.clone());
         let requests = Requests { transport, namespace, name };
-        Ok(Self { driver: Driver { machine, clock, requests, published, fit: fit_seen, shared }, candidate })
+        Ok(Self {
+            driver: Driver { machine, clock, renewal_clock, requests, published, fit: fit_seen, shared },
+            candidate,
+        })
     }
 
     /// The candidate that this election is about.

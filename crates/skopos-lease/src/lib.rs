@@ -49,7 +49,7 @@ mod term;
 
 pub use self::{
     candidate::{Candidate, Status},
-    clock::BootClock,
+    clock::{BootClock, RenewalClock},
     election::Election,
     error::{ElectionError, ElectionStopped, TermOver},
     machine::EndReason,

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::ElectionError;
-use crate::clock::BootClock;
+use crate::clock::{BootClock, RenewalClock};
 
 /// Which Lease is stood for, by whom, and with which times.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct LeaseOptions {
     pub seed: Option<u64>,
     /// The clock that terms count on.
     pub clock: BootClock,
+    /// The clock that renewals are dated with.
+    pub renewal_clock: RenewalClock,
 }
 
 /// The times that follow from the duration.
@@ -54,6 +56,7 @@ impl LeaseOptions {
             unfit_limit: Duration::from_secs(60),
             seed: None,
             clock: BootClock::system(),
+            renewal_clock: RenewalClock::system(),
         }
     }
 

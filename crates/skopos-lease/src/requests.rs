@@ -85,7 +85,7 @@ impl Requests {
         let body = body.map_err(|error| error.to_string())?.to_bytes();
         match code {
             StatusCode::CONFLICT => Ok(Outcome::Conflict),
-            // Of a namespace that is not there a POST says the same, and its next attempt after a pause too.
+            // Of a namespace that is not there a POST says the same: the machine knows what was asked.
             StatusCode::NOT_FOUND => Ok(Outcome::Missing),
             code if code.is_success() => {
                 let object = serde_json::from_slice(&body).map_err(|error| format!("no JSON: {error}"))?;

@@ -57,7 +57,7 @@ impl Term {
     }
 
     /// Its number, for writes that the receiver is to refuse when it has seen a higher one. It rises with each term of any candidate, as long as
-    /// the Lease is not deleted (`leaseTransitions`).
+    /// the Lease is neither deleted nor restored from a backup (`leaseTransitions`).
     pub fn number(&self) -> u64 {
         self.number
     }

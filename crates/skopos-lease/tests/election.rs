@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skopos_lease::{BootClock, Candidate, Election, EndReason, LeaseOptions, Status};
+use skopos_lease::{BootClock, Candidate, Election, EndReason, LeaseOptions, RenewalClock, Status};
 use skopos_testserver::{Fault, Match, TestServer};
 use skopos_transport::{Death, Dialed, Protocol, Transport, TransportOptions, WallClock, dialer_fn};
 use tokio::task::JoinSet;
@@ -306,4 +306,81 @@ async fn what_is_refused_is_told_and_tried_again() {
     one.leads().await;
     assert_eq!(one.candidate.problem(), None);
     one.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn wall_clocks_that_differ_by_hours_change_no_leader() {
+    let server = server();
+    let dated = |year: i64| move || jiff::Timestamp::from_second((year - 1970) * 31_557_600).expect("a date");
+    let mut first = Process::start(&server, "first", |options| {
+        at_once(options);
+        options.renewal_clock = RenewalClock::from_fn(dated(1990));
+    });
+    let number = first.leads().await;
+    let mut second = Process::start(&server, "second", |options| {
+        at_once(options);
+        options.renewal_clock = RenewalClock::from_fn(dated(2060));
+    });
+    second.is(|status| *status == Status::Standby { holder: Some("first".into()) }).await;
+    let lease = server.get("leases", Some("default"), "leader").expect("a Lease");
+    assert!(lease["spec"]["renewTime"].as_str().is_some_and(|date| date.starts_with("1990-")), "{lease}");
+    sleep(10 * MINUTE).await;
+    assert_eq!(first.candidate.status(), Status::Leader { number });
+    assert_eq!(second.candidate.status(), Status::Standby { holder: Some("first".into()) });
+    first.stop().await;
+    assert_eq!(second.leads().await, number + 1);
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_restored_has_a_leader_again_and_no_storm() {
+    let requests = Arc::new(AtomicU64::new(0));
+    let seen = requests.clone();
+    let count = move |_: &skopos_testserver::RequestRecord| {
+        seen.fetch_add(1, Ordering::SeqCst);
+    };
+    let server = TestServer::builder().on_request(count).start_in_memory().expect("the server starts");
+    let mut processes =
+        ["one", "two"].map(|name| Process::start(&server, name, |options| options.create_at_once = true));
+    let diary = Diary::default();
+    processes[0].leads().await;
+    sleep(Duration::from_secs(5)).await;
+    let past = server.resource_version();
+    processes[0].works("one", &diary);
+    processes[1].works("two", &diary);
+    sleep(MINUTE).await;
+    server.roll_back(past).expect("that version is kept");
+    let before = requests.load(Ordering::SeqCst);
+    sleep(MINUTE).await;
+    let sent = requests.load(Ordering::SeqCst) - before;
+    assert!(sent < 400, "{sent} requests in a minute");
+    let leads = |process: &Process| matches!(process.candidate.status(), Status::Leader { .. });
+    assert_eq!(processes.iter().filter(|process| leads(process)).count(), 1);
+    for process in processes {
+        process.stop().await;
+    }
+    let mut terms = diary.lock().clone();
+    terms.sort_by_key(|(.., began, _)| *began);
+    assert!(terms.windows(2).all(|pair| pair[0].3 <= pair[1].2), "{terms:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_a_namespace_is_told_and_asked_for_now_and_then() {
+    let requests = Arc::new(AtomicU64::new(0));
+    let seen = requests.clone();
+    let count = move |_: &skopos_testserver::RequestRecord| {
+        seen.fetch_add(1, Ordering::SeqCst);
+    };
+    let server = TestServer::builder().on_request(count).start_in_memory().expect("the server starts");
+    let mut process = Process::start(&server, "one", |options| options.namespace = "nowhere".into());
+    sleep(10 * MINUTE).await;
+    let sent = requests.load(Ordering::SeqCst);
+    assert!(sent < 600, "{sent} requests in ten minutes");
+    let problem = process.candidate.problem().expect("a problem");
+    assert!(problem.contains("create its namespace"), "{problem}");
+    let namespace =
+        serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nowhere"}});
+    server.create(namespace).expect("a namespace");
+    process.leads().await;
+    process.stop().await;
 }

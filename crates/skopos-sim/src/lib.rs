@@ -15,6 +15,7 @@ pub mod gate;
 pub mod gateway;
 pub mod history;
 pub mod net;
+pub mod notifier;
 pub mod oracle;
 pub mod plan;
 pub mod report;

@@ -7,10 +7,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Guests};
 use crate::fault::{Active, Harmed, Inflict};
 use crate::gateway::Visited;
 use crate::history::{Fact, History, Pace, Recorder};
+use crate::notifier::Notified;
 use crate::plan::{Burst, ClientPlan, FaultPlan, Plan, Strikes};
 use crate::users::{Client, Scene, Shelf};
 
@@ -51,8 +52,9 @@ async fn play(plan: &Plan, pace: Pace) -> History {
         .iter()
         .enumerate()
         .map(|(at, cluster)| {
-            let visited = plan.gateway.is_there();
-            Cluster::start(cluster, format!("cluster-{at}"), random.u64(..), &recorder, visited)
+            let notifiers = plan.notifier.is_there() && plan.notifier.cluster == at;
+            let guests = Guests { gateway: plan.gateway.is_there(), notifiers };
+            Cluster::start(cluster, format!("cluster-{at}"), random.u64(..), &recorder, guests)
                 .unwrap_or_else(|error| panic!("a cluster does not start: {error}"))
         })
         .collect();
@@ -85,6 +87,13 @@ async fn play(plan: &Plan, pace: Pace) -> History {
         true => Some(visited(&scene, &clusters, plan, &mut visits).await),
         false => None,
     };
+    let notifier = &plan.notifier;
+    let notified = notifier.is_there().then(|| Notified::new(&scene, &clusters[notifier.cluster], notifier));
+    if let Some(notified) = &notified {
+        notified.write_first(notifier);
+        let seed = plan.seed ^ 0x6e6f_7469_6679;
+        notified.begin(notifier, plan.length, seed, &ending, &mut events, &mut clients);
+    }
     for (number, client) in plan.clients.iter().enumerate() {
         let (scene, cluster, client) = (scene.clone(), clusters[client.cluster].clone(), client.clone());
         let (seed, ending, length) = (random.u64(..), ending.clone(), plan.length);
@@ -106,6 +115,9 @@ async fn play(plan: &Plan, pace: Pace) -> History {
     }
     if let Some(visited) = visited {
         visited.stop().await;
+    }
+    if let Some(notified) = notified {
+        notified.stop().await;
     }
     for cluster in &clusters {
         cluster.stop(Duration::from_secs(10)).await;

@@ -14,6 +14,9 @@
 //!
 //! A Lease that is not there has no version: whoever creates one may be the second to do so after its holder's was deleted. So what
 //! is created is a claim, and leads a duration later, by a write that demands that very claim.
+//!
+//! A server that is restored from a backup has an older version than was seen. A read that began after that one was seen tells it. What the
+//! Lease says then is of the past, and its holder may still lead: it is taken a duration later, whoever held it, or nobody.
 
 mod input;
 
@@ -24,6 +27,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use skopos_reflect::Time;
+use skopos_wire::ResourceVersion;
 
 pub(crate) use self::input::{Action, Input, Outcome};
 use crate::candidate::Status;
@@ -48,6 +52,10 @@ pub(crate) struct Machine {
     actions: VecDeque<Action>,
     /// Our latest writes, whatever became of them. A Lease that bears the time of none of them and our name is a namesake's.
     renewals: VecDeque<Renewal>,
+    /// The version that was known when the read that is under way was sent.
+    read_after: Option<ResourceVersion>,
+    /// Conflicts in a row, without a newer version of the Lease.
+    conflicts: u32,
     /// Failed requests in a row, and why the last one did.
     failures: u32,
     problem: Option<String>,
@@ -63,6 +71,8 @@ struct Seen {
     renewed_at: Time,
     /// When it was released, deleted, or first seen.
     since: Time,
+    /// It is older than what was seen before.
+    restored: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +141,8 @@ pub enum EndReason {
     Expired,
     /// The Lease was deleted.
     Deleted,
+    /// The server has an older version of the Lease than before: it was restored from a backup.
+    Restored,
     /// The Lease names another candidate as the preferred one.
     Preferred {
         /// Its identity.
@@ -144,6 +156,9 @@ pub enum EndReason {
 
 /// A candidate that leads although it is unfit, as there was no other, tries again after so long whether there is one.
 const UNFIT_AGAIN: Duration = Duration::from_secs(600);
+/// Why a Lease cannot be created that is not there.
+const NOWHERE: &str =
+    "404: the Lease cannot be created; create its namespace, or have the server serve Leases";
 /// Renewals whose answers may still be on their way.
 const RENEWALS: usize = 32;
 
@@ -164,6 +179,8 @@ impl Machine {
             last_request: 0,
             actions: VecDeque::new(),
             renewals: VecDeque::new(),
+            read_after: None,
+            conflicts: 0,
             failures: 0,
             problem: None,
             not_before: now,
@@ -281,13 +298,22 @@ impl Machine {
         };
         let before = self.seen.take().filter(|_| !renewed);
         let renewed_at = before.as_ref().map_or(self.now, |seen| seen.renewed_at);
+        let restored = before.as_ref().is_some_and(|seen| seen.restored);
         let since = before.map_or(self.now, |seen| seen.since);
-        self.seen = Some(Seen { lease, renewed_at, since });
+        self.seen = Some(Seen { lease, renewed_at, since, restored });
+        self.conflicts = 0;
         match self.lease().map(|lease| &lease.spec) {
             None => self.over(EndReason::Deleted),
             Some(spec) if !self.is_ours(spec) => self.over(EndReason::Lost { holder: spec.holder.clone() }),
             Some(_) => {}
         }
+    }
+
+    /// The Lease is older than what was seen: the server was restored, and our renewals never were.
+    fn restored(&mut self, lease: Record) {
+        self.renewals.clear();
+        self.seen = Some(Seen { lease: Some(lease), renewed_at: self.now, since: self.now, restored: true });
+        self.over(EndReason::Restored);
     }
 
     fn lease(&self) -> Option<&Record> {
@@ -314,29 +340,54 @@ impl Machine {
         if pending.purpose == Purpose::Read && !matches!(outcome, Outcome::Failed(_)) {
             self.unsure = false;
         }
-        if !matches!(outcome, Outcome::Failed(_)) {
+        // What cannot be created because something is missing has no place.
+        let is_nowhere = matches!(outcome, Outcome::Missing)
+            && pending.purpose == Purpose::Acquire
+            && self.lease().is_none();
+        if !matches!(outcome, Outcome::Failed(_)) && !is_nowhere {
             (self.failures, self.problem) = (0, None);
         }
         match outcome {
             Outcome::Is(record) => {
-                self.observe(Some(record));
-                self.done(pending);
+                let known = self.read_after.take().filter(|_| pending.purpose == Purpose::Read);
+                if known.is_some_and(|known| record.resource_version < known) {
+                    self.restored(record);
+                } else {
+                    self.observe(Some(record));
+                    self.done(pending);
+                }
+            }
+            Outcome::Missing if is_nowhere => {
+                self.problem = Some(NOWHERE.to_owned());
+                self.failures = self.failures.saturating_add(1);
+                self.pause(self.failures);
             }
             Outcome::Missing => self.observe(None),
             // Somebody else wrote, or a request of ours that was given up came after all.
-            Outcome::Conflict => self.unsure = true,
+            Outcome::Conflict => {
+                self.unsure = true;
+                // The first is read after at once.
+                if self.conflicts > 0 {
+                    self.pause(self.conflicts);
+                }
+                self.conflicts = self.conflicts.saturating_add(1);
+            }
             Outcome::Failed(problem) => {
                 self.problem = Some(problem);
                 self.failures = self.failures.saturating_add(1);
-                let pause = self.timing.renewal.mul_f64(0.25 + 0.25 * self.rng.f64());
-                let pause = pause * self.failures.min(8);
-                self.not_before =
-                    self.now + if self.leads() { pause.min(self.timing.attempt / 4) } else { pause };
+                self.pause(self.failures);
                 if pending.purpose == Purpose::Release {
                     self.released();
                 }
             }
         }
+    }
+
+    /// Sends nothing for a moment, which grows with what went wrong in a row.
+    fn pause(&mut self, in_a_row: u32) {
+        let pause = self.timing.renewal.mul_f64(0.25 + 0.25 * self.rng.f64());
+        let pause = pause * in_a_row.min(8);
+        self.not_before = self.now + if self.leads() { pause.min(self.timing.attempt / 4) } else { pause };
     }
 
     /// A write was stored.
@@ -462,6 +513,9 @@ impl Machine {
         };
         let Some(lease) = &seen.lease else { return seen.since + behind };
         let spec = &lease.spec;
+        if seen.restored {
+            return seen.since + self.timing.duration.max(spec.duration.unwrap_or_default()) + behind;
+        }
         if spec.holder.is_none() {
             let is_other = |preferred: &String| *preferred != self.identity;
             let after = if spec.preferred.as_ref().is_some_and(is_other) {
@@ -490,6 +544,7 @@ impl Machine {
     }
 
     fn read(&mut self) {
+        self.read_after = self.lease().map(|lease| lease.resource_version.clone());
         let id = self.begin(Purpose::Read);
         self.actions.push_back(Action::Read { id, within: self.timing.attempt });
     }
@@ -555,6 +610,7 @@ impl fmt::Display for EndReason {
             Self::Lost { holder: None } => f.write_str("the Lease was released by somebody else"),
             Self::Expired => f.write_str("no renewal was acknowledged in time"),
             Self::Deleted => f.write_str("the Lease was deleted"),
+            Self::Restored => f.write_str("the Lease is an older one: the server was restored from a backup"),
             Self::Preferred { holder } => write!(f, "the Lease prefers {holder}"),
             Self::Unfit => f.write_str("this candidate cannot do its work"),
             Self::Stopped => f.write_str("the election was stopped"),

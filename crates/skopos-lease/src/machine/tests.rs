@@ -356,3 +356,83 @@ fn what_was_seen_late_changes_nothing() {
     desk.give(Input::Deleted(4.into()));
     assert_eq!(desk.machine.status(), Status::Leader { number: 1 });
 }
+
+#[test]
+fn a_lease_of_the_past_ends_the_term_and_is_waited_for() {
+    for holder in ["", "us", "other"] {
+        let mut desk = Desk::leading();
+        let mut past = desk.of("other", "then");
+        past.spec.holder = Some(holder.to_owned()).filter(|holder| !holder.is_empty());
+        past.resource_version = "1".parse().unwrap();
+        desk.at(2);
+        let (id, ..) = desk.writes();
+        desk.give(Input::Answered { id, outcome: Outcome::Conflict });
+        desk.reads(Outcome::Is(past.clone()));
+        let reason = EndReason::Restored;
+        assert_eq!(desk.machine.status(), Status::Ending { number: 1, reason }, "{holder:?}");
+        desk.idle();
+        // Who held it when the server was restored may lead for the rest of a term.
+        assert_eq!(desk.machine.poll_timeout(), Some(at(17)), "{holder:?}");
+        desk.at(17);
+        let (id, base, spec) = desk.writes();
+        assert_eq!(base.unwrap().resource_version, past.resource_version);
+        desk.version = 1;
+        let outcome = Outcome::Is(desk.record(None, &spec));
+        desk.give(Input::Answered { id, outcome });
+        assert_eq!(desk.machine.status(), Status::Leader { number: 8 }, "{holder:?}");
+    }
+}
+
+#[test]
+fn a_read_that_began_before_the_newest_version_was_seen_proves_no_restore() {
+    let mut desk = Desk::leading();
+    let older = desk.of("other", "then");
+    let newer = desk.of("other", "later");
+    desk.give(Input::Unsure);
+    let Some(Action::Read { id, .. }) = desk.machine.poll_action() else { panic!("no read") };
+    desk.give(Input::Seen(newer));
+    desk.give(Input::Answered { id, outcome: Outcome::Is(older) });
+    let reason = EndReason::Lost { holder: Some("other".into()) };
+    assert_eq!(desk.machine.status(), Status::Ending { number: 1, reason });
+}
+
+#[test]
+fn conflicts_without_a_newer_version_are_no_storm() {
+    let mut desk = Desk::new();
+    desk.give(Input::Timeout);
+    let mut free = desk.of("other", "then");
+    free.spec.holder = None;
+    desk.reads(Outcome::Is(free.clone()));
+    let mut requests = 0;
+    for second in 0..60 {
+        desk.at(second);
+        while let Some(action) = desk.machine.poll_action() {
+            requests += 1;
+            let (id, outcome) = match action {
+                Action::Read { id, .. } => (id, Outcome::Is(free.clone())),
+                Action::Write { id, .. } => (id, Outcome::Conflict),
+            };
+            desk.give(Input::Answered { id, outcome });
+        }
+    }
+    assert!((10..80).contains(&requests), "{requests}");
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_told_and_no_storm() {
+    let mut desk = Desk::new();
+    let mut requests = 0;
+    for second in 0..60 {
+        desk.at(second);
+        while let Some(action) = desk.machine.poll_action() {
+            requests += 1;
+            let (Action::Read { id, .. } | Action::Write { id, .. }) = action;
+            desk.give(Input::Answered { id, outcome: Outcome::Missing });
+        }
+    }
+    assert!((10..60).contains(&requests), "{requests}");
+    assert!(desk.machine.problem().is_some_and(|problem| problem.contains("namespace")));
+    desk.at(120);
+    desk.stores();
+    assert_eq!(desk.machine.problem(), None);
+}

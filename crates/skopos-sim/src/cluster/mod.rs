@@ -3,6 +3,7 @@
 mod moments;
 mod objects;
 mod requests;
+mod services;
 mod visits;
 
 use std::collections::BTreeMap;
@@ -15,10 +16,13 @@ use tokio_util::task::TaskTracker;
 
 pub use self::moments::{Moment, Moments};
 pub use self::objects::{NAMES, Resource, Write, WriteKind};
+pub use self::services::{
+    ENDPOINTS, SELECTED, SERVICES, SYSTEM, ServiceChange, ServiceWrite, address, service_key,
+};
 pub use self::visits::VISITED;
 
 use self::requests::Requests;
-use crate::history::{self, ClusterId, Fact, Recorder};
+use crate::history::{self, ClusterId, Fact, ProcessId, Recorder};
 use crate::net::Network;
 use crate::plan::ClusterPlan;
 
@@ -58,11 +62,28 @@ struct ActiveLag {
 /// The owner of the gateway's connections.
 pub const GATEWAY: usize = usize::MAX;
 
+/// The owner of the connections of the first process with a notifier, and those of the others follow.
+const PROCESSES: usize = usize::MAX / 2;
+
+/// Returns the owner of the connections of a process with a notifier.
+pub fn owner_of(process: ProcessId) -> usize {
+    PROCESSES + process.index()
+}
+
+/// Users of a cluster beside the clients of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Guests {
+    /// A gateway: what it writes is written down, too.
+    pub gateway: bool,
+    /// Notifiers: what its Services are is written down, too.
+    pub notifiers: bool,
+}
+
 /// The namespaces in which everything happens.
 pub const NAMESPACES: [&str; 3] = ["a", "b", "c"];
 
 impl Cluster {
-    /// Starts the servers, empty but for the namespaces. `visited`: what a gateway writes there is written down, too.
+    /// Starts the servers, empty but for the namespaces.
     ///
     /// # Errors
     /// When a server does not start; it cannot fail for reasons outside.
@@ -71,7 +92,7 @@ impl Cluster {
         name: String,
         seed: u64,
         recorder: &Recorder,
-        visited: bool,
+        guests: Guests,
     ) -> Result<Arc<Self>, StartError> {
         let id = recorder.cluster(history::Cluster { name, bookmark_interval: plan.bookmark_interval });
         let moments = Arc::<Moments>::default();
@@ -88,9 +109,12 @@ impl Cluster {
             .compaction_interval(plan.compaction_interval)
             .max_concurrent_streams(plan.max_streams)
             .on_request(move |record| observer.take(record));
-        if visited {
+        if guests.gateway || guests.notifiers {
             let notes = recorder.clone();
-            builder = builder.on_write(move |record| visits::committed(&notes, id, record));
+            builder = builder.on_write(move |record| {
+                visits::committed(&notes, id, record);
+                services::committed(&notes, id, record);
+            });
         }
         for namespace in NAMESPACES {
             builder = builder.object(
@@ -101,19 +125,17 @@ impl Cluster {
         let network = Network::new(server.clone(), plan.servers, plan.latency, seed);
         let lags = Arc::<Mutex<Lags>>::default();
         let (late, faults) = (lags.clone(), server.faults().clone());
-        let of_gateway = requests.clone();
+        let of_guests = requests.clone();
         network.on_connect(move |owner, number, site| {
-            if owner == GATEWAY {
-                of_gateway.forwarded_over(number);
-            }
+            of_guests.connected(owner, number);
             for lag in late.lock().active.iter_mut().filter(|lag| lag.concerns(site)) {
                 lag.guards.extend(strike(&faults, number, lag.lag));
             }
         });
         let notes = recorder.clone();
         network.on_failure(move |client| {
-            // How often that dials is for its own tests.
-            if client == GATEWAY {
+            // How often guests dial is for their own tests.
+            if client >= PROCESSES {
                 return;
             }
             notes.record(Fact::DialFailed { cluster: id, client: u16::try_from(client).unwrap_or(u16::MAX) });

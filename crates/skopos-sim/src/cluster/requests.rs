@@ -1,6 +1,6 @@
 //! What clients ask, written down as it comes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 use skopos_testserver::{Outcome, RequestRecord};
 
 use super::moments::{Moment, Moments};
-use crate::history::{At, AtGateway, ClusterId, Fact, Fnv, Recorder, Target, Verb};
+use super::{GATEWAY, PROCESSES};
+use crate::history::{At, AtGateway, AtOutside, ClusterId, Fact, Fnv, ProcessId, Recorder, Target, Verb};
 
 /// The requests of one cluster.
 pub(super) struct Requests {
@@ -23,9 +24,16 @@ pub(super) struct Requests {
 struct Open {
     /// By the numbers of their requests.
     watches: BTreeMap<u64, Watch>,
-    /// The connections of the gateway.
-    forwarding: BTreeSet<u64>,
+    /// The connections of guests.
+    guests: BTreeMap<u64, Guest>,
     count: u64,
+}
+
+/// A user of the cluster that is no client of the plan.
+#[derive(Clone, Copy)]
+enum Guest {
+    Gateway,
+    Process(ProcessId),
 }
 
 /// An open watch.
@@ -40,13 +48,19 @@ impl Requests {
         Self { cluster, recorder, moments, open: Mutex::default() }
     }
 
-    /// What comes over this connection comes from the gateway.
-    pub(super) fn forwarded_over(&self, connection: u64) {
-        self.open.lock().forwarding.insert(connection);
+    /// Notes whose a new connection is.
+    pub(super) fn connected(&self, owner: usize, connection: u64) {
+        let process = owner.checked_sub(PROCESSES).and_then(|number| u8::try_from(number).ok());
+        let guest = match process {
+            _ if owner == GATEWAY => Guest::Gateway,
+            Some(process) => Guest::Process(ProcessId(process)),
+            None => return,
+        };
+        self.open.lock().guests.insert(connection, guest);
     }
 
-    fn is_forwarded(&self, record: &RequestRecord) -> bool {
-        self.open.lock().forwarding.contains(&record.connection.get())
+    fn guest(&self, record: &RequestRecord) -> Option<Guest> {
+        self.open.lock().guests.get(&record.connection.get()).copied()
     }
 
     /// A request came, or its outcome changed.
@@ -63,7 +77,7 @@ impl Requests {
             }
             Outcome::Answered(code) => {
                 let watch = self.open.lock().watches.remove(&record.id);
-                if let Some(watch) = watch.filter(|_| !self.is_forwarded(record)) {
+                if let Some(watch) = watch.filter(|_| self.guest(record).is_none()) {
                     self.ended(record, &watch);
                 }
                 if record.verb == "list" && code == 200 && is_first_page(record) {
@@ -105,8 +119,13 @@ impl Requests {
         }
         let (cluster, target) = (self.cluster, self.recorder.target(&target(record)));
         let connection = u32::try_from(record.connection.get()).unwrap_or(u32::MAX);
-        if self.is_forwarded(record) {
-            self.recorder.record(Fact::Gateway(AtGateway::Forwarded { cluster, connection, verb, target }));
+        if let Some(guest) = self.guest(record) {
+            self.recorder.record(match guest {
+                Guest::Gateway => Fact::Gateway(AtGateway::Forwarded { cluster, connection, verb, target }),
+                Guest::Process(process) => {
+                    Fact::Outside(AtOutside::Requested { process, connection, verb, target })
+                }
+            });
             return;
         }
         self.recorder.record(Fact::Requested {

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 
 use super::tally::Tally;
 use crate::history::{At, Fact, History};
-use crate::oracle::{Counts, Focus, Invariant, Verdict, Violation, Weather, judge};
+use crate::oracle::{Counts, Focus, Invariant, PerInvariant, Verdict, Violation, Weather, judge};
 use crate::plan::{Plan, shrink};
 use crate::timeline::{self, Frame};
 
@@ -48,7 +48,7 @@ pub struct Summary {
     /// How often content was seen that had a part of its RV.
     pub parted: u64,
     /// By invariant.
-    pub counts: [Counts; Invariant::ALL.len()],
+    pub counts: PerInvariant<Counts>,
     /// What was broken: the first of each invariant.
     pub failures: Vec<Failure>,
 }
@@ -107,7 +107,7 @@ pub fn check(run: Run) -> Summary {
         simulated: Duration::ZERO,
         hits: Vec::new(),
         parted: 0,
-        counts: [Counts::default(); Invariant::ALL.len()],
+        counts: PerInvariant::default(),
         failures: Vec::new(),
     };
     let Some(plan) = run.plan() else { return nothing };
@@ -138,7 +138,7 @@ impl Summary {
             simulated: history.end().since(At::ZERO),
             hits: hits(history),
             parted: verdict.parted,
-            counts: Invariant::ALL.map(|invariant| verdict.counts(invariant)),
+            counts: PerInvariant::from_fn(|invariant| verdict.counts(invariant)),
             failures: failures.collect(),
         }
     }

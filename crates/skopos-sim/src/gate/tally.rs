@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::check::{Failure, Run, Summary};
-use crate::oracle::Invariant;
+use crate::oracle::PerInvariant;
 
 /// What has been seen so far.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Row {
     /// How often it struck.
     pub hits: u64,
     /// By invariant.
-    pub cells: [Cell; Invariant::ALL.len()],
+    pub cells: PerInvariant<Cell>,
 }
 
 /// One invariant under one fault.
@@ -87,13 +87,14 @@ impl Row {
         self.runs += 1;
         self.hits += hits;
         for failure in &summary.failures {
-            self.cells[failure.violation.invariant as usize].broken += 1;
+            self.cells[failure.violation.invariant].broken += 1;
         }
         if hits == 0 {
             return;
         }
         self.struck += 1;
-        for (cell, counts) in self.cells.iter_mut().zip(&summary.counts) {
+        for (invariant, counts) in summary.counts.iter() {
+            let cell = &mut self.cells[invariant];
             cell.checked += counts.checked;
             cell.exercised += counts.exercised;
         }

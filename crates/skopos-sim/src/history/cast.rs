@@ -38,6 +38,8 @@ ids! {
     MemberId(u8);
     /// See [`Cast::visitors`].
     VisitorId(u8);
+    /// See [`Cast::processes`].
+    ProcessId(u8);
     /// A plural name: see [`Names::resources`].
     ResourceId(u8);
     /// See [`Names::keys`].
@@ -73,6 +75,8 @@ pub struct Cast {
     pub members: Vec<Member>,
     /// Those who use the gateway.
     pub visitors: Vec<Visitor>,
+    /// Processes with a notifier.
+    pub processes: Vec<Process>,
 }
 
 /// A cluster, with what its servers do of themselves.
@@ -171,6 +175,15 @@ pub struct Member {
 pub struct Visitor {
     /// A name for people.
     pub name: String,
+}
+
+/// A process with a notifier, which works while it has the Lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// A name for people.
+    pub name: String,
+    /// The cluster that it makes the outside equal to.
+    pub cluster: ClusterId,
 }
 
 /// What the numbers stand for, in the order in which they were first met.

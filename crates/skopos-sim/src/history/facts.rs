@@ -7,6 +7,7 @@ use super::cast::{
     ClientId, ClusterId, HandlerId, InformerId, KeyId, QueueId, ResourceId, ShapeId, TargetId, WatcherId,
 };
 use super::looks::{Look, Seen};
+use super::outside::AtOutside;
 use super::visits::AtGateway;
 use crate::fault::Part;
 
@@ -296,6 +297,9 @@ pub enum Fact {
 
     /// Something happened at the gateway.
     Gateway(AtGateway),
+
+    /// Something happened that has to do with notifiers.
+    Outside(AtOutside),
 
     // ---- the end
     /// From now on no write comes, and no fault is in force.

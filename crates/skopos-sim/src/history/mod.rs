@@ -6,6 +6,7 @@
 //!   wire     Requested Fault*                       what came through, and what went wrong
 //!   client   Looked Called Callback Watcher* ...    what the client believed, told and did
 //!   gateway  Forwarded Asked Answered               what visitors asked a gateway, and were told
+//!   outside  Service Sent Applied Edited ...        what notifiers were to do, did, and found outside
 //! ```
 //!
 //! # What is agreed
@@ -22,6 +23,7 @@
 mod cast;
 mod facts;
 mod looks;
+mod outside;
 mod recorder;
 mod selection;
 mod visits;
@@ -30,11 +32,12 @@ use std::hash::{Hash, Hasher};
 
 pub use self::cast::{
     Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Member,
-    MemberId, Names, Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Visitor, VisitorId, Watcher,
-    WatcherId,
+    MemberId, Names, Process, ProcessId, Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Visitor,
+    VisitorId, Watcher, WatcherId,
 };
 pub use self::facts::{At, CallId, CallKind, Change, Fact, FaultId, Flags, Heard, Kind, Outcome, Verb};
 pub use self::looks::{Content, Freshness, Look, Reason, Seen, Standing, View, Walk};
+pub use self::outside::{Address, AtOutside, MessageId, Ready, Record, Step, Trouble, Written};
 pub(crate) use self::recorder::Pace;
 pub use self::recorder::Recorder;
 pub use self::selection::{Selection, Shape, Target, Term};

@@ -12,10 +12,12 @@ use tokio::time::Instant;
 
 use super::cast::{
     Cast, Client, ClientId, Cluster, ClusterId, Handler, HandlerId, Informer, InformerId, KeyId, Member,
-    MemberId, Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Visitor, VisitorId, Watcher, WatcherId,
+    MemberId, Process, ProcessId, Queue, QueueId, ResourceId, ShapeId, TargetId, UidId, Visitor, VisitorId,
+    Watcher, WatcherId,
 };
 use super::facts::{At, CallId, CallKind, Fact, FaultId, Flags, Heard, Kind};
 use super::looks::{Content, Look, Seen, Standing, View, Walk};
+use super::outside::MessageId;
 use super::selection::{Selection, Shape, Target};
 use super::visits::VisitId;
 use super::{Entry, History, STAMP_LABEL};
@@ -47,6 +49,7 @@ struct Pages {
     stamps: u32,
     calls: u32,
     visits: u32,
+    messages: u32,
     faults: u16,
 }
 
@@ -156,6 +159,12 @@ impl Recorder {
         VisitorId(u8::try_from(at).expect("a plan has at most 255 visitors"))
     }
 
+    /// A process with a notifier takes part.
+    pub fn process(&self, process: Process) -> ProcessId {
+        let at = self.edit(|pages| push(&mut pages.history.cast.processes, process));
+        ProcessId(u8::try_from(at).expect("a plan has at most 255 processes"))
+    }
+
     // ---- numbers
 
     /// The number for the next write, to be put into the object's label [`STAMP_LABEL`].
@@ -182,6 +191,14 @@ impl Recorder {
         })
     }
 
+    /// A number for a message to the outside that is about to be sent.
+    pub fn next_message(&self) -> MessageId {
+        self.edit(|pages| {
+            pages.messages += 1;
+            MessageId(pages.messages - 1)
+        })
+    }
+
     /// A number for a fault that is about to be inflicted.
     pub fn next_fault(&self) -> FaultId {
         self.edit(|pages| {
@@ -205,6 +222,11 @@ impl Recorder {
     /// The number of a key.
     pub fn key(&self, key: &ObjectKey) -> KeyId {
         self.edit(|pages| pages.key(key))
+    }
+
+    /// The number of a uid.
+    pub fn uid(&self, uid: &str) -> UidId {
+        self.edit(|pages| pages.uid(uid))
     }
 
     /// The number of a combination of labels and fields.
@@ -329,11 +351,15 @@ impl Pages {
         intern(&mut self.keys, &mut self.history.names.keys, key, KeyId)
     }
 
-    fn seen(&mut self, object: &RawObject) -> Seen {
-        let uid = match self.uids.get(object.uid()) {
+    fn uid(&mut self, uid: &str) -> UidId {
+        match self.uids.get(uid) {
             Some(uid) => *uid,
-            None => intern(&mut self.uids, &mut self.history.names.uids, &object.uid().to_owned(), UidId),
-        };
+            None => intern(&mut self.uids, &mut self.history.names.uids, &uid.to_owned(), UidId),
+        }
+    }
+
+    fn seen(&mut self, object: &RawObject) -> Seen {
+        let uid = self.uid(object.uid());
         Seen {
             key: self.key(object.key()),
             uid,

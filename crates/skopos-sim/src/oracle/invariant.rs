@@ -1,6 +1,7 @@
 //! The invariants by number and name.
 
 use std::fmt;
+use std::ops::{Index, IndexMut};
 
 macro_rules! invariants {
     ($($number:ident $code:literal $name:literal: $statement:literal;)*) => {
@@ -60,10 +61,51 @@ invariants! {
     I24 "I24" "own writes": "What the gateway answers to a read is never older than a write that it acknowledged to the reader before, save where the answer says that the cluster is away.";
     I25 "I25" "names": "What the gateway answers for a name is of the cluster of that name, and what is written to a name is written there.";
     I26 "I26" "no false alarm": "Content of a server that is well, also of one that sends no bookmarks, is never called stale, and its link never degraded.";
+    N1 "N1" "nothing foreign": "Nothing outside that bears no mark of the notifier is ever changed.";
+    N2 "N2" "evidence": "Nothing that the cluster wants is removed from the outside, and what nobody can have seen go waits until a later list agrees.";
+    N3 "N3" "outside": "In bounded time after the last trouble the outside is as the cluster wants it.";
+    N6 "N6" "one term": "No two processes have a term at the same time, and none writes outside of its own.";
+    N7 "N7" "last one": "The last value of a name is not removed while its Service lives.";
+    N8 "N8" "no growth": "However long the outside is in trouble, it is called no more often for that, and each name needs no more writes afterwards.";
 }
 
 impl fmt::Display for Invariant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.code(), self.name())
+    }
+}
+
+/// Something for each invariant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerInvariant<T>([T; Invariant::ALL.len()]);
+
+impl<T> PerInvariant<T> {
+    /// Makes it of what `of` gives for each.
+    pub fn from_fn(of: impl FnMut(Invariant) -> T) -> Self {
+        Self(Invariant::ALL.map(of))
+    }
+
+    /// Returns each invariant with its own.
+    pub fn iter(&self) -> impl Iterator<Item = (Invariant, &T)> {
+        Invariant::ALL.into_iter().zip(&self.0)
+    }
+}
+
+impl<T: Default> Default for PerInvariant<T> {
+    fn default() -> Self {
+        Self::from_fn(|_| T::default())
+    }
+}
+
+impl<T> Index<Invariant> for PerInvariant<T> {
+    type Output = T;
+    fn index(&self, invariant: Invariant) -> &T {
+        &self.0[invariant as usize]
+    }
+}
+
+impl<T> IndexMut<Invariant> for PerInvariant<T> {
+    fn index_mut(&mut self, invariant: Invariant) -> &mut T {
+        &mut self.0[invariant as usize]
     }
 }

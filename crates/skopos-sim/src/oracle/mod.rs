@@ -1,4 +1,4 @@
-//! Judges a history: I1 to I26, each a predicate that is checked wherever it applies, and counted.
+//! Judges a history: I1 to I26 and N1 to N8, each a predicate that is checked wherever it applies, and counted.
 //!
 //! ```text
 //!  history ──▶ truth    what each store should have held at each RV, line by line (a rollback begins a new line)
@@ -8,7 +8,7 @@
 //!                 └──▶ stories (I1 I2 I4 I7 I8 I18 I20 I21)   stores (I3 I6 I7 I9 I10 I19)   requests (I5 I14 I15)
 //!                      waits (I9 I13 I16 I19 I20)   swiftness (I11 I12 I14)   syncing (I11 I12 I20)   queues (I17 I22)
 //!                      ends (I21 I23)   causes (I4 I15)   watched (raw watches: I1 I4 to I6 I11 I12 I16 I19 I23)
-//!                      visits (the gateway: I24 I25)   alarms (I26)
+//!                      visits (the gateway: I24 I25)   alarms (I26)   outside (notifiers: N1 to N3, N6 to N8)
 //! ```
 //!
 //! A predicate counts twice: *checked*, how often it was evaluated, and *exercised*, how often in a situation that could have
@@ -20,6 +20,7 @@ mod ends;
 mod excuses;
 mod invariant;
 mod lives;
+mod outside;
 mod queues;
 mod requests;
 mod stores;
@@ -36,7 +37,7 @@ mod weather;
 mod tests;
 
 use self::excuses::Excuses;
-pub use self::invariant::Invariant;
+pub use self::invariant::{Invariant, PerInvariant};
 use self::lives::Lives;
 use self::truth::Truth;
 pub use self::weather::{FaultSpan, Weather};
@@ -53,7 +54,7 @@ pub struct Verdict {
     pub more: u64,
     /// How often content was seen that had some of the changes of its RV, and not yet the others.
     pub parted: u64,
-    counts: [Counts; Invariant::ALL.len()],
+    counts: PerInvariant<Counts>,
 }
 
 /// How often a predicate was evaluated.
@@ -93,6 +94,8 @@ pub struct Focus {
     pub watcher: Option<WatcherId>,
     /// The visitor of the gateway.
     pub visitor: Option<VisitorId>,
+    /// Whether it is about what notifiers do; then the object gives the name outside.
+    pub is_outside: bool,
 }
 
 /// Judges a history.
@@ -114,6 +117,7 @@ pub fn judge(history: &History) -> Verdict {
     watched::check(&case, &mut verdict);
     alarms::check(&case, &mut verdict);
     visits::check(&case, &mut verdict);
+    outside::check(&case, &mut verdict);
     ends::check(&case, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
     verdict
@@ -193,19 +197,19 @@ impl Verdict {
 
     /// How often a predicate was evaluated.
     pub fn counts(&self, invariant: Invariant) -> Counts {
-        self.counts[invariant as usize]
+        self.counts[invariant]
     }
 
     /// A predicate was evaluated.
     fn count(&mut self, invariant: Invariant, exercised: bool) {
-        let counts = &mut self.counts[invariant as usize];
+        let counts = &mut self.counts[invariant];
         counts.checked += 1;
         counts.exercised += u64::from(exercised);
     }
 
     /// A predicate was evaluated before, and this was a situation that could have broken it.
     fn exercise(&mut self, invariant: Invariant) {
-        self.counts[invariant as usize].exercised += 1;
+        self.counts[invariant].exercised += 1;
     }
 
     /// A predicate was evaluated, and does not hold unless `holds`.
@@ -217,7 +221,7 @@ impl Verdict {
         of: Focus,
         what: impl FnOnce() -> String,
     ) {
-        self.counts[invariant as usize].checked += 1;
+        self.counts[invariant].checked += 1;
         if !holds {
             self.violate(invariant, at, of, what());
         }

@@ -197,6 +197,11 @@ impl FaultSpan {
         self.number == ROLLBACK
     }
 
+    /// Whether one server of several shows what was.
+    pub(super) fn is_behind(&self) -> bool {
+        self.number == LAGS
+    }
+
     /// Whether it makes objects unreadable: content lacks them, and says so.
     pub(super) fn damages(&self) -> bool {
         matches!(self.number, 13..=17)

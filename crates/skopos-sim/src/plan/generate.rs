@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    Burst, ClientPlan, ClusterPlan, FaultPlan, GatewayPlan, HandlerPlan, InformerPlan, Manner, Plan,
-    QueuePlan, ReaderKind, ReaderPlan, Strikes,
+    Burst, ClientPlan, ClusterPlan, FaultPlan, GatewayPlan, HandlerPlan, InformerPlan, Manner, NotifierPlan,
+    Plan, QueuePlan, ReaderKind, ReaderPlan, Strikes,
 };
-use super::{gateway, leases, silent, watchers};
+use super::{gateway, leases, notifier, silent, watchers};
 use crate::cluster::{Moment, NAMES, NAMESPACES, Resource, Write, WriteKind};
 use crate::fault::{CATALOGUE, Entry, Inflict};
 use crate::history::{Selection, Term};
@@ -54,10 +54,12 @@ impl Plan {
             bursts,
             faults,
             gateway: GatewayPlan::default(),
+            notifier: NotifierPlan::default(),
         };
         leases::add(&mut plan, 0, secs(600));
         watchers::add(&mut plan, 0);
         gateway::add(&mut plan, 0);
+        notifier::add(&mut plan, 0);
         plan
     }
 
@@ -183,6 +185,7 @@ impl Plan {
             bursts,
             faults,
             gateway: GatewayPlan::default(),
+            notifier: NotifierPlan::default(),
         };
         if number != 47 {
             leases::add(&mut plan, u64::from(number), secs(120));
@@ -190,6 +193,7 @@ impl Plan {
         watchers::add(&mut plan, u64::from(number));
         silent::add(&mut plan, number);
         gateway::add(&mut plan, u64::from(number));
+        notifier::add(&mut plan, u64::from(number));
         Some(plan)
     }
 }

@@ -4,6 +4,7 @@ mod gateway;
 mod generate;
 mod inside;
 mod leases;
+mod notifier;
 mod shrink;
 mod silent;
 mod watchers;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::gateway::{ContextPlan, GatewayPlan, VisitorPlan};
+pub use self::notifier::{Edit, EditPlan, NotifierPlan, ProcessPlan, ServiceBurst, TroublePlan};
 pub use self::shrink::shrink;
 
 use crate::cluster::{Moment, Resource, Write};
@@ -41,6 +43,9 @@ pub struct Plan {
     /// The gateway over its clusters.
     #[serde(default)]
     pub gateway: GatewayPlan,
+    /// The notifiers of one of its clusters.
+    #[serde(default)]
+    pub notifier: NotifierPlan,
 }
 
 /// A cluster.
@@ -265,6 +270,7 @@ impl Plan {
             ("clusters", plan.clusters.len(), MOST_CLUSTERS),
             ("contexts", contexts().count(), MOST_CLUSTERS),
             ("visitors", plan.gateway.visitors.len(), MOST_CLUSTERS),
+            ("processes", plan.notifier.processes.len(), MOST_CLUSTERS),
             ("clients", plan.clients.len(), MOST),
             ("informers", informers().count(), MOST),
             ("handlers", informers().map(|informer| informer.handlers.len()).sum(), MOST),
@@ -281,8 +287,9 @@ impl Plan {
         if let Some(number) = restores.into_iter().find(|client| *client >= plan.clients.len()) {
             return Err(PlanError::NoSuchClient { number });
         }
+        let of_notifier = plan.notifier.is_there().then_some(plan.notifier.cluster);
         let of_contexts = contexts().map(|context| context.cluster);
-        let mut clusters = of_clients.chain(of_bursts).chain(of_faults).chain(of_contexts);
+        let mut clusters = of_clients.chain(of_bursts).chain(of_faults).chain(of_contexts).chain(of_notifier);
         match clusters.find(|cluster| *cluster >= plan.clusters.len()) {
             Some(number) => Err(PlanError::NoSuchCluster { number }),
             None => Ok(plan),

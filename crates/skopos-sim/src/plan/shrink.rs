@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{GatewayPlan, Plan};
+use super::{GatewayPlan, NotifierPlan, Plan};
 
 /// The smallest plan found in at most `attempts` runs for which `shows` still says yes.
 pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Plan {
@@ -14,6 +14,7 @@ pub fn shrink(plan: &Plan, attempts: usize, shows: impl Fn(&Plan) -> bool) -> Pl
         smaller.drop_clients();
         smaller.drop_users();
         smaller.drop_visitors();
+        smaller.drop_notifiers();
         smaller.drop_from(|plan| &mut plan.bursts);
         if smaller.best == before || smaller.left == 0 {
             return smaller.best;
@@ -54,6 +55,10 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
             plan.faults.retain(|fault| fault.strikes.earliest() < plan.length);
             plan.bursts.retain(|burst| burst.at < plan.length);
             plan.clients.retain(|client| client.starts < plan.length);
+            plan.notifier.services.retain(|burst| burst.at < plan.length);
+            plan.notifier.troubles.retain(|trouble| trouble.at + trouble.lasts < plan.length);
+            plan.notifier.edits.retain(|edit| edit.at < plan.length);
+            plan.notifier.processes.retain(|process| process.starts < plan.length);
             if !self.try_one(plan) {
                 step /= 2;
             }
@@ -80,6 +85,17 @@ impl<F: Fn(&Plan) -> bool> Smaller<F> {
             self.try_one(Plan { gateway: GatewayPlan::default(), ..self.best.clone() });
         }
         self.drop_from(|plan| &mut plan.gateway.visitors);
+    }
+
+    fn drop_notifiers(&mut self) {
+        if !self.best.notifier.is_there() {
+            return;
+        }
+        self.try_one(Plan { notifier: NotifierPlan::default(), ..self.best.clone() });
+        self.drop_from(|plan| &mut plan.notifier.processes);
+        self.drop_from(|plan| &mut plan.notifier.troubles);
+        self.drop_from(|plan| &mut plan.notifier.edits);
+        self.drop_from(|plan| &mut plan.notifier.services);
     }
 
     fn drop_clients(&mut self) {

@@ -152,7 +152,7 @@ impl Report {
         let nothing = crate::gate::Row::default();
         let known = row.unwrap_or(&nothing);
         let mut cells = Vec::new();
-        for (invariant, cell) in Invariant::ALL.into_iter().zip(&known.cells) {
+        for (invariant, cell) in known.cells.iter() {
             cells.push(self.cell(fault, &name, invariant, cell, known.runs > 0));
         }
         self.rows.push(Row {

@@ -13,6 +13,7 @@ const AUDITS: &str = "nothing but an audit finds it: see I23";
 const LISTS_ONLY: &str = "concerns first lists alone, and is over with them";
 const STARTING: &str = "met by informers that have just been started, whose first minute is their own";
 const BOOKMARKS: &str = "exercised while nothing is wrong but that bookmarks are missing";
+const NOTIFIERS: &str = "one run in ten has notifiers: see the row of mixed hours";
 const NO_PANICS: &str = "all handlers of its runs are slow, and none panics";
 
 /// Why this invariant is not exercised under this fault; `None`: it has to be. `None` as the fault: in mixed hours.
@@ -25,6 +26,8 @@ pub(super) fn reason(fault: Option<u8>, invariant: Invariant) -> Option<&'static
     match invariant {
         Invariant::I26 if number != 36 => Some(BOOKMARKS),
         Invariant::I14 => Some(MIXED_ONLY),
+        Invariant::N1 | Invariant::N2 | Invariant::N3 => Some(NOTIFIERS),
+        Invariant::N6 | Invariant::N7 | Invariant::N8 => Some(NOTIFIERS),
         Invariant::I19 if number != 32 => Some(NO_ROLLBACK),
         Invariant::I15 if of_users => Some(USERS),
         Invariant::I15 if is_short(number) => Some(SHORT),

@@ -1,6 +1,7 @@
 //! A failing run for people: what the server did, what the wire did, what the client believed, side by side; only what matters
 //! around a violation.
 
+mod outside;
 mod visits;
 
 use std::fmt::Write as _;
@@ -94,6 +95,9 @@ struct Teller<'a> {
 impl Teller<'_> {
     fn tell(&mut self, fact: &Fact) -> Option<(Column, String)> {
         let names = &self.history.names;
+        if self.is_beside(fact) {
+            return None;
+        }
         Some(match fact {
             Fact::Committed { cluster, resource, object, change, .. } => {
                 let of_this = self
@@ -236,6 +240,7 @@ impl Teller<'_> {
                 (Column::Client, format!("shut down; {tasks} tasks, {connections} connections left"))
             }
             Fact::Gateway(fact) => return self.visited(fact),
+            Fact::Outside(fact) => return self.outside(fact),
             Fact::Quiet => (Column::Server, "all is quiet from now on".to_owned()),
             _ => return None,
         })

@@ -3,6 +3,7 @@
 mod alarms;
 mod causes;
 mod ends;
+mod outside;
 mod queues;
 mod requests;
 mod shared;
@@ -34,6 +35,13 @@ fn a_good_history_breaks_nothing_and_checks_nearly_everything() {
         Invariant::I25,
         // It is over before a minute has passed without a fault.
         Invariant::I26,
+        // Without notifiers.
+        Invariant::N1,
+        Invariant::N2,
+        Invariant::N3,
+        Invariant::N6,
+        Invariant::N7,
+        Invariant::N8,
     ];
     for invariant in Invariant::ALL.into_iter().filter(|invariant| !seldom.contains(invariant)) {
         assert!(verdict.counts(invariant).checked > 0, "{invariant} was not checked");

@@ -1,0 +1,102 @@
+//! N8: however long the outside is in trouble, it is asked no more often for that, and no more is to be done afterwards.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Outside;
+use crate::history::{At, AtOutside, KeyId, Trouble};
+use crate::oracle::{Invariant, Verdict};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// Tries of a sink in a minute (`PROBE_INTERVAL`), and of a process that stands by.
+const TRIES: usize = 6;
+const STANDBY_TRIES: usize = 2;
+/// Writes of a name in the minute after a trouble, beside those for each change: one, and what others may have done to it.
+const WRITES: usize = 4;
+
+pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
+    let troubles = troubles(outside);
+    let names = outside.wanted.names().count();
+    let processes = outside.case.history.cast.processes.len();
+    let (mut calls, mut writes) = (Vec::new(), BTreeMap::<KeyId, Vec<At>>::new());
+    for (at, fact) in outside.facts() {
+        match fact {
+            AtOutside::Read { .. } => calls.push(at),
+            AtOutside::Sent { name, .. } => {
+                calls.push(at);
+                writes.entry(*name).or_default().push(at);
+            }
+            AtOutside::Reported { pending, wanted, outside: there, .. } => {
+                if troubles.iter().any(|trouble| trouble.began <= at && trouble.ended.plus(MINUTE) > at) {
+                    verdict.exercise(Invariant::N8);
+                }
+                verdict.demand(Invariant::N8, pending <= &(wanted + there), at, outside.focus(None), || {
+                    format!("{pending} names wait, where {wanted} are wanted and {there} are outside")
+                });
+            }
+            _ => {}
+        }
+    }
+    let within = |times: &[At], from: At, to: At| times.iter().filter(|at| **at >= from && **at < to).count();
+    for trouble in &troubles {
+        let most = TRIES * (1 + names) + STANDBY_TRIES * processes;
+        // What is on its way when it begins, and the first tries, are in the first minute.
+        let mut from = trouble.began.plus(MINUTE);
+        while from.plus(MINUTE) <= trouble.ended {
+            let count = within(&calls, from, from.plus(MINUTE));
+            verdict.exercise(Invariant::N8);
+            verdict.demand(Invariant::N8, count <= most, from, outside.focus(None), || {
+                format!("{count} calls in a minute of {:?}, where {most} are allowed", trouble.what)
+            });
+            from = from.plus(MINUTE);
+        }
+        if trouble.ended.since(trouble.began) < MINUTE {
+            continue;
+        }
+        let to = trouble.ended.plus(MINUTE);
+        for (name, times) in &writes {
+            let (count, changes) =
+                (within(times, trouble.ended, to), outside.wanted.changes(*name, trouble.began, to));
+            let edits = outside.edits(*name, trouble.began, to);
+            // However many changes there were meanwhile, one write brings all.
+            let most = WRITES + outside.wanted.changes(*name, trouble.ended, to) + 2 * edits;
+            if changes > 0 {
+                verdict.exercise(Invariant::N8);
+            }
+            verdict.demand(Invariant::N8, count <= most, trouble.ended, outside.focus(Some(*name)), || {
+                let name = outside.case.key(*name);
+                format!("{name} is written {count} times in the minute after {:?}", trouble.what)
+            });
+        }
+    }
+}
+
+/// A trouble from its beginning to its end.
+struct Span {
+    what: Trouble,
+    began: At,
+    ended: At,
+}
+
+fn troubles(outside: &Outside<'_>) -> Vec<Span> {
+    let (mut open, mut spans) = (BTreeMap::new(), Vec::new());
+    for (at, fact) in outside.facts() {
+        match fact {
+            AtOutside::TroubleBegan { what } => drop(open.insert(*what, at)),
+            AtOutside::TroubleEnded { what } => {
+                spans.extend(open.remove(what).map(|began| Span { what: *what, began, ended: at }));
+            }
+            _ => {}
+        }
+    }
+    spans
+}
+
+impl Outside<'_> {
+    /// Returns how often people changed a name between two moments.
+    fn edits(&self, name: KeyId, from: At, to: At) -> usize {
+        let of_name =
+            |fact: &AtOutside| matches!(fact, AtOutside::Edited { name: edited, .. } if *edited == name);
+        self.facts().filter(|(at, fact)| *at >= from && *at <= to && of_name(fact)).count()
+    }
+}

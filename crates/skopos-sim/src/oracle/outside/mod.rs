@@ -1,0 +1,67 @@
+//! What notifiers do outside: N1 to N3 and N6 to N8.
+//!
+//! ```text
+//!  Service, Slice, RolledBack ──▶ wanted: what each name was to have, when ──┬──▶ steps   N1 N2 N7
+//!  Applied, Edited ─────────────▶ what each name had ────────────────────────┼──▶ ends    N3
+//!  Began, Ended, Sent ───────────────────────────────────────────────────────┼──▶ terms   N6
+//!  Trouble*, Sent, Read, Reported ───────────────────────────────────────────┴──▶ growth  N8
+//! ```
+//!
+//! A removal is judged in the moment in which it is sent: what a frozen server does with it later is no decision of the notifier.
+
+mod ends;
+mod growth;
+mod steps;
+mod terms;
+mod wanted;
+
+use std::time::Duration;
+
+use self::wanted::Wanted;
+use super::{Case, Focus, Verdict};
+use crate::history::{At, AtOutside, ClusterId, Fact, KeyId};
+
+pub(super) fn check(case: &Case<'_>, verdict: &mut Verdict) {
+    let Some(process) = case.history.cast.processes.first() else { return };
+    let outside =
+        Outside { case, cluster: process.cluster, wanted: Wanted::of(case.history, process.cluster) };
+    steps::check(&outside, verdict);
+    ends::check(&outside, verdict);
+    terms::check(&outside, verdict);
+    growth::check(&outside, verdict);
+}
+
+/// What the predicates look at.
+struct Outside<'a> {
+    case: &'a Case<'a>,
+    /// The cluster of the notifiers.
+    cluster: ClusterId,
+    wanted: Wanted,
+}
+
+/// No removal is based on a view that is older (`PlanOptions::max_age`), and a moment.
+const VIEW: Duration = Duration::from_secs(31);
+/// A removal that nobody saw waits so long for a list that agrees (`PlanOptions::confirm`).
+const CONFIRM: Duration = Duration::from_secs(30);
+/// Within this time it is known that history went back: two probes, and the lists.
+const NEW_HISTORY: Duration = Duration::from_secs(90);
+
+impl Outside<'_> {
+    fn facts(&self) -> impl Iterator<Item = (At, &AtOutside)> {
+        self.case.facts().filter_map(|(at, fact)| match fact {
+            Fact::Outside(fact) => Some((at, fact)),
+            _ => None,
+        })
+    }
+
+    fn focus(&self, name: Option<KeyId>) -> Focus {
+        Focus { cluster: Some(self.cluster), key: name, is_outside: true, ..Focus::default() }
+    }
+
+    /// Returns whether the notifier cannot know better: history went back, or the server loses changes without a trace.
+    fn is_excused(&self, at: At) -> bool {
+        let recent = |rollback: At| rollback <= at && at.since(rollback) < NEW_HISTORY;
+        let mut rollbacks = self.case.truth.rollbacks(self.cluster);
+        rollbacks.any(recent) || self.case.weather.felt(self.cluster, at, at).any(|span| span.lies)
+    }
+}

@@ -1,0 +1,172 @@
+//! What the cluster wants of each name, at any moment.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::history::{Address, At, AtOutside, ClusterId, Entry, Fact, History, KeyId, Ready};
+
+/// What was wanted of each name, from when on.
+#[derive(Default)]
+pub(super) struct Wanted {
+    names: BTreeMap<KeyId, Vec<State>>,
+}
+
+/// What is wanted of a name from a moment on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    pub(super) at: At,
+    /// Its Service is there, and is selected.
+    pub(super) lives: bool,
+    /// Its Service or a slice of it is selected.
+    pub(super) asked: bool,
+    pub(super) members: BTreeMap<Address, Ready>,
+    /// Whether it became so because something is selected no longer.
+    pub(super) deselected: bool,
+}
+
+/// The objects as they are.
+#[derive(Default)]
+struct Objects {
+    services: HashMap<KeyId, bool>,
+    slices: HashMap<KeyId, Slice>,
+}
+
+struct Slice {
+    service: KeyId,
+    asks: bool,
+    endpoints: Box<[(Address, Ready)]>,
+}
+
+impl Wanted {
+    pub(super) fn of(history: &History, cluster: ClusterId) -> Self {
+        let mut wanted = Self::default();
+        let (mut objects, mut log) = (Objects::default(), Vec::new());
+        for Entry { at, fact } in &history.entries {
+            match fact {
+                Fact::Outside(fact) => {
+                    let Some((name, rv)) = of_cluster(fact, cluster) else { continue };
+                    let deselected = objects.take(fact);
+                    log.push((rv, fact));
+                    wanted.note(name, State { deselected, ..objects.state(*at, name) });
+                }
+                Fact::RolledBack { cluster: there, rv } if *there == cluster => {
+                    log.retain(|(known, _)| known <= rv);
+                    objects = Objects::default();
+                    for (_, fact) in &log {
+                        let _ = objects.take(fact);
+                    }
+                    let names: Vec<_> = wanted.names.keys().copied().collect();
+                    names.into_iter().for_each(|name| wanted.note(name, objects.state(*at, name)));
+                }
+                _ => {}
+            }
+        }
+        wanted
+    }
+
+    fn note(&mut self, name: KeyId, state: State) {
+        self.names.entry(name).or_default().push(state);
+    }
+
+    /// Returns the names that were ever wanted.
+    pub(super) fn names(&self) -> impl Iterator<Item = KeyId> {
+        self.names.keys().copied()
+    }
+
+    /// Returns what is wanted of a name at a moment.
+    pub(super) fn state(&self, name: KeyId, at: At) -> Option<&State> {
+        self.states(name).iter().rev().find(|state| state.at <= at)
+    }
+
+    /// Returns whether something was so the whole time between two moments.
+    pub(super) fn throughout(&self, name: KeyId, from: At, to: At, is: impl Fn(&State) -> bool) -> bool {
+        self.state(name, from).is_some_and(&is)
+            && self.states(name).iter().filter(|state| state.at > from && state.at <= to).all(is)
+    }
+
+    /// Returns how often a name was changed between two moments.
+    pub(super) fn changes(&self, name: KeyId, from: At, to: At) -> usize {
+        self.states(name).iter().filter(|state| state.at >= from && state.at <= to).count()
+    }
+
+    /// Returns the change by which a value went, if it is not there at a moment, and since when it had been there.
+    pub(super) fn departure(&self, name: KeyId, value: Address, at: At) -> Option<(&State, At)> {
+        let (mut there_since, mut departure) = (None, None);
+        for state in self.states(name).iter().take_while(|state| state.at <= at) {
+            if state.members.contains_key(&value) {
+                departure = None;
+                there_since.get_or_insert(state.at);
+            } else if let Some(since) = there_since.take() {
+                departure = Some((state, since));
+            }
+        }
+        departure
+    }
+
+    fn states(&self, name: KeyId) -> &[State] {
+        self.names.get(&name).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+impl State {
+    pub(super) fn wants(&self, value: Address) -> bool {
+        self.members.get(&value) == Some(&Ready::Yes)
+    }
+
+    pub(super) fn ready(&self) -> BTreeSet<Address> {
+        self.members.keys().copied().filter(|value| self.wants(*value)).collect()
+    }
+}
+
+impl Objects {
+    /// Takes in a change; returns whether it deselects what is still there.
+    fn take(&mut self, fact: &AtOutside) -> bool {
+        match fact {
+            AtOutside::Service { object, gone: true, .. } => {
+                self.services.remove(&object.key);
+                false
+            }
+            AtOutside::Service { object, asks, .. } => {
+                self.services.insert(object.key, *asks).unwrap_or(false) && !asks
+            }
+            AtOutside::Slice { object, gone: true, .. } => {
+                self.slices.remove(&object.key);
+                false
+            }
+            AtOutside::Slice { object, service, endpoints, asks, .. } => {
+                let slice = Slice { service: *service, asks: *asks, endpoints: endpoints.clone() };
+                self.slices.insert(object.key, slice).is_some_and(|before| before.asks) && !asks
+            }
+            _ => false,
+        }
+    }
+
+    fn state(&self, at: At, name: KeyId) -> State {
+        let mut state = State { at, ..State::default() };
+        state.lives = self.services.get(&name).copied().unwrap_or(false);
+        state.asked = state.lives;
+        for slice in self.slices.values().filter(|slice| slice.service == name && slice.asks) {
+            state.asked = true;
+            for (value, ready) in &slice.endpoints {
+                state
+                    .members
+                    .entry(*value)
+                    .and_modify(|known| *known = (*known).min(*ready))
+                    .or_insert(*ready);
+            }
+        }
+        state
+    }
+}
+
+/// Returns the name and the version of a change of this cluster's objects.
+fn of_cluster(fact: &AtOutside, cluster: ClusterId) -> Option<(KeyId, u64)> {
+    match fact {
+        AtOutside::Service { cluster: there, object, .. } if *there == cluster => {
+            Some((object.key, object.rv))
+        }
+        AtOutside::Slice { cluster: there, object, service, .. } if *there == cluster => {
+            Some((*service, object.rv))
+        }
+        _ => None,
+    }
+}

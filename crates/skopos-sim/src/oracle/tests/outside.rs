@@ -1,0 +1,388 @@
+//! N1 to N3 and N6 to N8: two processes, one Service with a slice, and what becomes of its name outside.
+
+use std::time::Duration;
+
+use super::{Invariant, Tale, broken, kept, secs};
+use crate::history::{
+    Address, AtOutside, Fact, KeyId, MessageId, Process, ProcessId, Ready, Record, Seen, Step, Trouble,
+    UidId, Written,
+};
+
+const ONE: ProcessId = ProcessId(0);
+const OTHER: ProcessId = ProcessId(1);
+/// The uid of the Service.
+const OWNER: UidId = UidId(500);
+const A: Address = Address(1);
+const B: Address = Address(2);
+
+struct Outside {
+    tale: Tale,
+    name: KeyId,
+    rv: u64,
+    messages: u32,
+    there: Option<Record>,
+}
+
+fn ours(values: &[Address]) -> Option<Record> {
+    (!values.is_empty()).then(|| Record { owner: Some(OWNER), values: values.into() })
+}
+
+fn foreign() -> Option<Record> {
+    Some(Record { owner: None, values: [Address(9)].into() })
+}
+
+impl Outside {
+    /// A Service whose slice has these endpoints, and a process that works.
+    fn new(ready: &[Address]) -> Self {
+        let mut tale = Tale::new();
+        let cluster = super::tale::CLUSTER;
+        let names = ["process-0", "process-1"];
+        tale.history.cast.processes.extend(names.map(|name| Process { name: name.to_owned(), cluster }));
+        let name = tale.key("a/s");
+        let mut outside = Self { tale, name, rv: 100, messages: 0, there: None };
+        outside.service(true, false);
+        outside.slice(ready, true);
+        outside.began(ONE, 1);
+        outside
+    }
+
+    fn record(&mut self, fact: AtOutside) {
+        self.tale.record(Fact::Outside(fact));
+    }
+
+    fn go(&mut self, time: Duration) {
+        self.tale.go(time);
+    }
+
+    fn seen(&mut self, key: &str) -> Seen {
+        self.rv += 1;
+        Seen { key: self.tale.key(key), uid: OWNER, rv: self.rv, stamp: 0 }
+    }
+
+    fn service(&mut self, asks: bool, gone: bool) {
+        let object = self.seen("a/s");
+        self.record(AtOutside::Service { cluster: super::tale::CLUSTER, object, asks, gone });
+    }
+
+    fn slice(&mut self, ready: &[Address], asks: bool) {
+        let (object, service) = (self.seen("a/s-0"), self.name);
+        let endpoints = ready.iter().map(|value| (*value, Ready::Yes)).collect();
+        let cluster = super::tale::CLUSTER;
+        self.record(AtOutside::Slice { cluster, object, service, endpoints, asks, gone: false });
+    }
+
+    fn began(&mut self, process: ProcessId, term: u64) {
+        self.record(AtOutside::Began { process, term });
+    }
+
+    fn ended(&mut self, process: ProcessId, term: u64) {
+        self.record(AtOutside::Ended { process, term });
+    }
+
+    fn sent(&mut self, (process, term): (ProcessId, u64), after: Option<Record>) -> MessageId {
+        let message = MessageId(self.messages);
+        self.messages += 1;
+        let (name, step) = (self.name, Box::new(Step { before: self.there.clone(), after }));
+        self.record(AtOutside::Sent { message, process, term, name, step });
+        message
+    }
+
+    fn applied(&mut self, message: MessageId, after: Option<Record>) {
+        let (name, before) = (self.name, std::mem::replace(&mut self.there, after.clone()));
+        self.record(AtOutside::Applied { message, name, before, after });
+        self.record(AtOutside::Answered { message, outcome: Written::Done });
+    }
+
+    /// A write that is done.
+    fn writes(&mut self, values: &[Address]) {
+        let message = self.sent((ONE, 1), ours(values));
+        self.applied(message, ours(values));
+        self.go(secs(1));
+    }
+
+    fn edited(&mut self, after: Option<Record>) {
+        let name = self.name;
+        self.there = after.clone();
+        self.record(AtOutside::Edited { name, after });
+    }
+
+    fn read(&mut self) {
+        self.record(AtOutside::Read { process: ONE, whole: true });
+    }
+
+    fn reported(&mut self, pending: u32) {
+        self.record(AtOutside::Reported { process: ONE, pending, wanted: 1, outside: 1 });
+    }
+}
+
+#[test]
+fn n1_what_bears_no_mark_is_left_alone() {
+    let mut outside = Outside::new(&[A]);
+    outside.edited(foreign());
+    outside.read();
+    kept(&outside.tale, Invariant::N1);
+}
+
+#[test]
+fn n1_a_foreign_record_is_overwritten() {
+    let mut outside = Outside::new(&[A]);
+    outside.edited(foreign());
+    outside.writes(&[A]);
+    broken(&outside.tale, Invariant::N1);
+}
+
+#[test]
+fn n2_what_went_is_removed() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.go(secs(60));
+    outside.slice(&[A], true);
+    outside.writes(&[A]);
+    kept(&outside.tale, Invariant::N2);
+}
+
+#[test]
+fn n2_what_is_wanted_is_removed() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.go(secs(60));
+    outside.writes(&[A]);
+    broken(&outside.tale, Invariant::N2);
+}
+
+#[test]
+fn n2_a_view_may_be_half_a_minute_old() {
+    let mut outside = Outside::new(&[A]);
+    outside.writes(&[A]);
+    outside.writes(&[A, B]);
+    outside.go(secs(60));
+    outside.slice(&[A, B], true);
+    outside.go(secs(20));
+    outside.writes(&[A]);
+    kept(&outside.tale, Invariant::N2);
+}
+
+#[test]
+fn n2_what_is_not_selected_any_more_waits_for_a_list() {
+    for (waits, holds) in [(40, true), (10, false)] {
+        let mut outside = Outside::new(&[A]);
+        outside.writes(&[A]);
+        outside.go(secs(60));
+        outside.service(false, false);
+        outside.slice(&[], false);
+        outside.go(secs(waits));
+        outside.writes(&[]);
+        if holds {
+            kept(&outside.tale, Invariant::N2);
+        } else {
+            broken(&outside.tale, Invariant::N2);
+        }
+    }
+}
+
+#[test]
+fn n2_what_went_before_the_notifier_began_waits_for_a_list() {
+    for (waits, holds) in [(40, true), (10, false)] {
+        let mut outside = Outside::new(&[A, B]);
+        outside.writes(&[A, B]);
+        outside.ended(ONE, 1);
+        outside.slice(&[A], true);
+        outside.go(secs(60));
+        outside.began(OTHER, 2);
+        outside.go(secs(waits));
+        let message = outside.sent((OTHER, 2), ours(&[A]));
+        outside.applied(message, ours(&[A]));
+        if holds {
+            kept(&outside.tale, Invariant::N2);
+        } else {
+            broken(&outside.tale, Invariant::N2);
+        }
+    }
+}
+
+#[test]
+fn n2_history_that_goes_back_is_not_known_at_once() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.go(secs(60));
+    let rv = outside.rv;
+    outside.slice(&[A], true);
+    outside.go(secs(60));
+    outside.tale.roll_back(rv, &[]);
+    outside.go(secs(40));
+    outside.writes(&[A]);
+    let found = outside.tale.judge().violations;
+    assert!(found.iter().all(|violation| violation.invariant != Invariant::N2), "{found:?}");
+    outside.go(secs(60));
+    outside.writes(&[A, B]);
+    outside.writes(&[A]);
+    let found = outside.tale.judge().violations;
+    assert!(found.iter().any(|violation| violation.invariant == Invariant::N2), "{found:?}");
+}
+
+#[test]
+fn n3_the_outside_becomes_as_it_is_wanted() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.go(secs(300));
+    outside.read();
+    kept(&outside.tale, Invariant::N3);
+}
+
+#[test]
+fn n3_a_value_is_missing_or_too_many() {
+    for values in [&[A][..], &[A, B, Address(3)], &[]] {
+        let mut outside = Outside::new(&[A, B]);
+        outside.writes(values);
+        outside.go(secs(300));
+        outside.read();
+        broken(&outside.tale, Invariant::N3);
+    }
+}
+
+#[test]
+fn n3_a_name_stays_that_is_not_wanted() {
+    let mut outside = Outside::new(&[A]);
+    outside.writes(&[A]);
+    outside.service(false, true);
+    outside.slice(&[], false);
+    outside.go(secs(300));
+    outside.read();
+    broken(&outside.tale, Invariant::N3);
+}
+
+#[test]
+fn n3_what_is_in_trouble_or_without_a_leader_is_not_judged() {
+    let mut outside = Outside::new(&[A]);
+    outside.record(AtOutside::TroubleBegan { what: Trouble::Down });
+    outside.go(secs(300));
+    outside.read();
+    outside.ended(ONE, 1);
+    outside.record(AtOutside::TroubleEnded { what: Trouble::Down });
+    outside.go(secs(300));
+    outside.read();
+    let verdict = outside.tale.judge();
+    assert_eq!(verdict.counts(Invariant::N3).checked, 0);
+    assert_eq!(verdict.violations, []);
+}
+
+#[test]
+fn n3_a_foreign_record_is_no_fault() {
+    let mut outside = Outside::new(&[A]);
+    outside.edited(foreign());
+    outside.go(secs(300));
+    outside.read();
+    assert_eq!(outside.tale.judge().violations, []);
+}
+
+#[test]
+fn n6_one_works_after_the_other() {
+    let mut outside = Outside::new(&[A]);
+    outside.writes(&[A]);
+    outside.ended(ONE, 1);
+    outside.began(OTHER, 2);
+    outside.sent((OTHER, 2), ours(&[A]));
+    kept(&outside.tale, Invariant::N6);
+}
+
+#[test]
+fn n6_two_have_a_term() {
+    let mut outside = Outside::new(&[A]);
+    outside.began(OTHER, 2);
+    broken(&outside.tale, Invariant::N6);
+}
+
+#[test]
+fn n6_a_write_comes_after_the_term() {
+    let mut outside = Outside::new(&[A]);
+    outside.ended(ONE, 1);
+    outside.sent((ONE, 1), ours(&[A]));
+    broken(&outside.tale, Invariant::N6);
+    let mut outside = Outside::new(&[A]);
+    outside.sent((ONE, 7), ours(&[A]));
+    broken(&outside.tale, Invariant::N6);
+}
+
+#[test]
+fn n7_the_last_value_stays_while_the_service_lives() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.go(secs(60));
+    outside.slice(&[], true);
+    outside.writes(&[B]);
+    kept(&outside.tale, Invariant::N7);
+    outside.go(secs(60));
+    outside.writes(&[]);
+    broken(&outside.tale, Invariant::N7);
+}
+
+#[test]
+fn n7_all_go_with_the_service() {
+    let mut outside = Outside::new(&[A]);
+    outside.writes(&[A]);
+    outside.go(secs(60));
+    outside.service(false, true);
+    outside.slice(&[], true);
+    outside.writes(&[]);
+    assert_eq!(outside.tale.judge().violations, []);
+}
+
+#[test]
+fn n8_a_sink_that_is_down_is_tried_now_and_then() {
+    for (pause, holds) in [(10_000, true), (500, false)] {
+        let mut outside = Outside::new(&[A]);
+        outside.record(AtOutside::TroubleBegan { what: Trouble::Down });
+        for _ in 0..400_000 / pause {
+            outside.record(AtOutside::Read { process: ONE, whole: false });
+            outside.go(Duration::from_millis(pause));
+        }
+        outside.record(AtOutside::TroubleEnded { what: Trouble::Down });
+        if holds {
+            kept(&outside.tale, Invariant::N8);
+        } else {
+            broken(&outside.tale, Invariant::N8);
+        }
+    }
+}
+
+#[test]
+fn n8_what_happened_in_a_trouble_is_one_write() {
+    for (writes, holds) in [(1, true), (12, false)] {
+        let mut outside = Outside::new(&[A]);
+        outside.writes(&[A]);
+        outside.record(AtOutside::TroubleBegan { what: Trouble::Down });
+        for _ in 0..12 {
+            outside.slice(&[A, B], true);
+            outside.go(secs(10));
+            outside.slice(&[A], true);
+            outside.go(secs(10));
+        }
+        outside.record(AtOutside::TroubleEnded { what: Trouble::Down });
+        for _ in 0..writes {
+            outside.go(secs(1));
+            outside.writes(&[A]);
+        }
+        if holds {
+            kept(&outside.tale, Invariant::N8);
+        } else {
+            broken(&outside.tale, Invariant::N8);
+        }
+    }
+}
+
+#[test]
+fn n8_more_waits_than_there_are_names() {
+    let mut outside = Outside::new(&[A]);
+    outside.record(AtOutside::TroubleBegan { what: Trouble::Down });
+    outside.reported(2);
+    assert_eq!(outside.tale.judge().violations, []);
+    outside.reported(3);
+    broken(&outside.tale, Invariant::N8);
+}
+
+#[test]
+fn without_notifiers_nothing_is_judged() {
+    let verdict = Tale::new().judge();
+    assert_eq!(verdict.counts(Invariant::N3).checked, 0);
+    assert_eq!(verdict.violations, []);
+}
