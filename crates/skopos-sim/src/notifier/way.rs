@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use skopos_notify::sink::{
-    EntryMark, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome,
+    EntryMark, Fence, Observed, Sink, SinkError, SinkStep, SinkTraits, StepAction, StepOutcome,
 };
 use skopos_notify::{EntryName, EntryValue};
 use skopos_wire::ObjectKey;
@@ -124,7 +124,8 @@ impl Sink for Way {
         read
     }
 
-    async fn apply(&self, step: &SinkStep) -> StepOutcome {
+    // The process tells its term itself: the oracle judges whether a term that has ended still writes.
+    async fn apply(&self, step: &SinkStep, _fence: Option<&Fence>) -> StepOutcome {
         let name = self.recorder.key(&key_of(&step.name));
         let message = self.sent(name, step);
         let outcome = if self.zone.can_connect(self.process.0) {
