@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Invariant, Tale, broken, kept, secs};
 use crate::history::{
-    Address, AtOutside, Fact, KeyId, MessageId, Process, ProcessId, Ready, Record, Seen, Step, Trouble,
-    UidId, Written,
+    Address, AtOutside, Fact, KeyId, MessageId, Process, ProcessId, Ready, Record, Seen, Step, TargetId,
+    Trouble, UidId, Verb, Written,
 };
 
 const ONE: ProcessId = ProcessId(0);
@@ -104,6 +104,10 @@ impl Outside {
         let name = self.name;
         self.there = after.clone();
         self.record(AtOutside::Edited { name, after });
+    }
+
+    fn requested(&mut self, process: ProcessId) {
+        self.record(AtOutside::Requested { process, connection: 7, verb: Verb::Get, target: TargetId(0) });
     }
 
     fn read(&mut self) {
@@ -264,6 +268,25 @@ fn n3_what_is_in_trouble_or_without_a_leader_is_not_judged() {
     let verdict = outside.tale.judge();
     assert_eq!(verdict.counts(Invariant::N3).checked, 0);
     assert_eq!(verdict.violations, []);
+}
+
+#[test]
+fn n3_nobody_works() {
+    for works in [true, false] {
+        let mut outside = Outside::new(&[]);
+        if !works {
+            outside.ended(ONE, 1);
+        }
+        for _ in 0..30 {
+            outside.go(secs(10));
+            outside.requested(OTHER);
+        }
+        if works {
+            kept(&outside.tale, Invariant::N3);
+        } else {
+            broken(&outside.tale, Invariant::N3);
+        }
+    }
 }
 
 #[test]
