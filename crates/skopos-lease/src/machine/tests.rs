@@ -408,6 +408,7 @@ fn conflicts_without_a_newer_version_are_no_storm() {
         desk.at(second);
         while let Some(action) = desk.machine.poll_action() {
             requests += 1;
+            assert!(requests < 1_000, "a storm in second {second}");
             let (id, outcome) = match action {
                 Action::Read { id, .. } => (id, Outcome::Is(free.clone())),
                 Action::Write { id, .. } => (id, Outcome::Conflict),
@@ -426,6 +427,7 @@ fn a_namespace_that_is_missing_is_told_and_no_storm() {
         desk.at(second);
         while let Some(action) = desk.machine.poll_action() {
             requests += 1;
+            assert!(requests < 1_000, "a storm in second {second}");
             let (Action::Read { id, .. } | Action::Write { id, .. }) = action;
             desk.give(Input::Answered { id, outcome: Outcome::Missing });
         }
