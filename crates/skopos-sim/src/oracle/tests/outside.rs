@@ -205,6 +205,22 @@ fn n2_what_went_before_the_notifier_began_waits_for_a_list() {
 }
 
 #[test]
+fn n2_all_goes_with_a_service_that_is_seen_to_go() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.ended(ONE, 1);
+    outside.slice(&[A], true);
+    outside.go(secs(60));
+    outside.began(OTHER, 2);
+    outside.go(secs(10));
+    outside.service(false, true);
+    outside.slice(&[], true);
+    let message = outside.sent((OTHER, 2), None);
+    outside.applied(message, None);
+    kept(&outside.tale, Invariant::N2);
+}
+
+#[test]
 fn n2_history_that_goes_back_is_not_known_at_once() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
