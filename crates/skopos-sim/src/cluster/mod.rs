@@ -37,6 +37,8 @@ pub struct Cluster {
     /// Points at which faults may strike.
     pub moments: Arc<Moments>,
     recorder: Recorder,
+    /// History does not go back beyond this revision.
+    oldest: u64,
     /// How long after several changes at one RV the first of them was told of and the next was not, if there is such a time.
     halfway: Option<Duration>,
     tasks: TaskTracker,
@@ -141,9 +143,11 @@ impl Cluster {
             notes.record(Fact::DialFailed { cluster: id, client: u16::try_from(client).unwrap_or(u16::MAX) });
         });
         let (recorder, pause) = (recorder.clone(), plan.pause_within_revision);
+        // What notifiers need is there from the beginning: nobody makes the namespaces again.
+        let oldest = if guests.notifiers { server.resource_version() } else { 1 };
         let tasks = TaskTracker::new();
         let halfway = (!pause.is_zero()).then(|| plan.latency + pause / 2);
-        Ok(Arc::new(Self { id, server, network, moments, recorder, halfway, tasks, requests, lags }))
+        Ok(Arc::new(Self { id, server, network, moments, recorder, oldest, halfway, tasks, requests, lags }))
     }
 
     /// Forgets all history.
@@ -154,7 +158,7 @@ impl Cluster {
 
     /// Goes back by so many revisions, as a restored etcd; false if that is not possible.
     pub fn roll_back(&self, by: u64) -> bool {
-        let rv = self.server.resource_version().saturating_sub(by).max(1);
+        let rv = self.server.resource_version().saturating_sub(by).max(self.oldest);
         let rolled = self.server.roll_back(rv).is_ok();
         if rolled {
             self.recorder.record(Fact::RolledBack { cluster: self.id, rv });

@@ -63,7 +63,7 @@ invariants! {
     I26 "I26" "no false alarm": "Content of a server that is well, also of one that sends no bookmarks, is never called stale, and its link never degraded.";
     N1 "N1" "nothing foreign": "Nothing outside that bears no mark of the notifier is ever changed.";
     N2 "N2" "evidence": "Nothing that the cluster wants is removed from the outside, and what nobody can have seen go waits until a later list agrees.";
-    N3 "N3" "outside": "In bounded time after the last trouble the outside is as the cluster wants it.";
+    N3 "N3" "outside": "In bounded time after the last trouble a notifier works, and the outside is as the cluster wants it.";
     N6 "N6" "one term": "No two processes have a term at the same time, and none writes outside of its own.";
     N7 "N7" "last one": "The last value of a name is not removed while its Service lives.";
     N8 "N8" "no growth": "However long the outside is in trouble, it is called no more often for that, and each name needs no more writes afterwards.";

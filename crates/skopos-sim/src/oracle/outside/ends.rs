@@ -1,4 +1,4 @@
-//! N3: some time after the last trouble the outside is as the cluster wants it.
+//! N3: some time after the last trouble a process works, and the outside is as the cluster wants it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,6 +11,9 @@ use crate::oracle::{Invariant, Verdict};
 /// that was changed by hand more often than it is put right in a minute.
 const BOUND: Duration = Duration::from_secs(200);
 
+/// A process that is there asks for something within this time: it stands for the Lease.
+const ASKS: Duration = Duration::from_secs(30);
+
 /// The outside, and since when nothing has happened to it, and to each name.
 #[derive(Default)]
 struct Calm {
@@ -18,6 +21,10 @@ struct Calm {
     working: BTreeSet<ProcessId>,
     since: At,
     names: BTreeMap<KeyId, At>,
+    /// When each process has asked for something last.
+    asked: BTreeMap<ProcessId, At>,
+    /// Whether it is still to be judged that somebody works.
+    is_open: bool,
     /// Names that are still to be judged since the last time that something happened to them.
     open: BTreeSet<KeyId>,
 }
@@ -34,14 +41,14 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
     for (at, fact) in outside.case.facts() {
         // Facts of one moment belong together.
         calm.judge(outside, verdict, at);
-        match calm.take(outside, fact) {
+        match calm.take(outside, at, fact) {
             Disturbance::Nothing => {}
             Disturbance::Name(name) => {
                 calm.names.insert(name, at);
                 calm.open.insert(name);
             }
             Disturbance::All => {
-                calm.since = at;
+                (calm.since, calm.is_open) = (at, true);
                 calm.open = outside.wanted.names().chain(calm.records.keys().copied()).collect();
             }
         }
@@ -53,7 +60,7 @@ pub(super) fn check(outside: &Outside<'_>, verdict: &mut Verdict) {
 
 impl Calm {
     /// Takes in what happens; returns what has to recover from it.
-    fn take(&mut self, outside: &Outside<'_>, fact: &Fact) -> Disturbance {
+    fn take(&mut self, outside: &Outside<'_>, at: At, fact: &Fact) -> Disturbance {
         let all = |disturbs: bool| if disturbs { Disturbance::All } else { Disturbance::Nothing };
         let fact = match fact {
             Fact::Outside(fact) => fact,
@@ -68,6 +75,10 @@ impl Calm {
             AtOutside::Edited { name, after } => {
                 self.set(*name, after.as_ref());
                 Disturbance::Name(*name)
+            }
+            AtOutside::Requested { process, .. } => {
+                self.asked.insert(*process, at);
+                Disturbance::Nothing
             }
             AtOutside::Began { process, .. } => all(self.working.insert(*process)),
             AtOutside::Ended { process, .. } => all(self.working.remove(process)),
@@ -85,18 +96,54 @@ impl Calm {
         }
     }
 
+    /// Judges whether somebody works, if there is anybody.
+    fn judge_work(&mut self, outside: &Outside<'_>, verdict: &mut Verdict, now: At) {
+        let (from, at) = (self.since, self.since.plus(BOUND));
+        if !self.is_open || at > now || !self.is_clear(outside, from, at) {
+            return;
+        }
+        self.is_open = false;
+        let is_there = |asked: &At| at.since(*asked) < ASKS;
+        if !outside.has_trouble(at) && self.asked.values().any(is_there) {
+            verdict.exercise(Invariant::N3);
+            verdict.demand(Invariant::N3, !self.working.is_empty(), at, outside.focus(None), || {
+                format!("no process works {BOUND:?} after the last trouble")
+            });
+        }
+    }
+
     /// Judges the names to which nothing has happened for long enough.
     fn judge(&mut self, outside: &Outside<'_>, verdict: &mut Verdict, now: At) {
-        let since = |name: &KeyId| self.names.get(name).map_or(self.since, |at| (*at).max(self.since));
-        let due: Vec<_> = self.open.iter().filter(|name| since(name).plus(BOUND) <= now).copied().collect();
+        self.judge_work(outside, verdict, now);
+        let due: Vec<_> =
+            self.open.iter().filter(|name| self.since(**name).plus(BOUND) <= now).copied().collect();
         for name in due {
-            self.open.remove(&name);
-            let from = self.names.get(&name).map_or(self.since, |at| (*at).max(self.since));
+            let from = self.since(name);
             let at = from.plus(BOUND);
-            let is_clear = outside.case.weather.is_clear(outside.cluster, from, at);
+            if at > now || !self.is_clear(outside, from, at) {
+                continue;
+            }
+            self.open.remove(&name);
             // Who works has begun before: a term that begins is something to recover from.
-            if is_clear && !self.working.is_empty() && !outside.has_trouble(at) {
+            if !self.working.is_empty() && !outside.has_trouble(at) {
                 self.judge_name(outside, verdict, at, name);
+            }
+        }
+    }
+
+    /// Returns since when nothing has happened to a name.
+    fn since(&self, name: KeyId) -> At {
+        self.names.get(&name).map_or(self.since, |at| (*at).max(self.since))
+    }
+
+    /// Returns whether the cluster was well between two moments. If it was not, it has to recover first.
+    fn is_clear(&mut self, outside: &Outside<'_>, from: At, to: At) -> bool {
+        let felt = outside.case.weather.felt(outside.cluster, from, to);
+        match felt.map(|span| span.over().unwrap_or(to)).max() {
+            None => true,
+            Some(over) => {
+                self.since = self.since.max(over.plus(Duration::from_nanos(1)));
+                false
             }
         }
     }

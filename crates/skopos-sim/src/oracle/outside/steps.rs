@@ -93,7 +93,12 @@ fn weak(
     // A server that is behind may show it to one who has just begun, and then that it goes.
     let is_behind =
         || outside.case.weather.felt(outside.cluster, departure.at, at).any(|span| span.is_behind());
-    if let Some(began) = first.filter(|began| departure.at < *began)
+    // That the Service itself goes is seen, and all goes with it.
+    let stays = |began: At| {
+        let lived = outside.wanted.state(name, began).is_some_and(|state| state.lives);
+        outside.wanted.throughout(name, began, at, |state| state.lives == lived)
+    };
+    if let Some(began) = first.filter(|began| departure.at < *began && stays(*began))
         && !is_behind()
     {
         let waited = at.since(began);

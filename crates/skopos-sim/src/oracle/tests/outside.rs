@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Invariant, Tale, broken, kept, secs};
 use crate::history::{
-    Address, AtOutside, Fact, KeyId, MessageId, Process, ProcessId, Ready, Record, Seen, Step, Trouble,
-    UidId, Written,
+    Address, AtOutside, Fact, KeyId, MessageId, Process, ProcessId, Ready, Record, Seen, Step, TargetId,
+    Trouble, UidId, Verb, Written,
 };
 
 const ONE: ProcessId = ProcessId(0);
@@ -106,6 +106,10 @@ impl Outside {
         self.record(AtOutside::Edited { name, after });
     }
 
+    fn requested(&mut self, process: ProcessId) {
+        self.record(AtOutside::Requested { process, connection: 7, verb: Verb::Get, target: TargetId(0) });
+    }
+
     fn read(&mut self) {
         self.record(AtOutside::Read { process: ONE, whole: true });
     }
@@ -201,6 +205,22 @@ fn n2_what_went_before_the_notifier_began_waits_for_a_list() {
 }
 
 #[test]
+fn n2_all_goes_with_a_service_that_is_seen_to_go() {
+    let mut outside = Outside::new(&[A, B]);
+    outside.writes(&[A, B]);
+    outside.ended(ONE, 1);
+    outside.slice(&[A], true);
+    outside.go(secs(60));
+    outside.began(OTHER, 2);
+    outside.go(secs(10));
+    outside.service(false, true);
+    outside.slice(&[], true);
+    let message = outside.sent((OTHER, 2), None);
+    outside.applied(message, None);
+    kept(&outside.tale, Invariant::N2);
+}
+
+#[test]
 fn n2_history_that_goes_back_is_not_known_at_once() {
     let mut outside = Outside::new(&[A, B]);
     outside.writes(&[A, B]);
@@ -264,6 +284,25 @@ fn n3_what_is_in_trouble_or_without_a_leader_is_not_judged() {
     let verdict = outside.tale.judge();
     assert_eq!(verdict.counts(Invariant::N3).checked, 0);
     assert_eq!(verdict.violations, []);
+}
+
+#[test]
+fn n3_nobody_works() {
+    for works in [true, false] {
+        let mut outside = Outside::new(&[]);
+        if !works {
+            outside.ended(ONE, 1);
+        }
+        for _ in 0..30 {
+            outside.go(secs(10));
+            outside.requested(OTHER);
+        }
+        if works {
+            kept(&outside.tale, Invariant::N3);
+        } else {
+            broken(&outside.tale, Invariant::N3);
+        }
+    }
 }
 
 #[test]
