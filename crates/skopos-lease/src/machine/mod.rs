@@ -16,7 +16,7 @@
 //! is created is a claim, and leads a duration later, by a write that demands that very claim.
 //!
 //! A server that is restored from a backup has an older version than was seen. A read that began after that one was seen tells it. What the
-//! Lease says then is of the past, and its holder may still lead: it is taken a duration later, whoever held it, or nobody.
+//! Lease says then is old, and its holder may still lead. A candidate takes it one duration later, also where it names no holder.
 
 mod input;
 

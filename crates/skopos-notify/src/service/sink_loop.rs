@@ -41,7 +41,7 @@ pub(super) struct SinkLoop {
 /// State of the loop between two rounds.
 struct Rounds {
     observe_at: Time,
-    /// What the sink says of changes is followed from then on.
+    /// Time from which a notice of the sink is followed by a look.
     notice_at: Time,
     read_at: Time,
     audit_at: Time,
@@ -50,6 +50,7 @@ struct Rounds {
     /// Events that are being written.
     telling: Option<BoxFuture<'static, Result<(), String>>>,
     telling_problem: Option<String>,
+    warn_at: Time,
     sink_problem: Option<String>,
     unreachable: bool,
     view_problem: Option<String>,
@@ -80,6 +81,7 @@ impl SinkLoop {
             audit: None,
             telling: None,
             telling_problem: None,
+            warn_at: now,
             sink_problem: None,
             unreachable: false,
             view_problem: None,
@@ -121,7 +123,9 @@ impl SinkLoop {
 
     /// Begins to write Events about objects that do not get what they ask for. No name waits for them.
     fn warn(&mut self, plan: &SinkPlan, rounds: &mut Rounds, now: Time) {
-        if rounds.telling.is_none() {
+        // They are about what lasts: not worth their time after each of a hundred changes a second.
+        if rounds.telling.is_none() && rounds.warn_at <= now {
+            rounds.warn_at = now + TICK;
             let current = warnings::current(&self.options.name, plan, &self.planner, &self.desired);
             let due = self.warnings.due(now, current);
             rounds.telling = (!due.is_empty()).then(|| warnings::tell(self.recorder.clone(), due).boxed());

@@ -48,7 +48,7 @@ struct WarningTimes {
     told: Option<Time>,
 }
 
-/// What passes sooner is not told.
+/// Warnings that end sooner are not written.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Interval between two Events about what lasts. The recorder counts those within six minutes in one series.
 const REPEAT: Duration = Duration::from_secs(300);
@@ -119,8 +119,8 @@ pub(super) fn current(
                 reason: WarningReason::RemovalHeld,
                 name: removal.name.to_string(),
                 note: format!(
-                    "a removal from {} in {sink} waits: {}; `skopos notify approve {}` lets it go",
-                    removal.name, held.reason, held.id
+                    "a removal from {} in {sink} waits: {}; `skopos notify held` lists it with its ID",
+                    removal.name, held.reason
                 ),
             })
         })
@@ -205,7 +205,7 @@ impl WarningReason {
 }
 
 impl HoldReason {
-    /// Returns whether removals that wait for it may wait for ever.
+    /// Returns whether only an approval is sure to end it.
     fn needs_approval(self) -> bool {
         matches!(self, Self::Fraction | Self::LastOne)
     }

@@ -11,7 +11,7 @@ use crate::history::{Address, AtOutside, ClusterId, Fact, Ready, Recorder};
 /// A change of a Service and its slices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceWrite {
-    /// Which Service.
+    /// The number of the Service.
     pub service: u8,
     /// The change.
     pub what: ServiceChange,
@@ -28,7 +28,7 @@ pub enum ServiceChange {
         failing: Vec<u8>,
         /// Those that are about to go.
         ending: Vec<u8>,
-        /// Whether they are in two slices.
+        /// True if they are in two slices.
         split: bool,
     },
     /// The source of the notifier selects it no longer.

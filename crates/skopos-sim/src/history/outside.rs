@@ -17,9 +17,9 @@ pub enum AtOutside {
         cluster: ClusterId,
         /// The object; its key is the name outside.
         object: Seen,
-        /// Whether the notifier's source selects it; `false` if it is gone.
+        /// True if the notifier's source selects it; `false` if it is gone.
         asks: bool,
-        /// Whether it was deleted.
+        /// True if it was deleted.
         gone: bool,
     },
     /// An EndpointSlice was written.
@@ -32,9 +32,9 @@ pub enum AtOutside {
         service: KeyId,
         /// Its endpoints, as far as the notifier's source selects it; none if it is gone.
         endpoints: Box<[(Address, Ready)]>,
-        /// Whether the notifier's source selects it; `false` if it is gone.
+        /// True if the notifier's source selects it; `false` if it is gone.
         asks: bool,
-        /// Whether it was deleted.
+        /// True if it was deleted.
         gone: bool,
     },
 
@@ -45,7 +45,7 @@ pub enum AtOutside {
         process: ProcessId,
         /// The connection, numbered by the server.
         connection: u32,
-        /// What is done.
+        /// The verb.
         verb: Verb,
         /// To what.
         target: TargetId,
