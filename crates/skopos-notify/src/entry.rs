@@ -13,8 +13,8 @@ pub struct EntryName(Arc<str>);
 /// One thing behind a name: an address of a DNS name, or `address:port` of a server in a backend.
 pub type EntryValue = Arc<str>;
 
-/// The object of the cluster that asks for a name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The object of the cluster that asks for a name. The default names none: a sink without marks does not say whose a name is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryOwner {
     /// The resource in the singular, such as `service`.
     pub resource: Arc<str>,

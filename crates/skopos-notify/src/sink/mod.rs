@@ -261,6 +261,13 @@ impl fmt::Display for SinkStep {
 }
 
 impl OwnerMark {
+    /// Returns the owner that it names.
+    pub fn owner(&self) -> EntryOwner {
+        let mut parts = self.text.splitn(3, '/').map(Arc::from);
+        let mut part = || parts.next().unwrap_or_default();
+        EntryOwner { resource: part(), namespace: part(), name: part(), uid: self.uid.as_str().into() }
+    }
+
     /// Returns whether this owner wrote it.
     pub fn is_of(&self, owner: &EntryOwner) -> bool {
         self.uid == *owner.uid

@@ -261,10 +261,7 @@ impl Planner {
 
     /// Returns the owner of a name: as its mark outside says, or else the first who asks for it.
     pub(crate) fn owner(&self, name: &EntryName) -> Option<EntryOwner> {
-        let marked = match self.outside.get(name).map(|entry| &entry.mark) {
-            Some(EntryMark::Ours(Some(_))) => Some(last_owner(self.outside.get(name))),
-            _ => None,
-        };
+        let marked = marked_owner(self.outside.get(name));
         marked.or_else(|| self.claimants(name).first().map(|entry| entry.owner.clone()))
     }
 
@@ -429,7 +426,11 @@ impl Planner {
             let action = match decision.owner {
                 Some(owner) => StepAction::Put { owner, members: decision.members },
                 None if decision.members.is_empty() => StepAction::Delete,
-                None => StepAction::Put { owner: last_owner(before), members: decision.members },
+                // Its last values drain.
+                None => StepAction::Put {
+                    owner: marked_owner(before).unwrap_or_default(),
+                    members: decision.members,
+                },
             };
             state.in_flight = true;
             state.sent = sent(&action);
@@ -478,18 +479,10 @@ fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
         && members.eq(decision.members.iter().map(|(value, serving)| (value, *serving)))
 }
 
-/// The owner that the mark outside names: its last values drain.
-fn last_owner(observed: Option<&ObservedEntry>) -> EntryOwner {
-    let mark = match observed.map(|entry| &entry.mark) {
-        Some(EntryMark::Ours(Some(mark))) => Some(mark),
-        _ => None,
-    };
-    let mut parts = mark.map_or("", |mark| &mark.text).splitn(3, '/').map(Arc::from);
-    let mut part = || parts.next().unwrap_or_default();
-    EntryOwner {
-        resource: part(),
-        namespace: part(),
-        name: part(),
-        uid: mark.map_or("", |mark| &mark.uid).into(),
+/// Returns the owner that the mark outside names.
+fn marked_owner(observed: Option<&ObservedEntry>) -> Option<EntryOwner> {
+    match &observed?.mark {
+        EntryMark::Ours(Some(mark)) => Some(mark.owner()),
+        EntryMark::Ours(None) | EntryMark::Foreign => None,
     }
 }
