@@ -10,6 +10,22 @@ struct Desk {
 }
 
 impl Desk {
+    /// Lets a minute go by in which each request is answered at once; returns their number.
+    fn minute_of(&mut self, answer: impl Fn(&Action) -> Outcome) -> usize {
+        let mut requests = 0;
+        for second in 0..60 {
+            self.at(second);
+            while let Some(action) = self.machine.poll_action() {
+                requests += 1;
+                assert!(requests < 1_000, "a storm in second {second}");
+                let outcome = answer(&action);
+                let (Action::Read { id, .. } | Action::Write { id, .. }) = action;
+                self.give(Input::Answered { id, outcome });
+            }
+        }
+        requests
+    }
+
     fn new() -> Self {
         Self::with(|_| {})
     }
@@ -403,35 +419,17 @@ fn conflicts_without_a_newer_version_are_no_storm() {
     let mut free = desk.of("other", "then");
     free.spec.holder = None;
     desk.reads(Outcome::Is(free.clone()));
-    let mut requests = 0;
-    for second in 0..60 {
-        desk.at(second);
-        while let Some(action) = desk.machine.poll_action() {
-            requests += 1;
-            assert!(requests < 1_000, "a storm in second {second}");
-            let (id, outcome) = match action {
-                Action::Read { id, .. } => (id, Outcome::Is(free.clone())),
-                Action::Write { id, .. } => (id, Outcome::Conflict),
-            };
-            desk.give(Input::Answered { id, outcome });
-        }
-    }
+    let requests = desk.minute_of(|action| match action {
+        Action::Read { .. } => Outcome::Is(free.clone()),
+        Action::Write { .. } => Outcome::Conflict,
+    });
     assert!((10..80).contains(&requests), "{requests}");
 }
 
 #[test]
 fn a_namespace_that_is_missing_is_told_and_no_storm() {
     let mut desk = Desk::new();
-    let mut requests = 0;
-    for second in 0..60 {
-        desk.at(second);
-        while let Some(action) = desk.machine.poll_action() {
-            requests += 1;
-            assert!(requests < 1_000, "a storm in second {second}");
-            let (Action::Read { id, .. } | Action::Write { id, .. }) = action;
-            desk.give(Input::Answered { id, outcome: Outcome::Missing });
-        }
-    }
+    let requests = desk.minute_of(|_| Outcome::Missing);
     assert!((10..60).contains(&requests), "{requests}");
     assert!(desk.machine.problem().is_some_and(|problem| problem.contains("namespace")));
     desk.at(120);
