@@ -149,10 +149,13 @@ impl World {
         self.all_answer(PLENTY).await?;
         let caught_up = back.elapsed();
         println!(
-            "case 2, gone for {time:?}: nothing was removed, the outside called itself {} old; a change afterwards answers within {caught_up:.2?}",
-            age.map_or_else(|| "of unknown age, thus infinitely".to_owned(), |age| format!("{age:.0?}"))
+            "case 2, gone for {time:?}: nothing was removed, {}; a change afterwards answers within {caught_up:.2?}",
+            age.map_or_else(
+                || "and no replica works without a Lease".to_owned(),
+                |age| format!("and the outside called itself {age:.0?} old")
+            )
         );
-        // Nobody has the Lease any more after so long: the next term comes first.
+        // After so long no replica has the Lease: the next term comes first.
         ensure!(
             caught_up < CAUGHT_UP + LEASE,
             "a change answers after {caught_up:?}, later than a Lease and {CAUGHT_UP:?}"
