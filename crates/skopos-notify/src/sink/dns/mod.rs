@@ -3,7 +3,7 @@
 //! A name is a fully qualified name of the zone, and a value an address or the target of a CNAME. Beside each name stands a mark,
 //! `_skopos.NAME TXT "heritage=skopos,v=1,owner=…,res=service/ns/name,uid=…"`. It is a *prerequisite* of every write, which the server checks
 //! itself: a record without our mark is never changed, also one that came a moment ago. One message changes one name. Another prerequisite is
-//! the [fence]: writes of an earlier leader are refused by the server.
+//! the fence: writes of an earlier leader are refused by the server.
 
 mod client;
 mod fence;
