@@ -15,7 +15,7 @@ use skopos_lease::Term;
 use tokio::time::Instant;
 
 use crate::error::ReconcileError;
-use crate::own_writes::OwnWrites;
+use crate::own_writes::{OwnWrite, OwnWrites};
 use crate::view::Seen;
 
 /// The view of one reconciliation: a key, and the content of all informers of the controller at one moment. Cheap to clone.
@@ -120,8 +120,9 @@ impl<K: 'static> Context<K> {
     pub fn wrote<O: ResourceExt + 'static>(&self, written: &O) -> Result<(), InvalidResourceVersion> {
         let version: ResourceVersion = written.resource_version().unwrap_or_default().parse()?;
         let object_type = TypeId::of::<O>();
-        if self.inner.seen.iter().any(|seen| seen.object_type == object_type) {
-            self.inner.own_writes.record(&self.inner.key, object_type, version);
+        if let Some(seen) = self.inner.seen.iter().find(|seen| seen.object_type == object_type) {
+            let write = OwnWrite { object_type, version, epoch: seen.epoch };
+            self.inner.own_writes.record(&self.inner.key, write);
         }
         Ok(())
     }

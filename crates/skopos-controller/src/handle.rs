@@ -60,8 +60,10 @@ pub struct ControllerStats {
     pub dropped: u64,
     /// Times that a key was put off because a view was too old.
     pub put_off_stale: u64,
-    /// Times that a key was put off because the controller's own write was not seen.
+    /// Times that a key has waited longer than [`own_write_limit`](ControllerOptions::own_write_limit) for the controller's own write.
     pub put_off_own_write: u64,
+    /// Keys that wait until a view shows the controller's own write. They hold no worker.
+    pub waiting_for_own_writes: usize,
     /// The most reconciliations that may run at the same time.
     pub workers: usize,
     /// The durations of reconciliations.

@@ -54,6 +54,7 @@ mod own_writes;
 mod predicate;
 mod service;
 mod view;
+mod waiting_keys;
 
 pub use self::{
     context::Context,

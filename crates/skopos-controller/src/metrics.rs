@@ -172,7 +172,14 @@ const OURS: &[Sample] = &[
         help: "Reconciliations that run",
         kind: GAUGE,
         label: "",
-        values: |stats, _| vec![("", stats.queue.processing as f64)],
+        values: active_workers,
+    },
+    Sample {
+        name: "skopos_controller_waiting_for_own_writes",
+        help: "Keys that wait until the view shows the controller's own write",
+        kind: GAUGE,
+        label: "",
+        values: |stats, _| vec![("", stats.waiting_for_own_writes as f64)],
     },
     Sample {
         name: "skopos_controller_queue_depth",
@@ -257,7 +264,7 @@ const CONTROLLER_RUNTIME: &[Sample] = &[
         help: "Number of currently used workers per controller",
         kind: GAUGE,
         label: "",
-        values: |stats, _| vec![("", stats.queue.processing as f64)],
+        values: active_workers,
     },
     Sample {
         name: "workqueue_depth",
@@ -295,6 +302,11 @@ const CONTROLLER_RUNTIME: &[Sample] = &[
         values: longest_running,
     },
 ];
+
+/// Keys that wait for their own writes are in no worker's hands.
+fn active_workers(stats: &ControllerStats, _: &ControllerStatus) -> Vec<(&'static str, f64)> {
+    vec![("", stats.queue.processing.saturating_sub(stats.waiting_for_own_writes) as f64)]
+}
 
 fn longest_running(stats: &ControllerStats, _: &ControllerStatus) -> Vec<(&'static str, f64)> {
     vec![("", stats.queue.longest_running.unwrap_or_default().as_secs_f64())]

@@ -17,8 +17,8 @@ pub struct ControllerOptions {
     pub time_limit: Duration,
     /// The greatest age of the content that a reconciliation may see. While the view is older, no reconciliation begins. Default: 60 s.
     pub max_age: Duration,
-    /// The longest that a reconciliation waits to see the controller's own last write of its key. Then the key is put off, and
-    /// waits again. Default: 10 s.
+    /// How long a key may wait until the view shows the controller's own last write of it. A key that waits longer is counted and told
+    /// of in the log, and goes on waiting. Keys that wait hold no worker. Default: 10 s.
     pub own_write_limit: Duration,
     /// The delays of keys that failed. Default: [`RateLimit::default`], which is client-go's.
     pub rate_limit: RateLimit,

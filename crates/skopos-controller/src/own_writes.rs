@@ -6,36 +6,43 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use skopos::{ObjectKey, ResourceVersion};
 
-/// The versions that the views have to reach before a key is reconciled.
+/// The writes that the views have to show before a key is reconciled.
 #[derive(Debug, Default)]
 pub(crate) struct OwnWrites {
-    awaited: Mutex<HashMap<ObjectKey, Vec<(TypeId, ResourceVersion)>>>,
+    awaited: Mutex<HashMap<ObjectKey, Vec<OwnWrite>>>,
+}
+
+/// A write that was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OwnWrite {
+    pub(crate) object_type: TypeId,
+    pub(crate) version: ResourceVersion,
+    /// The epoch of the view when it was written. In another one the version means nothing.
+    pub(crate) epoch: u64,
 }
 
 impl OwnWrites {
-    /// Records a write. Of each type the highest version counts.
-    pub(crate) fn record(&self, key: &ObjectKey, object_type: TypeId, version: ResourceVersion) {
+    /// Records a write. Of each type the last version counts.
+    pub(crate) fn record(&self, key: &ObjectKey, write: OwnWrite) {
         let mut awaited = self.awaited.lock();
         let of_key = awaited.entry(key.clone()).or_default();
-        match of_key.iter_mut().find(|(known, _)| *known == object_type) {
-            Some((_, known)) if *known < version => *known = version,
+        match of_key.iter_mut().find(|known| known.object_type == write.object_type) {
+            Some(known) if (known.epoch, &known.version) < (write.epoch, &write.version) => *known = write,
             Some(_) => {}
-            None => of_key.push((object_type, version)),
+            None => of_key.push(write),
         }
     }
 
-    /// Returns the versions that a reconciliation of the key has to see.
-    pub(crate) fn of(&self, key: &ObjectKey) -> Vec<(TypeId, ResourceVersion)> {
+    /// Returns the writes that a reconciliation of the key has to see.
+    pub(crate) fn of(&self, key: &ObjectKey) -> Vec<OwnWrite> {
         self.awaited.lock().get(key).cloned().unwrap_or_default()
     }
 
-    /// Forgets those of a key up to the versions that were seen.
-    pub(crate) fn seen(&self, key: &ObjectKey, versions: &[(TypeId, ResourceVersion)]) {
+    /// Forgets writes of a key that were seen, and keeps what was written since.
+    pub(crate) fn seen(&self, key: &ObjectKey, seen: &[OwnWrite]) {
         let mut awaited = self.awaited.lock();
         let Some(of_key) = awaited.get_mut(key) else { return };
-        of_key.retain(|(awaited, version)| {
-            !versions.iter().any(|(seen, reached)| seen == awaited && version <= reached)
-        });
+        of_key.retain(|write| !seen.contains(write));
         if of_key.is_empty() {
             awaited.remove(key);
         }

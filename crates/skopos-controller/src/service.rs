@@ -1,6 +1,5 @@
 //! The service of a controller: workers that take keys while the view is fresh, in terms where there is an election.
 
-use std::any::TypeId;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use skopos::workqueue::Item;
-use skopos::{HandlerHandle, ObjectKey, ResourceVersion, WaitError};
+use skopos::{HandlerHandle, ObjectKey};
 use skopos_lease::{Candidate, Term};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::{Context, Inner};
 use crate::error::{ControllerError, ReconcileError};
 use crate::handle::{ControllerHandle, ControllerStatus, PUT_OFF, Shared};
+use crate::waiting_keys::WaitingKeys;
 
 /// The result of a reconciliation that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,15 +110,28 @@ impl<K: 'static> ControllerService<K> {
     /// Runs the workers until the queue has ended.
     async fn work(&self, term: Option<&Term>) {
         self.shared.set_status(ControllerStatus::Working);
+        let waiting = WaitingKeys::new(&self.shared);
         let workers = self.shared.options.workers.max(1);
-        join_all((0..workers).map(|_| async {
-            loop {
-                self.await_fresh_view().await;
-                let Some(item) = self.shared.queue.get().await else { return };
+        tokio::select! {
+            _ = join_all((0..workers).map(|_| self.work_one_by_one(&waiting, term))) => {}
+            () = waiting.follow_views() => {}
+        }
+    }
+
+    async fn work_one_by_one(&self, waiting: &WaitingKeys<'_>, term: Option<&Term>) {
+        loop {
+            self.await_fresh_view().await;
+            let item = tokio::select! {
+                item = waiting.next() => item,
+                item = self.shared.queue.get() => match item {
+                    Some(item) => item,
+                    None => return,
+                },
+            };
+            if let Some(item) = waiting.admit(item) {
                 self.reconcile(item, term).await;
             }
-        }))
-        .await;
+        }
     }
 
     /// Waits until no view is older than it may be, or the queue has ended.
@@ -129,12 +142,6 @@ impl<K: 'static> ControllerService<K> {
     }
 
     async fn reconcile(&self, item: Item<ObjectKey>, term: Option<&Term>) {
-        let own_writes = self.shared.own_writes.of(&item);
-        if let Err(reason) = self.await_own_writes(&item, &own_writes).await {
-            self.shared.count(|stats| stats.put_off_own_write += 1);
-            tracing::warn!(controller = self.shared.options.name, key = %*item, reason, "put off: its own write is not seen yet");
-            return item.done_until(PUT_OFF);
-        }
         let deadline = Instant::now() + self.shared.options.time_limit;
         let Some(context) = self.context(&item, deadline, term) else {
             self.shared.count(|stats| stats.put_off_stale += 1);
@@ -146,33 +153,6 @@ impl<K: 'static> ControllerService<K> {
         let succeeded = matches!(attempt, Attempt::Ended(Ok(_)));
         dropped.disarm(succeeded);
         self.conclude(item, attempt);
-    }
-
-    /// Waits until the views have reached the versions that the controller has written for the key.
-    async fn await_own_writes(
-        &self,
-        key: &ObjectKey,
-        own_writes: &[(TypeId, ResourceVersion)],
-    ) -> Result<(), String> {
-        let deadline = Instant::now() + self.shared.options.own_write_limit;
-        let views = self.shared.views();
-        for (object_type, version) in own_writes {
-            // Of several views of a type, the context shows the first.
-            let view = views.iter().find(|view| view.object_type() == *object_type);
-            if let Some(view) = view {
-                let left = deadline.saturating_duration_since(Instant::now());
-                match view.wait_for(version, left).await {
-                    Ok(()) => {}
-                    Err(error @ (WaitError::NotReached { .. } | WaitError::NotMet { .. })) => {
-                        return Err(error.to_string());
-                    }
-                    // The history in which it was written is over, or the informer is.
-                    Err(_) => {}
-                }
-            }
-        }
-        self.shared.own_writes.seen(key, own_writes);
-        Ok(())
     }
 
     /// Returns the view of a reconciliation; `None` if it is too old by now.

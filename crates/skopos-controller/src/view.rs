@@ -7,6 +7,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use skopos::{Freshness, Informer, ResourceVersion, Snapshot, WaitError};
 
+use crate::own_writes::OwnWrite;
+
 /// An informer of any type.
 pub(crate) trait View: Send + Sync {
     /// Returns the resource, for messages.
@@ -34,6 +36,8 @@ pub(crate) trait View: Send + Sync {
 pub(crate) struct Seen {
     pub(crate) object_type: TypeId,
     pub(crate) freshness: Freshness,
+    pub(crate) epoch: u64,
+    pub(crate) version: ResourceVersion,
     /// A `Snapshot` of the objects' type.
     content: Arc<dyn Any + Send + Sync>,
 }
@@ -42,6 +46,11 @@ impl Seen {
     /// Returns the content, if its objects have this type.
     pub(crate) fn snapshot<K: 'static>(&self) -> Option<&Snapshot<K>> {
         self.content.downcast_ref()
+    }
+
+    /// Returns whether this is what was there after the write, or later. A history that began anew since has no such moment.
+    pub(crate) fn shows(&self, write: &OwnWrite) -> bool {
+        self.epoch != write.epoch || self.version >= write.version
     }
 }
 
@@ -56,8 +65,13 @@ impl<K: 'static> View for Informer<K> {
 
     fn look(&self) -> Seen {
         let snapshot = self.snapshot();
-        let freshness = snapshot.freshness();
-        Seen { object_type: TypeId::of::<K>(), freshness, content: Arc::new(snapshot) }
+        Seen {
+            object_type: TypeId::of::<K>(),
+            freshness: snapshot.freshness(),
+            epoch: snapshot.epoch(),
+            version: snapshot.resource_version().clone(),
+            content: Arc::new(snapshot),
+        }
     }
 
     fn freshness(&self) -> Freshness {

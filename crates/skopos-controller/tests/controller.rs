@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::api::{Api, PostParams};
 use serde_json::json;
@@ -254,6 +255,73 @@ async fn the_next_reconciliation_sees_what_the_last_one_wrote() {
     assert!(revision(&first) > 0);
     let stats = running.stop().await;
     assert_eq!(stats.failed, 0, "no write has met a conflict");
+    world.end().await;
+}
+
+/// A reconciler that writes each object once, with its first attempt, and writes down what it saw.
+fn writes_each_once(
+    world: &World,
+    diary: &Diary,
+) -> impl Fn(Context<ConfigMap>) -> BoxFuture<'static, Result<Outcome, ReconcileError>> + Send + Sync + 'static
+{
+    let (client, diary) = (world.factory.transport().client("a"), diary.clone());
+    move |context: Context<ConfigMap>| {
+        let (client, diary) = (client.clone(), diary.clone());
+        Box::pin(async move {
+            let Some(object) = context.object() else { return Ok(Outcome::Done) };
+            let name = object.name().to_owned();
+            let value = object.raw().field("data.value").unwrap_or_default();
+            diary.add(format!("{name}={value}"));
+            if value != "0" {
+                return Ok(Outcome::Done);
+            }
+            let mut object = object.decode()?;
+            object.data = Some([("value".to_owned(), "1".to_owned())].into());
+            let api = Api::<ConfigMap>::namespaced(client, "a");
+            context.wrote(&api.replace(&name, &PostParams::default(), &object).await?)?;
+            Ok(Outcome::RequeueAfter(secs(0)))
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_whose_own_writes_are_not_seen_hold_no_worker() {
+    let world = World::new().await;
+    for name in ["one", "three", "two"] {
+        world.put("a", name, "0");
+    }
+    let diary = Diary::default();
+    // What the watch brings comes an hour late: nobody sees what is written.
+    let _late =
+        world.server.faults().inject(Fault::Lag(skopos_testserver::Lag::By(secs(3600)))).on(Match::watch());
+    let controller = Controller::new(world.informer::<ConfigMap>(), options().own_write_limit(secs(1)));
+    let running = world.run(controller.reconcile(writes_each_once(&world, &diary)));
+    diary.has(&["one=0", "two=0", "three=0"]).await;
+    until(|| running.handle.stats().put_off_own_write == 3).await;
+    let stats = running.stop().await;
+    assert_eq!((stats.waiting_for_own_writes, stats.requeued, stats.total()), (0, 3, 3));
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_write_of_a_history_that_is_over_is_not_waited_for() {
+    let world = World::new().await;
+    let backup = revision(&world.put("a", "one", "0"));
+    world.put("a", "one", "0");
+    world.put("default", "other", "1");
+    let diary = Diary::default();
+    let late =
+        world.server.faults().inject(Fault::Lag(skopos_testserver::Lag::By(secs(60)))).on(Match::watch());
+    let running = world.run(
+        Controller::new(world.informer::<ConfigMap>(), options()).reconcile(writes_each_once(&world, &diary)),
+    );
+    until(|| running.handle.stats().waiting_for_own_writes == 1).await;
+    world.server.roll_back(backup).expect("the revision is kept");
+    world.server.close_watches();
+    drop(late);
+    // The write is gone with its history, and is made once more.
+    diary.has(&["one=0", "one=0", "one=1"]).await;
+    running.stop().await;
     world.end().await;
 }
 
