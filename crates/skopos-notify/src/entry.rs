@@ -41,12 +41,21 @@ pub enum Readiness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredEntry {
     /// The object that asks for it.
-    pub owner: EntryOwner,
+    pub owner: Arc<EntryOwner>,
     /// The values. An entry without values is not the same as no entry: the name is still asked for.
     pub members: LiteMap<EntryValue, Readiness>,
 }
 
-// === impl Name ===
+/// Collects members without spare room: `collect` makes room for four, and most names have one or two.
+pub(crate) fn exact_members<V>(
+    members: impl ExactSizeIterator<Item = (EntryValue, V)>,
+) -> LiteMap<EntryValue, V> {
+    let mut map = LiteMap::with_capacity(members.len());
+    map.extend(members);
+    map
+}
+
+// === impl EntryName ===
 
 impl EntryName {
     /// Returns the name as text.
@@ -79,7 +88,21 @@ impl fmt::Display for EntryName {
     }
 }
 
-// === impl Owner ===
+// === impl EntryOwner ===
+
+impl EntryOwner {
+    /// Parses an owner as [`Display`](fmt::Display) writes it; `None` if it has not three parts.
+    pub fn parse(text: &str, uid: &str) -> Option<Self> {
+        let mut parts = text.splitn(3, '/').map(Arc::from);
+        let (resource, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Self { resource, namespace, name, uid: uid.into() })
+    }
+
+    /// Returns whether this is the same object. One that was created again is another.
+    pub fn is(&self, other: &Self) -> bool {
+        self.uid == other.uid
+    }
+}
 
 impl fmt::Display for EntryOwner {
     /// Writes `service/namespace/name`.

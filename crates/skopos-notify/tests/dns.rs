@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::Signal;
@@ -34,7 +35,7 @@ fn owner(service: &str) -> EntryOwner {
 fn put(host: &str, before: Option<ObservedEntry>, values: &[&str]) -> SinkStep {
     let members: BTreeMap<EntryValue, _> =
         values.iter().map(|value| ((*value).into(), Serving::Active)).collect();
-    SinkStep { name: name(host), before, action: StepAction::Put { owner: owner(host), members } }
+    SinkStep { name: name(host), before, action: StepAction::Put { owner: owner(host).into(), members } }
 }
 
 async fn entry(sink: &DnsSink, host: &str) -> Option<ObservedEntry> {
@@ -66,7 +67,7 @@ async fn a_name_is_written_changed_and_deleted_with_its_mark() {
         let sink = server.sink();
         assert_eq!(sink.apply(&put("web", None, &["10.0.0.1", "fd00::1"]), None).await, StepOutcome::Done);
         let first = entry(&sink, "web").await.expect("it is there");
-        assert!(matches!(&first.mark, EntryMark::Ours(Some(mark)) if mark.is_of(&owner("web"))), "{first:?}");
+        assert!(matches!(&first.mark, EntryMark::Ours(Some(mark)) if mark.is(&owner("web"))), "{first:?}");
         assert!(first.tidy);
         assert_eq!(values(Some(first.clone())), ["10.0.0.1", "fd00::1"]);
         assert_eq!(sink.apply(&put("web", Some(first), &["10.0.0.2"]), None).await, StepOutcome::Done);
@@ -116,7 +117,7 @@ async fn a_write_on_an_old_view_is_refused_by_the_server() {
         let before = entry(&sink, "web").await;
         let mut step = put("web", before.clone(), &["10.0.0.2"]);
         if let StepAction::Put { owner, .. } = &mut step.action {
-            owner.uid = "another".into();
+            Arc::make_mut(owner).uid = "another".into();
         }
         assert_eq!(sink.apply(&step, None).await, StepOutcome::Done);
         let outcome = sink.apply(&put("web", before, &["10.0.0.3"]), None).await;

@@ -39,7 +39,7 @@ async fn put(sink: &DnsSink, host: &str, value: &str, fence: Option<&Fence>) -> 
         uid: "uid".into(),
     };
     let members = BTreeMap::from([(value.into(), Serving::Active)]);
-    let action = StepAction::Put { owner, members };
+    let action = StepAction::Put { owner: owner.into(), members };
     let step = SinkStep { name: name(host), before: entry(sink, host).await, action };
     sink.apply(&step, fence).await
 }

@@ -67,7 +67,7 @@ fn put_action(members: &[(&str, Serving)]) -> StepAction {
         uid: "1".into(),
     };
     let members = members.iter().map(|(value, serving)| ((*value).into(), *serving)).collect();
-    StepAction::Put { owner, members }
+    StepAction::Put { owner: owner.into(), members }
 }
 
 /// Puts servers behind a name that is as it was last seen.

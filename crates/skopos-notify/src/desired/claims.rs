@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::Endpoint;
 
-use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
+use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness, exact_members};
 use crate::plan::Removal;
 use crate::sink::Sink;
 
@@ -97,7 +97,7 @@ impl Claims {
     ) -> (BTreeMap<EntryName, Arc<[DesiredEntry]>>, BTreeSet<Rejected>) {
         let entry = |(owner, mut members)| {
             sink.select(&mut members);
-            DesiredEntry { owner, members: members.into_iter().collect() }
+            DesiredEntry { owner: Arc::new(owner), members: exact_members(members.into_iter()) }
         };
         let entries =
             self.names.into_iter().map(|(name, owners)| (name, owners.into_iter().map(entry).collect()));

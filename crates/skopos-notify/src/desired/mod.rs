@@ -10,12 +10,11 @@ mod claims;
 mod cluster;
 mod source;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use litemap::LiteMap;
 use serde::de::DeserializeOwned;
 use skopos::{Event, Object, ObjectKey};
 
@@ -37,12 +36,12 @@ pub struct Desired {
     sink: Arc<dyn Sink>,
     /// The content of the last look.
     content: ClusterContent,
-    /// The slices of each Service.
-    slices: HashMap<ObjectKey, LiteMap<ObjectKey, ()>>,
-    /// The names that each group asks for.
-    names: HashMap<Group, Vec<EntryName>>,
-    /// The groups that ask for a name, with their entries.
-    claimants: BTreeMap<EntryName, LiteMap<Group, Arc<[DesiredEntry]>>>,
+    /// Each Service with each of its slices.
+    slices: BTreeSet<(ObjectKey, ObjectKey)>,
+    /// Each group with each name that it asks for.
+    names: BTreeSet<(Group, EntryName)>,
+    /// The entries of each name from each group that asks for it.
+    claimants: BTreeMap<(EntryName, Group), Arc<[DesiredEntry]>>,
     rejected: BTreeMap<Group, BTreeSet<Rejected>>,
     attachments: BTreeMap<Group, Vec<Attachment>>,
     entries: Arc<DesiredEntries>,
@@ -57,6 +56,13 @@ enum Group {
     Pod(ObjectKey),
 }
 
+impl Group {
+    /// Returns the first of all in their order.
+    fn first() -> Self {
+        Self::Service(ObjectKey::cluster(""))
+    }
+}
+
 impl Desired {
     /// Makes the desired state of a sink, fed by some sources.
     pub fn new(sink: Arc<dyn Sink>, sources: Vec<ClaimSource>) -> Self {
@@ -64,8 +70,8 @@ impl Desired {
             sources,
             sink,
             content: ClusterContent::default(),
-            slices: HashMap::new(),
-            names: HashMap::new(),
+            slices: BTreeSet::new(),
+            names: BTreeSet::new(),
             claimants: BTreeMap::new(),
             rejected: BTreeMap::new(),
             attachments: BTreeMap::new(),
@@ -131,17 +137,13 @@ impl Desired {
             let service =
                 |content: &ClusterContent| cluster::service_of(&content.slices.as_ref()?.get(&key)?);
             let (old, new) = (service(&self.content), service(content));
-            if let Some(old) = old
-                && let Some(slices) = self.slices.get_mut(&old)
-            {
-                slices.remove(&key);
-                if slices.is_empty() {
-                    self.slices.remove(&old);
-                }
-                groups.insert(Group::Service(old));
+            if let Some(old) = old {
+                let pair = (old, key.clone());
+                self.slices.remove(&pair);
+                groups.insert(Group::Service(pair.0));
             }
             if let Some(new) = new {
-                self.slices.entry(new.clone()).or_default().insert(key, ());
+                self.slices.insert((new.clone(), key));
                 groups.insert(Group::Service(new));
             }
         }
@@ -164,7 +166,8 @@ impl Desired {
             let parts = self.sources.iter().filter_map(|source| source.of_service(service, sink));
             parts.for_each(|part| claims.extend(part));
         }
-        for key in self.slices.get(key).into_iter().flat_map(LiteMap::keys) {
+        let slices = self.slices.range((key.clone(), ObjectKey::cluster(""))..);
+        for (_, key) in slices.take_while(|(service, _)| service == key) {
             let slice = self.content.slices.as_ref().and_then(|slices| slices.get(key));
             let Some(slice) = slice.and_then(|slice| read("endpointslice", &slice, &mut claims)) else {
                 continue;
@@ -194,21 +197,18 @@ impl Desired {
             false => self.attachments.insert(group.clone(), attachments),
         };
         let (entries, rejected) = claims.into_entries(&*self.sink);
-        for name in self.names.remove(&group).into_iter().flatten() {
-            if let Some(groups) = self.claimants.get_mut(&name) {
-                groups.remove(&group);
-                if groups.is_empty() {
-                    self.claimants.remove(&name);
-                }
-            }
+        let of_group = self.names.range((group.clone(), EntryName::from(""))..);
+        let before: Vec<_> = of_group.take_while(|(of, _)| *of == group).cloned().collect();
+        for pair in before {
+            self.names.remove(&pair);
+            let (group, name) = pair;
+            self.claimants.remove(&(name.clone(), group));
             names.insert(name);
         }
-        names.extend(entries.keys().cloned());
-        if !entries.is_empty() {
-            self.names.insert(group.clone(), entries.keys().cloned().collect());
-        }
         for (name, entries) in entries {
-            self.claimants.entry(name).or_default().insert(group.clone(), entries);
+            names.insert(name.clone());
+            self.names.insert((group.clone(), name.clone()));
+            self.claimants.insert((name, group.clone()), entries);
         }
         match rejected.is_empty() {
             true => self.rejected.remove(&group),
@@ -220,20 +220,18 @@ impl Desired {
     fn merge(&mut self, names: BTreeSet<EntryName>) {
         let all = Arc::make_mut(&mut self.entries);
         for name in names {
-            let Some(groups) = self.claimants.get(&name) else {
-                all.remove(&name);
-                continue;
-            };
-            let mut groups = groups.values();
-            let entries = match (groups.next(), groups.next()) {
-                (Some(only), None) => only.clone(),
-                (first, second) => {
-                    let mut entries: Vec<_> = first
-                        .into_iter()
-                        .chain(second)
-                        .chain(groups)
-                        .flat_map(|entries| entries.iter().cloned())
-                        .collect();
+            let claimants = self.claimants.range((name.clone(), Group::first())..);
+            let claimants: Vec<_> =
+                claimants.take_while(|((of, _), _)| *of == name).map(|(_, entries)| entries).collect();
+            let entries = match claimants.as_slice() {
+                [] => {
+                    all.remove(&name);
+                    continue;
+                }
+                [only] => Arc::clone(only),
+                several => {
+                    let mut entries: Vec<_> =
+                        several.iter().flat_map(|entries| entries.iter().cloned()).collect();
                     entries.sort_by(|a, b| a.owner.cmp(&b.owner));
                     entries.into()
                 }

@@ -1,5 +1,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use litemap::LiteMap;
 use sha2::{Digest as _, Sha256};
@@ -31,13 +32,13 @@ pub(super) struct MemberTimes {
 #[derive(Debug, Default)]
 pub(super) struct Decision {
     /// The owner; `None` if no object asks for the name any more.
-    pub(super) owner: Option<EntryOwner>,
+    pub(super) owner: Option<Arc<EntryOwner>>,
     /// The values, if every loss is held.
     pub(super) members: BTreeMap<EntryValue, Serving>,
     /// Values that lose their traffic, or are removed.
     pub(super) losses: Vec<Loss>,
     /// Other objects that ask for the name and do not get it.
-    pub(super) losers: Vec<EntryOwner>,
+    pub(super) losers: Vec<Arc<EntryOwner>>,
     /// Number of values that are left out because the sink takes no more.
     pub(super) left_out: usize,
     /// True if the entry outside is not ours.
@@ -119,7 +120,7 @@ impl Decision {
 
     /// Returns those who ask for the name and do not get it.
     pub(super) fn conflicts(&self, name: &EntryName) -> impl Iterator<Item = NameConflict> {
-        let conflict = |(owner, loser): (&EntryOwner, &EntryOwner)| NameConflict {
+        let conflict = |(owner, loser): (&Arc<EntryOwner>, &Arc<EntryOwner>)| NameConflict {
             name: name.clone(),
             owner: owner.clone(),
             loser: loser.clone(),
@@ -174,7 +175,7 @@ impl Decision {
 /// The one that the mark outside names keeps the name as long as it asks for it.
 fn pick<'a>(claimants: &'a [DesiredEntry], observed: Option<&ObservedEntry>) -> Option<&'a DesiredEntry> {
     let marked = observed.and_then(|entry| match &entry.mark {
-        EntryMark::Ours(Some(mark)) => claimants.iter().find(|claimant| mark.is_of(&claimant.owner)),
+        EntryMark::Ours(Some(mark)) => claimants.iter().find(|claimant| mark.is(&claimant.owner)),
         _ => None,
     });
     marked.or(claimants.first())

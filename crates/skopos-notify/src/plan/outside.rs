@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
 use super::names::differing;
-use crate::entry::EntryName;
+use super::view::DesiredEntries;
+use crate::entry::{EntryName, EntryValue, exact_members};
 use crate::sink::{EntryMark, Observed, ObservedEntry};
 
 /// The outside as it was last read, with its numbers.
@@ -34,7 +35,13 @@ impl Outside {
     }
 
     /// Replaces one name, and returns it as it was before.
-    pub(super) fn set(&mut self, name: &EntryName, entry: Option<ObservedEntry>) -> Option<ObservedEntry> {
+    pub(super) fn set(
+        &mut self,
+        name: &EntryName,
+        entry: Option<ObservedEntry>,
+        wanted: &DesiredEntries,
+    ) -> Option<ObservedEntry> {
+        let entry = entry.map(|entry| share(name.clone(), entry, wanted).1);
         let (serving, ours) = entry.as_ref().map_or((0, 0), numbers);
         let before = match entry {
             Some(entry) => self.entries.insert(name.clone(), entry),
@@ -46,13 +53,39 @@ impl Outside {
     }
 
     /// Replaces everything, and returns the names that differ in more than their numbers of connections, as they were before.
-    pub(super) fn replace(&mut self, observed: Observed) -> Vec<(EntryName, Option<ObservedEntry>)> {
-        let before = std::mem::replace(&mut self.entries, observed.entries);
+    pub(super) fn replace(
+        &mut self,
+        observed: Observed,
+        wanted: &DesiredEntries,
+    ) -> Vec<(EntryName, Option<ObservedEntry>)> {
+        let entries = observed.entries.into_iter().map(|(name, entry)| share(name, entry, wanted)).collect();
+        let before = std::mem::replace(&mut self.entries, entries);
         let add = |(serving, ours), (more, more_ours)| (serving + more, ours + more_ours);
         (self.serving, self.ours) = self.entries.values().map(numbers).fold((0, 0), add);
         let names = differing(&before, &self.entries, is_alike);
         names.map(|name| (name.clone(), before.get(name).cloned())).collect()
     }
+}
+
+/// Makes an entry of the text that the wanted entries of its name have: mostly the outside is as it is wanted, and then it takes no
+/// second text.
+fn share(name: EntryName, mut entry: ObservedEntry, wanted: &DesiredEntries) -> (EntryName, ObservedEntry) {
+    let Some((wanted_name, wanted)) = wanted.get_key_value(&name) else { return (name, entry) };
+    let text = |value: EntryValue| {
+        let known = wanted.iter().find_map(|wanted| {
+            let index = wanted.members.find_index(&value).ok()?;
+            wanted.members.get_indexed(index).map(|(known, _)| known.clone())
+        });
+        known.unwrap_or(value)
+    };
+    let members = entry.members.into_tuple_vec().into_iter();
+    entry.members = exact_members(members.map(|(value, member)| (text(value), member)));
+    if let EntryMark::Ours(Some(mark)) = &mut entry.mark
+        && let Some(wanted) = wanted.iter().find(|wanted| wanted.owner == *mark)
+    {
+        *mark = wanted.owner.clone();
+    }
+    (wanted_name.clone(), entry)
 }
 
 /// Counts the values of an entry that get traffic, and the entry itself, if it is ours.

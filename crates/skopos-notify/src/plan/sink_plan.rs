@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use skopos_reflect::Time;
 
@@ -37,9 +38,9 @@ pub struct NameConflict {
     /// The name.
     pub name: EntryName,
     /// Who has it.
-    pub owner: EntryOwner,
+    pub owner: Arc<EntryOwner>,
     /// Who does not get it.
-    pub loser: EntryOwner,
+    pub loser: Arc<EntryOwner>,
 }
 
 /// What a planner has counted.

@@ -10,7 +10,7 @@ use skopos_reflect::Time;
 use super::*;
 use crate::entry::{DesiredEntry, EntryName, EntryOwner, EntryValue, Readiness};
 use crate::sink::{
-    EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark, Serving, SinkStep, SinkTraits, StepAction,
+    EntryMark, Observed, ObservedEntry, ObservedMember, Serving, SinkStep, SinkTraits, StepAction,
     StepOutcome,
 };
 
@@ -154,8 +154,7 @@ impl World {
                 };
                 let members =
                     members.iter().map(|(value, serving)| (value.clone(), member(serving))).collect();
-                let mark =
-                    EntryMark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
+                let mark = EntryMark::Ours(Some(owner.clone()));
                 self.outside.entries.insert(step.name.clone(), ObservedEntry { mark, members, tidy: true });
             }
         }
@@ -198,14 +197,14 @@ pub(super) fn address(index: u8) -> EntryValue {
     format!("10.0.0.{index}").into()
 }
 
-pub(super) fn owned_by(owner: &str) -> EntryOwner {
+pub(super) fn owned_by(owner: &str) -> Arc<EntryOwner> {
     let (name, uid) = owner.split_once('#').unwrap_or((owner, "1"));
-    EntryOwner {
+    Arc::new(EntryOwner {
         resource: "service".into(),
         namespace: "default".into(),
         name: name.into(),
         uid: format!("{name}-{uid}").into(),
-    }
+    })
 }
 
 fn reasons(plan: &SinkPlan) -> Vec<(HoldReason, usize)> {
@@ -614,7 +613,7 @@ fn the_mark_of_an_owner_that_was_created_again_is_replaced() {
     world.deleted("web", "web#1");
     world.want("web", "web#2", [(address(1), READY)]);
     world.settle();
-    let mark = EntryMark::Ours(Some(OwnerMark { text: "service/default/web".into(), uid: "web-2".into() }));
+    let mark = EntryMark::Ours(Some(owned_by("web#2")));
     assert_eq!(world.outside.entries["web"].mark, mark);
     assert_eq!(world.values("web"), ["10.0.0.1"]);
 }

@@ -1,6 +1,7 @@
 //! Kubernetes Events about objects that do not get what they ask for: `kubectl describe service` says why a name is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
@@ -22,7 +23,7 @@ pub(super) struct Warnings {
 /// Something that an object cannot have, or that waits for a person.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Warning {
-    about: EntryOwner,
+    about: Arc<EntryOwner>,
     reason: WarningReason,
     /// The name, or the sink.
     name: String,
@@ -107,7 +108,7 @@ pub(super) fn current(
         note: format!("{} in {sink} belongs to {}: choose another name", conflict.name, conflict.owner),
     });
     let refused = desired.rejected().map(|rejected| Warning {
-        about: rejected.object.clone(),
+        about: Arc::new(rejected.object.clone()),
         reason: WarningReason::NameRefused,
         name: sink.to_owned(),
         note: format!("{sink} cannot have what is asked for: {}", rejected.reason),
@@ -221,7 +222,8 @@ mod tests {
             namespace: "default".into(),
             name: service.into(),
             uid: service.into(),
-        };
+        }
+        .into();
         Warning { about, reason: WarningReason::NameTaken, name: "web".to_owned(), note: String::new() }
     }
 

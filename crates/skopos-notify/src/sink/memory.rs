@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::{
-    EntryMark, Fence, Observed, ObservedEntry, ObservedMember, OwnerMark, Serving, Sink, SinkError, SinkStep,
+    EntryMark, Fence, Observed, ObservedEntry, ObservedMember, Serving, Sink, SinkError, SinkStep,
     SinkTraits, StepAction, StepOutcome,
 };
 use crate::entry::{EntryName, EntryValue};
@@ -96,8 +96,7 @@ impl Sink for MemorySink {
         }
         match &step.action {
             StepAction::Put { owner, members } if !members.is_empty() => {
-                let mark =
-                    EntryMark::Ours(Some(OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() }));
+                let mark = EntryMark::Ours(Some(owner.clone()));
                 let member = |(value, serving): (&EntryValue, &Serving)| {
                     (
                         value.clone(),

@@ -127,18 +127,9 @@ pub struct ObservedEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryMark {
     /// We wrote it, for this owner. A sink that cannot keep an owner has none.
-    Ours(Option<OwnerMark>),
+    Ours(Option<Arc<EntryOwner>>),
     /// It bears no mark of ours: it is never touched.
     Foreign,
-}
-
-/// The owner as a mark outside says it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwnerMark {
-    /// `service/namespace/name`.
-    pub text: String,
-    /// The uid.
-    pub uid: String,
 }
 
 /// One value outside.
@@ -167,7 +158,7 @@ pub enum StepAction {
     /// The name, with these values.
     Put {
         /// The new owner.
-        owner: EntryOwner,
+        owner: Arc<EntryOwner>,
         /// Everything that is to be behind it.
         members: BTreeMap<EntryValue, Serving>,
     },
@@ -257,19 +248,5 @@ impl fmt::Display for SinkStep {
             .filter(|value| !members.contains_key(*value))
             .try_for_each(|value| write!(f, " -{value}"))?;
         write!(f, " ({owner})")
-    }
-}
-
-impl OwnerMark {
-    /// Returns the owner that it names.
-    pub fn owner(&self) -> EntryOwner {
-        let mut parts = self.text.splitn(3, '/').map(Arc::from);
-        let mut part = || parts.next().unwrap_or_default();
-        EntryOwner { resource: part(), namespace: part(), name: part(), uid: self.uid.as_str().into() }
-    }
-
-    /// Returns whether this owner wrote it.
-    pub fn is_of(&self, owner: &EntryOwner) -> bool {
-        self.uid == *owner.uid
     }
 }

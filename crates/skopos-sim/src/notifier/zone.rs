@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use skopos_notify::sink::{
-    EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark, SinkStep, StepAction,
+    EntryMark, Observed, ObservedEntry, ObservedMember, SinkStep, StepAction,
 };
-use skopos_notify::{EntryName, EntryValue};
+use skopos_notify::{EntryName, EntryOwner, EntryValue};
 use tokio::sync::oneshot;
 
 use crate::history::{Address, AtOutside, Fact, KeyId, MessageId, Record, Recorder, Trouble, Written};
@@ -37,7 +37,7 @@ struct Inside {
 /// A record.
 #[derive(Clone)]
 struct Entry {
-    mark: Option<OwnerMark>,
+    mark: Option<Arc<EntryOwner>>,
     values: BTreeSet<Address>,
 }
 
@@ -139,9 +139,8 @@ impl Zone {
         }
         let after = match &step.action {
             StepAction::Put { owner, members } if !members.is_empty() => {
-                let mark = OwnerMark { text: owner.to_string(), uid: owner.uid.to_string() };
                 let values = members.keys().filter_map(|value| address_of(value)).collect();
-                Some(Entry { mark: Some(mark), values })
+                Some(Entry { mark: Some(owner.clone()), values })
             }
             StepAction::Put { .. } | StepAction::Delete => None,
         };
@@ -186,7 +185,7 @@ impl Inside {
 }
 
 /// Returns the mark that a step expects; `None`: that of nobody.
-fn mark_of(mark: &EntryMark) -> Option<OwnerMark> {
+fn mark_of(mark: &EntryMark) -> Option<Arc<EntryOwner>> {
     match mark {
         EntryMark::Ours(mark) => mark.clone(),
         EntryMark::Foreign => None,

@@ -128,7 +128,7 @@ impl Planner {
                 };
             }
         }
-        for (name, before) in self.outside.replace(observed) {
+        for (name, before) in self.outside.replace(observed, &self.view.entries) {
             self.guard.moved(now, &name, before.as_ref(), self.outside.get(&name));
             let is_equal = |state: &NameState| state.is_equal;
             if self.resting.contains(&name) || self.names.get(&name).is_some_and(is_equal) {
@@ -169,7 +169,7 @@ impl Planner {
     /// Notes how these names are outside.
     pub fn read(&mut self, now: Time, names: &BTreeSet<EntryName>, mut observed: Observed) {
         for name in names {
-            let before = self.outside.set(name, observed.entries.remove(name));
+            let before = self.outside.set(name, observed.entries.remove(name), &self.view.entries);
             self.guard.moved(now, name, before.as_ref(), self.outside.get(name));
             self.due.insert(name.clone());
             if let Some(state) = self.names.get_mut(name) {
@@ -260,7 +260,7 @@ impl Planner {
     }
 
     /// Returns the owner of a name: as its mark outside says, or else the first who asks for it.
-    pub(crate) fn owner(&self, name: &EntryName) -> Option<EntryOwner> {
+    pub(crate) fn owner(&self, name: &EntryName) -> Option<Arc<EntryOwner>> {
         let marked = marked_owner(self.outside.get(name));
         marked.or_else(|| self.claimants(name).first().map(|entry| entry.owner.clone()))
     }
@@ -468,7 +468,7 @@ fn sent(action: &StepAction) -> BTreeSet<EntryValue> {
 fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
     let Some(entry) = observed else { return decision.members.is_empty() };
     let is_same_owner = match (&entry.mark, &decision.owner) {
-        (EntryMark::Ours(Some(mark)), Some(owner)) => mark.is_of(owner),
+        (EntryMark::Ours(Some(mark)), Some(owner)) => mark.is(owner),
         _ => true,
     };
     let serving = |draining: bool| if draining { Serving::Draining } else { Serving::Active };
@@ -480,9 +480,9 @@ fn is_as(decision: &Decision, observed: Option<&ObservedEntry>) -> bool {
 }
 
 /// Returns the owner that the mark outside names.
-fn marked_owner(observed: Option<&ObservedEntry>) -> Option<EntryOwner> {
+fn marked_owner(observed: Option<&ObservedEntry>) -> Option<Arc<EntryOwner>> {
     match &observed?.mark {
-        EntryMark::Ours(Some(mark)) => Some(mark.owner()),
+        EntryMark::Ours(Some(owner)) => Some(owner.clone()),
         EntryMark::Ours(None) | EntryMark::Foreign => None,
     }
 }

@@ -11,7 +11,6 @@ use domain::rdata::AllRecordData;
 
 use super::records::{MARK, Zone, ZoneData, ZoneRecord};
 use crate::entry::{EntryName, EntryOwner, EntryValue};
-use crate::sink::OwnerMark;
 
 type WireName = DomainName<Vec<u8>>;
 /// Records of any type, each with its data as bytes.
@@ -22,7 +21,7 @@ pub(super) struct Update<'a> {
     pub(super) name: &'a EntryName,
     pub(super) fence: FenceCheck<'a>,
     /// The mark that has to be there; `None`: the name must not be in use.
-    pub(super) before: Option<&'a OwnerMark>,
+    pub(super) before: Option<&'a EntryOwner>,
     /// The new owner and values; `None` removes the name.
     pub(super) after: Option<(&'a EntryOwner, Vec<&'a EntryValue>)>,
 }
@@ -58,7 +57,7 @@ impl Update<'_> {
         let mut message = update(zone.origin)?;
         self.fence.push(&mut message)?;
         match self.before {
-            Some(mark) => message.push(text(&marked, Ttl::ZERO, &zone.text(&mark.text, &mark.uid))?)?,
+            Some(mark) => message.push(text(&marked, Ttl::ZERO, &zone.mark(mark))?)?,
             None => {
                 message.push(empty(&host, Class::NONE, Rtype::ANY)?)?;
                 message.push(empty(&marked, Class::NONE, Rtype::ANY)?)?;
@@ -225,7 +224,7 @@ mod tests {
     fn every_write_demands_the_fence() {
         let zone = Zone { origin: "z.test", owner: "us", ttl: Duration::from_secs(30) };
         let (host, at) = (EntryName::from("web.z.test"), "us._skopos-fence.z.test");
-        let mark = OwnerMark { text: "service/ns/web".into(), uid: "u".into() };
+        let mark = EntryOwner::parse("service/ns/web", "u").unwrap();
         for before in [None, Some(&mark)] {
             let write = |text| {
                 let fence = FenceCheck { at, text };

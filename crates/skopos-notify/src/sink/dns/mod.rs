@@ -338,7 +338,7 @@ impl Sink for DnsSink {
     async fn apply(&self, step: &SinkStep, fence: Option<&Fence>) -> StepOutcome {
         let before = match step.before.as_ref().map(|entry| &entry.mark) {
             None => None,
-            Some(EntryMark::Ours(Some(mark))) => Some(mark),
+            Some(EntryMark::Ours(Some(mark))) => Some(&**mark),
             Some(_) => return StepOutcome::Conflict(format!("{} bears no mark of ours", step.name)),
         };
         let (server, client) = match self.servers.primary().await {
@@ -354,7 +354,7 @@ impl Sink for DnsSink {
         };
         let after = match &step.action {
             StepAction::Put { owner, members } if !members.is_empty() => {
-                Some((owner, members.keys().collect()))
+                Some((&**owner, members.keys().collect()))
             }
             _ => None,
         };

@@ -1,12 +1,13 @@
 //! Records of a zone, sorted by names, and marks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::base::Serial;
 
 use crate::entry::{EntryName, EntryOwner, EntryValue};
-use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember, OwnerMark};
+use crate::sink::{EntryMark, Observed, ObservedEntry, ObservedMember};
 
 /// The label under which the mark of a name stands.
 pub(super) const MARK: &str = "_skopos";
@@ -87,7 +88,7 @@ impl Zone<'_> {
     fn entry(&self, found: FoundRecords) -> ObservedEntry {
         let ours: Vec<_> = found.marks.iter().filter_map(|text| self.parse(text)).collect();
         let mark = match ours.as_slice() {
-            [mark] if found.marks.len() == 1 => EntryMark::Ours(Some(mark.clone())),
+            [mark] if found.marks.len() == 1 => EntryMark::Ours(Some(Arc::new(mark.clone()))),
             _ => EntryMark::Foreign,
         };
         // Another record beside ours does not hurt addresses, but it is not ours either: nothing is untidy about it.
@@ -96,24 +97,19 @@ impl Zone<'_> {
         ObservedEntry { mark, members, tidy }
     }
 
-    /// The mark of a name that belongs to `owner`.
+    /// Returns the mark of a name that belongs to `owner`.
     pub(super) fn mark(&self, owner: &EntryOwner) -> String {
-        self.text(&owner.to_string(), &owner.uid)
-    }
-
-    /// The mark as it was read.
-    pub(super) fn text(&self, resource: &str, uid: &str) -> String {
-        format!("heritage=skopos,v=1,owner={},res={resource},uid={uid}", self.owner)
+        format!("heritage=skopos,v=1,owner={},res={owner},uid={}", self.owner, owner.uid)
     }
 
     /// Parses a mark; `None` if another program wrote it.
-    fn parse(&self, text: &str) -> Option<OwnerMark> {
+    fn parse(&self, text: &str) -> Option<EntryOwner> {
         let rest = text
             .strip_prefix("heritage=skopos,v=1,owner=")?
             .strip_prefix(self.owner)?
             .strip_prefix(",res=")?;
         let (text, uid) = rest.split_once(",uid=")?;
-        Some(OwnerMark { text: text.to_owned(), uid: uid.to_owned() })
+        EntryOwner::parse(text, uid)
     }
 }
 
@@ -173,7 +169,6 @@ mod tests {
             uid: "u-1".into(),
         };
         let mark = zone.parse(&zone.mark(&owner)).unwrap();
-        assert!(mark.is_of(&owner));
-        assert_eq!(zone.text(&mark.text, &mark.uid), zone.mark(&owner));
+        assert_eq!(mark, owner);
     }
 }

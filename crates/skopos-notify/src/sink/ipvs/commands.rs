@@ -300,7 +300,7 @@ mod tests {
             let answer = Answer { code, output: String::new(), complaint: complaint.to_owned() };
             outcome(&step, &answer, &options())
         };
-        let put = StepAction::Put { owner, members: BTreeMap::new() };
+        let put = StepAction::Put { owner: owner.into(), members: BTreeMap::new() };
         assert_eq!(of(&put, 0, ""), StepOutcome::Done);
         assert_eq!(of(&put, 255, "Service already exists\nDestination already exists\n"), StepOutcome::Done);
         assert_eq!(of(&put, 0, "No such destination\n"), StepOutcome::Done);
