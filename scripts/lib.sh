@@ -3,7 +3,7 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 if [[ -z "${SKOPOS:-}" ]]; then
-    cargo build --quiet --package skopos-cli
+    cargo build --quiet --bin skopos
     SKOPOS="${CARGO_TARGET_DIR:-target}/debug/skopos"
 fi
 command -v kubectl >/dev/null || { echo "kubectl is not installed" >&2; exit 1; }

@@ -6,6 +6,7 @@ mod fuzz;
 mod mutants;
 mod sim;
 mod threads;
+mod words;
 
 use std::process::Command;
 
@@ -36,6 +37,8 @@ enum Chore {
     Bugs(bugs::Bugs),
     /// Look at what the program is made of: licences and origins of its crates, what is known against them, an SBOM.
     Deps(deps::Deps),
+    /// Measure names, prose and circles of imports, and compare them with the bounds in xtask/words.toml.
+    Words(words::Words),
     /// Everything that has to pass before a change lands.
     Ci,
 }
@@ -52,6 +55,7 @@ fn main() -> Result<()> {
         Chore::Sim(sim) => sim.run(),
         Chore::Bugs(bugs) => bugs.run(),
         Chore::Deps(deps) => deps.run(),
+        Chore::Words(words) => words.run(),
         Chore::Ci => run(&mut Command::new(".ci/run")),
     }
 }

@@ -59,6 +59,7 @@ pub(crate) const SEEDED: &str = "--cfg tokio_unstable";
 fn simulation() -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--profile", "sim", "--package", "skopos-sim", "--"]);
-    command.env("RUSTFLAGS", SEEDED);
+    // Its own flags; and what lints the code elsewhere has done so.
+    command.env("RUSTFLAGS", SEEDED).env_remove("RUSTC_WORKSPACE_WRAPPER");
     command
 }

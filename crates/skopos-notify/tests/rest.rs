@@ -363,7 +363,8 @@ async fn a_value_that_changes_is_written_once_and_then_the_outside_is_equal() {
     let name = sink.name(WEB).expect("a name");
     for ip in ["10.0.0.2", "10.0.0.1"] {
         let members = [(value(&sink, ip), Readiness::Ready)].into_iter().collect();
-        let entries = BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner().into(), members }].into())]);
+        let entries =
+            BTreeMap::from([(name.clone(), vec![DesiredEntry { owner: owner().into(), members }].into())]);
         planner.set_view(DesiredView { entries: Arc::new(entries), as_of: Some(now), cluster: None });
         let plan = settle(&mut planner, &sink, now).await;
         assert!(plan.is_equal, "{plan:?}");

@@ -90,7 +90,7 @@ pub(crate) fn build_external_dns() -> Result<()> {
 
 /// Builds the program `skopos`.
 pub(crate) fn build_skopos() -> Result<()> {
-    run(cargo().args(["build", "-p", "skopos-cli"]).current_dir(repository()))
+    run(cargo().args(["build", "--bin", "skopos"]).current_dir(repository()))
 }
 
 /// Builds the Go program of a folder.

@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skopos_notify::sink::{
-    EntryMark, Observed, ObservedEntry, ObservedMember, SinkStep, StepAction,
-};
+use skopos_notify::sink::{EntryMark, Observed, ObservedEntry, ObservedMember, SinkStep, StepAction};
 use skopos_notify::{EntryName, EntryOwner, EntryValue};
 use tokio::sync::oneshot;
 

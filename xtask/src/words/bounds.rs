@@ -1,0 +1,119 @@
+//! The bounds of what is measured. They may fall, and they do not rise: each has a goal, below which nothing more is asked.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Figures;
+
+/// The most that each figure may be, over all published crates. Shares are in percent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bounds {
+    banned_in_code: usize,
+    banned_in_docs: usize,
+    question_docs_percent: f64,
+    /// The least share of function docs that begin with a verb.
+    verb_docs_percent: f64,
+    of_functions: usize,
+    repeated_types: usize,
+    circles: usize,
+}
+
+impl Bounds {
+    pub(super) fn of_figures(figures: &Figures, banned_in_docs: usize) -> Self {
+        let percent =
+            |part: usize, whole: usize| (part as f64 * 1_000.0 / whole.max(1) as f64).round() / 10.0;
+        Self {
+            banned_in_code: figures.banned,
+            banned_in_docs,
+            question_docs_percent: percent(figures.question_docs, figures.docs),
+            verb_docs_percent: percent(figures.verb_docs, figures.function_docs),
+            of_functions: figures.of_functions,
+            repeated_types: figures.repeated_types,
+            circles: figures.circles,
+        }
+    }
+
+    pub(super) fn read(file: &Path) -> Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("no {}", file.display()))?;
+        toml::from_str(&text).with_context(|| format!("{} is not understood", file.display()))
+    }
+
+    pub(super) fn write(&self, file: &Path) -> Result<()> {
+        let text = format!(
+            "# The bounds of `cargo xtask words`; `cargo xtask words --tighten` lowers them.\n{}",
+            toml::to_string(self)?
+        );
+        fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// Returns the stricter of two bounds, each.
+    pub(super) fn lowest(&self, other: &Self) -> Self {
+        Self {
+            banned_in_code: self.banned_in_code.min(other.banned_in_code),
+            banned_in_docs: self.banned_in_docs.min(other.banned_in_docs),
+            question_docs_percent: self.question_docs_percent.min(other.question_docs_percent),
+            verb_docs_percent: self.verb_docs_percent.max(other.verb_docs_percent),
+            of_functions: self.of_functions.min(other.of_functions),
+            repeated_types: self.repeated_types.min(other.repeated_types),
+            circles: self.circles.min(other.circles),
+        }
+    }
+
+    /// Returns a line for each figure that is beyond its bound.
+    pub(super) fn exceeded(&self, measured: &Self) -> Vec<String> {
+        let most = [
+            ("banned phrases in the code", measured.banned_in_code, self.banned_in_code),
+            ("banned phrases in docs/", measured.banned_in_docs, self.banned_in_docs),
+            ("functions named `of` or `of_...`", measured.of_functions, self.of_functions),
+            ("names of more than two types", measured.repeated_types, self.repeated_types),
+            ("circles of files", measured.circles, self.circles),
+        ];
+        let more = most.into_iter().filter(|(_, measured, bound)| measured > bound);
+        let mut problems: Vec<_> = more
+            .map(|(what, measured, bound)| format!("{what}: {measured}, at most {bound} are allowed"))
+            .collect();
+        if measured.question_docs_percent > self.question_docs_percent {
+            let (measured, bound) = (measured.question_docs_percent, self.question_docs_percent);
+            problems.push(format!(
+                "docs that begin with a question word: {measured} %, at most {bound} % are allowed"
+            ));
+        }
+        if measured.verb_docs_percent < self.verb_docs_percent {
+            let (measured, bound) = (measured.verb_docs_percent, self.verb_docs_percent);
+            problems.push(format!(
+                "docs of functions that begin with a verb: {measured} %, at least {bound} % are demanded"
+            ));
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_may_fall_but_not_rise() {
+        let bounds = Bounds::of_figures(
+            &Figures {
+                banned: 2,
+                docs: 10,
+                question_docs: 1,
+                function_docs: 4,
+                verb_docs: 2,
+                circles: 1,
+                ..Figures::default()
+            },
+            3,
+        );
+        assert_eq!(bounds.exceeded(&bounds), [""; 0]);
+        let better = Bounds { banned_in_code: 0, verb_docs_percent: 60.0, ..bounds.clone() };
+        assert_eq!(bounds.exceeded(&better), [""; 0]);
+        assert_eq!(better.exceeded(&bounds).len(), 2);
+        assert_eq!(bounds.lowest(&better), better);
+    }
+}
