@@ -63,9 +63,9 @@ pub enum ListBody {
 pub struct ListMeta {
     /// The version of the state that the list shows.
     pub resource_version: ResourceVersion,
-    /// The token of the next page, if there is one.
+    /// The continue token of the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many items come after this page, if the server says so.
+    /// Items after this page, if the server reports their number.
     pub remaining_item_count: Option<u64>,
     /// The kind, such as `PodList`. Empty if the server sent none.
     pub kind: String,
