@@ -148,7 +148,8 @@ fn caps_the_envelope_and_the_number_of_items() {
     assert_eq!(error, ListError::TooManyItems { limit: 2 });
 }
 
-/// Found by the fuzz target `list`: a chunk that began with a bracket, inside an invalid value, was mistaken for a new
+/// Reproduces a finding of the fuzz target `list`: a chunk that began with a bracket, inside an invalid value, was mistaken
+/// for a
 /// value.
 #[test]
 fn garbage_is_split_the_same_way_however_it_is_cut() {

@@ -11,9 +11,9 @@ pub struct FieldError {
     pub kind: FieldErrorKind,
     /// The path of the field, such as `spec.containers[0].name`.
     pub field: String,
-    /// The value, as it is to be shown; empty for kinds that show none.
+    /// The value to show; empty for types of errors that show none.
     pub value: String,
-    /// What would be right, for people; may be empty.
+    /// A human-readable description of a valid value; may be empty.
     pub detail: String,
 }
 
