@@ -37,7 +37,7 @@ pub struct TransportBody {
     /// The pending search for the reason of its failure.
     failing: Option<BoxFuture<'static, TransportError>>,
     protocol: Protocol,
-    /// Keeps the transport alive while it is read.
+    /// Keeps the transport alive while the body is read.
     _owner: Arc<Owner>,
 }
 

@@ -44,7 +44,7 @@ type Renewal = Shared<BoxFuture<'static, Result<Layers, Death>>>;
 
 #[derive(Default)]
 struct Current {
-    /// Adds the credentials.
+    /// The layers that add the credentials.
     source: Option<Layers>,
     renewal: Option<Renewal>,
     /// The start of the last renewal.

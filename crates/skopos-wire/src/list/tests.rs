@@ -149,7 +149,7 @@ fn caps_the_envelope_and_the_number_of_items() {
 }
 
 /// Reproduces a finding of the fuzz target `list`: a chunk that began with a bracket, inside an invalid value, was mistaken
-/// for a
+/// for a new value.
 /// value.
 #[test]
 fn garbage_is_split_the_same_way_however_it_is_cut() {
