@@ -80,7 +80,8 @@ pub enum Death {
         /// The operating system's message.
         reason: Arc<str>,
     },
-    /// No server address that the address rules allow ([`TransportOptions::addresses`](crate::TransportOptions)).
+    /// A server whose addresses are all denied by the address rules
+    /// ([`TransportOptions::addresses`](crate::TransportOptions)).
     #[error("{address} may not be connected to: {reason}")]
     AddressDenied {
         /// The last denied address.

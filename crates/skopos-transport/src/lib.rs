@@ -10,7 +10,7 @@
 //! Guarantees:
 //!
 //! * A silently dead connection is detected within 15 s, also without requests. HTTP/1.1 has no PING; there TCP keep-alive
-//! probes do the same.
+//!   probes do the same.
 //! * No request waits without a bound: for a connection, for headers, for bytes of a body that should flow.
 //! * No request queues behind the stream limit of a server: another connection is dialed.
 //! * A dead cluster sees one dial a second, after a minute one every 5 seconds, for any number of requests.
