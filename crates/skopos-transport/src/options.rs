@@ -146,15 +146,15 @@ impl Default for BackoffOptions {
 /// The deadlines of each class.
 #[derive(Clone, Debug)]
 pub struct ClassDeadlines {
-    /// Those of [`RequestClass::Read`]: headers 30 s, progress 10 s, body 60 s.
+    /// Deadlines of [`RequestClass::Read`]: headers 30 s, progress 10 s, body 60 s.
     pub read: Deadlines,
-    /// Those of [`RequestClass::List`]: headers 30 s, progress 10 s, body 5 min.
+    /// Deadlines of [`RequestClass::List`]: headers 30 s, progress 10 s, body 5 min.
     pub list: Deadlines,
-    /// Those of [`RequestClass::Watch`]: headers 90 s (some proxies hold them back until the first event), no others.
+    /// Deadlines of [`RequestClass::Watch`]: headers 90 s (some proxies hold them back until the first event), no others.
     pub watch: Deadlines,
-    /// Those of [`RequestClass::Write`]: headers 65 s (the API server allows itself 60 s), progress 10 s, body 60 s.
+    /// Deadlines of [`RequestClass::Write`]: headers 65 s (the API server allows itself 60 s), progress 10 s, body 60 s.
     pub write: Deadlines,
-    /// Those of [`RequestClass::Probe`]: headers 10 s, progress 5 s, body 10 s.
+    /// Deadlines of [`RequestClass::Probe`]: headers 10 s, progress 5 s, body 10 s.
     pub probe: Deadlines,
 }
 

@@ -126,7 +126,7 @@ impl Transport {
         }
     }
 
-    /// Requests another protocol: `request` is a GET or POST without a body whose `Upgrade` header names it.
+    /// Asks the server for another protocol: `request` is a GET or POST without a body whose `Upgrade` header names it.
     ///
     /// The request gets its own HTTP/1.1 connection, with the same TLS, credentials, address rules, backoff and deadlines
     /// as all others; nothing else is ever sent on that connection. If the server does not switch, its whole response is
@@ -212,7 +212,7 @@ impl tower::Service<Request<Body>> for Transport {
     type Error = TransportError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
-    /// Always returns ready: a request that finds no room reports that itself.
+    /// Returns ready always: a request that finds no room reports that itself.
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         Poll::Ready(Ok(()))
     }

@@ -95,7 +95,7 @@ pub enum KubeconfigReadError {
         /// The problem.
         error: KubeconfigError,
     },
-    /// A list of files of which none exists.
+    /// A list without any existing file.
     #[error("no kubeconfig is there: {paths} does not exist")]
     Missing {
         /// The files, separated as in `$KUBECONFIG`.
