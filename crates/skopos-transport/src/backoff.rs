@@ -27,7 +27,7 @@ pub(crate) struct DialBackoff {
 /// own connection.
 const DIALS_PER_SECOND: f64 = 4.0;
 
-/// The decision whether a dial may start now.
+/// The decision on a dial that would start now.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Gate {
     Open,

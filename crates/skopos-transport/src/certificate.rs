@@ -50,7 +50,7 @@ pub(crate) fn has_expired(certificate: &CertificateDer<'_>) -> bool {
     not_after(certificate).is_some_and(|not_after| not_after < now())
 }
 
-/// Returns the seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }

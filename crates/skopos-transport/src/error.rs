@@ -105,8 +105,8 @@ pub enum Death {
     ConnectTimeout {
         /// The deadline that passed.
         after: Duration,
-        /// The stage that it reached: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`, `http/2
-        /// settings`. With a proxy, `proxy name resolution`, `proxy tcp` and `proxy` (its response) come before `tls`.
+        /// The stage that it reached: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`,
+        /// `http/2 settings`. With a proxy, `proxy name resolution`, `proxy tcp` and `proxy` (its response) come before `tls`.
         stage: &'static str,
     },
     /// A failure to set up TLS.

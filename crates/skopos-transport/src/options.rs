@@ -18,7 +18,7 @@ pub struct TransportOptions {
     /// Use of HTTP/2 on `http://` URLs without negotiation (h2c with prior knowledge). Default false, so HTTP/1.1: a server
     /// that only supports HTTP/1.1 would answer the HTTP/2 preface in ways that look like many other faults.
     pub http2_prior_knowledge: bool,
-    /// Offer of HTTP/1.1 only in the TLS handshake, for proxies whose HTTP/2 is broken. Default false: HTTP/2 is offered
+    /// Restriction to HTTP/1.1 in the TLS handshake, for proxies whose HTTP/2 is broken. Default false: HTTP/2 is offered
     /// first.
     pub http1_only: bool,
     /// Maximum number of connections for watches, and again for everything else. Default 64.
@@ -48,12 +48,12 @@ pub struct TransportOptions {
     /// changed, connections with the old one take no more requests. Default 5 s.
     pub credential_refresh_interval: Duration,
     /// Age after which CA and client certificate are read again for a dial; also if the certificate has expired, and after
-    /// each TLS failure. An exec plugin that takes more than half of `connect_timeout` is used for a later dial; until then
-    /// the old settings are used. Default 5 min.
+    /// each TLS failure. If an exec plugin takes more than half of `connect_timeout`, its result is for a later dial; until
+    /// then the old settings are used. Default 5 min.
     pub tls_refresh_interval: Duration,
     /// Time for which a cancelled HTTP/2 stream is remembered, so that frames that the server had sent for it are ignored.
-    /// Measured by the machine's clock, even in virtual time: a deterministic simulation sets more than it takes. Default 1
-    /// s.
+    /// Measured by the machine's clock, even in virtual time: a simulation that must be deterministic sets a longer time
+    /// than it runs. Default 1 s.
     pub reset_memory: Duration,
     /// The wall clock, compared with the monotonic one each second to detect a suspend.
     pub wall_clock: WallClock,

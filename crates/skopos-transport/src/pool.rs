@@ -11,8 +11,8 @@ use crate::{
     options::TransportOptions,
 };
 
-/// The part of the pool. Lists and watches never share a connection: a list of 100 MB would hold up events (and unread
-/// watches a list).
+/// The side of the pool that serves a request. Lists and watches never share a connection: a list of 100 MB would hold up
+/// events (and unread watches a list).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Watch,

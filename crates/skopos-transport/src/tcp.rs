@@ -153,7 +153,7 @@ impl TcpDialer {
         }
     }
 
-    /// Does TLS with the server, if configured.
+    /// Sets up TLS with the server, if configured.
     async fn secure<S: Io>(
         &self,
         stream: S,
@@ -337,9 +337,9 @@ fn more_telling(before: Death, now: Death) -> Death {
 }
 
 /// Returns the first established connection. A silent server is tried again every `rhythm`, at most `rounds` times in
-/// total, beside the pending attempts. The reason is that the kernel repeats a lost SYN only after 1, 3 and 7 seconds, and
-/// TLS never repeats its first message, so a server that comes back in between would be found late. Fails with the last
-/// error when all attempts have failed; the cluster's backoff then schedules the next one. The caller must bound it.
+/// total, beside the pending attempts. Otherwise a server that comes back in between would be found late: the kernel
+/// repeats a lost SYN only after 1, 3 and 7 seconds, and TLS never repeats its first message. Fails with the last error
+/// when all attempts have failed; the cluster's backoff then schedules the next one. The caller must bound it.
 async fn again_every<T, F, Fut>(rhythm: Duration, rounds: usize, connect: F) -> Result<T, Death>
 where
     F: Fn() -> Fut,

@@ -112,8 +112,8 @@ impl Hub {
     }
 
     /// Waits until a response that arrived with the end of its connection is seen by its caller, or for [`UNSEEN`]. Only
-    /// then is it known whether the connection was useful. A kube-apiserver ends connections so with each 401 and with
-    /// `--goaway-chance`, and a proxy without keep-alive always does. hyper is then done with the connection before the
+    /// then is it known whether the connection was useful. A kube-apiserver ends connections this way with each 401 and
+    /// with `--goaway-chance`; a proxy without keep-alive always does. hyper is then done with the connection before the
     /// caller has seen the response.
     pub(crate) async fn read_out(&self, vitals: &Vitals) {
         if !self.may_be_unseen(vitals) {

@@ -3,7 +3,7 @@
 //! ```text
 //!  $KUBECONFIG, ~/.kube/config, --kubeconfig ─▶ files ─▶ merged ─▶ context ─▶ cluster and user ─▶ kube::Config
 //!                                                                                 │
-//!                                                               what is dangerous is asked of the caller
+//!                                                               dangerous features need the caller's consent
 //! ```
 //!
 //! A kubeconfig can make its reader run programs, send the content of local files elsewhere, and connect anywhere. Each of

@@ -60,7 +60,7 @@ async fn a_client_certificate_is_shown() {
         format!("client-certificate-data: {}, client-key-data: {}", base64(&me.certificate), base64(&me.key));
     world.check(&world.cluster(), &data, &asked_with_certificate()).await;
     world.write("me.crt", &me.certificate);
-    // Neither ends with a line end.
+    // Neither file ends with a newline.
     world.write("me.key", me.key.trim_end());
     world
         .check(&world.cluster(), "client-certificate: me.crt, client-key: me.key", &asked_with_certificate())

@@ -130,7 +130,7 @@ fn escape(bytes: &[u8], pos: usize) -> Position {
     }
 }
 
-/// The positions of bytes that end a string or are not literal in it: quotes, backslashes and control characters. It is
+/// The positions of bytes that end a string or are not literal in it: quotes, backslashes and control characters. They are
 /// computed per block, so a step to the next such byte takes a few cycles. Meanwhile the processor computes the next block,
 /// which does not depend on where a string ends in this one.
 #[derive(Clone, Copy)]
