@@ -1,4 +1,4 @@
-//! When the next dial of one cluster is due. Pure: no clock, no I/O.
+//! Schedule of the next dial to a cluster. Pure: no clock, no I/O.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,28 +6,28 @@ use tokio::time::Instant;
 
 use crate::{error::Death, options::BackoffOptions, stats::Down};
 
-/// One per cluster: however many requests want a connection, a dead server meets the attempts that this admits.
+/// The backoff of one cluster: for any number of requests, a dead server sees only the dials that this admits.
 #[derive(Debug)]
 pub(crate) struct DialBackoff {
     options: BackoffOptions,
     rng: fastrand::Rng,
-    /// Start of the first attempt of this stretch of failures.
+    /// Start of the first attempt of the current run of failures.
     failing_since: Option<Instant>,
     closed: Option<(Instant, Arc<Death>)>,
     ever_connected: bool,
     failures: u64,
-    /// Dials that may be begun at once, and when that was so.
+    /// Dials that may start at once, and the time of that count.
     burst: u32,
     tokens: f64,
     counted_at: Option<Instant>,
 }
 
-/// Dials a second that a server gets in the long run even if each of them succeeds. A server that ends its connections as
-/// fast as they are made (a storm of GOAWAYs) is not made busier by that. HTTP/1.1 is exempt: there each request has a
-/// connection of its own.
+/// The long-term rate of dials per second to a server, even if every dial succeeds. A server that ends its connections as
+/// fast as they are made (a storm of GOAWAYs) gets no extra load from that. HTTP/1.1 is exempt: there each request has its
+/// own connection.
 const DIALS_PER_SECOND: f64 = 4.0;
 
-/// May a dial start now?
+/// The decision on a dial that would start now.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Gate {
     Open,
@@ -35,7 +35,7 @@ pub(crate) enum Gate {
 }
 
 impl DialBackoff {
-    /// `burst`: so many dials are welcome at once.
+    /// Creates a backoff. `burst` is the number of dials that may start at once.
     pub(crate) fn new(options: BackoffOptions, burst: u32, rng: fastrand::Rng) -> Self {
         Self {
             options,
@@ -57,13 +57,13 @@ impl DialBackoff {
         }
     }
 
-    /// Takes the permission for one dial of a connection that many requests share; else says when to come again.
+    /// Takes the permission for one dial of a shared connection; otherwise returns the time of the next one.
     pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
         let passed = self.counted_at.map_or(Duration::ZERO, |at| now.duration_since(at));
         self.tokens = (self.tokens + passed.as_secs_f64() * DIALS_PER_SECOND).min(f64::from(self.burst));
         self.counted_at = Some(now);
         if self.tokens < 1.0 {
-            // A little later than exact, so that rounding does not make it come too early.
+            // Slightly later than exact, so that rounding does not make it come too early.
             let wait = (1.0 - self.tokens) / DIALS_PER_SECOND + 0.001;
             return Err(now + Duration::from_secs_f64(wait));
         }
@@ -71,30 +71,30 @@ impl DialBackoff {
         Ok(())
     }
 
-    /// How the last dial failed, while none has succeeded since.
+    /// Returns the error of the last dial, unless one has succeeded since.
     pub(crate) fn last(&self) -> Option<&Arc<Death>> {
         self.closed.as_ref().map(|(_, last)| last)
     }
 
-    /// Nothing is known to be wrong, so several dials may go on at once.
+    /// Returns whether no failure is known, so that several dials may run at once.
     pub(crate) fn healthy(&self) -> bool {
         self.ever_connected && self.failing_since.is_none()
     }
 
-    /// A dial that began at `started` failed at `now`; or the connection that it gave died before it was of any use.
+    /// Records that a dial started at `started` failed at `now`, or that its connection died before any response.
     pub(crate) fn failed(&mut self, started: Instant, now: Instant, death: Arc<Death>) {
         self.failures += 1;
         let since = *self.failing_since.get_or_insert(started);
         let (rhythm, jitter) = (self.rhythm_since(since, now), 0.2 * self.rng.f64());
-        // At first never more often than the rhythm says, later never more seldom: a server that was away for long is
-        // found within that time of its return.
+        // At first the pause is never shorter than the interval, later never longer: a server that was down for long is
+        // found within that interval of its return.
         let pause = rhythm.mul_f64(if self.begins(since, now) { 1.0 + jitter } else { 1.0 - jitter });
-        // Counted from the start, so that slow failures do not slow the rhythm; but never back to back.
+        // Counted from the start, so that slow failures do not stretch the interval; but never back to back.
         let until = (started + pause).max(now + pause / 4);
         self.closed = Some((until, death));
     }
 
-    /// How often a server that does not answer may be tried at the moment.
+    /// Returns the current interval between dials of a server that does not respond.
     pub(crate) fn rhythm(&self, now: Instant) -> Duration {
         self.rhythm_since(self.failing_since.unwrap_or(now), now)
     }
@@ -107,32 +107,32 @@ impl DialBackoff {
         now.duration_since(since) < self.options.first_for
     }
 
-    /// A connection stands. Requests may use it; the stretch of failures ends only when it has been of use.
+    /// Records a new connection. Requests may use it; the run of failures ends only with its first response.
     pub(crate) fn connected(&mut self) {
         self.closed = None;
         self.ever_connected = true;
     }
 
-    /// A connection brought a response.
+    /// Records that a connection brought a response.
     pub(crate) fn proven(&mut self) {
         self.failing_since = None;
         self.failures = 0;
     }
 
-    /// There is reason to think that the server is back: the next dial is due now, and what failed before is over.
+    /// Resets the backoff, because the server is probably back: the next dial is due now.
     pub(crate) fn forget(&mut self) {
         self.closed = None;
         self.failing_since = None;
         self.failures = 0;
     }
 
-    /// For stats: the stretch of failures, while no connection has stood since.
+    /// Returns the current run of failures for stats, unless a connection was made since.
     pub(crate) fn down(&self) -> Option<Down> {
         let (next, last) = self.closed.clone()?;
         Some(Down { attempts: self.failures, since: self.failing_since?, next, last })
     }
 
-    /// Upper bound of the pause between two attempts right now, for tests.
+    /// Returns the upper bound of the pause between two attempts right now, for tests.
     #[cfg(test)]
     fn longest_pause(&self) -> Duration {
         self.options.first.mul_f64(1.2).max(self.options.later)
@@ -151,7 +151,7 @@ mod tests {
         DialBackoff::new(BackoffOptions::default(), 10, fastrand::Rng::with_seed(seed))
     }
 
-    /// Times of all attempts in `span`, if each takes `each` and fails, and somebody asks every 10 ms.
+    /// Returns the times of all attempts in `span`, if each takes `each` and fails, with a request every 10 ms.
     fn attempts(backoff: &mut DialBackoff, begin: Instant, span: Duration, each: Duration) -> Vec<Duration> {
         let mut now = begin;
         let mut at = Vec::new();

@@ -1,4 +1,4 @@
-//! The body of a response: its deadlines, and the true reason of its end.
+//! The body of a response: its deadlines, and the actual reason of its end.
 
 use std::{
     future::Future,
@@ -26,22 +26,22 @@ use crate::{
 
 /// The body of a response.
 ///
-/// It fails with the same [`Death`] as everything else on its connection, and holds its place there until it has ended or is
-/// dropped. Its progress deadline counts only while the caller waits for bytes, the others always.
+/// It fails with the same [`Death`] as everything else on its connection. It holds its stream on the connection until it
+/// has ended or is dropped. Its progress deadline counts only while the caller waits for bytes; the others always count.
 pub struct TransportBody {
     inner: Incoming,
     lease: Option<Lease>,
     progress: Option<Progress>,
     whole: Option<(PatientBound, Duration)>,
     callers: Option<(Pin<Box<Sleep>>, Duration)>,
-    /// Finding out why it failed.
+    /// The pending search for the reason of its failure.
     failing: Option<BoxFuture<'static, TransportError>>,
     protocol: Protocol,
-    /// Keeps the transport alive while it is read.
+    /// Keeps the transport alive while the body is read.
     _owner: Arc<Owner>,
 }
 
-/// How much waiting is left until enough bytes must have come.
+/// The remaining wait until enough bytes must have arrived.
 struct Progress {
     limit: Duration,
     min_bytes: usize,
@@ -84,7 +84,7 @@ impl TransportBody {
         }
     }
 
-    /// The stream fails, for a reason that is known.
+    /// Fails the stream for a known reason.
     fn fail(&mut self, death: Death, at_fault: bool) -> Poll<Option<Result<Frame<Bytes>, TransportError>>> {
         let lease = self.lease.take();
         let id = lease.as_ref().map(Lease::id);
@@ -97,7 +97,7 @@ impl TransportBody {
         Poll::Ready(Some(Err(TransportError::new(death, id))))
     }
 
-    /// The stream fails, and the connection's task knows why.
+    /// Fails the stream with the reason that the connection's task knows.
     fn explain(&mut self, error: Result<hyper::Error, Death>) {
         let Some(lease) = self.lease.take() else { return };
         let vitals = lease.vitals.clone();
@@ -113,7 +113,8 @@ impl TransportBody {
         }));
     }
 
-    /// The deadlines that pass also while bytes are at hand, for a reader that is slower than the network.
+    /// Returns the deadline that has passed, if any. It may pass even while bytes are available, if the reader is slower
+    /// than the network.
     fn overdue(&mut self) -> Option<Death> {
         if let Some((timer, after)) = &self.callers
             && timer.deadline() <= Instant::now()
@@ -160,7 +161,7 @@ impl Body for TransportBody {
             match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {
                     if let Some(death) = this.overdue() {
-                        // The peer has brought what it could.
+                        // The peer is not at fault.
                         return this.fail(death, false);
                     }
                     if let Some(progress) = &mut this.progress {
@@ -171,7 +172,7 @@ impl Body for TransportBody {
                     }
                     return Poll::Ready(Some(Ok(frame)));
                 }
-                // hyper ends a body in peace also when the stream was cut off with NO_ERROR: that is no end of ours.
+                // hyper reports a normal end also if the stream was cut off with NO_ERROR: we treat that as a failure.
                 Poll::Ready(None) if this.protocol == Protocol::Http2 && !this.inner.is_end_stream() => {
                     this.explain(Err(Death::StreamReset { code: "NO_ERROR".into() }));
                 }
@@ -212,7 +213,7 @@ impl std::fmt::Debug for TransportBody {
 }
 
 impl Progress {
-    /// Bytes came, after some waiting.
+    /// Records that bytes have arrived, after some waiting.
     fn came(&mut self, bytes: usize) {
         self.bytes += bytes;
         if let Some(since) = self.waiting.take() {

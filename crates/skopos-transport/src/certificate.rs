@@ -1,4 +1,4 @@
-//! The client certificate of a configuration: read, and checked before the first handshake.
+//! The client certificate of a configuration, read and checked before the first handshake.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ use crate::error::ConfigError;
 /// A client certificate and its key, both in PEM.
 pub(crate) type ClientIdentity = (Vec<u8>, Zeroizing<Vec<u8>>);
 
-/// Returns the client certificate that `auth` names and its key. Nothing where it names none.
+/// Returns the client certificate and key that `auth` names; `None` if it names none.
 pub(crate) fn client_identity(auth: &AuthInfo) -> Result<Option<ClientIdentity>, ConfigError> {
     let data = auth.client_certificate_data.as_deref();
     let certificate = pem("client-certificate-data", data, auth.client_certificate.as_deref())?;
@@ -29,7 +29,7 @@ pub(crate) fn client_identity(auth: &AuthInfo) -> Result<Option<ClientIdentity>,
             check(&certificate)?;
             Err(ConfigError::ClientCertificate("has no key beside it".into()))
         }
-        // A key alone does not count, as with kubectl.
+        // A key alone is ignored, as in kubectl.
         (None, _) => Ok(None),
     }
 }
@@ -45,17 +45,17 @@ fn check(pem: &[u8]) -> Result<(), ConfigError> {
     }
 }
 
-/// Whether it is of no use any more. What cannot be read has not expired.
+/// Returns whether the certificate has expired. One that cannot be parsed has not.
 pub(crate) fn has_expired(certificate: &CertificateDer<'_>) -> bool {
     not_after(certificate).is_some_and(|not_after| not_after < now())
 }
 
-/// In seconds since 1970.
+/// Returns the current time in seconds since 1970.
 fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as i64)
 }
 
-/// Reads PEM from base64 or, if there is none, from a file.
+/// Reads PEM from base64 or, without it, from a file.
 fn pem(
     field: &str,
     data: Option<&str>,

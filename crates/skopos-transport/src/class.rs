@@ -1,24 +1,24 @@
-//! What kind of request it is, and so which connections and deadlines it gets.
+//! Request classes, which decide on connections and deadlines.
 
 use std::{fmt, time::Duration};
 
 use http::Method;
 
-/// What kind of request it is. It decides over deadlines and connections.
+/// The class of a request. It decides on deadlines and connections.
 ///
-/// Put it into the extensions of a request, alone or in [`RequestOptions`]; otherwise it is taken from method and path
+/// Put it into the extensions of a request, alone or in [`RequestOptions`]; otherwise it is inferred from method and path
 /// by [`RequestClass::infer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestClass {
-    /// One object, discovery, a subresource.
+    /// A single object, discovery, or a subresource.
     Read,
     /// A collection, or a page of it.
     List,
     /// A stream that may be silent for long: a watch, or `log?follow=true`.
     Watch,
-    /// Anything that changes something.
+    /// A request that changes something.
     Write,
-    /// A small question that proves freshness; short deadlines.
+    /// A small request that proves freshness; short deadlines.
     Probe,
 }
 
@@ -26,7 +26,7 @@ impl RequestClass {
     /// All classes.
     pub const ALL: [RequestClass; 5] = [Self::Read, Self::List, Self::Watch, Self::Write, Self::Probe];
 
-    /// Guesses the class from method and URL, by the form of Kubernetes' paths.
+    /// Infers the class from method and URL, by the form of Kubernetes' paths.
     pub fn infer(method: &Method, uri: &http::Uri) -> Self {
         if method != Method::GET && method != Method::HEAD {
             return Self::Write;
@@ -46,13 +46,13 @@ impl RequestClass {
         if flag("watch") || (segments.last() == Some(&"log") && flag("follow")) {
             return Self::Watch;
         }
-        // The path may begin with that of a proxy: the API begins at the first `api` or `apis`.
+        // The path may begin with a proxy's: the API begins at the first `api` or `apis`.
         let Some(root) = segments.iter().position(|s| *s == "api" || *s == "apis") else {
             return Self::Read;
         };
         let group = if segments[root] == "api" { 2 } else { 3 };
         let mut rest = segments.get(root + group..).unwrap_or_default();
-        // The old form of a watch: `/api/v1/watch/pods`.
+        // The deprecated form of a watch: `/api/v1/watch/pods`.
         if rest.len() > 1 && rest[0] == "watch" {
             return Self::Watch;
         }
@@ -75,7 +75,7 @@ impl fmt::Display for RequestClass {
     }
 }
 
-/// Names one connection of one transport; found in the extensions of every response.
+/// The ID of one connection within a transport; found in the extensions of every response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) u64);
 
@@ -85,18 +85,18 @@ impl fmt::Display for ConnectionId {
     }
 }
 
-/// Wishes for one request; put it into the request's extensions.
+/// Options of one request; put them into the request's extensions.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOptions {
     /// The class, where inferring it would be wrong.
     pub class: Option<RequestClass>,
-    /// Use another connection than this one: a second opinion about the server, or about the connection.
+    /// A connection not to use: the request gets another one, to verify the server or that connection.
     pub avoid_connection: Option<ConnectionId>,
-    /// Bounds the whole call, from now to the last byte of the body, beside the deadlines of its class. It does not count
-    /// against the connection.
+    /// The bound of the whole call, from now to the last byte of the body, beside the deadlines of its class. Its expiry
+    /// does not count against the connection.
     pub deadline: Option<Duration>,
-    /// While dials fail: wait for the next ones (`true`), for at most the connect deadline, or fail at once with the last
-    /// cause (`false`). By default only [`RequestClass::Watch`] waits.
+    /// The behavior while dials fail: wait for the next ones (`true`), for at most the connect deadline, or fail at once
+    /// with the last error (`false`). By default only [`RequestClass::Watch`] waits.
     pub wait_for_connection: Option<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! One connection: from a dialed byte stream to its last byte.
+//! A single connection: from the dialed byte stream to its last byte.
 
 use std::{
     future::{Future, poll_fn},
@@ -30,14 +30,14 @@ use crate::{
     vitals::{ConnectionExecutor, Vitals, WatchedIo, of_connection},
 };
 
-/// Gives requests to a connection.
+/// The handle that sends requests on a connection.
 #[derive(Clone)]
 pub(crate) enum Sender {
     Http2(http2::SendRequest<Body>),
     Http1(Arc<Mutex<http1::SendRequest<Body>>>),
 }
 
-/// hyper's side of a connection, which must be attended for anything to happen.
+/// hyper's connection future, which must be polled to make progress.
 pub(crate) enum Engine {
     Http2(Pin<Box<Http2Connection>>),
     Http1(Pin<Box<http1::Connection<TokioIo<WatchedIo>, Body>>>, Arc<Mutex<http1::SendRequest<Body>>>),
@@ -46,25 +46,25 @@ pub(crate) enum Engine {
 type Http2Connection = http2::Connection<TokioIo<WatchedIo>, Body, ConnectionExecutor>;
 pub(crate) type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 
-/// Stands for "no SETTINGS yet": nothing that a peer can send, since that has 32 bits.
+/// The stream limit before the first SETTINGS: a value that no peer can send, since limits have 32 bits.
 const UNKNOWN_LIMIT: usize = usize::MAX - 1;
 
-/// Flow-control windows of one stream. A list should never wait for a window update on a usual network path; a watch has
-/// little to say, and there may be a thousand of them.
+/// Flow-control windows of one stream. A list should never wait for a window update on a typical network path; a watch has
+/// little data, and there may be a thousand of them.
 const LIST_WINDOW: u32 = 2 << 20;
 const WATCH_WINDOW: u32 = 512 << 10;
 
-/// Largest frame that we offer to take: fewer and larger pieces of a long list, without much to buffer.
+/// The largest frame size that we advertise: fewer and larger pieces of a long list, without much to buffer.
 const FRAME: u32 = 64 << 10;
 
-/// How long an HTTP/1.1 connection may take to be ready for its next request.
+/// Time until an HTTP/1.1 connection must be ready for its next request.
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// The largest window of HTTP/2.
 const MAX_WINDOW: u64 = (1 << 31) - 1;
 
-/// Speaks the first words. An HTTP/2 connection counts as standing when the server's SETTINGS have come: only then is the
-/// stream limit known, and only then has anybody answered who understands.
+/// Performs the protocol handshake. An HTTP/2 connection counts as established once the server's SETTINGS have arrived:
+/// only then is the stream limit known, and proven that the peer speaks HTTP/2.
 pub(crate) async fn establish(
     dialed: Dialed,
     side: Side,
@@ -106,7 +106,7 @@ fn http2_builder(
         Side::Watch => WATCH_WINDOW,
         Side::Other => LIST_WINDOW,
     };
-    // Streams that nobody reads must not be able to use up the connection's window, or they starve the others (fault 9).
+    // Unread streams must not be able to use up the connection's window, or they starve the others (fault 9).
     let connection_window = (u64::from(stream_window) * options.max_streams as u64).min(MAX_WINDOW) as u32;
     let pings = PingTimer::new(patience, vitals, options.ping_interval, options.ping_timeout);
     let mut builder = http2::Builder::new(ConnectionExecutor(vitals.clone()));
@@ -123,7 +123,7 @@ fn http2_builder(
     builder
 }
 
-/// Waits for the first SETTINGS; `None` if the connection ended before.
+/// Waits for the first SETTINGS; returns `None` if the connection ended before.
 async fn settings(
     connection: &mut Pin<Box<Http2Connection>>,
     vitals: &Vitals,
@@ -142,7 +142,7 @@ async fn settings(
 }
 
 impl Sender {
-    /// Gives the request to hyper, in the form that the protocol wants it.
+    /// Passes the request to hyper, in the form that the protocol requires.
     pub(crate) fn send(&self, mut request: Request<Body>) -> Pin<Box<dyn Future<Output = Sent> + Send>> {
         match self {
             Sender::Http2(sender) => Box::pin(sender.clone().try_send_request(request)),
@@ -154,7 +154,7 @@ impl Sender {
     }
 }
 
-/// HTTP/1.1 to the server itself: path in the request line, authority in the `Host` header.
+/// Converts the request for HTTP/1.1 to an origin server: path in the request line, authority in the `Host` header.
 pub(crate) fn to_origin_form(request: &mut Request<Body>) {
     if let Some(authority) = request.uri().authority() {
         // Without user information (RFC 9110, 4.2.4).
@@ -171,7 +171,7 @@ pub(crate) fn to_origin_form(request: &mut Request<Body>) {
 }
 
 impl Engine {
-    /// Runs the connection until nothing is left of it. Cancelling `vitals.kill` ends it at once.
+    /// Runs the connection until it and its tasks have ended. Cancelling `vitals.kill` ends it at once.
     pub(crate) async fn attend(self, hub: Arc<Hub>, vitals: Arc<Vitals>) {
         match self {
             Engine::Http2(connection) => attend_http2(connection, &hub, &vitals).await,
@@ -203,7 +203,7 @@ async fn attend_http2(mut connection: Pin<Box<Http2Connection>>, hub: &Hub, vita
     };
     drop(connection);
     let Some(ended) = ended else { return };
-    // It takes no new streams; those that are open go on if the socket lives (GOAWAY, or retired by us).
+    // It takes no new streams; open ones continue while the socket lives (GOAWAY, or retired by us).
     hub.closing(vitals, ended.err().map(|e| of_connection(&e)));
     if matches!(vitals.symptom(), None | Some(Death::GoAway { .. })) {
         vitals.tasks.close();
@@ -227,7 +227,7 @@ async fn attend_http1(
                 hub.closing(vitals, ended.err().map(|e| of_connection(&e)));
                 return;
             }
-            // A response is done: wait until hyper takes the next request.
+            // A response is done: wait until hyper accepts the next request.
             () = vitals.stirred.notified(), if !settling => {
                 settling = true;
                 patience.as_mut().reset(Instant::now() + SETTLING);
@@ -241,7 +241,7 @@ async fn attend_http1(
                     hub.settled(vitals.id);
                 }
             }
-            // The rest of a body that its reader gave up: cheaper to dial than to wait for its end.
+            // The reader dropped the body before its end: a new dial is cheaper than reading the rest.
             () = &mut patience, if settling => return hub.closing(vitals, Some(Death::Outdated)),
         }
     }

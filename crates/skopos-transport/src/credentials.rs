@@ -1,4 +1,4 @@
-//! Who we are, on every request: kube's own layers for URL, credentials and extra headers.
+//! Request credentials: kube's own layers for URL, credentials and extra headers.
 
 use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -23,37 +23,37 @@ use crate::{
     token_file::TokenFile,
 };
 
-/// Turns a request with a path into one for this cluster, with credentials.
+/// Completes requests with the cluster's URL, credentials and headers.
 pub(crate) struct Credentials {
     config: kube::Config,
     refresh_interval: Duration,
-    /// Adds what never changes.
+    /// The layers that never change.
     constant: Layers,
     current: Mutex<Current>,
-    /// Asking the source for the credentials of one request, and of all others that come meanwhile. kube runs a plugin in
-    /// there when a token is about to expire, and keeps what it prints only if somebody waits for it to the end.
+    /// The pending query for the credentials of a request, shared with concurrent requests. In it kube runs a plugin when a
+    /// token is about to expire, and keeps the plugin's output only if the query is polled to its end.
     asking: Errand<Asked>,
 }
 
-/// Takes a request and gives it back completed, as the "body" of a response, because the layers insist on one.
+/// A service that takes a request and returns it completed, as the "body" of a response, because the layers require one.
 type Layers = BoxCloneSyncService<Request<Body>, Response<Request<Body>>, BoxError>;
 
-/// Having a source of credentials anew. It goes on when nobody waits any more: a plugin may ask a person to log in, and must
-/// not do so again for each request.
+/// The pending creation of a source of credentials. It continues after every caller has given up: a plugin may ask a person
+/// to log in, and must not do so again for each request.
 type Renewal = Shared<BoxFuture<'static, Result<Layers, Death>>>;
 
 #[derive(Default)]
 struct Current {
-    /// Adds the credentials.
+    /// The layers that add the credentials.
     source: Option<Layers>,
     renewal: Option<Renewal>,
-    /// Begin of the last renewal.
+    /// The start of the last renewal.
     renewed_at: Option<Instant>,
     refreshes: u64,
 }
 
 impl Credentials {
-    /// Finds mistakes early, except when that means to run a plugin: then the first request runs it.
+    /// Creates the credentials and reports mistakes early. A plugin is not run here: the first request runs it.
     pub(crate) fn from_config(
         config: &kube::Config,
         refresh_interval: Duration,
@@ -78,7 +78,7 @@ impl Credentials {
         })
     }
 
-    /// Completes a request. May read a token file or wait for a plugin; the caller bounds it.
+    /// Completes a request. May read a token file or wait for a plugin; the caller must bound it.
     pub(crate) async fn complete(&self, mut request: Request<Body>) -> Result<Request<Body>, Death> {
         let source = match self.source() {
             Some(source) => source,
@@ -88,7 +88,7 @@ impl Credentials {
             Ok(Some(credentials)) => _ = request.headers_mut().insert(header::AUTHORIZATION, credentials),
             Ok(None) => {}
             Err(death) => {
-                // A plugin may give something of another kind now, which this source has no use for.
+                // The plugin may now return credentials of another type, which this source cannot use.
                 self.current.lock().source = None;
                 return Err(death);
             }
@@ -96,8 +96,9 @@ impl Credentials {
         through(self.constant.clone(), request).await
     }
 
-    /// What the source adds to a request. Somebody else may have begun to ask long ago, and nobody waited since: what it said then may
-    /// have expired. Asked once more it says at once what it has, and looks whether that is still good.
+    /// Returns the header that the source adds to a request. An earlier query may have been abandoned long ago, so its
+    /// result may have expired. Then a second query returns the source's credentials after it has checked that they are
+    /// still valid.
     async fn ask(&self, source: Layers) -> Result<Option<HeaderValue>, Death> {
         let (began, said) = self.asking.run(|finish| ask(source.clone(), finish)).await;
         match began.elapsed() < GOOD_FOR {
@@ -106,19 +107,19 @@ impl Credentials {
         }
     }
 
-    /// The server answered 401: has the credentials anew, unless that was done a moment ago.
+    /// Handles a 401: renews the credentials, unless that was done just before.
     pub(crate) async fn rejected(&self) {
         if let Err(death) = self.renew(true).await {
             tracing::warn!(%death, "cannot renew credentials, keeping the old ones");
         }
     }
 
-    /// How often a 401 made us have credentials anew.
+    /// Returns the number of renewals after a 401.
     pub(crate) fn refreshes(&self) -> u64 {
         self.current.lock().refreshes
     }
 
-    /// What is at hand: also of a renewal that nobody waited for to the end.
+    /// Returns the current source, also from a renewal that no caller awaited to its end.
     fn source(&self) -> Option<Layers> {
         let (source, renewal) = {
             let current = self.current.lock();
@@ -130,7 +131,7 @@ impl Credentials {
         }
     }
 
-    /// The result of the renewal that runs, or ran a moment ago; else of a new one.
+    /// Returns the result of the running or a recent renewal; otherwise of a new one.
     async fn renew(&self, rejected: bool) -> Result<Layers, Death> {
         let renewal = {
             let mut current = self.current.lock();
@@ -156,7 +157,7 @@ impl Credentials {
     }
 }
 
-/// In a thread of its own, because kube reads files and runs plugins without yielding.
+/// Starts a renewal in its own thread, because kube reads files and runs plugins without yielding.
 fn renewal(config: kube::Config) -> Renewal {
     async move {
         match tokio::task::spawn_blocking(move || build(&config)).await {
@@ -169,7 +170,7 @@ fn renewal(config: kube::Config) -> Renewal {
     .shared()
 }
 
-/// Returns what adds the credentials: a plugin's, a file's, or those that kube adds.
+/// Returns the layers that add the credentials: a plugin's, a token file's, or those of kube.
 fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
     let auth = &config.auth_info;
     if let Some(exec) = &auth.exec {
@@ -181,7 +182,7 @@ fn build(config: &kube::Config) -> Result<Layers, ConfigError> {
     }
     let token = auth.token.as_ref();
     if token.is_some_and(|token| HeaderValue::from_str(token.expose_secret()).is_err()) {
-        // Here kube panics.
+        // kube would panic here.
         return Err(ConfigError::Auth("the token has characters that no header may have".into()));
     }
     let auth = config.auth_layer().map_err(|error| ConfigError::Auth(without_secrets(&error)))?;
@@ -228,7 +229,7 @@ impl PluginSource {
         }))
     }
 
-    /// Returns the `Authorization` header; none if the plugin gives a certificate only.
+    /// Returns the `Authorization` header; `None` if the plugin returns only a certificate.
     async fn header(&self) -> Result<Option<HeaderValue>, BoxError> {
         if self.current.lock().is_expiring() {
             let exec = self.exec.clone();
@@ -245,8 +246,8 @@ impl PluginSource {
     }
 }
 
-/// Drops credentials that kubectl would not use beside others: a plugin is run only where there is neither a token, nor a
-/// password, nor a client certificate.
+/// Drops credentials that kubectl would not use together: a plugin runs only if there is no token, no password and no
+/// client certificate.
 pub(crate) fn effective(mut config: kube::Config) -> kube::Config {
     let auth = &mut config.auth_info;
     let others = auth.token.is_some()
@@ -264,15 +265,15 @@ fn give_back(request: Request<Body>) -> Ready<Result<Response<Request<Body>>, In
     future::ready(Ok(Response::new(request)))
 }
 
-/// When a source was asked, and what it adds to a request.
+/// The start of a query, and the header that the source adds to a request.
 type Asked = (Instant, Result<Option<HeaderValue>, Death>);
 
-/// What it runs for that goes on in a thread of kube's, and is had by whoever waits next.
+/// Queries the source. A plugin that it runs continues in kube's thread, and the next caller gets the result.
 fn ask(source: Layers, finish: Finish) -> BoxFuture<'static, Asked> {
     let began = Instant::now();
     async move {
         let _finish = finish;
-        // A panic in there must not be that of everybody who joins.
+        // A panic in the source must not propagate to every caller that joined.
         let asked = AssertUnwindSafe(through(source, Request::new(Body::empty()))).catch_unwind().await;
         let request = asked.unwrap_or_else(|_| Err(Death::Auth(PANICKED.into())));
         (began, request.map(|request| request.headers().get(header::AUTHORIZATION).cloned()))
@@ -290,10 +291,10 @@ async fn through(layers: Layers, request: Request<Body>) -> Result<Request<Body>
     }
 }
 
-/// Without what the panic said: that may be what was being read.
+/// A generic message: the panic's own may contain the credentials that were being read.
 const PANICKED: &str = "the token's source panicked";
 
-/// What went wrong, without what a plugin printed to its standard output: that may be a token or a part of one.
+/// Describes an error without a plugin's standard output, which may contain a token or a part of one.
 pub(crate) fn without_secrets(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(error) => told(error),
@@ -301,7 +302,7 @@ pub(crate) fn without_secrets(error: &kube::Error) -> String {
     }
 }
 
-/// In kube's words only where none of that can be in them.
+/// Describes an authentication error in kube's words only where these cannot contain plugin output.
 fn told(error: &AuthError) -> String {
     let unreadable =
         |line, column| format!("exec plugin: cannot read its output (line {line}, column {column})");
@@ -311,7 +312,7 @@ fn told(error: &AuthError) -> String {
             let stderr: String = stderr.trim().chars().take(500).collect();
             format!("exec plugin failed with {}: {stderr}", out.status)
         }
-        // kube shows the lines around the place.
+        // kube shows the lines around the position.
         AuthError::AuthExecParse(error) => match error.location() {
             Some(at) => unreadable(at.line(), at.column()),
             None => "exec plugin: cannot read its output".into(),
@@ -355,7 +356,7 @@ mod tests {
         assert!(refused.contains("characters that no header may have") && !refused.contains("canary"));
     }
 
-    /// Its caller went away before; since then it may have expired.
+    /// Simulates a caller that went away before the token arrived; since then it may have expired.
     #[tokio::test(start_paused = true)]
     async fn a_token_that_nobody_waited_for_is_not_sent_later() {
         let asked = Arc::new(AtomicUsize::new(0));

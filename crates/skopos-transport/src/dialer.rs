@@ -1,4 +1,4 @@
-//! How a connection comes into being, as a trait: sockets in life, pipes in memory in tests and simulations.
+//! Connection setup as a trait: sockets in production, in-memory pipes in tests and simulations.
 
 use std::{
     fmt,
@@ -16,25 +16,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Death;
 
-/// Makes connections: resolves the name anew each time, tries all addresses, sets up TLS.
+/// Makes connections: resolves the name for each dial, tries all addresses, sets up TLS.
 ///
-/// The transport bounds every dial by its connect deadline and drops the future then; it never runs more dials than its
-/// backoff admits. [`dialer_fn`] makes one of a closure.
+/// The transport bounds every dial by its connect deadline and then drops the future; it never runs more dials than its
+/// backoff admits. [`dialer_fn`] creates a dialer from a closure.
 pub trait Dialer: Send + Sync + 'static {
-    /// One attempt.
+    /// Makes one attempt.
     fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>>;
 
-    /// A dial failed, or what it gave died before it was of any use. What was kept for it (certificates) may be wrong.
+    /// Reports that a dial failed, or that its connection died before any response. Cached data (certificates) may be
+    /// wrong.
     fn failed(&self, _death: &Death) {}
 
-    /// The server answered 401 on a connection from here: looks whether it would know us better on a new one, and says so of
-    /// those that stand ([`Dialed::superseded_by`]). Called for every 401, and waited for no longer than 5 s.
+    /// Reports a 401 on a connection of this dialer. The dialer checks whether a new connection would have other
+    /// credentials, and if so supersedes the open ones ([`Dialed::superseded_by`]). Called for every 401; the caller waits
+    /// for at most 5 s.
     fn rejected(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 }
 
-/// A [`Dialer`] of a closure.
+/// Creates a [`Dialer`] from a closure.
 pub fn dialer_fn<F, Fut>(dial: F) -> Arc<dyn Dialer>
 where
     F: Fn(DialAttempt) -> Fut + Send + Sync + 'static,
@@ -55,7 +57,7 @@ where
     }
 }
 
-/// One attempt to connect, and how far it has come.
+/// An attempt to connect, and its progress.
 #[derive(Clone, Debug)]
 pub struct DialAttempt {
     uri: http::Uri,
@@ -65,7 +67,7 @@ pub struct DialAttempt {
     stage: Arc<AtomicUsize>,
 }
 
-/// What [`DialAttempt::stage`] may say.
+/// The values of [`DialAttempt::stage`].
 const STAGES: [&str; 9] = [
     "start",
     "certificates",
@@ -83,34 +85,34 @@ impl DialAttempt {
         Self { uri, number, rhythm, http1_only: false, stage: Arc::default() }
     }
 
-    /// For a connection that is to become one of another protocol.
+    /// Restricts the attempt to HTTP/1.1, for a connection that will switch to another protocol.
     pub(crate) fn over_http1(self) -> Self {
         Self { http1_only: true, ..self }
     }
 
-    /// The cluster's URL.
+    /// Returns the cluster's URL.
     pub fn uri(&self) -> &http::Uri {
         &self.uri
     }
 
-    /// Counts the dials of this transport, from 1.
+    /// Returns the number of this dial in its transport, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// How often a server that does not answer may be tried again within this attempt.
+    /// Returns the interval between tries of a silent server within this attempt.
     pub fn rhythm(&self) -> Duration {
         self.rhythm
     }
 
-    /// Nothing but HTTP/1.1 is of use: nothing else may be offered to the server.
+    /// Returns whether the dialer must offer only HTTP/1.1 to the server.
     pub fn http1_only(&self) -> bool {
         self.http1_only
     }
 
-    /// Remembers how far the attempt has come, for the error if it gets stuck there.
+    /// Records the stage that the attempt has reached, for the error if it times out there.
     pub(crate) fn enter(&self, stage: Stage) {
-        // The furthest of those that run side by side.
+        // The furthest stage of concurrent tries.
         self.stage.fetch_max(stage as usize, Ordering::Relaxed);
     }
 
@@ -119,28 +121,28 @@ impl DialAttempt {
     }
 }
 
-/// How far a dial has come.
+/// The stage of a dial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {
     /// Reading files, or waiting for an exec plugin.
     Certificates = 1,
     Resolve = 2,
     Tcp = 3,
-    // In place of the two above.
+    // These replace the two above.
     ProxyResolve = 4,
     ProxyTcp = 5,
-    /// Until the proxy has connected to the server; TLS with the proxy is a part of it.
+    /// Until the proxy has connected to the server; includes TLS with the proxy.
     Proxy = 6,
     Tls = 7,
     Settings = 8,
 }
 
-/// A byte stream in both directions. Implemented for everything that can be one.
+/// A byte stream in both directions. Implemented for every type that can be one.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Io for T {}
 
-/// What a [`Dialer`] gives.
+/// The connection that a [`Dialer`] returns.
 pub struct Dialed {
     pub(crate) io: Box<dyn Io>,
     pub(crate) protocol: Protocol,
@@ -149,20 +151,20 @@ pub struct Dialed {
 }
 
 impl Dialed {
-    /// A standing connection; `protocol` is what ALPN chose, or what is known beforehand.
+    /// Creates an established connection; `protocol` is ALPN's choice, or known beforehand.
     pub fn new(io: impl Io, protocol: Protocol) -> Self {
         let superseded = CancellationToken::new();
         Self { io: Box::new(io), protocol, peer: "in memory".into(), superseded }
     }
 
-    /// Names the other end, for stats.
+    /// Sets the name of the other end, for stats.
     pub fn with_peer(mut self, peer: impl fmt::Display) -> Self {
         self.peer = peer.to_string().into();
         self
     }
 
-    /// When `token` is cancelled the connection takes no more requests, because a new one is to be preferred. Those that are
-    /// on it go on.
+    /// Makes the connection take no more requests once `token` is cancelled, because a new one is preferable. Requests on
+    /// it continue.
     pub fn superseded_by(mut self, token: CancellationToken) -> Self {
         self.superseded = token;
         self
@@ -178,8 +180,8 @@ impl fmt::Debug for Dialed {
 /// The version of HTTP on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Protocol {
-    /// One request at a time, no PING.
+    /// HTTP/1.1: one request at a time, no PING.
     Http1,
-    /// Many at once.
+    /// HTTP/2: many requests at once.
     Http2,
 }

@@ -1,4 +1,4 @@
-//! Something slow that cannot be stopped, done once for everybody who wants it.
+//! Single flight: slow work that cannot be stopped runs once for all callers.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use futures::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Runs at most once at a time: whoever comes while it runs joins it. It goes on when nobody waits any more, and what it
-/// brings then is for the next who asks, so that what takes longer than anybody waits is had all the same. For [`GOOD_FOR`] only:
-/// later it is of the past.
+/// Single-flight execution: a caller that comes during a run joins it. The run continues after every caller has given up.
+/// Its result is kept for [`GOOD_FOR`] and given to the next caller, so work slower than any caller's timeout still
+/// completes.
 pub(crate) struct Errand<T: Clone>(Mutex<Option<Run<T>>>);
 
 struct Run<T: Clone> {
@@ -20,10 +20,10 @@ struct Run<T: Clone> {
     finished: Arc<OnceLock<Instant>>,
 }
 
-/// Dropped by the work when it has been done.
+/// A guard that the work drops when it has finished.
 pub(crate) struct Finish(Arc<OnceLock<Instant>>);
 
-/// How long the result of an errand is good for somebody who has not waited for it.
+/// Validity of a result for a caller that did not wait for it.
 pub(crate) const GOOD_FOR: Duration = Duration::from_secs(10);
 
 impl<T: Clone> Errand<T> {
@@ -31,8 +31,8 @@ impl<T: Clone> Errand<T> {
         Self(Mutex::new(None))
     }
 
-    /// The result of the run under way, else of a new one. `begin` has to do the work in a thread or task, which drops what it is
-    /// given when the work is done: here nothing polls it while nobody waits.
+    /// Returns the result of the current run, or else of a new one. `begin` must do the work in a thread or task that drops
+    /// the guard when the work is done: without a waiting caller this future is not polled.
     pub(crate) async fn run(&self, begin: impl FnOnce(Finish) -> BoxFuture<'static, T>) -> T {
         let result = {
             let mut slot = self.0.lock();
@@ -51,7 +51,7 @@ impl<T: Clone> Run<T> {
         Self { result: begin(Finish(finished.clone())).shared(), finished }
     }
 
-    /// It runs, or what it has brought was not had yet and is fresh.
+    /// Returns whether it still runs, or has a fresh result that no caller has received.
     fn is_worth_joining(&self) -> bool {
         self.result.peek().is_none() && self.finished.get().is_none_or(|at| at.elapsed() < GOOD_FOR)
     }

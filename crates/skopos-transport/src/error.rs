@@ -1,4 +1,4 @@
-//! Why something ended: one typed value for connections, calls and bodies.
+//! Errors: one typed reason for connections, calls and bodies.
 
 use std::{fmt, net::IpAddr, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -6,9 +6,9 @@ use tokio::time::Instant;
 
 use crate::{class::ConnectionId, proxy::ProxyFault};
 
-/// What a call, or the body of its response, fails with.
+/// The error of a call, or of the body of its response.
 ///
-/// The [`Death`] inside is the same value for everybody who was on the connection that died.
+/// All requests on a connection that died get the same [`Death`] inside.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{death}")]
 pub struct TransportError {
@@ -21,22 +21,22 @@ impl TransportError {
         Self { death, connection }
     }
 
-    /// What happened.
+    /// Returns the reason.
     pub fn death(&self) -> &Death {
         &self.death
     }
 
-    /// The connection that the request was on, if it got that far.
+    /// Returns the request's connection, if it got that far.
     pub fn connection(&self) -> Option<ConnectionId> {
         self.connection
     }
 
-    /// Who is at fault, so that a caller knows whether asking again can help.
+    /// Returns the party at fault, so that a caller knows whether a retry can help.
     pub fn fault(&self) -> Fault {
         self.death.fault()
     }
 
-    /// The transport was shut down: no later call will succeed either.
+    /// Returns whether the transport was shut down: no later call will succeed either.
     pub fn is_closed(&self) -> bool {
         matches!(self.death, Death::Closed)
     }
@@ -48,180 +48,180 @@ impl From<Death> for TransportError {
     }
 }
 
-/// Who is at fault.
+/// The party at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The server answered wrongly, too late, or closed. Asking again may help.
+    /// The server: it responded wrongly or too late, or closed. A retry may help.
     Server,
-    /// The way to the server is broken, or nobody is there. Asking again later may help.
+    /// The network: the path to the server is broken, or no server listens. A later retry may help.
     Network,
-    /// Configuration or request is wrong, or the caller ended it. Asking again the same way does not help.
+    /// The caller: configuration or request is wrong, or the caller ended it. An unchanged retry does not help.
     Caller,
 }
 
-/// Why a connection, a dial or a single request ended.
+/// The reason for the end of a connection, a dial or a single request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Death {
-    /// The name of the server could not be resolved.
+    /// A server name that could not be resolved.
     #[error("cannot resolve {host}: {reason}")]
     Dns {
-        /// The name that was asked for.
+        /// The name.
         host: Arc<str>,
-        /// What the resolver said.
+        /// The resolver's message.
         reason: Arc<str>,
     },
-    /// The server's machine is there, but nobody listens (or the way there says so at once).
+    /// A refused connection: the server's machine is up, but no server listens (or the network rejects at once).
     #[error("connection refused by {to}: {reason}")]
     Refused {
         /// The address or host that refused.
         to: Arc<str>,
-        /// What the operating system said.
+        /// The operating system's message.
         reason: Arc<str>,
     },
-    /// All addresses of the server are among those that may not be connected to
+    /// A server whose addresses are all denied by the address rules
     /// ([`TransportOptions::addresses`](crate::TransportOptions)).
     #[error("{address} may not be connected to: {reason}")]
     AddressDenied {
-        /// The last of them.
+        /// The last denied address.
         address: IpAddr,
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
-    /// The proxy is no way to the server. One that accepts and says nothing is a [`Death::ConnectTimeout`].
+    /// A proxy failure. A proxy that accepts and stays silent causes a [`Death::ConnectTimeout`].
     #[error("proxy {proxy}: {fault}")]
     Proxy {
-        /// Its URL without user and password.
+        /// The proxy's URL without user and password.
         proxy: Arc<str>,
-        /// Why not.
+        /// The failure.
         fault: ProxyFault,
     },
-    /// The transport is parked ([`Transport::park`](crate::Transport::park)): nothing is dialed.
+    /// A parked transport ([`Transport::park`](crate::Transport::park)), which does not dial.
     #[error("not connecting: {0}")]
     Parked(Arc<str>),
-    /// No connection stood within the deadline: TCP, the proxy, TLS and the first HTTP/2 SETTINGS together.
+    /// No connection within the deadline: TCP, the proxy, TLS and the first HTTP/2 SETTINGS together.
     #[error("no connection within {after:?} (stuck at {stage})")]
     ConnectTimeout {
         /// The deadline that passed.
         after: Duration,
-        /// How far it got: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`, `http/2 settings`. With
-        /// a proxy `proxy name resolution`, `proxy tcp` and `proxy` (its answer) come before `tls`.
+        /// The stage that it reached: `certificates` (files or an exec plugin), `name resolution`, `tcp`, `tls`,
+        /// `http/2 settings`. With a proxy, `proxy name resolution`, `proxy tcp` and `proxy` (its response) come before `tls`.
         stage: &'static str,
     },
-    /// TLS could not be set up.
+    /// A failure to set up TLS.
     #[error("TLS: {0}")]
     Tls(#[from] TlsFault),
-    /// Nobody answered an HTTP/2 PING (or TCP keep-alive probes) in time: the connection was silently dead.
+    /// An HTTP/2 PING (or TCP keep-alive probe) without a timely answer: the connection was silently dead.
     #[error("connection silent: no answer to a PING")]
     PingTimeout,
-    /// The connection was reset.
+    /// A reset of the connection.
     #[error("connection reset: {0}")]
     Reset(Arc<str>),
-    /// The server closed the connection, also in the middle of something.
+    /// A connection that the server closed, also in the middle of a message.
     #[error("connection closed by the server")]
     Eof,
-    /// The server said that it takes no more requests on this connection (HTTP/2 GOAWAY).
+    /// The server's notice that it takes no more requests on this connection (HTTP/2 GOAWAY).
     #[error("connection retired by the server (GOAWAY {code})")]
     GoAway {
-        /// The HTTP/2 error code by its name, `NO_ERROR` for a graceful one.
+        /// The name of the HTTP/2 error code, `NO_ERROR` for a graceful end.
         code: Arc<str>,
     },
-    /// No response headers came in time. The connection takes no more requests.
+    /// No response headers in time. The connection takes no more requests.
     #[error("no response headers within {after:?}")]
     HeadersDeadline {
         /// The deadline that passed.
         after: Duration,
     },
-    /// A body that should flow did not. The connection takes no more requests.
+    /// A body without progress. The connection takes no more requests.
     #[error("response body made no progress within {after:?}")]
     ProgressDeadline {
         /// The deadline that passed.
         after: Duration,
     },
-    /// The whole response took too long. The connection takes no more requests.
+    /// A response that took too long as a whole. The connection takes no more requests.
     #[error("response body not complete within {after:?}")]
     BodyDeadline {
         /// The deadline that passed.
         after: Duration,
     },
-    /// The deadline that the caller gave with [`RequestOptions`](crate::RequestOptions) passed.
+    /// The expired deadline that the caller set with [`RequestOptions`](crate::RequestOptions).
     #[error("no answer within {after:?}{}", Because(.because))]
     CallerDeadline {
         /// The deadline that passed.
         after: Duration,
-        /// What stood in the way, if known.
+        /// The obstacle, if known.
         because: Option<Arc<Death>>,
     },
-    /// The peer does not speak HTTP as it should.
+    /// A violation of HTTP by the peer.
     #[error("protocol: {0}")]
     Protocol(Arc<str>),
-    /// The last dials failed: the next one is not due yet.
+    /// A failed dial before this call: the next one is not due yet.
     #[error("not connected, next attempt in {}; last: {last}", In(*.until))]
     BackingOff {
-        /// When the next dial is due.
+        /// The time when the next dial is due.
         until: Instant,
-        /// How the last dial failed.
+        /// The error of the last dial.
         last: Arc<Death>,
     },
-    /// The server ended this one stream; the connection lives on.
+    /// A single stream that the server reset; the connection lives on.
     #[error("stream reset by the server: {code}")]
     StreamReset {
-        /// The HTTP/2 error code by its name.
+        /// The name of the HTTP/2 error code.
         code: Arc<str>,
     },
     /// Response headers larger than the limit.
     #[error("too large: {0}")]
     TooLarge(Arc<str>),
-    /// The server wants to send the caller elsewhere. Never followed (CVE-2020-8559, CVE-2022-3172).
+    /// A redirect to another URL. Never followed (CVE-2020-8559, CVE-2022-3172).
     #[error("redirect refused: the server answered {status} with location {location:?}")]
     Redirected {
         /// The status, such as 302.
         status: u16,
-        /// Where to, as the server wrote it.
+        /// The target, as the server wrote it.
         location: Arc<str>,
     },
-    /// The body is compressed although nobody asked for it.
+    /// A compressed body that the caller did not request.
     #[error("response body is encoded as {encoding:?}, which was not asked for")]
     UnaskedEncoding {
         /// The content of `Content-Encoding`.
         encoding: Arc<str>,
     },
-    /// The credentials could not be had: token file, exec plugin, provider.
+    /// Credentials that could not be obtained: token file, exec plugin, provider.
     #[error("credentials: {0}")]
     Auth(Arc<str>),
-    /// Every allowed connection is full of streams.
+    /// No free stream on any allowed connection.
     #[error("all {connections} connections are full; raise max_connections")]
     Exhausted {
-        /// How many connections there are.
+        /// The number of connections.
         connections: usize,
     },
-    /// The machine slept or the VM was paused: what the connection is worth is unknown.
+    /// A suspend of the machine or a pause of the VM: the state of the connection is unknown.
     #[error("clock jumped by {by:?}: suspend or VM pause")]
     Suspended {
-        /// How far the wall clock ran ahead of the monotonic one.
+        /// The time by which the wall clock ran ahead of the monotonic one.
         by: Duration,
     },
-    /// The process has no more file descriptors (EMFILE, ENFILE), or memory for sockets.
+    /// No more file descriptors in the process (EMFILE, ENFILE), or no memory for sockets.
     #[error("out of resources: {0}")]
     Resources(Arc<str>),
-    /// The request cannot be sent: no path, an upgrade, a bad header.
+    /// A request that cannot be sent: no path, an upgrade, a bad header.
     #[error("bad request: {0}")]
     Request(Arc<str>),
-    /// The caller asked for this connection to be retired.
+    /// The caller's request to retire this connection.
     #[error("connection retired by the caller: {0}")]
     Distrusted(Arc<str>),
-    /// The connection was too old, idle for too long, or made with a client certificate that has been replaced since. Nobody's
-    /// request ends with it.
+    /// A connection that was too old, idle for too long, or made with a client certificate that has been replaced since. No
+    /// request fails with it.
     #[error("connection outdated")]
     Outdated,
-    /// The transport was shut down.
+    /// The shutdown of the transport.
     #[error("transport is shut down")]
     Closed,
 }
 
 impl Death {
-    /// Who is at fault.
+    /// Returns the party at fault.
     pub fn fault(&self) -> Fault {
         use Death::*;
         match self {
@@ -248,7 +248,7 @@ impl Death {
         }
     }
 
-    /// A short stable name for metrics and logs, such as `ping_timeout`.
+    /// Returns a short stable name for metrics and logs, such as `ping_timeout`.
     pub fn kind(&self) -> &'static str {
         use Death::*;
         match self {
@@ -287,7 +287,7 @@ impl Death {
         }
     }
 
-    /// The death of the last dial, if this is a [`Death::BackingOff`]; else itself.
+    /// Returns the error of the last dial for a [`Death::BackingOff`]; otherwise itself.
     pub fn root(&self) -> &Death {
         match self {
             Death::BackingOff { last, .. } => last.root(),
@@ -303,7 +303,7 @@ impl Death {
         Death::Protocol(reason.to_string().into())
     }
 
-    /// What an error of a standing connection's socket means.
+    /// Converts an error of an established connection's socket.
     pub(crate) fn of_socket(error: &std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         match error.kind() {
@@ -315,7 +315,7 @@ impl Death {
         }
     }
 
-    /// What an error of connecting a socket means.
+    /// Converts an error of connecting a socket.
     pub(crate) fn of_connect(to: SocketAddr, error: &std::io::Error) -> Self {
         const ENFILE: i32 = 23;
         const EMFILE: i32 = 24;
@@ -330,26 +330,26 @@ impl Death {
     }
 }
 
-/// Why TLS could not be set up.
+/// The reason why TLS could not be set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFault {
-    /// The server's certificate is not signed by the configured CA, or is for another name.
+    /// A server certificate that is not signed by the configured CA, or is for another name.
     #[error("server certificate not trusted: {0} (check certificate-authority and tls-server-name)")]
     Untrusted(Arc<str>),
-    /// The server's certificate has expired, or is not valid yet.
+    /// A server certificate that has expired, or is not valid yet.
     #[error("server certificate outside its validity: {0} (check it, and this machine's clock)")]
     Expired(Arc<str>),
-    /// The server does not accept, or misses, our client certificate; or it cannot be read.
+    /// A client certificate that the server rejects or requires, or that cannot be read.
     #[error("client certificate: {0}")]
     ClientCertificate(Arc<str>),
-    /// Anything else, such as no TLS at the other end.
+    /// Any other failure, such as no TLS at the other end.
     #[error("{0}")]
     Other(Arc<str>),
 }
 
 impl TlsFault {
-    /// Who is at fault.
+    /// Returns the party at fault.
     pub fn fault(&self) -> Fault {
         match self {
             TlsFault::Untrusted(_) | TlsFault::ClientCertificate(_) => Fault::Caller,
@@ -380,7 +380,7 @@ impl TlsFault {
                 | Alert::CertificateUnknown
                 | Alert::CertificateRequired
                 | Alert::UnknownCA
-                // A certificate of another cluster, whose CA has the same name, as "kubernetes" always has.
+                // A certificate of another cluster whose CA has the same name, as "kubernetes" always has.
                 | Alert::DecryptError
                 | Alert::AccessDenied,
             ) => TlsFault::ClientCertificate(text),
@@ -389,7 +389,7 @@ impl TlsFault {
     }
 }
 
-/// Says since when or until when a certificate is valid, by its date.
+/// Formats the date since or until which a certificate is valid.
 fn validity(reason: &rustls::CertificateError) -> Arc<str> {
     use rustls::CertificateError::{ExpiredContext, NotValidYetContext};
     let day = |time: rustls::pki_types::UnixTime| day(i64::try_from(time.as_secs()).unwrap_or(i64::MAX));
@@ -402,59 +402,59 @@ fn validity(reason: &rustls::CertificateError) -> Arc<str> {
     }
 }
 
-/// The date of a time in seconds since 1970, as people write it.
+/// Formats a time in seconds since 1970 as a human-readable date.
 fn day(seconds: i64) -> String {
     let time = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
     time.strftime("%Y-%m-%d").to_string()
 }
 
-/// Why a [`Transport`](crate::Transport) cannot be built. Each says what to change.
+/// The reason why a [`Transport`](crate::Transport) cannot be built. Each message says what to change.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// The cluster URL has no host, or a scheme other than http and https.
+    /// A cluster URL without a host, or with a scheme other than http and https.
     #[error("cluster url {url}: {reason}")]
     Url {
         /// The URL as configured.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
-    /// The CA certificates cannot be read or used.
+    /// CA certificates that cannot be read or used.
     #[error("certificate authority: {0}")]
     CertificateAuthority(String),
-    /// The client certificate or its key cannot be read or used.
+    /// A client certificate or key that cannot be read or used.
     #[error("client certificate: {0}")]
     ClientCertificate(String),
-    /// The client certificate has expired: get a new one.
+    /// An expired client certificate: get a new one.
     #[error("client certificate expired on {}; get a new one", day(*not_after))]
     ClientCertificateExpired {
-        /// End of its validity, in seconds since 1970.
+        /// The end of its validity, in seconds since 1970.
         not_after: i64,
     },
-    /// `tls-server-name`, or the host of the URL, is no valid DNS name or IP address.
+    /// A `tls-server-name`, or host of the URL, that is not a valid DNS name or IP address.
     #[error("server name {0:?} is neither a DNS name nor an IP address")]
     ServerName(String),
-    /// Token, token file, exec plugin or provider cannot be used.
+    /// A token, token file, exec plugin or provider that cannot be used.
     #[error("credentials: {0}")]
     Auth(String),
-    /// An extra or impersonation header is not a valid header.
+    /// An extra or impersonation header that is not valid.
     #[error("header: {0}")]
     Header(String),
-    /// The proxy (`proxy-url`, or of the environment) cannot be used.
+    /// A proxy (`proxy-url`, or of the environment) that cannot be used.
     #[error("proxy {proxy}: {reason}")]
     Proxy {
-        /// Its URL without user and password.
+        /// The proxy's URL without user and password.
         proxy: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
-    /// An option has a value that makes no sense.
+    /// An option with an invalid value.
     #[error("option {name}: {reason}")]
     Option {
         /// The field of [`TransportOptions`](crate::TransportOptions).
         name: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
 }

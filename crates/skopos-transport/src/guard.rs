@@ -1,36 +1,36 @@
-//! Which addresses may be connected to.
+//! Filter of addresses that may be connected to.
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-/// Asked for each address of each dial, after the name was resolved and before anything is sent to it: so the address that
-/// is judged is the one that is connected to, whatever the name means a moment later. Behind a proxy nobody could ask it: a
-/// configuration with both is refused.
+/// A filter that checks each address of each dial, after name resolution and before anything is sent. So the checked
+/// address is the one that is connected to, even if the name resolves differently a moment later. Behind a proxy it could
+/// not be applied, so a configuration with both is rejected.
 #[derive(Clone, Default)]
 pub struct AddressGuard(Option<Arc<Judge>>);
 
 type Judge = dyn Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync;
 
 impl AddressGuard {
-    /// Every address may be connected to: the default.
+    /// Creates a filter that allows every address: the default.
     pub fn open() -> Self {
         Self(None)
     }
 
-    /// Those that `judge` lets pass; an error says why not, for the person who reads it.
+    /// Creates a filter that allows the addresses that `judge` accepts. Its error is the human-readable reason.
     pub fn new(judge: impl Fn(IpAddr) -> Result<(), Arc<str>> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(judge)))
     }
 
-    /// Every address may be connected to.
+    /// Returns whether every address is allowed.
     pub(crate) fn is_open(&self) -> bool {
         self.0.is_none()
     }
 
-    /// What it says of an address.
+    /// Checks an address.
     ///
     /// # Errors
     ///
-    /// When it may not be connected to, with the reason.
+    /// If the address is denied, with the reason.
     pub fn check(&self, address: IpAddr) -> Result<(), Arc<str>> {
         self.0.as_ref().map_or(Ok(()), |judge| judge(address))
     }

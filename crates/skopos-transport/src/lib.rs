@@ -1,4 +1,4 @@
-//! HTTP connections to a Kubernetes API server that notice their own death.
+//! HTTP connections to a Kubernetes API server that detect their own failure.
 //!
 //! ```text
 //!  kube::Config ──▶ Transport ── credentials ── pool ─┬─ watches ── HTTP/2, PING every 10 s, also when idle
@@ -7,17 +7,17 @@
 //!            tower::Service, kube::Client         Dialer: DNS, TCP, a proxy, TLS (or a pipe in memory)
 //! ```
 //!
-//! What it promises:
+//! Guarantees:
 //!
-//! * A connection that has silently died is found within 15 s, also when nothing is asked of it. HTTP/1.1 has no PING; there
-//!   TCP keep-alive probes do the same.
+//! * A silently dead connection is detected within 15 s, also without requests. HTTP/1.1 has no PING; there TCP keep-alive
+//!   probes do the same.
 //! * No request waits without a bound: for a connection, for headers, for bytes of a body that should flow.
 //! * No request queues behind the stream limit of a server: another connection is dialed.
-//! * A dead cluster meets one dial a second, after a minute one every 5 seconds, however many requests want to go there.
-//! * A request for another protocol ([`Transport::upgrade`]) has a connection of its own, which never serves another one.
-//! * The reason of a death is a [`Death`], the same one for every request and body that was on the connection.
+//! * A dead cluster sees one dial a second, after a minute one every 5 seconds, for any number of requests.
+//! * A request for another protocol ([`Transport::upgrade`]) has its own connection, which never serves another request.
+//! * The reason of a failure is a [`Death`], the same one for every request and body on the connection.
 //!
-//! [`Transport`] is the way in. [`Transport::client`] gives a [`kube::Client`] on these connections.
+//! [`Transport`] is the entry point. [`Transport::client`] returns a [`kube::Client`] on these connections.
 
 mod backoff;
 mod body;

@@ -1,63 +1,63 @@
-//! Everything that can be tuned, with the reasons for the defaults.
+//! Transport options, with the reasons for the defaults.
 
 use std::{fmt, sync::Arc, time::Duration, time::SystemTime};
 
 use crate::{class::RequestClass, error::ConfigError, guard::AddressGuard, patience::NEVER};
 
-/// How a [`Transport`](crate::Transport) behaves. The defaults keep the detection bounds that the project promises. Where a
-/// time has no use, [`Duration::MAX`] says "never".
+/// Options of a [`Transport`](crate::Transport). The defaults keep the project's detection bounds. [`Duration::MAX`] means
+/// "never".
 #[derive(Clone, Debug)]
 pub struct TransportOptions {
-    /// Bound of one dial: name resolution, TCP, the proxy, TLS and the server's first SETTINGS together. Also the longest time that a
-    /// request waits for a connection. Default 10 s.
+    /// Bound of one dial: name resolution, TCP, the proxy, TLS and the server's first SETTINGS together. Also the longest
+    /// time that a request waits for a connection. Default 10 s.
     pub connect_timeout: Duration,
-    /// How long the connection may be silent before a PING is sent, also while idle. Default 10 s.
+    /// Silence on a connection, also an idle one, after which a PING is sent. Default 10 s.
     pub ping_interval: Duration,
-    /// How long the answer to a PING may take before the connection is dead. Default 5 s.
+    /// Time for the answer to a PING before the connection is dead. Default 5 s.
     pub ping_timeout: Duration,
-    /// Speak HTTP/2 on `http://` URLs without asking (h2c with prior knowledge). Default false, so HTTP/1.1: a server that
-    /// only knows HTTP/1.1 would answer the HTTP/2 preface in ways that look like many other faults.
+    /// Use of HTTP/2 on `http://` URLs without negotiation (h2c with prior knowledge). Default false, so HTTP/1.1: a server
+    /// that only supports HTTP/1.1 would answer the HTTP/2 preface in ways that look like many other faults.
     pub http2_prior_knowledge: bool,
-    /// Offer only HTTP/1.1 in the TLS handshake, for proxies whose HTTP/2 is broken. Default false: HTTP/2 is offered first.
+    /// Restriction to HTTP/1.1 in the TLS handshake, for proxies whose HTTP/2 is broken. Default false: HTTP/2 is offered
+    /// first.
     pub http1_only: bool,
-    /// Most connections for watches, and again for everything else. Default 64.
+    /// Maximum number of connections for watches, and again for everything else. Default 64.
     pub max_connections: usize,
-    /// The same for HTTP/1.1, where each request needs one of its own. Default 1024.
+    /// The same for HTTP/1.1, where each request needs its own connection. Default 1024.
     pub max_connections_http1: usize,
-    /// Most streams on one HTTP/2 connection, even if the server allows more. Default 1000, what a kube-apiserver with
-    /// recommended options allows.
+    /// Maximum number of streams on one HTTP/2 connection, even if the server allows more. Default 1000, as a
+    /// kube-apiserver with recommended options allows.
     pub max_streams: usize,
-    /// Age at which a connection takes no more requests, give or take 20 %, so that clients spread over the servers behind a
-    /// load balancer again. Default 1 h.
+    /// Age at which a connection takes no more requests, plus or minus 20 %, so that clients spread over the servers behind
+    /// a load balancer again. Default 1 h.
     pub max_connection_age: Duration,
-    /// An HTTP/2 connection without requests for so long is closed. Default 5 min.
+    /// Time without requests after which an HTTP/2 connection is closed. Default 5 min.
     pub idle_timeout: Duration,
-    /// The same for HTTP/1.1, where no PING watches over idle connections. Default 30 s.
+    /// The same for HTTP/1.1, where no PING checks idle connections. Default 30 s.
     pub idle_timeout_http1: Duration,
-    /// Which addresses may be connected to, whatever the server's name resolves to. Default: all. Not with a proxy, which
-    /// connects where it likes.
+    /// Filter of the addresses that may be connected to, regardless of the server's DNS name. Default: all. Not with a
+    /// proxy, which connects to any address.
     pub addresses: AddressGuard,
-    /// When to dial a server that is down.
+    /// Schedule of dials to a server that is down.
     pub backoff: BackoffOptions,
     /// The deadlines of each class of requests.
     pub deadlines: ClassDeadlines,
-    /// A body that should flow has to bring at least so many bytes (or its end) within the progress deadline. Default 1024.
+    /// Bytes that a body (unless it ends) must bring within the progress deadline. Default 1024.
     pub min_progress_bytes: usize,
-    /// After a 401 credentials are had anew, at most once in this time; so is a client certificate, and when it is another one
-    /// the connections that were made with the old take no more requests. Default 5 s.
+    /// Minimum interval between renewals of credentials after a 401. The client certificate is renewed too, and if it has
+    /// changed, connections with the old one take no more requests. Default 5 s.
     pub credential_refresh_interval: Duration,
-    /// CA and client certificate are read anew for a dial when they are older than this or the certificate has expired, and
-    /// after each TLS failure. What an
-    /// exec plugin has not given after half of `connect_timeout` is for a later dial; until then the old ones do. Default
-    /// 5 min.
+    /// Age after which CA and client certificate are read again for a dial; also if the certificate has expired, and after
+    /// each TLS failure. If an exec plugin takes more than half of `connect_timeout`, its result is for a later dial; until
+    /// then the old settings are used. Default 5 min.
     pub tls_refresh_interval: Duration,
-    /// How long an HTTP/2 stream that was given up is remembered, so that what the server had sent for it by then is passed
-    /// over. By the machine's clock, also where time is virtual: a simulation that has to be the same at any speed sets more
-    /// than it takes. Default 1 s.
+    /// Time for which a cancelled HTTP/2 stream is remembered, so that frames that the server had sent for it are ignored.
+    /// Measured by the machine's clock, even in virtual time: a simulation that must be deterministic sets a longer time
+    /// than it runs. Default 1 s.
     pub reset_memory: Duration,
-    /// The wall clock, compared with the monotonic one each second to notice a suspend.
+    /// The wall clock, compared with the monotonic one each second to detect a suspend.
     pub wall_clock: WallClock,
-    /// Seeds every random choice, for repeatable tests. Default: random.
+    /// The seed of every random choice, for repeatable tests. Default: random.
     pub seed: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ impl TransportOptions {
         not_zero("backoff.later", self.backoff.later.is_zero())
     }
 
-    /// With times that can be added to one of a clock.
+    /// Limits the times to values that can be added to a clock's.
     pub(crate) fn within_clocks(mut self) -> Self {
         for time in [
             &mut self.connect_timeout,
@@ -121,15 +121,15 @@ impl TransportOptions {
     }
 }
 
-/// When to dial a server that is down: once every [`first`](Self::first) and 0 to 20 % more in the beginning, later once
-/// every [`later`](Self::later) and 0 to 20 % less. Shared by all requests to the cluster.
+/// Schedule of dials to a server that is down: at first every [`first`](Self::first) plus 0 to 20 %, later every
+/// [`later`](Self::later) minus 0 to 20 %. Shared by all requests to the cluster.
 #[derive(Clone, Debug)]
 pub struct BackoffOptions {
-    /// Between attempts at first. Default 1 s.
+    /// The interval between attempts at first. Default 1 s.
     pub first: Duration,
-    /// How long that goes on, counted from the first failed attempt. Default 60 s.
+    /// Duration of that phase, from the first failed attempt. Default 60 s.
     pub first_for: Duration,
-    /// Between attempts afterwards, at most: a server that is back is found within this. Default 5 s.
+    /// The longest interval between later attempts: a server that is back is found within this. Default 5 s.
     pub later: Duration,
 }
 
@@ -146,20 +146,20 @@ impl Default for BackoffOptions {
 /// The deadlines of each class.
 #[derive(Clone, Debug)]
 pub struct ClassDeadlines {
-    /// Of [`RequestClass::Read`]: headers 30 s, progress 10 s, body 60 s.
+    /// Deadlines of [`RequestClass::Read`]: headers 30 s, progress 10 s, body 60 s.
     pub read: Deadlines,
-    /// Of [`RequestClass::List`]: headers 30 s, progress 10 s, body 5 min.
+    /// Deadlines of [`RequestClass::List`]: headers 30 s, progress 10 s, body 5 min.
     pub list: Deadlines,
-    /// Of [`RequestClass::Watch`]: headers 90 s (some proxies hold them back until the first event), nothing else.
+    /// Deadlines of [`RequestClass::Watch`]: headers 90 s (some proxies hold them back until the first event), no others.
     pub watch: Deadlines,
-    /// Of [`RequestClass::Write`]: headers 65 s (the API server allows itself 60 s), progress 10 s, body 60 s.
+    /// Deadlines of [`RequestClass::Write`]: headers 65 s (the API server allows itself 60 s), progress 10 s, body 60 s.
     pub write: Deadlines,
-    /// Of [`RequestClass::Probe`]: headers 10 s, progress 5 s, body 10 s.
+    /// Deadlines of [`RequestClass::Probe`]: headers 10 s, progress 5 s, body 10 s.
     pub probe: Deadlines,
 }
 
 impl ClassDeadlines {
-    /// Those of one class.
+    /// Returns the deadlines of one class.
     pub fn of(&self, class: RequestClass) -> &Deadlines {
         match class {
             RequestClass::Read => &self.read,
@@ -188,18 +188,18 @@ impl Default for ClassDeadlines {
     }
 }
 
-/// Bounds of one request. `None` is no bound.
+/// Bounds of one request. `None` means no bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// From sending the request to the response's headers.
+    /// Time from sending the request to the response's headers.
     pub headers: Option<Duration>,
-    /// Time that the caller spends waiting for the next bytes of the body; time in which it does not ask does not count.
+    /// Time that the caller waits for the next bytes of the body; time without polling does not count.
     pub progress: Option<Duration>,
-    /// From the headers to the end of the body.
+    /// Time from the headers to the end of the body.
     pub body: Option<Duration>,
 }
 
-/// Where the wall clock's time comes from.
+/// The source of the wall clock's time.
 #[derive(Clone)]
 pub enum WallClock {
     /// The operating system.

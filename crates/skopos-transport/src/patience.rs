@@ -1,8 +1,8 @@
-//! Deadlines that do not blame the peer for our own sleepiness.
+//! Deadlines that do not blame the peer for this process's own lag.
 //!
-//! Under CPU starvation timers and socket events become ready together, and whoever looks at the timer first kills a healthy
-//! connection (fault 52). So a deadline that is reached late, or during which the process was found lagging, is extended by
-//! that lag once; and every deadline leaves a moment for a socket that became readable at the same time.
+//! Under CPU starvation timers and socket events become ready together, and code that checks the timer first ends a healthy
+//! connection (fault 52). So a deadline that is reached late, or during which the process lagged, is extended once by that
+//! lag. Every deadline also leaves a grace period for a socket that became readable at the same time.
 
 use std::{
     future::Future,
@@ -17,16 +17,16 @@ use std::{
 
 use tokio::time::{Instant, Sleep};
 
-/// What every deadline is extended by, so that bytes that have come are read before the deadline counts.
+/// Extension of every deadline, so that received bytes are read before the deadline counts.
 pub(crate) const MOMENT: Duration = Duration::from_millis(20);
 
-/// Longer than anybody waits: 30 years. `Duration::MAX` is a way to say that, and no clock goes that far.
+/// Longer than any wait: 30 years. `Duration::MAX` means the same, but no clock goes that far.
 pub(crate) const NEVER: Duration = Duration::from_secs(30 * 365 * 86_400);
 
 /// Lag below this is normal.
 const TOLERATED_LAG: Duration = Duration::from_secs(1);
 
-/// Makes deadlines, and knows how much the process has lagged so far.
+/// A factory of deadlines that tracks the process's lag.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patience {
     lagged_millis: Arc<AtomicU64>,
@@ -47,7 +47,7 @@ impl Patience {
         }
     }
 
-    /// A deadline for something that somebody comes by for when he likes.
+    /// Returns a deadline that keeps running while nothing polls it.
     pub(crate) fn bound(&self, duration: Duration) -> PatientBound {
         let deadline = after(duration);
         PatientBound {
@@ -73,14 +73,14 @@ impl Patience {
         }
     }
 
-    /// The one-second pulse came so much too late.
+    /// Records that the one-second ticker was late by `by`.
     pub(crate) fn lag(&self, by: Duration) {
         if by > TOLERATED_LAG {
             self.lagged_millis.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
         }
     }
 
-    /// All lag so far.
+    /// Returns the total lag so far.
     pub(crate) fn lagged(&self) -> Duration {
         Duration::from_millis(self.lagged_millis.load(Ordering::Relaxed))
     }
@@ -91,11 +91,11 @@ fn after(duration: Duration) -> Instant {
     now.checked_add(duration).unwrap_or_else(|| now + NEVER)
 }
 
-/// A deadline passed.
+/// The error of a deadline that has passed.
 #[derive(Debug)]
 pub(crate) struct Expired;
 
-/// A sleep that is extended once by the lag of this process.
+/// A sleep that is extended once by this process's lag.
 pub(crate) struct PatientSleep {
     inner: Pin<Box<Sleep>>,
     deadline: Instant,
@@ -105,7 +105,7 @@ pub(crate) struct PatientSleep {
 }
 
 impl PatientSleep {
-    /// Begins anew.
+    /// Restarts the sleep with a new deadline.
     pub(crate) fn reset(&mut self, deadline: Instant) {
         self.inner.as_mut().reset(deadline);
         self.deadline = deadline;
@@ -132,14 +132,14 @@ impl Future for PatientSleep {
     }
 }
 
-/// A deadline that passes also while nobody waits for it. That somebody comes late to it is then no sign of lag, so it is
-/// extended only by what the pulse saw.
+/// A deadline that keeps running while nothing polls it. A late poll is no sign of lag, so the deadline is extended only by
+/// the lag that the ticker measured.
 pub(crate) struct PatientBound {
     timer: Pin<Box<Sleep>>,
     deadline: Instant,
     patience: Patience,
     lagged_before: Duration,
-    /// When somebody first came by after it.
+    /// The time of the first poll after the deadline.
     found: Option<Instant>,
 }
 
@@ -148,7 +148,7 @@ impl PatientBound {
         self.end() <= Instant::now()
     }
 
-    /// As far as is known: the pulse may come by just after us, and say what it saw.
+    /// Returns the end as far as known: the ticker may run just after us and report more lag.
     fn end(&mut self) -> Instant {
         let now = Instant::now();
         if now < self.deadline {

@@ -1,8 +1,8 @@
-//! hyper's PINGs, made to go by what comes from the socket.
+//! hyper's PINGs, scheduled by bytes received from the socket.
 //!
-//! To hyper each read of a body is a sign of life, also of bytes that came long ago: a reader that is slow with what is at hand
-//! would keep it from ever asking the peer, for everybody on the connection. But hyper takes its timer's word for when that
-//! was, and this timer says when the last bytes came.
+//! hyper treats each read of a body as a sign of life, even of bytes that arrived long ago. A slow reader of buffered data
+//! would thus keep it from sending PINGs, for every request on the connection. But hyper takes the time of a read from its
+//! timer, and this timer returns the time of the last received bytes.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
@@ -13,18 +13,18 @@ use crate::{
     vitals::Vitals,
 };
 
-/// The timer of one connection's PINGs, with our patience, so that their limits bear with a starved process too.
+/// The timer of one connection's PINGs. Its deadlines tolerate the lag of a starved process.
 pub(crate) struct PingTimer {
     patience: Patience,
     vitals: Arc<Vitals>,
-    /// How long nothing may come before a PING is sent.
+    /// Silence after which a PING is sent.
     pub(crate) interval: Duration,
-    /// How long its answer may take.
+    /// Time for the answer.
     answer: Duration,
 }
 
 impl PingTimer {
-    /// Both limits are prolonged by a moment each; what is promised is their sum.
+    /// Creates a timer. Both deadlines are extended by a grace period, and the guarantee is for their sum.
     pub(crate) fn new(
         patience: &Patience,
         vitals: &Arc<Vitals>,
@@ -35,7 +35,7 @@ impl PingTimer {
         Self { patience: patience.clone(), vitals: vitals.clone(), interval, answer }
     }
 
-    /// The limit of an answer as hyper has to be told: counted from the last bytes, as all that it counts.
+    /// Returns the timeout to configure in hyper, which counts it from the last bytes.
     pub(crate) fn timeout(&self) -> Duration {
         self.interval + self.answer
     }
@@ -47,7 +47,7 @@ impl hyper::rt::Timer for PingTimer {
     }
 
     fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        // A PING is due an interval after some bytes. What is later is the limit of an answer, which begins with the PING.
+        // A PING is due one interval after some bytes. A later deadline is that of an answer, which starts with the PING.
         let until = match deadline > self.now() + self.interval {
             true => Instant::now() + self.answer,
             false => deadline.into(),
@@ -55,7 +55,7 @@ impl hyper::rt::Timer for PingTimer {
         Box::pin(self.patience.sleep_until(until))
     }
 
-    /// When the last bytes came.
+    /// Returns the time of the last received bytes.
     fn now(&self) -> std::time::Instant {
         self.vitals.heard().into_std()
     }
@@ -78,7 +78,7 @@ mod tests {
         let timer = PingTimer::new(&Patience::default(), &vitals, interval, answer);
         timer.sleep_until(timer.now() + timer.interval).await;
         assert!(begin.elapsed() <= interval, "{:?}", begin.elapsed());
-        // It is sent late, since we were busy: that is no time that the peer had.
+        // It is sent late because we were busy: the peer did not have that time.
         tokio::time::sleep(answer).await;
         let sent = Instant::now();
         timer.sleep_until(timer.now() + timer.timeout()).await;

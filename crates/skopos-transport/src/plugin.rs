@@ -1,4 +1,4 @@
-//! Exec plugins: programs that give credentials, run by client-go's rules.
+//! Exec plugins: programs that return credentials, run by client-go's rules.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
 
-/// The credentials that a plugin gave: a token, a client certificate with its key, or both.
+/// The credentials that a plugin returned: a token, a client certificate with its key, or both.
 #[derive(Clone)]
 pub(crate) struct PluginCredentials {
     pub(crate) token: Option<SecretString>,
@@ -21,8 +21,8 @@ pub(crate) struct PluginCredentials {
     expires: Option<Timestamp>,
 }
 
-/// The reason why a plugin gave no credentials. It shows nothing of what the plugin printed to its standard output: that may be
-/// a token or a part of one.
+/// The reason why a plugin returned no credentials. It shows nothing of the plugin's standard output, which may contain a
+/// token or a part of one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PluginError {
     #[error("exec plugin: the kubeconfig names no command")]
@@ -51,10 +51,10 @@ pub(crate) enum PluginError {
     Expiration { command: String },
 }
 
-/// Credentials are renewed so long before they expire.
+/// Time before expiry at which credentials are renewed.
 const EARLY: Duration = Duration::from_secs(60);
 
-/// Most characters of what a plugin or its install hint says.
+/// Maximum number of characters of a plugin's message or install hint.
 const MAX_TEXT: usize = 500;
 
 const V1: &str = "client.authentication.k8s.io/v1";
@@ -77,7 +77,7 @@ pub(crate) fn run(exec: &ExecConfig) -> Result<PluginCredentials, PluginError> {
     parse(&output.stdout, &command, &version)
 }
 
-/// Returns whether the plugin may use the terminal; `None`: it has to, and there is none.
+/// Returns whether the plugin may use the terminal; `None` if it requires one and there is none.
 fn is_interactive(exec: &ExecConfig, terminal: bool) -> Option<bool> {
     match exec.interactive_mode {
         Some(ExecInteractiveMode::Never) => Some(false),
@@ -104,7 +104,7 @@ fn start(exec: &ExecConfig, program: &str, version: &str, interactive: bool) -> 
     command.stdout(Stdio::piped());
     match interactive {
         true => command.stdin(Stdio::inherit()).stderr(Stdio::inherit()),
-        // What it says is told with its failure.
+        // Its output is reported with its failure.
         false => command.stdin(Stdio::null()).stderr(Stdio::piped()),
     };
     command.spawn().and_then(std::process::Child::wait_with_output).map_err(|error| {
@@ -180,7 +180,7 @@ fn shown(text: &str) -> String {
 // === impl PluginCredentials ===
 
 impl PluginCredentials {
-    /// Returns whether the plugin has to be run again before they are sent.
+    /// Returns whether the plugin must run again before the credentials are sent.
     pub(crate) fn is_expiring(&self) -> bool {
         self.expires.is_some_and(|expires| Timestamp::now() + EARLY >= expires)
     }

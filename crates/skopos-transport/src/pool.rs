@@ -1,4 +1,4 @@
-//! Which connection a request goes to. Pure: no clock, no I/O; the connections themselves are opaque.
+//! Choice of a connection for each request. Pure: no clock, no I/O; the connections themselves are opaque.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,8 @@ use crate::{
     options::TransportOptions,
 };
 
-/// Lists and watches never share a connection: a list of 100 MB would hold up events (and unread watches a list).
+/// The side of the pool that serves a request. Lists and watches never share a connection: a list of 100 MB would hold up
+/// events (and unread watches a list).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Watch,
@@ -27,16 +28,16 @@ impl Side {
     }
 }
 
-/// The answer to a request that wants a connection.
+/// The decision for a request that needs a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
-    /// One more stream has been counted on this connection.
+    /// Use this connection, on which one more stream has been counted.
     Use(ConnectionId),
-    /// None fits: dial, if the cluster's backoff admits it. A dial has been counted.
+    /// Dial, if the cluster's backoff admits it, because no connection fits. A dial has been counted.
     Dial,
-    /// Dials are under way: wait for them.
+    /// Wait for the dials under way.
     Wait,
-    /// None fits, and the bound on connections is reached.
+    /// Fail: no connection fits, and the limit on connections is reached.
     Full { connections: usize },
 }
 
@@ -44,7 +45,7 @@ pub(crate) enum Pick {
 #[derive(Debug)]
 pub(crate) struct Pool<C> {
     members: Vec<Member<C>>,
-    /// Requests that wait for a connection, and dials under way, of each side.
+    /// The waiting requests and the dials under way, per side.
     waiting: [usize; 2],
     dialing: [usize; 2],
     max_connections: usize,
@@ -52,36 +53,36 @@ pub(crate) struct Pool<C> {
     max_streams: usize,
     idle_timeout: Duration,
     idle_timeout_http1: Duration,
-    /// What the server spoke last, to judge how many dials may be useful at once.
+    /// The last protocol of the server, to judge how many concurrent dials are useful.
     protocol: Option<Protocol>,
 }
 
-/// One connection, as the pool sees it.
+/// One connection of the pool.
 #[derive(Debug)]
 pub(crate) struct Member<C> {
     pub(crate) id: ConnectionId,
     pub(crate) side: Side,
     pub(crate) protocol: Protocol,
     pub(crate) connection: C,
-    /// Streams that the server allows at once, as far as known.
+    /// The number of concurrent streams that the server allows, as far as known.
     pub(crate) limit: usize,
     /// Our streams, counted from the decision to use one until the body is done or dropped.
     pub(crate) open: usize,
-    /// HTTP/1.1 between two requests is not ready at once.
+    /// Set if the connection is ready; HTTP/1.1 is not ready immediately after a response.
     pub(crate) settled: bool,
-    /// Why it takes no new streams.
+    /// The reason why it takes no new streams.
     pub(crate) retired: Option<Arc<Death>>,
     pub(crate) born: Instant,
     pub(crate) retires_at: Instant,
     pub(crate) idle_since: Instant,
-    /// Responses that it brought.
+    /// The number of responses that it brought.
     pub(crate) served: u64,
 }
 
-/// Dials at once towards a server that is well and speaks HTTP/1.1, where every request needs its own connection.
+/// Concurrent dials to a healthy HTTP/1.1 server, where every request needs its own connection.
 const PARALLEL_DIALS_HTTP1: usize = 8;
 
-/// A connection on which the server allows no stream is replaced after this time: another server may answer.
+/// Time after which a connection on which the server allows no stream is replaced: another server may respond.
 const NO_STREAMS: Duration = Duration::from_secs(5);
 
 impl<C> Pool<C> {
@@ -99,23 +100,24 @@ impl<C> Pool<C> {
         }
     }
 
-    /// A request begins to wait for a connection.
+    /// Counts a request that begins to wait for a connection.
     pub(crate) fn wait(&mut self, side: Side) {
         self.waiting[side as usize] += 1;
     }
 
-    /// A request that [`Pool::wait`] counted has one, or has given up.
+    /// Ends the wait that [`Pool::wait`] counted: the request has a connection, or has given up.
     pub(crate) fn wait_over(&mut self, side: Side) {
         let waiting = &mut self.waiting[side as usize];
         *waiting = waiting.saturating_sub(1);
     }
 
-    /// How many requests wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.iter().sum()
     }
 
-    /// Finds a place for one more stream, for a request that waits. `healthy`: nothing is known to be wrong with the server.
+    /// Finds a connection with room for one more stream, for a waiting request. `healthy` means that no problem of the
+    /// server is known.
     pub(crate) fn pick(
         &mut self,
         side: Side,
@@ -123,7 +125,7 @@ impl<C> Pool<C> {
         healthy: bool,
         now: Instant,
     ) -> Pick {
-        // The fullest that still has room, so that the others run empty and can be closed; among equals the youngest.
+        // The fullest that still has room, so that the others become idle and can be closed; among equals the youngest.
         let best = (self.members.iter_mut())
             .filter(|m| m.side == side && Some(m.id) != avoid && m.has_room())
             .max_by_key(|m| (m.open, m.born, m.id));
@@ -132,13 +134,13 @@ impl<C> Pool<C> {
             member.idle_since = now;
             return Pick::Use(member.id);
         }
-        // One that has just answered takes the next request in a moment; its own task bounds that moment.
+        // One that has just responded takes the next request in a moment; its own task bounds that moment.
         let settling =
             (self.members.iter()).any(|m| m.side == side && Some(m.id) != avoid && m.is_settling());
         if settling {
             return Pick::Wait;
         }
-        // An overloaded server may allow nothing: more connections would be more load, and no more use.
+        // An overloaded server may allow no streams: more connections would be more load, and no help.
         let refused = |m: &Member<C>| m.side == side && Some(m.id) != avoid && m.allows_nothing();
         if self.members.iter().any(refused) {
             return Pick::Wait;
@@ -159,7 +161,7 @@ impl<C> Pool<C> {
         Pick::Dial
     }
 
-    /// A dial that [`Pick::Dial`] counted has ended, or was not started after all.
+    /// Ends a dial that [`Pick::Dial`] counted, also one that was not started after all.
     pub(crate) fn dial_over(&mut self, side: Side) {
         let dialing = &mut self.dialing[side as usize];
         *dialing = dialing.saturating_sub(1);
@@ -179,12 +181,12 @@ impl<C> Pool<C> {
         &self.members
     }
 
-    /// Whether a server allows no request at all on a connection.
+    /// Returns whether a server allows no request at all on a connection.
     pub(crate) fn is_refused(&self) -> bool {
         self.members.iter().any(Member::allows_nothing)
     }
 
-    /// Whether many requests share a connection, as far as known.
+    /// Returns whether requests share connections, as far as known.
     pub(crate) fn shares_connections(&self) -> bool {
         self.protocol != Some(Protocol::Http1)
     }
@@ -193,7 +195,7 @@ impl<C> Pool<C> {
         self.dialing.iter().sum()
     }
 
-    /// The server changed its limit of streams.
+    /// Sets the server's new limit of streams.
     pub(crate) fn set_limit(&mut self, id: ConnectionId, limit: usize) {
         let max = self.max_streams;
         if let Some(member) = self.get(id) {
@@ -201,7 +203,7 @@ impl<C> Pool<C> {
         }
     }
 
-    /// A stream counted by [`Pick::Use`] is done. Returns its connection.
+    /// Ends a stream counted by [`Pick::Use`] and returns its connection.
     pub(crate) fn release(&mut self, id: ConnectionId, now: Instant) -> Option<&mut Member<C>> {
         let member = self.get(id)?;
         member.open = member.open.saturating_sub(1);
@@ -209,7 +211,7 @@ impl<C> Pool<C> {
         Some(member)
     }
 
-    /// No new streams on this one. The ones that are open may go on.
+    /// Stops new streams on this connection. Open ones may continue.
     pub(crate) fn retire(&mut self, id: ConnectionId, why: Arc<Death>) -> Option<&mut Member<C>> {
         let member = self.get(id).filter(|m| m.retired.is_none())?;
         member.retired = Some(why);
@@ -221,7 +223,7 @@ impl<C> Pool<C> {
         Some(self.members.swap_remove(index))
     }
 
-    /// Connections that are too old, or idle for too long.
+    /// Returns the connections that are too old, or idle for too long.
     pub(crate) fn outdated(&self, now: Instant) -> Vec<ConnectionId> {
         (self.members.iter())
             .filter(|m| m.retired.is_none())
@@ -326,7 +328,7 @@ mod tests {
         assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
         t.pool.release(first, t.now);
         assert_eq!(t.pick(Side::Watch), Pick::Use(first));
-        // The server takes streams back.
+        // The server lowers its limit of streams.
         t.pool.set_limit(first, 1);
         t.pool.release(first, t.now);
         assert_eq!(t.pick(Side::Watch), Pick::Full { connections: 2 });
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(t.pick(Side::Other), Pick::Dial, "the other side is not concerned");
         t.pool.set_limit(first, 1);
         assert_eq!(t.pick(Side::Watch), Pick::Use(first));
-        // What is open on it may last: whoever comes then is not to wait for its end.
+        // Its open streams may last: a new request must not wait for their end.
         t.pool.set_limit(first, 0);
         assert_eq!(t.pick(Side::Watch), Pick::Dial);
         t.pool.dial_over(Side::Watch);
@@ -390,7 +392,7 @@ mod tests {
         let mut t = Fixture::new(TransportOptions::default());
         let first = t.add(Side::Other, Protocol::Http1, 1);
         assert_eq!(t.pick(Side::Other), Pick::Use(first));
-        // However often those who wait ask, there is one dial for each of them, and not too many at once.
+        // For any number of picks there is one dial per waiting request, up to the maximum.
         for waiting in 1..=PARALLEL_DIALS_HTTP1 {
             t.pool.wait(Side::Other);
             assert_eq!(t.pick(Side::Other), Pick::Dial);

@@ -1,4 +1,4 @@
-//! What a transport has done and has now, as plain values.
+//! Statistics of a transport, as plain values.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,121 +6,121 @@ use tokio::time::Instant;
 
 use crate::{class::ConnectionId, dialer::Protocol, error::Death};
 
-/// A look at a transport.
+/// A snapshot of a transport.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TransportStats {
-    /// The connections that stand now, also retired ones whose streams go on.
+    /// The open connections, including retired ones whose streams continue.
     pub connections: Vec<ConnectionStats>,
     /// Dials under way.
     pub dialing: usize,
     /// Requests that wait for a connection.
     pub waiting: usize,
-    /// Dials begun.
+    /// Dials started.
     pub dials: u64,
     /// Dials that failed.
     pub dial_failures: u64,
-    /// Requests given to a connection.
+    /// Requests sent on a connection.
     pub requests: u64,
-    /// Requests sent a second time because the server had not looked at them, or a used connection turned out dead.
+    /// Requests sent a second time because the server had not processed them, or a used connection turned out dead.
     pub resent: u64,
-    /// Connections, dials and requests that ended badly, by [`Death::kind`].
+    /// Failures of connections, dials and requests, by [`Death::kind`].
     pub deaths: BTreeMap<&'static str, u64>,
-    /// The last of them.
+    /// The last failure.
     pub last_death: Option<LastDeath>,
-    /// While dials fail: since when, how the last one failed, and when the next is due.
+    /// The current outage: its start, the last error and the next dial.
     pub down: Option<Down>,
-    /// Times that a suspend or VM pause was noticed.
+    /// Number of detected suspends or VM pauses.
     pub suspends: u64,
-    /// By how much deadlines have been extended because this process lagged, all in all.
+    /// Total extension of deadlines because this process lagged.
     pub lagged: Duration,
-    /// Times that a 401 made us have credentials anew.
+    /// Number of credential renewals after a 401.
     pub credential_refreshes: u64,
-    /// What is wrong with the credentials, until the server accepts some.
+    /// The problem of the credentials, until the server accepts some.
     pub credentials: Option<CredentialTrouble>,
 }
 
 impl TransportStats {
-    /// Streams that are open now.
+    /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
         self.connections.iter().map(|c| c.open_streams).sum()
     }
 }
 
-/// One connection.
+/// Statistics of one connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionStats {
-    /// Its name.
+    /// The connection's ID.
     pub id: ConnectionId,
-    /// Whether it carries watches; else everything else.
+    /// Set if it carries watches; otherwise it carries all other requests.
     pub for_watches: bool,
-    /// What is spoken on it.
+    /// The protocol.
     pub protocol: Protocol,
     /// The other end, and the address of the proxy on the way there.
     pub peer: Arc<str>,
     /// Requests and bodies on it now.
     pub open_streams: usize,
-    /// Most that it may have at once.
+    /// Maximum number of concurrent streams.
     pub max_streams: usize,
-    /// Time since it stood.
+    /// Time since it was established.
     pub age: Duration,
-    /// Responses that it brought.
+    /// The number of responses that it brought.
     pub served: u64,
-    /// Time since it last brought anything.
+    /// Time since it last received anything.
     pub silent: Duration,
-    /// A PING is not answered although that takes no more than a moment on a connection that is well. The connection ends when it is
-    /// still not answered after [`TransportOptions::ping_timeout`](crate::TransportOptions::ping_timeout).
+    /// Set while a PING is unanswered for longer than a healthy connection takes. The connection ends when there is still
+    /// no answer after [`TransportOptions::ping_timeout`](crate::TransportOptions::ping_timeout).
     pub doubtful: bool,
     /// Bytes received, as HTTP sees them (after TLS).
     pub bytes_in: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Why it takes no new requests, if so.
+    /// The reason why it takes no new requests, if so.
     pub retired: Option<Arc<Death>>,
 }
 
-/// What is wrong with the credentials.
+/// A problem of the credentials.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CredentialTrouble {
-    /// Since when, without a request that was accepted.
+    /// Its start: no request was accepted since.
     pub since: Instant,
-    /// When it was seen last.
+    /// The time when it was last seen.
     pub at: Instant,
-    /// Whether the server refused them (401); otherwise there are none, as a plugin has failed.
+    /// Set if the server rejected them (401); otherwise there are none, because a plugin has failed.
     pub refused: bool,
-    /// What is wrong, for people.
+    /// The human-readable problem.
     pub reason: Arc<str>,
 }
 
-/// What ended last.
+/// The last failure.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LastDeath {
-    /// When.
+    /// The time.
     pub at: Instant,
     /// The connection, unless it was a dial.
     pub connection: Option<ConnectionId>,
-    /// Why.
+    /// The reason.
     pub death: Arc<Death>,
 }
 
-/// The cluster cannot be reached.
+/// An outage: the cluster cannot be reached.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Down {
     /// Failed attempts in a row.
     pub attempts: u64,
-    /// Begin of the first failed attempt.
+    /// Start of the first failed attempt.
     pub since: Instant,
-    /// When the next attempt may be made.
+    /// Time of the next attempt.
     pub next: Instant,
-    /// How the last one failed.
+    /// The error of the last attempt.
     pub last: Arc<Death>,
 }
 
-/// Counters that only go up.
+/// Monotonic counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) dials: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// The server has refused the credentials, or there are none.
+    /// Records that the server has rejected the credentials, or that there are none.
     pub(crate) fn credentials_failed(&mut self, refused: bool, reason: Arc<str>) {
         let at = Instant::now();
         let since = self.credentials.as_ref().map_or(at, |before| before.since);

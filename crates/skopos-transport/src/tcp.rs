@@ -1,4 +1,4 @@
-//! The dialer of real life: DNS, TCP, the proxy, TLS.
+//! The production dialer: DNS, TCP, the proxy, TLS.
 
 use std::{
     future::Future,
@@ -23,22 +23,23 @@ use crate::{
     tls::{Ready, TlsSource},
 };
 
-/// A further address is tried when the ones before have not answered for this long (RFC 8305 recommends 250 ms).
+/// Silence of the previous addresses after which the next one is tried (RFC 8305 recommends 250 ms).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// The same when one of them has accepted: a server that everybody comes back to at once is slow with its first words, and
-/// further handshakes would be more of that.
+/// The same delay when one of them has accepted: a server to which all clients reconnect at once responds slowly, and more
+/// handshakes would slow it further.
 const HANDSHAKE: Duration = Duration::from_secs(1);
 
-/// Bounds the sockets of one dial, and the addresses that it tries.
+/// The maximum number of sockets of one dial, and of addresses that it tries.
 const MOST_SOCKETS: usize = 16;
 
-/// The longest times of keep-alive that Linux takes, and the longest wait for an acknowledgement: more is an invalid argument.
+/// The longest keep-alive times and the longest acknowledgement timeout that Linux accepts; longer values are an invalid
+/// argument.
 const MOST_KEEP_ALIVE: Duration = Duration::from_secs(i16::MAX as u64);
 const MOST_USER_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// Resolves anew for each dial, tries all addresses, then TLS with current certificates. With a proxy the name and the
-/// addresses are the proxy's.
+/// A dialer that resolves the name for each dial, tries all addresses, then does TLS with current certificates. With a
+/// proxy, name and addresses are the proxy's.
 pub(crate) struct TcpDialer {
     host: Arc<str>,
     port: u16,
@@ -48,10 +49,10 @@ pub(crate) struct TcpDialer {
     keep_alive: socket2::TcpKeepalive,
     user_timeout: Duration,
     guard: AddressGuard,
-    /// A lookup that still runs is joined, not repeated: each occupies a thread that nothing can stop.
+    /// The shared lookup. A running one is joined, not repeated: each occupies a thread that cannot be stopped.
     lookup: Errand<Found>,
-    /// The address that is tried first: after each failure the next. One may take everything and answer nothing, and which
-    /// one it was is known only when the dial is over.
+    /// The index of the address that is tried first; each failure advances it. One address may accept everything and never
+    /// respond, and which one it was is known only when the dial is over.
     turn: AtomicUsize,
 }
 
@@ -82,8 +83,8 @@ impl TcpDialer {
             proxy,
             tls,
             plain_protocol: if options.http2_prior_knowledge { Protocol::Http2 } else { Protocol::Http1 },
-            // HTTP/1.1 has no PING, so the kernel has to ask: silence for one interval, then two questions. It counts whole
-            // seconds, and takes no zero.
+            // HTTP/1.1 has no PING, so the kernel probes: after one interval of silence, then two probes. It counts whole
+            // seconds, and does not accept zero.
             keep_alive: socket2::TcpKeepalive::new()
                 .with_time(options.ping_interval.clamp(Duration::from_secs(1), MOST_KEEP_ALIVE))
                 .with_interval((options.ping_timeout / 2).clamp(Duration::from_secs(1), MOST_KEEP_ALIVE))
@@ -97,14 +98,14 @@ impl TcpDialer {
 
     async fn resolve(&self) -> Result<Vec<SocketAddr>, Death> {
         if let Ok(ip) = self.host.parse() {
-            // What needs no resolver shall not wait for a thread: others' lookups and plugins may have them all.
+            // An IP address must not wait for a resolver thread: other lookups and plugins may occupy all of them.
             return Ok(vec![SocketAddr::new(ip, self.port)]);
         }
         let found = self.lookup.run(|finish| lookup(self.host.clone(), self.port, finish)).await;
         found.map_err(|reason| self.not_reached(Death::Dns { host: self.host.clone(), reason }))
     }
 
-    /// At whose door it ended.
+    /// Attributes an error to the proxy or to the server.
     fn not_reached(&self, death: Death) -> Death {
         match &self.proxy {
             Some(proxy) => proxy.not_reached(death),
@@ -112,7 +113,7 @@ impl TcpDialer {
         }
     }
 
-    /// Those that may be connected to, in the order in which they are tried.
+    /// Returns the allowed addresses, in the order in which they are tried.
     async fn addresses(&self) -> Result<Vec<SocketAddr>, Death> {
         let mut addresses = admitted(self.resolve().await?, &self.guard)?;
         let first = self.turn.load(Relaxed).checked_rem(addresses.len());
@@ -121,7 +122,7 @@ impl TcpDialer {
         Ok(addresses)
     }
 
-    /// TCP, the proxy and TLS, once with each address.
+    /// Connects by TCP, the proxy and TLS, once with each address.
     async fn connect(
         &self,
         addresses: &[SocketAddr],
@@ -152,7 +153,7 @@ impl TcpDialer {
         }
     }
 
-    /// TLS with the server, if that is wanted.
+    /// Sets up TLS with the server, if configured.
     async fn secure<S: Io>(
         &self,
         stream: S,
@@ -203,7 +204,7 @@ impl TcpDialer {
     }
 }
 
-/// For the TLS of one dial, where there is any.
+/// The certificates for the TLS of one dial, if any.
 struct Certificates {
     server: Option<Ready>,
     proxy: Option<Ready>,
@@ -216,7 +217,7 @@ impl Dialer for SharedTcpDialer {
     fn dial(&self, attempt: DialAttempt) -> BoxFuture<'static, Result<Dialed, Death>> {
         let dialer = self.0.clone();
         Box::pin(async move {
-            // Certificates first: reading them must not age a connection that already stands.
+            // Certificates first: reading them must not age a connection that is already open.
             attempt.enter(Stage::Certificates);
             let certificates = dialer.certificates().await?;
             attempt.enter(if dialer.proxy.is_some() { Stage::ProxyResolve } else { Stage::Resolve });
@@ -226,7 +227,7 @@ impl Dialer for SharedTcpDialer {
         })
     }
 
-    /// The server refuses a client certificate only after the handshake, so this may come late.
+    /// Handles a failed dial. A server rejects a client certificate only after the handshake, so this may come late.
     fn failed(&self, death: &Death) {
         self.0.turn.fetch_add(1, Relaxed);
         let wrong = match death {
@@ -251,7 +252,7 @@ impl Dialer for SharedTcpDialer {
     }
 }
 
-/// Those that may be connected to.
+/// Returns the addresses that the filter allows.
 fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<SocketAddr>, Death> {
     let mut denied = None;
     let mut judge = |address: &SocketAddr| match guard.check(address.ip()) {
@@ -268,7 +269,7 @@ fn admitted(addresses: Vec<SocketAddr>, guard: &AddressGuard) -> Result<Vec<Sock
     }
 }
 
-/// `getaddrinfo` in a thread of its own. Answers are not kept, neither good nor bad: dials are a second apart.
+/// Calls `getaddrinfo` in its own thread. Results are not cached, neither good nor bad: dials are a second apart.
 fn lookup(host: Arc<str>, port: u16, finish: Finish) -> BoxFuture<'static, Found> {
     async move {
         let name = host.clone();
@@ -286,8 +287,9 @@ fn lookup(host: Arc<str>, port: u16, finish: Finish) -> BoxFuture<'static, Found
     .boxed()
 }
 
-/// The first address that answers. Each next one is tried when those before failed, or have been silent for [`STAGGER`], or
-/// [`HANDSHAKE`] when one of them has `accepted`. Ends with a failure when all have failed. The caller bounds it.
+/// Connects to the first address that responds. The next one is tried when those before have failed, or have been silent
+/// for [`STAGGER`], or for [`HANDSHAKE`] once one of them has `accepted`. Fails when all have failed. The caller must bound
+/// it.
 async fn first_of<T, F, Fut>(addresses: &[SocketAddr], accepted: &AtomicBool, connect: F) -> Result<T, Death>
 where
     F: Fn(SocketAddr) -> Fut,
@@ -319,8 +321,8 @@ where
     }
 }
 
-/// Which failure of several is told: the last, but for one of TLS, after which certificates are read again, and for what a
-/// proxy that was reached had to say.
+/// Returns the failure to report: the last one, unless another is a TLS failure, after which certificates are read again,
+/// or comes from a proxy that was reached.
 fn more_telling(before: Death, now: Death) -> Death {
     let weight = |death: &Death| match death {
         Death::Tls(_) => 2,
@@ -334,10 +336,10 @@ fn more_telling(before: Death, now: Death) -> Death {
     if weight(&before) > weight(&now) { before } else { now }
 }
 
-/// The first connection that stands. A server that is silent is tried again every `rhythm`, at most `rounds` times in all,
-/// beside the attempts that wait for it: the kernel repeats a lost SYN after 1, 3 and 7 seconds, and nobody repeats the
-/// first words of TLS, so that a server would be found late that comes back in between. Ends with the last failure when all
-/// have failed: that is for the backoff of the cluster, not for another round here. The caller bounds it.
+/// Returns the first established connection. A silent server is tried again every `rhythm`, at most `rounds` times in
+/// total, beside the pending attempts. Otherwise a server that comes back in between would be found late: the kernel
+/// repeats a lost SYN only after 1, 3 and 7 seconds, and TLS never repeats its first message. Fails with the last error
+/// when all attempts have failed; the cluster's backoff then schedules the next one. The caller must bound it.
 async fn again_every<T, F, Fut>(rhythm: Duration, rounds: usize, connect: F) -> Result<T, Death>
 where
     F: Fn() -> Fut,
@@ -370,7 +372,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// No address has accepted.
+    /// The flag of a test where no address has accepted.
     static NOBODY: AtomicBool = AtomicBool::new(false);
 
     fn addresses(n: u8) -> Vec<SocketAddr> {
@@ -454,7 +456,7 @@ mod tests {
         let both = [one.local_addr().unwrap(), two.local_addr().unwrap()];
         let dialer = dialer(&kube::Config::new("http://server.test/".parse().unwrap()));
         assert_eq!(*dial(&dialer, &both).await.peer, both[0].to_string());
-        // Took the connection, and then said nothing.
+        // It accepted the connection and then stayed silent.
         dialer.failed(&Death::ConnectTimeout { after: SECOND, stage: "http/2 settings" });
         for _ in 0..2 {
             assert_eq!(*dial(&dialer, &both).await.peer, both[1].to_string());
@@ -478,20 +480,20 @@ mod tests {
         SharedTcpDialer(Arc::new(TcpDialer::from_config(config, &TransportOptions::default()).unwrap()))
     }
 
-    /// Dials a name that has these addresses.
+    /// Dials a name that resolves to these addresses.
     async fn dial(dialer: &SharedTcpDialer, addresses: &[SocketAddr]) -> Dialed {
         let addresses = addresses.to_vec();
         let found = async {
             tokio::task::yield_now().await;
             Ok(addresses)
         };
-        // A lookup that is under way when the dial comes to it.
+        // A lookup that is already running when the dial needs it.
         assert!(dialer.0.lookup.run(|_| found.boxed()).now_or_never().is_none());
         let attempt = DialAttempt::new("https://server.test/".parse().unwrap(), 1, SECOND);
         tokio::time::timeout(10 * SECOND, dialer.dial(attempt)).await.expect("in time").unwrap()
     }
 
-    /// Where it is, and its certificate.
+    /// Starts a TLS server; returns its address and its certificate.
     async fn tls_server() -> (SocketAddr, Vec<u8>) {
         let identity = rcgen::generate_simple_self_signed(["server.test".to_owned()]).unwrap();
         let certificate = identity.cert.der().clone();
@@ -540,7 +542,7 @@ mod tests {
     async fn a_server_that_answers_again_is_found_within_the_second() {
         let begin = Instant::now();
         let got = again_every(SECOND, 10, || async {
-            // What is begun in the first 3.5 seconds is never answered.
+            // Attempts in the first 3.5 seconds are never answered.
             if begin.elapsed() < Duration::from_millis(3_500) {
                 std::future::pending::<()>().await;
             }

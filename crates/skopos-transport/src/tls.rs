@@ -34,32 +34,32 @@ use crate::{
     trust::BundleVerifier,
 };
 
-/// Gives the TLS settings for a dial: those at hand while they are young and nothing speaks against them, else new ones from
-/// the files (or the exec plugin) that the kubeconfig names. When building anew fails the old ones are kept.
+/// The source of TLS settings for dials: the current ones while they are fresh and trusted, else new ones from the files
+/// (or the exec plugin) of the kubeconfig. If a renewal fails, the old ones are kept.
 pub(crate) struct TlsSource {
     config: kube::Config,
     server_name: ServerName<'static>,
     alpn: Vec<Vec<u8>>,
     refresh_after: Duration,
-    /// How long a dial waits for new settings when there are others.
+    /// Time that a dial waits for new settings if there are old ones.
     patience: Duration,
-    /// After a 401 they are had anew at most once in this time.
+    /// Minimum interval between renewals after a 401.
     rejected_after: Duration,
     current: Arc<Mutex<Current>>,
-    /// One build at a time. A plugin may take longer than a dial.
+    /// The single build in flight. A plugin may take longer than a dial.
     building: Errand<Built>,
 }
 
-/// TLS settings, and who we are with them.
+/// TLS settings with the client's identity.
 #[derive(Clone)]
 struct Settings {
     tls: Arc<ClientConfig>,
-    /// Cancelled: our certificate is another one now.
+    /// Cancelled when the client certificate has changed.
     superseded: CancellationToken,
     certificate: Option<CertificateDer<'static>>,
 }
 
-/// What one dial needs.
+/// The TLS settings for one dial.
 pub(crate) struct Ready {
     server_name: ServerName<'static>,
     settings: Settings,
@@ -69,10 +69,10 @@ type Built = Result<Settings, Death>;
 
 #[derive(Default)]
 struct Current {
-    /// With the time at which they were asked for.
+    /// The last settings, with the time of their request.
     built: Option<(Settings, Option<Instant>)>,
     distrusted: bool,
-    /// When the server last said 401 and they were had anew.
+    /// The time of the last renewal after a 401.
     rejected_at: Option<Instant>,
 }
 
@@ -93,7 +93,7 @@ impl TlsSource {
         };
         let mut config = config.clone();
         if config.auth_info.exec.is_none() {
-            // A token provider of the old kind has no certificates: do not run its command for TLS.
+            // A legacy token provider has no certificates: do not run its command for TLS.
             config.auth_info.auth_provider = None;
         }
         let source = Self {
@@ -108,19 +108,19 @@ impl TlsSource {
         };
         if source.config.auth_info.exec.is_none() {
             let built = Settings::new(build(&source.config, &source.alpn)?);
-            // Without an age: this may be outside of a runtime. The first dial gives it one.
+            // Without an age: this may be outside of a runtime. The first dial sets it.
             source.current.lock().built = Some((built, None));
         }
         Ok(source)
     }
 
-    /// The last handshake failed: read the files again before the next.
+    /// Marks the settings as untrusted after a failed handshake: the next dial reads the files again.
     pub(crate) fn distrust(&self) {
         self.current.lock().distrusted = true;
     }
 
-    /// The server does not know us on a connection that stands. It judges a client certificate with each request, so the one
-    /// that was good for the handshake may have expired: looks whether there is another now.
+    /// Handles a 401 on an open connection. The server checks the client certificate with each request, so it may have
+    /// expired since the handshake: checks whether there is a new one.
     pub(crate) async fn rejected(&self) {
         {
             let mut current = self.current.lock();
@@ -135,7 +135,7 @@ impl TlsSource {
         let _ = self.building.run(|finish| self.build(finish)).await;
     }
 
-    /// For a dial that begins now.
+    /// Returns the settings for a dial that starts now.
     pub(crate) async fn ready(&self) -> Result<Ready, Death> {
         Ok(Ready { server_name: self.server_name.clone(), settings: self.current().await? })
     }
@@ -148,13 +148,13 @@ impl TlsSource {
         let old = self.current.lock().built.clone();
         match old {
             None => building.await,
-            // A plugin that hangs must not take down what may still work.
+            // A plugin that hangs must not break settings that may still work.
             Some((old, _)) => tokio::time::timeout(self.patience, building).await.unwrap_or(Ok(old)),
         }
     }
 
-    /// In a thread of its own, because kube reads files and runs plugins without yielding. What comes is taken into use whether
-    /// anybody waits for it or not.
+    /// Builds the settings in its own thread, because kube reads files and runs plugins without yielding. The result is
+    /// used whether or not a caller waits for it.
     fn build(&self, finish: Finish) -> BoxFuture<'static, Built> {
         let (config, alpn, current) = (self.config.clone(), self.alpn.clone(), self.current.clone());
         let began = Instant::now();
@@ -194,7 +194,7 @@ impl Current {
                 *built = Some((settings.clone(), Some(began)));
                 Ok(settings)
             }
-            // Files that vanish or are half written must not take down what still works.
+            // Files that vanish or are half written must not break settings that still work.
             (Err(error), Some((settings, age))) => {
                 tracing::warn!(%error, "cannot renew TLS settings, keeping the old ones");
                 *age = Some(began);
@@ -205,7 +205,7 @@ impl Current {
     }
 }
 
-/// Not with what the panic said: that may be what was being read.
+/// Returns an error without the panic's message, which may contain the data that was being read.
 fn panicked() -> ConfigError {
     ConfigError::ClientCertificate("reading it panicked".into())
 }
@@ -216,7 +216,7 @@ fn told(error: &ConfigError) -> Death {
 
 impl Settings {
     fn new(tls: ClientConfig) -> Self {
-        // There is one at most, whatever the server might ask for.
+        // There is at most one, for any request of the server.
         let key = tls.client_auth_cert_resolver.resolve(&[], &[]);
         let certificate = key.and_then(|key| Some(key.cert.first()?.clone().into_owned()));
         Self { tls: Arc::new(tls), superseded: CancellationToken::new(), certificate }
@@ -224,7 +224,7 @@ impl Settings {
 }
 
 impl Ready {
-    /// The handshake. `http1_only`: nothing else is offered.
+    /// Performs the handshake. With `http1_only`, nothing else is offered.
     pub(crate) async fn connect<S: Io>(
         &self,
         http1_only: bool,
@@ -235,30 +235,30 @@ impl Ready {
         TlsConnector::from(config).connect(self.server_name.clone(), stream).await
     }
 
-    /// Cancelled: our certificate is another one now.
+    /// Returns a token that is cancelled when the client certificate has changed.
     pub(crate) fn superseded(&self) -> CancellationToken {
         self.settings.superseded.clone()
     }
 }
 
-/// What is read from a socket at once, in bytes. rustls alone asks for 4 KiB at a time.
+/// Bytes read from a socket at a time. rustls alone reads 4 KiB.
 const READ: usize = 64 << 10;
 
 /// The name of HTTP/1.1 in ALPN.
 const HTTP1: &[u8] = b"http/1.1";
 
-/// The same settings, for a connection that must not become one of HTTP/2.
+/// Returns the same settings for a connection that must not use HTTP/2.
 fn over_http1(config: &ClientConfig) -> Arc<ClientConfig> {
     let mut config = config.clone();
     config.alpn_protocols = vec![HTTP1.to_vec()];
     Arc::new(config)
 }
 
-/// kube builds its TLS settings from the process-wide provider and panics when there is none and the choice is not clear
-/// from the features. An application's own choice, if installed before, is respected.
+/// Installs a default crypto provider if there is none. kube builds its TLS settings from it, and panics without one if the
+/// features allow several. An application's own choice, if installed before, is respected.
 fn ensure_crypto_provider() {
     if CryptoProvider::get_default().is_none() {
-        // An error means that somebody else was quicker, which is as good.
+        // An error means that another thread was faster, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -282,7 +282,7 @@ fn build(config: &kube::Config, alpn: &[Vec<u8>]) -> Result<ClientConfig, Config
     Ok(tls)
 }
 
-/// Puts the client certificate and its key, from files or a plugin, where kube reads them.
+/// Sets the client certificate and its key, from files or a plugin, in the form that kube reads.
 fn set_identity(auth: &mut AuthInfo) -> Result<(), ConfigError> {
     let identity = match auth.exec.take() {
         Some(exec) => {
@@ -297,7 +297,7 @@ fn set_identity(auth: &mut AuthInfo) -> Result<(), ConfigError> {
     (auth.client_certificate, auth.client_key) = (None, None);
     (auth.client_certificate_data, auth.client_key_data) = (None, None);
     if let Some((certificate, mut key)) = identity {
-        // kube joins both, and the last line of a file may have no end.
+        // kube joins both, and the last line of a file may lack a line end.
         key.push(b'\n');
         auth.client_certificate_data = Some(STANDARD.encode(certificate));
         auth.client_key_data = Some(STANDARD.encode(&*key).into());
@@ -305,7 +305,7 @@ fn set_identity(auth: &mut AuthInfo) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns what verifies the server by the configuration's CAs; `None`: the system's CAs do.
+/// Returns the server verifier of the configuration's CAs; `None` if the system's CAs are used.
 fn bundle_verifier(config: &kube::Config) -> Result<Option<BundleVerifier>, ConfigError> {
     let bundle: Vec<CertificateDer<'static>> = match (&config.root_cert_file, &config.root_cert) {
         (Some(path), _) => {
@@ -341,7 +341,7 @@ mod tests {
 
     use super::*;
 
-    /// As after a 401 whose caller does not wait until the files have been read.
+    /// Tests a renewal, as after a 401, whose caller does not wait until the files have been read.
     #[tokio::test]
     async fn a_certificate_is_taken_into_use_also_if_nobody_waits_for_it() {
         let folder = tempfile::tempdir().unwrap();

@@ -12,16 +12,16 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-/// A file that holds a bearer token. It is read again from time to time, since tokens of pods are rotated. While it cannot be
-/// read, the token that was read last is used, or the one that is configured beside the file.
+/// A file that holds a bearer token. It is read again periodically, because tokens of pods are rotated. While it cannot be
+/// read, the last token is used, or the one that is configured beside the file.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: Arc<Path>,
-    /// What was read last and when, or the token beside the file.
+    /// The last token with the time when it was read, or the configured token.
     current: Mutex<(HeaderValue, Option<Instant>)>,
 }
 
-/// How long a token that was read is used before the file is read again.
+/// Age of a token after which the file is read again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(50);
 
 // === impl TokenFile ===
@@ -31,7 +31,7 @@ impl TokenFile {
     ///
     /// # Errors
     ///
-    /// When it cannot be read and no token is configured beside it. The text shows nothing of its content.
+    /// If it cannot be read and no token is configured beside it. The message shows nothing of its content.
     pub(crate) fn open(path: &str, beside: Option<&SecretString>) -> Result<Self, String> {
         let path: Arc<Path> = PathBuf::from(path).into();
         let header = match (read(&path), beside) {
@@ -64,7 +64,7 @@ impl TokenFile {
     }
 }
 
-/// Reads a token. White space around it does not count.
+/// Reads a token and ignores surrounding white space.
 fn read(path: &Path) -> Result<HeaderValue, String> {
     let shown = path.display();
     let content = std::fs::read_to_string(path).map(Zeroizing::new);

@@ -1,4 +1,4 @@
-//! The service: a request in, a response out, a typed reason otherwise.
+//! The transport service: a request in, a response or a typed error out.
 
 use std::{
     fmt,
@@ -33,44 +33,44 @@ use crate::{
 /// Connections to one cluster, as a [`tower::Service`] from request to response. Cheap to clone; all clones share the
 /// connections.
 ///
-/// Requests carry a path (`/api/v1/pods?...`) and no host; credentials, headers and the cluster's URL are added. Wishes go
+/// Requests carry a path (`/api/v1/pods?...`) and no host; credentials, headers and the cluster's URL are added. Options go
 /// into the request's extensions as [`RequestOptions`] or [`RequestClass`]; the response's extensions have the
 /// [`ConnectionId`].
 ///
-/// When the last clone and the last body are dropped, all connections end. [`Transport::shutdown`] also waits for it.
+/// When the last clone and the last body are dropped, all connections end. [`Transport::shutdown`] also waits for that.
 #[derive(Clone)]
 pub struct Transport {
     owner: Arc<Owner>,
-    /// Requests of this handle wait for it.
+    /// The gate that requests of this handle wait for.
     gate: Option<CancellationToken>,
 }
 
-/// Ends everything when dropped.
+/// The owner of the shared state: ends everything when dropped.
 pub(crate) struct Owner {
     pub(crate) hub: Arc<Hub>,
     pub(crate) credentials: Credentials,
 }
 
 impl Transport {
-    /// A transport over TCP, and TLS for `https` URLs.
+    /// Creates a transport over TCP, and TLS for `https` URLs.
     ///
-    /// CA, client certificate and token are read again from the files that `config` names. [`kube::Config`] forgets the file
-    /// of a kubeconfig's CA; [`config_from_kubeconfig`](crate::config_from_kubeconfig) does not.
+    /// CA, client certificate and token are read again from the files that `config` names. [`kube::Config`] drops the path
+    /// of a kubeconfig's CA file; [`config_from_kubeconfig`](crate::config_from_kubeconfig) keeps it.
     ///
-    /// With a [`kube::Config::proxy_url`] every connection goes through that proxy: `http://` and `https://` by CONNECT, also to
-    /// `http://` clusters; `socks5://` and `socks5h://`, where the proxy resolves the cluster's name. User and password stand
-    /// before its host. TLS with the cluster goes through it from end to end; an `https://` proxy itself has to be trusted by
-    /// the configuration's CA, as with kubectl, and gets no client certificate. [`kube::Config`] takes the environment's
-    /// `HTTPS_PROXY` without a look at `NO_PROXY`; [`infer_config`](crate::infer_config) and
-    /// [`config_from_kubeconfig`](crate::config_from_kubeconfig) do look.
+    /// With a [`kube::Config::proxy_url`] every connection goes through that proxy. `http://` and `https://` proxies use
+    /// CONNECT, also to `http://` clusters; with `socks5://` and `socks5h://` the proxy resolves the cluster's name. User
+    /// and password precede the proxy's host. TLS with the cluster is end to end; an `https://` proxy itself must be
+    /// trusted by the configuration's CA, as with kubectl, and gets no client certificate. [`kube::Config`] uses the
+    /// environment's `HTTPS_PROXY` and ignores `NO_PROXY`; [`infer_config`](crate::infer_config) and
+    /// [`config_from_kubeconfig`](crate::config_from_kubeconfig) respect it.
     ///
     /// Installs rustls' ring provider as the process default if TLS is needed and no provider is installed yet; an
-    /// application that wants another one installs it before.
+    /// application that needs another one must install it before.
     ///
     /// # Errors
     ///
-    /// When URL, proxy, CA, client certificate, credentials, headers or options cannot work. An exec plugin is not run here: the
-    /// first request runs it, and its failure is that request's [`Death::Auth`].
+    /// If URL, proxy, CA, client certificate, credentials, headers or options are invalid. An exec plugin is not run here:
+    /// the first request runs it, and its failure is that request's [`Death::Auth`].
     pub fn from_config(config: kube::Config, options: TransportOptions) -> Result<Self, ConfigError> {
         let config = credentials::effective(config);
         let options = options.within_clocks();
@@ -78,11 +78,11 @@ impl Transport {
         Self::with_dialer(config, options, Arc::new(SharedTcpDialer(dialer)))
     }
 
-    /// A transport over whatever `dialer` gives. Of `config` it uses URL, credentials and headers.
+    /// Creates a transport over the connections of `dialer`. It uses URL, credentials and headers of `config`.
     ///
     /// # Errors
     ///
-    /// When URL, credentials, headers or options cannot work.
+    /// If URL, credentials, headers or options are invalid.
     pub fn with_dialer(
         config: kube::Config,
         options: TransportOptions,
@@ -100,24 +100,24 @@ impl Transport {
         Ok(Self { owner: Arc::new(Owner { hub, credentials }), gate: None })
     }
 
-    /// A handle on the same connections whose requests are sent only when `gate` is cancelled, and wait for that within
-    /// their own deadlines ([`RequestOptions::deadline`]; the deadlines of their class begin afterwards). For requests that
-    /// must not be made before something is known of the server, which other handles find out meanwhile.
+    /// Returns a handle on the same connections whose requests are sent only once `gate` is cancelled. They wait for it
+    /// within their own deadlines ([`RequestOptions::deadline`]); the deadlines of their class begin afterwards. It is for
+    /// requests that must wait for information about the server, which other handles obtain in the meantime.
     #[must_use]
     pub fn behind(&self, gate: CancellationToken) -> Self {
         Self { owner: self.owner.clone(), gate: Some(gate) }
     }
 
-    /// A [`kube::Client`] on these connections. It lives in a task of its own, so this needs a runtime.
+    /// Returns a [`kube::Client`] on these connections. It runs in its own task, so this needs a runtime.
     pub fn client(&self, default_namespace: impl Into<String>) -> kube::Client {
         kube::Client::new(self.clone(), default_namespace)
     }
 
-    /// Sends one request. The same as the [`tower::Service`], without its ceremony.
+    /// Sends one request. Equivalent to the [`tower::Service`], but simpler to call.
     ///
     /// # Errors
     ///
-    /// When no response came, for the reason inside. Any HTTP status but a redirect is a response.
+    /// If there was no response, with the reason inside. Any HTTP status except a redirect is a response.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<TransportBody>, TransportError> {
         let hub = &self.owner.hub;
         match hub.stop.run_until_cancelled(Call::send(&self.owner, self.gate.as_ref(), request)).await {
@@ -128,13 +128,13 @@ impl Transport {
 
     /// Asks the server for another protocol: `request` is a GET or POST without a body whose `Upgrade` header names it.
     ///
-    /// It is dialed for this request alone, over HTTP/1.1, with the same TLS, credentials, address rules, backoff and
-    /// deadlines as for all others; nothing else is ever sent on that connection. A server that does not switch is answered
-    /// for with what it said, whole, and its connection is closed.
+    /// The request gets its own HTTP/1.1 connection, with the same TLS, credentials, address rules, backoff and deadlines
+    /// as all others; nothing else is ever sent on that connection. If the server does not switch, its whole response is
+    /// returned, and its connection is closed.
     ///
     /// # Errors
     ///
-    /// As [`Transport::send`]; and when an answer without a switch is larger than 1 MiB.
+    /// As [`Transport::send`]; and if a response without a switch is larger than 1 MiB.
     pub async fn upgrade(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
         let hub = &self.owner.hub;
         match hub.stop.run_until_cancelled(Call::upgrade(&self.owner, self.gate.as_ref(), request)).await {
@@ -143,11 +143,11 @@ impl Transport {
         }
     }
 
-    /// Waits until a connection stands, dialing as often as the backoff admits.
+    /// Waits until a connection is open, dialing as often as the backoff admits.
     ///
     /// # Errors
     ///
-    /// When `limit` (or the connect deadline, if that is shorter) passes before; with the reason of the last failure.
+    /// If `limit` (or the connect deadline, if that is shorter) passes before; with the reason of the last failure.
     pub async fn connected(&self, limit: Duration) -> Result<(), TransportError> {
         let hub = &self.owner.hub;
         hub.ensure_pulse();
@@ -159,35 +159,35 @@ impl Transport {
         }
     }
 
-    /// Takes a connection out of use for new requests, because the caller has seen something wrong with it. Requests and
-    /// bodies that are on it may go on.
+    /// Retires a connection for new requests, because the caller has seen a problem with it. Requests and bodies on it may
+    /// continue.
     pub fn retire(&self, connection: ConnectionId, why: impl fmt::Display) {
         self.owner.hub.retire(connection, Death::Distrusted(why.to_string().into()));
     }
 
-    /// Stops dialing, and ends the connections that stand, because it is known that nobody will answer until
-    /// [`Transport::wake`]. Watches wait for that without a bound of their own; other requests fail at once with
-    /// [`Death::Parked`]. `why` is for people.
+    /// Stops dialing and ends the open connections, because the server is known to be down until [`Transport::wake`].
+    /// Watches wait for that without their own bound; other requests fail at once with [`Death::Parked`]. `why` is a
+    /// human-readable reason.
     pub fn park(&self, why: impl Into<Arc<str>>) {
         self.owner.hub.park(why.into());
     }
 
-    /// There is reason to think that the server is there (again): ends [`Transport::park`], and what waits for a connection
-    /// is dialed for now, however often that has failed.
+    /// Ends [`Transport::park`], because the server is probably up (again). Waiting requests trigger a dial now, regardless
+    /// of the number of failures before.
     pub fn wake(&self) {
         self.owner.hub.wake();
     }
 
-    /// What it has done, and has now.
+    /// Returns statistics of the transport.
     pub fn stats(&self) -> TransportStats {
         self.owner.hub.stats(self.owner.credentials.refreshes())
     }
 
-    /// Ends all connections, requests and bodies now, with [`Death::Closed`], and waits until no task and no socket is left,
-    /// but at most for `limit`. Returns whether all is gone. Later requests fail with [`Death::Closed`] too.
+    /// Ends all connections, requests and bodies now, with [`Death::Closed`]. Waits until all tasks and sockets have ended,
+    /// but at most for `limit`. Returns whether they have. Later requests fail with [`Death::Closed`] too.
     ///
-    /// What runs in a thread of the runtime for blocking work, such as a plugin that waits for a login or the system's resolver, cannot be
-    /// stopped and is not waited for: a runtime that is dropped waits for it without a bound, so end it with
+    /// Work in a blocking thread of the runtime, such as a plugin that waits for a login or the system's resolver, cannot
+    /// be stopped and is not waited for. A runtime that is dropped waits for it without a bound, so end the runtime with
     /// [`shutdown_background`](tokio::runtime::Runtime::shutdown_background) or `shutdown_timeout`.
     pub async fn shutdown(&self, limit: Duration) -> bool {
         self.owner.hub.close();
@@ -212,7 +212,7 @@ impl tower::Service<Request<Body>> for Transport {
     type Error = TransportError;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
-    /// Always ready: a request that finds no room says so itself.
+    /// Returns ready always: a request that finds no room reports that itself.
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         Poll::Ready(Ok(()))
     }
@@ -223,32 +223,32 @@ impl tower::Service<Request<Body>> for Transport {
     }
 }
 
-/// One request on its way.
+/// A request in progress.
 struct Call<'a> {
     owner: &'a Arc<Owner>,
     hub: &'a Arc<Hub>,
     gate: Option<&'a CancellationToken>,
     class: RequestClass,
     options: RequestOptions,
-    /// The caller asked for compression, so it can cope with it.
+    /// Set if the caller requested compression, so it can decode it.
     encoding_asked: bool,
-    /// When the caller's own deadline is.
+    /// The caller's own deadline.
     until: Option<(Instant, Duration)>,
 }
 
-/// A response, and the place on a connection that its body needs.
+/// A response, and the lease that its body needs.
 type Answer = (Response<Incoming>, Lease);
 
-/// Why a request failed, and its body if it may be sent again.
+/// The error of a request, with its body if it may be sent again.
 type Again = (TransportError, Option<Body>);
 
-/// A request is sent at most so often: the reasons for another time are few and each is safe.
+/// Maximum number of sends of one request: there are few reasons for a retry, and each is safe.
 const MOST_SENDS: usize = 3;
 
-/// Credentials that were had longer ago are had anew before they are sent. Those that kube gives are good for a minute.
+/// Age of credentials after which they are renewed before they are sent. Those that kube returns are valid for a minute.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// How long a 401 is held back so that the credentials for the next try are there.
+/// Time for which a 401 is delayed so that the credentials for the next try are ready.
 const REFRESH_WAIT: Duration = Duration::from_secs(5);
 
 impl<'a> Call<'a> {
@@ -301,7 +301,7 @@ impl<'a> Call<'a> {
         self.accept(response, lease).await
     }
 
-    /// On a connection of its own.
+    /// Performs an upgrade on a dedicated connection.
     async fn switch(&self, request: Request<Body>) -> Result<Upgrade, TransportError> {
         let (head, body) = request.into_parts();
         let request = Request::from_parts(self.complete(&head).await?, body);
@@ -312,7 +312,7 @@ impl<'a> Call<'a> {
         solo.conclude(self.owner, response, deadlines.body).await
     }
 
-    /// With everything that makes it one for this server.
+    /// Adds the cluster URL, credentials and default headers.
     async fn complete(&self, head: &Parts) -> Result<Parts, TransportError> {
         if let Some(gate) = self.gate {
             gate.cancelled().await;
@@ -325,12 +325,12 @@ impl<'a> Call<'a> {
             Err(Expired) => Err(Death::Auth("the token's source does not answer".into())),
         };
         let mut request = request.inspect_err(|death| self.hub.has_no_credentials(death))?;
-        // After the configuration's own headers, which may name another.
+        // After the configuration's own headers, which may set another.
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
         Ok(request.into_parts().0)
     }
 
-    /// Sends it, again where that is safe.
+    /// Sends the request, and again where that is safe.
     async fn until_answered(&self, request: Request<Body>) -> Result<Answer, TransportError> {
         let (head, mut body) = request.into_parts();
         let mut sends = 0;
@@ -348,8 +348,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What can be sent now, and where to. Credentials come first, for nobody is dialed without; but a parked watch may wait
-    /// for hours, and then they are had anew.
+    /// Returns the completed request and a lease. Credentials come first, because without them nothing is dialed. But a
+    /// parked watch may wait for hours, and then they are renewed.
     async fn ready(&self, head: &Parts) -> Result<(Parts, Lease), TransportError> {
         let completed = self.complete(head).await?;
         let since = Instant::now();
@@ -365,13 +365,13 @@ impl<'a> Call<'a> {
         self.hub.lease(Side::of(self.class), self.options.avoid_connection, wait).await
     }
 
-    /// Sends it on one connection.
+    /// Sends the request on one connection.
     async fn once(&self, request: Request<Body>, lease: Lease) -> Result<Answer, Again> {
         let deadlines = self.hub.options.deadlines.of(self.class);
         let (parts, body) = request.into_parts();
         let copy = body.try_clone();
         let Some(sender) = &lease.sender else {
-            // Retired between the choice and now.
+            // Retired since it was chosen.
             return Err((lease.vitals.error(Death::Outdated), Some(body)));
         };
         let idempotent = parts.method == Method::GET || parts.method == Method::HEAD;
@@ -404,21 +404,21 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Refuses what nobody may act on, and learns from what the server says of the credentials.
+    /// Rejects responses that must not be used, and records what the server reports about the credentials.
     async fn look_at(&self, response: &Response<Incoming>, id: ConnectionId) -> Result<(), TransportError> {
         if let Some(death) = refuse(response, self.encoding_asked) {
             self.hub.count(Some(id), &death);
             return Err(TransportError::new(death, Some(id)));
         }
         if response.status() == StatusCode::UNAUTHORIZED {
-            // The response goes to the caller in any case; its next request shall have what is valid now.
+            // The response goes to the caller in any case; its next request must have valid credentials.
             let rejected = future::join(self.owner.credentials.rejected(), self.hub.rejected());
             let _ = tokio::time::timeout(REFRESH_WAIT, rejected).await;
         }
         Ok(())
     }
 
-    /// Takes a response whose headers have come.
+    /// Accepts a response whose headers have arrived.
     async fn accept(
         &self,
         response: Response<Incoming>,
@@ -434,7 +434,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Sets what every request has. Returns whether the caller asked for an encoding.
+/// Sets the headers of every request. Returns whether the caller requested an encoding.
 fn prepare(request: &mut Request<Body>, class: RequestClass) -> bool {
     let headers = request.headers_mut();
     if class == RequestClass::Watch {
@@ -448,7 +448,7 @@ fn prepare(request: &mut Request<Body>, class: RequestClass) -> bool {
 const USER_AGENT: header::HeaderValue =
     header::HeaderValue::from_static(concat!("skopos/", env!("CARGO_PKG_VERSION")));
 
-/// Answers that nobody may act on.
+/// Returns an error for responses that must not be used.
 fn refuse(response: &Response<Incoming>, encoding_asked: bool) -> Option<Death> {
     let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into();
     if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
@@ -462,8 +462,8 @@ fn refuse(response: &Response<Incoming>, encoding_asked: bool) -> Option<Death> 
     Some(Death::UnaskedEncoding { encoding: text(encoding) })
 }
 
-/// A connection that was at rest had ended before the request came, or the server was just ending it: what every client
-/// with a pool meets.
+/// Returns whether an idle connection had ended before the request came, or the server was just ending it. Every client
+/// with a pool meets this race.
 fn gone_stale(error: &TransportError, lease: &Lease) -> bool {
     match error.death() {
         Death::GoAway { .. } => true,

@@ -1,7 +1,7 @@
-//! Trust in servers: which certificates a CA bundle vouches for, by the rules of Go's `crypto/x509`, which kubectl follows.
+//! Verification of server certificates against a CA bundle, by the rules of Go's `crypto/x509`, which kubectl follows.
 //!
-//! They differ from webpki's in two places. A certificate of the bundle that the server itself presents is trusted, whether
-//! it may sign others or not. And a certificate that may not sign others is no authority, although it is in the bundle.
+//! The rules differ from webpki's in two cases. A certificate of the bundle that the server itself presents is trusted,
+//! even if it may not sign others. And a certificate that may not sign others is not a CA, although it is in the bundle.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::error::ConfigError;
 pub(crate) struct BundleVerifier {
     /// All certificates of the bundle.
     certificates: Vec<CertificateDer<'static>>,
-    /// Verifies by those that may sign others; `None` if none of them may.
+    /// The verifier with the certificates that may sign others; `None` if none of them may.
     authorities: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
@@ -33,7 +33,7 @@ pub(crate) struct BundleVerifier {
 // === impl BundleVerifier ===
 
 impl BundleVerifier {
-    /// Returns a verifier for a bundle. Certificates that cannot be parsed are skipped if another one can be, as in Go.
+    /// Creates a verifier for a bundle. Certificates that cannot be parsed are skipped if another one can be, as in Go.
     pub(crate) fn new(
         bundle: impl IntoIterator<Item = CertificateDer<'static>>,
         provider: Arc<CryptoProvider>,
@@ -109,13 +109,13 @@ impl ServerCertVerifier for BundleVerifier {
     }
 }
 
-/// Verifies a certificate that is in the bundle itself: all that is left to check is its name, its time and its purpose.
+/// Verifies a certificate that is itself in the bundle: only its name, time and purpose remain to be checked.
 fn verify_itself(
     certificate: &CertificateDer<'_>,
     server_name: &ServerName<'_>,
     now: UnixTime,
 ) -> Result<ServerCertVerified, Error> {
-    // Refuses unknown critical extensions, too.
+    // Rejects unknown critical extensions, too.
     let end_entity = ParsedCertificate::try_from(certificate)?;
     let (_, parsed) =
         X509Certificate::from_der(certificate).map_err(|_| Error::from(CertificateError::BadEncoding))?;
@@ -139,7 +139,7 @@ fn verify_itself(
     Ok(ServerCertVerified::assertion())
 }
 
-/// Returns whether a certificate may sign others. Certificates before version 3 do not say so.
+/// Returns whether a certificate may sign others. Certificates before version 3 do not state this.
 fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     let constraints = certificate.basic_constraints();
     let is_authority = match constraints {
@@ -155,7 +155,7 @@ fn may_sign(certificate: &X509Certificate<'_>) -> bool {
     is_authority && signs
 }
 
-/// Returns whether a certificate may be a server's: it says nothing about its purpose, or names this one.
+/// Returns whether a certificate is valid for servers: it names no purpose, or this one.
 fn may_serve(certificate: &X509Certificate<'_>) -> bool {
     match certificate.extended_key_usage() {
         Ok(Some(usage)) => usage.value.any || usage.value.server_auth,

@@ -1,7 +1,7 @@
-//! Another protocol on a connection of its own: what exec, attach and port-forward need.
+//! Upgrades to another protocol on a dedicated connection, as exec, attach and port-forward need.
 //!
-//! The connection is dialed for one request and is never the pool's. Whatever the server answers but a switch is read whole,
-//! and the connection is closed: nobody else's request can follow on it (CVE-2018-1002105).
+//! The connection is dialed for one request and is never in the pool. Any response except a switch is read whole, and the
+//! connection is closed: no other request can follow on it (CVE-2018-1002105).
 
 use std::{
     fmt,
@@ -43,34 +43,34 @@ use crate::{
     vitals::{Vitals, WatchedIo, of_connection},
 };
 
-/// What became of a request for another protocol.
+/// The result of a request for another protocol.
 #[derive(Debug)]
 pub enum Upgrade {
-    /// The server speaks it from now on. The headers of its answer (101), and the stream.
+    /// A switch to the protocol: the headers of the response (101), and the stream.
     Switched(Response<Tunnel>),
-    /// The server answered something else, which is here whole. Its connection is closed.
+    /// Any other response, complete. Its connection is closed.
     Answered(Response<Bytes>),
 }
 
 /// A stream to a server that has switched to another protocol. Closed when dropped.
 ///
-/// It stands for as long as its owner wants, and ends itself only with the server's end: whoever has it has to end it when
-/// [`Tunnel::withdrawn`] says so.
+/// It stays open as long as its owner keeps it, and otherwise ends only when the server ends it. The owner must end it when
+/// [`Tunnel::withdrawn`] completes.
 pub struct Tunnel {
     io: TokioIo<Upgraded>,
     withdrawn: CancellationToken,
-    /// The transport's shutdown waits for it.
+    /// Makes the transport's shutdown wait for the stream.
     _held: TaskTrackerToken,
     _owner: Arc<Owner>,
 }
 
-/// Largest answer in place of a switch: it is an error in the API server's words.
+/// The largest response other than a switch: an error message of the API server.
 const MOST_BYTES: usize = 1 << 20;
 
 // === impl Tunnel ===
 
 impl Tunnel {
-    /// Ends when the stream has to: the transport is parked or shut down.
+    /// Completes when the stream must end: the transport is parked or shut down.
     pub fn withdrawn(&self) -> WaitForCancellationFutureOwned {
         self.withdrawn.clone().cancelled_owned()
     }
@@ -118,18 +118,18 @@ impl AsyncWrite for Tunnel {
     }
 }
 
-/// A connection for one request.
+/// A dedicated connection for one request.
 pub(crate) struct Solo {
     hub: Arc<Hub>,
     vitals: Arc<Vitals>,
     withdrawn: CancellationToken,
     sender: SendRequest<Body>,
     connection: Fuse<Running>,
-    /// What the request asked for.
+    /// The requested protocol.
     protocol: Option<HeaderValue>,
 }
 
-/// hyper's side of the connection, which must be attended for anything to happen.
+/// hyper's connection future, which must be polled to make progress.
 type Running = BoxFuture<'static, hyper::Result<()>>;
 
 // === impl Solo ===
@@ -155,7 +155,7 @@ impl Solo {
         self.vitals.id
     }
 
-    /// Sends the request. `limit` is until the headers of the answer.
+    /// Sends the request. `limit` is the time until the headers of the response.
     pub(crate) async fn ask(
         &mut self,
         mut request: Request<Body>,
@@ -173,7 +173,7 @@ impl Solo {
         Ok(answer)
     }
 
-    /// Becomes what the answer makes of it: a stream, or nothing.
+    /// Converts the response to the result: a stream, or the complete response.
     pub(crate) async fn conclude(
         mut self,
         owner: &Arc<Owner>,
@@ -223,7 +223,7 @@ impl Solo {
     }
 }
 
-/// The result of `what`, for which the connection has to be attended, unless it takes too long or is to end.
+/// Drives the connection and returns the result of `what`, unless it takes too long or the connection must end.
 async fn attended<F: Future>(
     hub: &Hub,
     connection: &mut Fuse<Running>,
@@ -237,7 +237,7 @@ async fn attended<F: Future>(
         tokio::select! {
             biased;
             output = &mut what => output,
-            // What it has brought is still there to be taken.
+            // The response that it has brought can still be taken.
             _ = connection => what.await,
         }
     };

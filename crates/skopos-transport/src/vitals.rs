@@ -1,4 +1,4 @@
-//! What is known of one connection's life: shared by its socket, its task, its streams and its bodies.
+//! The state of one connection: shared by its socket, its task, its streams and its bodies.
 
 use std::{
     future::Future,
@@ -25,24 +25,24 @@ use crate::{
     error::{Death, TransportError},
 };
 
-/// The life of one connection, up to the one reason of its end.
+/// The state of one connection, up to the single reason of its end.
 #[derive(Debug)]
 pub(crate) struct Vitals {
     pub(crate) id: ConnectionId,
-    /// What was seen first: on the socket, by a deadline, or by our own decision. Later ones are consequences.
+    /// The first error: on the socket, from a deadline, or by our own decision. Later ones are consequences.
     symptom: OnceLock<Death>,
-    /// Set once all is over.
+    /// The reason of the end, set once everything has ended.
     death: watch::Sender<Option<Death>>,
-    /// Ends the connection and all its streams now.
+    /// Cancelled to end the connection and all its streams now.
     pub(crate) kill: CancellationToken,
     /// hyper's own tasks for this connection.
     pub(crate) tasks: TaskTracker,
     born: Instant,
-    /// In microseconds since it was born.
+    /// The time of the last received bytes, in microseconds since the connection was made.
     heard: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
-    /// Something may have happened that only the connection's task can see (SETTINGS came).
+    /// Notified of possible events that only the connection's task can see (SETTINGS came).
     pub(crate) stirred: tokio::sync::Notify,
     pub(crate) stir: std::sync::atomic::AtomicBool,
 }
@@ -64,7 +64,7 @@ impl Vitals {
         })
     }
 
-    /// When the last bytes came from the socket, or when it was taken into use.
+    /// Returns the time of the last bytes from the socket, or of the start of its use.
     pub(crate) fn heard(&self) -> Instant {
         self.born + Duration::from_micros(self.heard.load(Ordering::Relaxed))
     }
@@ -74,7 +74,7 @@ impl Vitals {
         self.heard.store(self.born.elapsed().as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Remembers a reason, if it is the first.
+    /// Records an error, if it is the first.
     pub(crate) fn note(&self, death: Death) {
         let _ = self.symptom.set(death);
     }
@@ -89,7 +89,7 @@ impl Vitals {
         self.kill.cancel();
     }
 
-    /// Nothing of the connection is left.
+    /// Publishes the reason once nothing of the connection is left.
     pub(crate) fn finish(&self) -> Death {
         let death = self.symptom.get().cloned().unwrap_or(Death::Eof);
         self.death.send_replace(Some(death.clone()));
@@ -101,12 +101,12 @@ impl Vitals {
     }
 }
 
-/// Finds out what an error of hyper on one of the connection's streams means.
+/// Finds the reason behind a hyper error on one of the connection's streams.
 ///
-/// hyper tells a stream only "broken pipe" when the connection under it has died; the reason is known to the connection's
-/// task, which ends a moment later. So this waits for it, for a bounded time.
+/// hyper reports only "broken pipe" to a stream when its connection has died. The connection's task knows the reason and
+/// ends a moment later, so this waits for it, for a bounded time.
 pub(crate) async fn explain(vitals: Arc<Vitals>, error: hyper::Error) -> TransportError {
-    // Once we have ended the connection ourselves, what hyper says is only a consequence.
+    // Once we have ended the connection ourselves, hyper's error is only a consequence.
     let ours = vitals.kill.is_cancelled().then(|| vitals.symptom().cloned()).flatten();
     let death = match ours.or_else(|| of_stream(&error)) {
         Some(death) => death,
@@ -123,10 +123,10 @@ pub(crate) async fn explain(vitals: Arc<Vitals>, error: hyper::Error) -> Transpo
     vitals.error(death)
 }
 
-/// How long a stream waits for the reason of its connection's death.
+/// Time that a stream waits for the reason of its connection's end.
 const EXPLANATION: Duration = Duration::from_millis(250);
 
-/// What concerns this stream alone.
+/// Returns the reason if the error concerns this stream alone.
 fn of_stream(error: &hyper::Error) -> Option<Death> {
     if error.is_parse_too_large() {
         return Some(Death::TooLarge(error.to_string().into()));
@@ -138,7 +138,7 @@ fn of_stream(error: &hyper::Error) -> Option<Death> {
     (h2.is_reset() && h2.is_remote()).then(|| Death::StreamReset { code: reason(h2.reason()) })
 }
 
-/// What an error of a connection (or one that says no more than that) means.
+/// Converts an error of a connection (or one without more information).
 pub(crate) fn of_connection(error: &hyper::Error) -> Death {
     if error.is_timeout() {
         return Death::PingTimeout;
@@ -164,7 +164,7 @@ pub(crate) fn of_connection(error: &hyper::Error) -> Death {
     Death::protocol(chain(error))
 }
 
-/// RFC 9113, 8.7: the server has not looked at the request, so it may be sent again whatever it does.
+/// Returns whether the server has not processed the request, so that any request may be sent again (RFC 9113, 8.7).
 pub(crate) fn was_not_processed(error: &hyper::Error) -> bool {
     source::<h2::Error>(error)
         .is_some_and(|e| e.is_remote() && e.is_reset() && e.reason() == Some(h2::Reason::REFUSED_STREAM))
@@ -198,7 +198,7 @@ fn chain(error: &hyper::Error) -> String {
     text
 }
 
-/// A socket that tells the vitals what happens to it.
+/// A socket that records its events in the connection's state.
 pub(crate) struct WatchedIo {
     inner: Box<dyn Io>,
     vitals: Arc<Vitals>,
@@ -274,7 +274,7 @@ impl WatchedIo {
     }
 }
 
-/// Runs hyper's tasks of one connection: none outlives it.
+/// The executor of hyper's tasks of one connection: none outlives it.
 #[derive(Clone)]
 pub(crate) struct ConnectionExecutor(pub(crate) Arc<Vitals>);
 

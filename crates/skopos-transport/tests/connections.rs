@@ -1,4 +1,4 @@
-//! Which connections there are: how many, when they are dialed, and that none is left behind.
+//! The connections of a transport: their number, the times of the dials, and that none is left behind.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 mod bench;
@@ -37,7 +37,7 @@ async fn the_number_of_connections_is_bounded_and_the_error_says_so() {
     }
     let error = transport.send(get(WATCH)).await.unwrap_err();
     assert_eq!(*error.death(), Death::Exhausted { connections: 2 });
-    // Lists are not concerned.
+    // Lists are not affected.
     ask(&transport, READ).await.unwrap();
     bodies.pop();
     transport.send(get(WATCH)).await.unwrap();
@@ -97,7 +97,7 @@ async fn a_dead_cluster_meets_one_dial_a_second_and_later_one_every_five() {
     let transport = bench.transport();
     let mut errors = 0;
     while bench.elapsed() < Duration::from_secs(180) {
-        // A hundred callers who never tire.
+        // A hundred callers that retry without end.
         for result in join_all((0..100).map(|_| ask(&transport, READ))).await {
             let error = result.unwrap_err();
             assert_eq!(error.death().root().kind(), "refused", "{error}");
@@ -154,7 +154,7 @@ async fn callers_who_do_not_wait_are_told_why_and_until_when() {
     assert_eq!(begin.elapsed(), Duration::ZERO);
     let Death::BackingOff { until, last } = error.death() else { panic!("{error}") };
     assert!(*until > begin && last.kind() == "refused");
-    // The same caller may wait if it wants to.
+    // The same caller may choose to wait.
     bench.mode(Mode::Serve);
     transport.connected(Duration::from_secs(5)).await.unwrap();
     ask(&transport, READ).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_server_behind_lost_packets_holds_nobody_up_for_longer_than_the_connec
     assert!(begin.elapsed() <= Duration::from_millis(10_100), "{:?}", begin.elapsed());
     assert!(errors.iter().all(|e| e.as_ref().unwrap_err().death().kind() == "connect_timeout"));
     assert_eq!(bench.dials().len(), 1);
-    // A caller with a deadline of its own is held to that.
+    // A caller's own deadline applies.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let mut request = get(READ);
     let deadline = Some(Duration::from_secs(1));
@@ -421,7 +421,7 @@ async fn a_401_makes_the_token_file_be_read_again() {
     std::fs::write(file.path(), "new").unwrap();
     assert_eq!(transport.send(get(READ)).await.unwrap().status(), 401);
     assert_eq!(transport.send(get(READ)).await.unwrap().status(), 200);
-    // Not more often than every five seconds.
+    // At most once every five seconds.
     bench.token("nobody has it");
     for _ in 0..10 {
         assert_eq!(transport.send(get(READ)).await.unwrap().status(), 401);

@@ -1,4 +1,4 @@
-//! Every way in which a connection or request dies is found in time, and says why.
+//! Tests that every failure of a connection or request is detected in time and has a reason.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 mod bench;
@@ -15,7 +15,7 @@ use tokio::{
     time::Instant,
 };
 
-/// What the transport promises for a connection that has silently died.
+/// The guaranteed detection time of a silently dead connection.
 const SILENCE: Duration = Duration::from_secs(15);
 
 #[tokio::test(start_paused = true)]
@@ -40,14 +40,14 @@ async fn a_silent_peer_is_found_within_fifteen_seconds() {
     assert_eq!(transport.stats().deaths["ping_timeout"], 1);
 }
 
-/// Reads an event every five seconds, of which plenty have come.
+/// Reads an event every five seconds, while plenty are buffered.
 async fn read_slowly(body: &mut TransportBody) {
     while next(body).await.is_some() {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
 }
 
-/// Two watches on one connection: events for more than three minutes wait at the first, and the other has read all.
+/// Opens two watches on one connection: at the first, events for more than three minutes wait; the other has read all.
 async fn beside_a_slow_reader(bench: &Bench, transport: &Transport) -> (TransportBody, TransportBody) {
     let slow = transport.send(get(WATCH)).await.unwrap().into_body();
     let mut other = transport.send(get(WATCH)).await.unwrap().into_body();
@@ -239,7 +239,7 @@ async fn deadlines_hold_also_where_the_reader_is_slower_than_the_network() {
         assert!(begin.elapsed() <= bound + pause * 3, "{kind}: {:?}", begin.elapsed());
         assert!(next(&mut body).await.is_none());
     }
-    // The peer has done its part.
+    // The peer is not at fault.
     ask(&transport, READ).await.unwrap();
     assert_eq!(bench.pipes().len(), 1);
 }
@@ -442,7 +442,7 @@ async fn compression_that_nobody_asked_for_is_refused() {
     let mut request = get("/zipped");
     request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
     transport.send(request).await.unwrap();
-    // A watch never gets it, whatever its caller asks for.
+    // A watch never gets it, even if its caller requests it.
     let mut request = get(WATCH);
     request.headers_mut().insert("accept-encoding", "gzip".parse().unwrap());
     transport.send(request).await.unwrap();
@@ -517,7 +517,7 @@ async fn a_write_is_not_sent_twice_when_its_connection_dies() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_cut_off_in_peace_is_no_end_of_the_body() {
-    // hyper shows a RST_STREAM with NO_ERROR as the end of the body; a list cut short must not look complete.
+    // hyper reports a RST_STREAM with NO_ERROR as the end of the body; a truncated list must not look complete.
     let tasks = tokio_util::task::TaskTracker::new();
     let dialer = {
         let tasks = tasks.clone();

@@ -1,4 +1,4 @@
-//! The properties of `bodies`, on random input. `PROPTEST_CASES` asks for more than the few cases of an ordinary run.
+//! The properties of `bodies`, on random input. `PROPTEST_CASES` sets more than the few cases of a default run.
 
 mod bodies;
 
@@ -9,7 +9,7 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// Pieces of a kubeconfig, right and wrong, in any order.
+/// Generates pieces of a kubeconfig, valid and invalid, in any order.
 fn kubeconfig() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "apiVersion: v1\nkind: Config\n",
@@ -53,7 +53,7 @@ proptest! {
     }
 }
 
-/// What the fuzzer has found worth keeping.
+/// Replays the fuzzer's saved inputs.
 #[test]
 fn seeds_of_the_fuzz_targets() {
     let read = |target: &str| {

@@ -1,4 +1,4 @@
-//! A real API server over TLS that goes and comes back on the same port.
+//! A real API server over TLS that stops and restarts on the same port.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 

@@ -1,4 +1,4 @@
-//! Real sockets and TLS: what certificates, names, credentials and addresses have to say.
+//! Real sockets and TLS: tests of certificates, names, credentials and addresses.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -62,12 +62,12 @@ impl Identity {
 struct Server {
     address: SocketAddr,
     tasks: TaskTracker,
-    /// What the certificate is; taken anew for each handshake.
+    /// The server's certificate; read for each handshake.
     identity: Arc<Mutex<Arc<rustls::ServerConfig>>>,
     authorization: Arc<Mutex<Vec<String>>>,
-    /// Certificates that came with requests.
+    /// Client certificates of the requests.
     clients: Arc<Mutex<Vec<Option<CertificateDer<'static>>>>>,
-    /// Who has this certificate is answered 401: it was good when the connection was made.
+    /// A client certificate that is answered with 401: it was valid when the connection was made.
     expired: Arc<Mutex<Option<CertificateDer<'static>>>>,
 }
 
@@ -172,7 +172,7 @@ async fn alpn_chooses_the_protocol_and_a_kube_client_works_on_both() {
         (&[], false, Protocol::Http1),
     ] {
         let server = Server::start(server_config(&identity, alpn, None)).await;
-        // By name, so that it is resolved: localhost may have an address of each kind.
+        // By name, so that it is resolved: localhost may have an address of each family.
         let config = config(&server.url("localhost"), &authority);
         let options = TransportOptions { http1_only, ..Default::default() };
         let transport = Transport::from_config(config, options).unwrap();
@@ -194,12 +194,12 @@ async fn for_another_protocol_nothing_but_http1_is_offered() {
     let exec = || Request::get("/exec").header("upgrade", "websocket").body(Body::empty()).unwrap();
     let Upgrade::Answered(answer) = transport.upgrade(exec()).await.unwrap() else { panic!("a stream") };
     assert_eq!((answer.version(), &answer.body()[..]), (http::Version::HTTP_11, PODS));
-    // What others ask goes on as before.
+    // Other requests continue as before.
     ask(&transport).await.unwrap();
     let stats = transport.stats();
     assert_eq!((stats.connections.len(), stats.connections[0].protocol), (1, Protocol::Http2));
 
-    // Every dial is judged, also this one.
+    // Every dial is checked, also this one.
     let denied = AddressGuard::new(|_| Err("not there".into()));
     let options = TransportOptions { addresses: denied, ..Default::default() };
     let transport = Transport::from_config(config(&server.url("localhost"), &authority), options).unwrap();
@@ -239,7 +239,7 @@ async fn an_untrusted_or_expired_server_is_told_apart_and_found_again_after_rota
     next_attempt(&transport).await.unwrap();
 }
 
-/// Waits out the backoff, then asks once.
+/// Waits out the backoff, then sends one request.
 async fn next_attempt(transport: &Transport) -> Result<StatusCode, TransportError> {
     if let Some(down) = transport.stats().down {
         tokio::time::sleep_until(down.next).await;
@@ -299,7 +299,7 @@ async fn a_certificate_that_expires_on_a_standing_connection_is_replaced_by_the_
     let transport = Transport::from_config(config, options).unwrap();
     assert_eq!(ask(&transport).await.unwrap(), 200);
     *server.expired.lock() = server.clients.lock()[0].clone();
-    // As long as there is no other certificate, another connection would be of no use.
+    // Without another certificate, a new connection would not help.
     for _ in 0..2 {
         assert_eq!(ask(&transport).await.unwrap(), 401);
         assert_eq!(transport.stats().dials, 1);
@@ -322,7 +322,7 @@ async fn a_plugin_that_fails_when_it_is_dialed_makes_nobody_anonymous() {
     let status =
         serde_json::json!({"clientCertificateData": me.certificate, "clientKeyData": me.key.clone()});
     std::fs::write(dir.path().join("answer"), credential(status)).unwrap();
-    // Well the first time, for the headers, and then not when the connection is dialed.
+    // Succeeds the first time, for the headers, and fails when the connection is dialed.
     let script = "cd \"$0\"; echo run >>runs; n=$(wc -l <runs); [ $n -ne 2 ] && [ ! -e down ] && cat answer";
     let mut config = config(&server.url("127.0.0.1"), &authority);
     config.auth_info.exec = Some(plugin(script, dir.path()));
@@ -331,7 +331,7 @@ async fn a_plugin_that_fails_when_it_is_dialed_makes_nobody_anonymous() {
     let error = ask(&transport).await.unwrap_err();
     assert_eq!(error.death().kind(), "tls_client_certificate", "{error}");
     assert_eq!(next_attempt(&transport).await.unwrap(), 200);
-    // What was known is better than nothing.
+    // Old settings are better than none.
     std::fs::write(dir.path().join("down"), "").unwrap();
     transport.retire(transport.stats().connections[0].id, "another shall be dialed");
     assert_eq!(next_attempt(&transport).await.unwrap(), 200);
@@ -365,7 +365,7 @@ async fn a_ca_file_named_by_the_kubeconfig_is_read_again_when_it_was_rotated() {
     transport.retire(connection, "rotated");
     let error = next_attempt(&transport).await.unwrap_err();
     assert_eq!(error.death().kind(), "tls_untrusted", "{error}");
-    // A file that is gone for a moment takes nothing down.
+    // A file that is missing for a moment breaks nothing.
     std::fs::remove_file(&ca).unwrap();
     let error = next_attempt(&transport).await.unwrap_err();
     assert_eq!(error.death().kind(), "tls_untrusted", "{error}");
@@ -442,7 +442,7 @@ async fn no_tls_at_the_other_end_is_a_tls_fault() {
     assert!(matches!(error.death(), Death::Tls(TlsFault::Other(_))), "{error}");
 }
 
-/// A shell script that has `path` as its `$0`.
+/// Creates a shell script that has `path` as its `$0`.
 #[cfg(unix)]
 fn plugin(script: &str, path: &Path) -> ExecConfig {
     let exec = serde_json::json!({
@@ -454,7 +454,7 @@ fn plugin(script: &str, path: &Path) -> ExecConfig {
     serde_json::from_value(exec).unwrap()
 }
 
-/// What a plugin prints.
+/// Returns a plugin's output.
 #[cfg(unix)]
 fn credential(status: serde_json::Value) -> String {
     let api_version = "client.authentication.k8s.io/v1";
@@ -496,7 +496,7 @@ async fn what_a_plugin_printed_is_told_to_nobody() {
     let not_a_time = credential("canary", serde_json::json!({}));
     let nor_is_this = credential("token", "canary".into());
     let cut = "{\n  \"kind\": \"ExecCredential\",\n  \"status\": {\n    \"token\": \"canary\",\n";
-    // The plugin fails when a token is asked for, when it has to be another, and when the connection is dialed.
+    // The plugin fails when a token is requested, when it must be renewed, and when the connection is dialed.
     for (well, first) in [(0, &good), (1, &due), (1, &good)] {
         for bad in [&not_a_time, &nor_is_this, cut, "canary: [", "canary"] {
             let dir = tempfile::tempdir().unwrap();
@@ -525,7 +525,7 @@ async fn a_plugin_slower_than_every_deadline_is_waited_for_and_not_run_again() {
     let authority = authority();
     let identity = Identity::new(&authority, &["127.0.0.1"], |_| {});
     let server = Server::start(server_config(&identity, &["h2"], None)).await;
-    // Once for the headers, once for TLS; and once more where the first token is already about to expire.
+    // Once for the headers, once for TLS; and once more if the first token is already about to expire.
     for (first_expires, most_runs) in [("2100-01-01T00:00:00Z", 2), ("2001-01-01T00:00:00Z", 3)] {
         let dir = tempfile::tempdir().unwrap();
         let token =
@@ -562,7 +562,7 @@ async fn a_connection_may_be_asked_whether_it_lives_as_seldom_as_one_likes() {
 #[tokio::test]
 async fn deadlines_hold_on_real_sockets() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    // Nobody accepts: the kernel completes the handshake, and then nothing comes.
+    // The listener never accepts: the kernel completes the handshake, and then nothing comes.
     let url = format!("https://{}/", listener.local_addr().unwrap());
     let transport = transport(config(&url, &authority()));
     let mut request = Request::get("/version").body(Body::empty()).unwrap();

@@ -1,4 +1,4 @@
-//! Another protocol on a connection of its own, in memory and under virtual time.
+//! Upgrades to another protocol on a dedicated connection, in memory and in virtual time.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -18,7 +18,7 @@ use tokio::{
 const SWITCHED: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\nx: y\r\n\r\nfirst";
 
-/// A server whose every connection the test plays itself.
+/// A server that the test plays itself on each connection.
 #[derive(Clone, Default)]
 struct Server {
     connections: Arc<Mutex<VecDeque<(bool, DuplexStream)>>>,
@@ -46,7 +46,7 @@ impl Server {
         Transport::with_dialer(config, options, dialer).unwrap()
     }
 
-    /// The next connection, once it has asked, and what it asked.
+    /// Returns the request of the next connection, and the connection.
     async fn accept(&self) -> (String, DuplexStream) {
         loop {
             let next = self.connections.lock().pop_front();
@@ -73,7 +73,7 @@ fn exec() -> Request<Body> {
     request.header("upgrade", "websocket").body(Body::empty()).unwrap()
 }
 
-/// Asks, and plays the server's part.
+/// Sends the request, and plays the server's part.
 async fn played(
     server: &Server,
     transport: &Transport,
@@ -127,7 +127,7 @@ async fn a_server_that_switches_is_a_stream_with_credentials_before_it() {
     assert_eq!(said, "there");
     assert!(transport.stats().connections.is_empty(), "it is nobody else's");
 
-    // It ends when the transport does, which waits for whoever has it.
+    // It ends when the transport does, which waits for its owner.
     let withdrawn = tunnel.withdrawn();
     let ending = async {
         withdrawn.await;
@@ -159,7 +159,7 @@ async fn another_answer_is_whole_and_its_connection_is_closed() {
     assert_eq!((answer.status().as_u16(), &answer.body()[..]), (403, &b"{}"[..]));
     is_closed(&mut stream).await;
     assert!(transport.stats().connections.is_empty());
-    // The next one is asked elsewhere.
+    // The next one goes to another connection.
     let playing = async {
         let (_, mut stream) = server.accept().await;
         stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nall of it").await.unwrap();
@@ -194,7 +194,7 @@ async fn what_nobody_may_act_on_is_an_error_and_its_connection_is_closed() {
         assert_eq!((error.death().kind(), error.fault()), (kind, Fault::Server), "{error}");
         is_closed(&mut stream).await;
     }
-    // By a request that asks for no other protocol nothing can be switched to.
+    // A request without an `Upgrade` header cannot switch.
     let asking = async {
         let request = Request::get("/").body(Body::empty()).unwrap();
         transport.upgrade(request).await.unwrap_err()

@@ -1,4 +1,4 @@
-//! How fast are objects scanned, lists split and watch frames read, on one core?
+//! Throughput of scanning objects, splitting lists and reading watch frames, on one core.
 //!
 //! ```text
 //! cargo run --release -p skopos-wire --example wire_throughput
@@ -107,7 +107,7 @@ fn measure(what: &str, bytes: usize, mut run: impl FnMut()) {
     println!("{what:<42} {:>6.0} MB/s", bytes as f64 / best.as_secs_f64() / 1e6);
 }
 
-/// About 4 KB of pod, in the order in which the API server writes it.
+/// Creates about 4 KB of pod, in the order in which the API server writes it.
 fn pod(i: usize) -> Vec<u8> {
     let name = format!("web-{:08x}-{i:05}", i / 3);
     let managed = json!([

@@ -26,33 +26,33 @@ pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchEvent {
-    /// The object is new, or new to the selectors of the watch.
+    /// A new object, or one that is new to the watch's selectors.
     Added(RawObject),
-    /// The object has changed.
+    /// A changed object.
     Modified(RawObject),
-    /// The object is gone, or has left the selectors of the watch. Its last state, with the event's resourceVersion.
+    /// The last state of an object that was deleted or has left the watch's selectors, with the event's resourceVersion.
     Deleted(RawObject),
-    /// Nothing changed up to this version.
+    /// A bookmark: there are no further changes up to this version.
     Bookmark {
-        /// The version up to which everything was sent.
+        /// The version up to which all events were sent.
         resource_version: ResourceVersion,
-        /// Whether this ends the initial events: the content is complete from here on.
+        /// Set on the bookmark that ends the initial events: the content is complete from here on.
         initial_events_end: bool,
     },
-    /// The watch has failed, and ends.
+    /// A failure that ends the watch.
     Error(Box<Status>),
 }
 
 impl WatchEvent {
-    /// Reads one frame, whatever the order of its members. An object is copied out of the frame into a buffer of its own.
+    /// Parses one frame, with its members in any order. The object is copied into its own buffer.
     ///
     /// # Errors
-    /// If it is no event, or one with an object that cannot be scanned. The error names the object where it can.
+    /// If the frame is not an event, or its object cannot be scanned. The error names the object if it can be identified.
     pub fn parse(frame: Bytes, limits: &Limits) -> Result<Self, BrokenFrame> {
         Self::parse_slice(&frame, limits)
     }
 
-    /// As [`WatchEvent::parse`], from a slice.
+    /// Parses a frame as [`WatchEvent::parse`] does, from a slice.
     ///
     /// # Errors
     /// As [`WatchEvent::parse`].
@@ -68,8 +68,9 @@ impl WatchEvent {
             .map_err(|reason| BrokenFrame::new(frame, reason))
     }
 
-    /// Reads the frame that a text begins with, and tells how long it is. `None` if it does not end there, is spread over
-    /// lines or cannot be read: why is for [`WatchEvent::parse`] to say, once its end is found some other way.
+    /// Parses the frame at the start of `text` and returns it with its length. Returns `None` if the frame does not end
+    /// there, spans lines or cannot be parsed: once its end is found some other way, [`WatchEvent::parse`] reports the
+    /// reason.
     pub(crate) fn at_start_of(text: &[u8], limits: &Limits) -> Option<(Self, usize)> {
         let mut cursor = Cursor::new(text, limits.max_depth);
         let event = read(&mut cursor, limits).ok()?;
@@ -77,7 +78,7 @@ impl WatchEvent {
         memchr::memchr(b'\n', frame).is_none().then_some((event, frame.len()))
     }
 
-    /// The version that the watch has reached with this event; none for an error.
+    /// Returns the version that the watch has reached with this event; `None` for an error.
     pub fn resource_version(&self) -> Option<&ResourceVersion> {
         match self {
             Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => {
@@ -88,7 +89,7 @@ impl WatchEvent {
         }
     }
 
-    /// The object of an added, modified or deleted event.
+    /// Returns the object of an added, modified or deleted event.
     pub fn object(&self) -> Option<&RawObject> {
         match self {
             Self::Added(object) | Self::Modified(object) | Self::Deleted(object) => Some(object),
@@ -97,42 +98,42 @@ impl WatchEvent {
     }
 }
 
-/// A frame that is no event. The server is at fault, or something between it and us.
+/// A frame that is not an event. The server, or an intermediary, is at fault.
 ///
-/// Whoever goes on after it has lost a change, unless it asks for the object [`BrokenFrame::key`] again.
+/// A watcher that continues has lost a change, unless it gets the object [`BrokenFrame::key`] again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("broken watch frame ({event_type} of {object}): {reason}", event_type = .event_type.as_deref().unwrap_or("unknown event"),
     object = .key.as_ref().map_or_else(|| "unknown object".to_owned(), ToString::to_string))]
 pub struct BrokenFrame {
-    /// The object it was about, if that could be told.
+    /// The object's key, if known.
     pub key: Option<ObjectKey>,
-    /// The object's version, if that could be told.
+    /// The object's version, if known.
     pub resource_version: Option<ResourceVersion>,
-    /// The event's type, if that could be told: `ADDED` and so on.
+    /// The event's type, such as `ADDED`, if known.
     pub event_type: Option<String>,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: BrokenReason,
 }
 
-/// What is wrong with a frame.
+/// The reason why a frame is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokenReason {
-    /// The object is none, or the frame around it is not JSON.
+    /// An invalid object, or an envelope that is not JSON.
     #[error(transparent)]
     Scan(#[from] ScanError),
-    /// A type of event that does not exist.
+    /// An unknown event type.
     #[error("there is no event type {0:?}")]
     UnknownType(Box<str>),
-    /// A member is missing, of another type or there twice.
+    /// A member that is missing, of the wrong type or duplicated.
     #[error("the frame's {member} {problem}")]
     Member {
         /// `type` or `object`.
         member: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         problem: &'static str,
     },
-    /// An `ERROR` event whose object is no Status.
+    /// An `ERROR` event whose object is not a Status.
     #[error("the frame's error is no Status: {0}")]
     NotAStatus(Box<str>),
 }
@@ -144,7 +145,7 @@ impl From<SyntaxError> for BrokenReason {
 }
 
 impl BrokenFrame {
-    /// Finds out what can be known of a frame that could not be read.
+    /// Collects what is known about a frame that could not be parsed.
     pub(crate) fn new(frame: &[u8], reason: BrokenReason) -> Self {
         let identity = RawObject::identify(frame);
         Self {
@@ -156,7 +157,7 @@ impl BrokenFrame {
     }
 }
 
-/// Reads the event that is next. That the text is UTF-8 is for the caller to check.
+/// Parses the event at the cursor. The caller checks that the text is UTF-8.
 fn read<'a>(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<WatchEvent, BrokenReason> {
     let mut event_type: Option<RawStr<'a>> = None;
     let mut object: Option<(Parts<'a>, &'a [u8], usize)> = None;
@@ -213,7 +214,7 @@ fn read<'a>(cursor: &mut Cursor<'a>, limits: &Limits) -> Result<WatchEvent, Brok
     }
 }
 
-/// The type of an event in a frame that may break anywhere.
+/// Finds the type of an event in a frame that may be broken anywhere.
 fn find_type(frame: &[u8]) -> Option<String> {
     let mut event_type = None;
     let _ = Cursor::new(frame, crate::json::DEPTH_CAP).members::<SyntaxError>(|cursor, key| {
@@ -278,7 +279,7 @@ mod tests {
     #[test]
     fn a_broken_frame_names_its_object() {
         let frames = [
-            // Broken behind the metadata, before it, and cut off.
+            // Broken after the metadata, before it, and truncated.
             format!(r#"{{"type":"ADDED","object":{},"spec":{{]}}}}"#, &POD[..POD.len() - 1]),
             format!(r#"{{"type":"ADDED","object":{{"spec":tru,{}}}"#, &POD[1..]),
             format!(r#"{{"type":"ADDED","object":{}"#, &POD[..POD.len() - 1]),

@@ -1,4 +1,4 @@
-//! Watch streams, split into frames.
+//! Splitting of watch streams into frames.
 
 use std::collections::VecDeque;
 
@@ -8,15 +8,16 @@ use crate::nesting::{Nesting, join};
 use crate::object::Identity;
 use crate::{BrokenFrame, Limits, RawObject, WatchEvent};
 
-/// Splits the body of a watch into frames: one JSON value each, whatever the chunks and with or without newlines between.
+/// Splits the body of a watch into frames of one JSON value each, for any chunk sizes and with or without newlines between.
 ///
-/// Holds the frame in progress and the chunks that were not looked at yet, so take all frames after each chunk. A frame
-/// that arrived in one chunk is a slice of it.
+/// Holds the frame in progress and unprocessed chunks, so take all frames after each chunk. A frame that arrived in one
+/// chunk is a slice of it.
 ///
-/// Frames come out as bytes, of which only the end was looked for ([`next_frame`](FrameSplitter::next_frame)), or as events
-/// ([`next_event`](FrameSplitter::next_event)). What can be no frame comes out line by line, so that it is seen to be
-/// broken at once and not when the stream ends: a line that starts with anything but a bracket, a string that a newline cuts
-/// off, and a frame that is followed by another one at the start of a line before it is complete (nobody indents by nothing).
+/// Frames come out as bytes that are only delimited ([`next_frame`](FrameSplitter::next_frame)), or as events
+/// ([`next_event`](FrameSplitter::next_event)). Text that cannot be a frame comes out line by line, so that it is seen to
+/// be broken at once and not when the stream ends. Such text is a line that does not start with a bracket, a string cut off
+/// by a newline, or an incomplete frame with another one at the start of a later line (indented JSON always has an indent
+/// there).
 ///
 /// ```
 /// # use skopos_wire::{FrameSplitter, Limits};
@@ -45,67 +46,67 @@ enum State {
     Between,
     InFrame {
         nesting: Nesting,
-        /// Whether the next byte stands at the start of a line.
+        /// Set if the next byte is at the start of a line.
         line_start: bool,
     },
     InGarbage,
 }
 
-/// A stream that cannot be split any further. The server is at fault, or something between it and us.
+/// A stream that cannot be split any further. The server, or an intermediary, is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// A frame is longer than [`Limits::max_frame_bytes`].
+    /// A frame longer than [`Limits::max_frame_bytes`].
     #[error("watch frame exceeds the limit of {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
-        /// Whose object it is, if its first part tells.
+        /// The object's identity, if the start of the frame has it.
         identity: Identity,
     },
-    /// A frame nests deeper than [`Limits::max_depth`].
+    /// A frame that nests deeper than [`Limits::max_depth`].
     #[error("watch frame nests deeper than the limit of {limit}")]
     TooDeep {
         /// The limit.
         limit: usize,
-        /// Whose object it is, if its first part tells.
+        /// The object's identity, if the start of the frame has it.
         identity: Identity,
     },
-    /// The stream ends in the middle of a frame.
+    /// A stream that ends inside a frame.
     #[error("watch ends after {bytes} bytes of a frame, before it is complete")]
     Truncated {
-        /// How many bytes of the frame there were.
+        /// Bytes received of the frame.
         bytes: usize,
     },
 }
 
 impl FrameSplitter {
-    /// A splitter for one stream.
+    /// Creates a splitter for one stream.
     pub fn new(limits: Limits) -> Self {
         Self { limits, chunks: VecDeque::new(), partial: Vec::new(), state: State::Between, failed: None }
     }
 
-    /// Takes the next chunk of the stream.
+    /// Adds the next chunk of the stream.
     pub fn push(&mut self, chunk: Bytes) {
-        // After an error nothing more comes out, so nothing more is held; and nothing is held of nothing, however often it comes.
+        // After an error no more frames come out, so nothing is held. Empty chunks are never held.
         if !chunk.is_empty() && self.failed.is_none() {
             self.chunks.push_back(chunk);
         }
     }
 
-    /// The next frame; `None` if it is not complete yet.
+    /// Returns the next frame; `None` if it is not complete yet.
     ///
     /// # Errors
-    /// If a frame exceeds a limit. The same error comes back from every later call.
+    /// If a frame exceeds a limit. Every later call returns the same error.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
         self.next(|_, _| None, |frame, _| frame)
     }
 
-    /// The next frame, read; `None` if it is not complete yet. Faster than reading what [`FrameSplitter::next_frame`] gives:
-    /// one look at a frame finds its end and what it says, unless it came with several chunks.
+    /// Returns the next frame, parsed; `None` if it is not complete yet. Faster than parsing the result of
+    /// [`FrameSplitter::next_frame`]: a single pass finds the frame's end and its content, unless it spans chunks.
     ///
     /// # Errors
-    /// As [`FrameSplitter::next_frame`]. A frame that is no event is none.
+    /// As [`FrameSplitter::next_frame`]. A frame that is not an event is not an error of the stream.
     pub fn next_event(&mut self) -> Result<Option<Result<WatchEvent, BrokenFrame>>, FrameError> {
         let whole = |text: &[u8], limits: &Limits| {
             WatchEvent::at_start_of(text, limits).map(|(event, len)| (Ok(event), len))
@@ -113,8 +114,8 @@ impl FrameSplitter {
         self.next(whole, |frame, limits| WatchEvent::parse_slice(&frame, limits))
     }
 
-    /// The next frame: what `whole` makes of the text that begins with it and how long it is, or what `read` makes of the
-    /// bytes between its ends.
+    /// Returns the next frame: either `whole`'s result for text that begins with it, with its length, or `read`'s result
+    /// for the delimited bytes.
     fn next<T>(
         &mut self,
         whole: impl Fn(&[u8], &Limits) -> Option<(T, usize)>,
@@ -145,15 +146,15 @@ impl FrameSplitter {
         Ok(None)
     }
 
-    /// How many bytes of an incomplete frame are held.
+    /// Returns the number of bytes held of an incomplete frame.
     pub fn held_bytes(&self) -> usize {
         self.partial.len()
     }
 
-    /// Says whether the stream ended between two frames.
+    /// Checks that the stream ended between two frames.
     ///
     /// # Errors
-    /// If it has failed before, or ends within a frame. Frames that were not taken do not count.
+    /// If it has failed before, or ends within a frame. Complete frames that the caller did not take do not count.
     pub fn finish(self) -> Result<(), FrameError> {
         match self.failed {
             Some(error) => Err(error),
@@ -162,7 +163,7 @@ impl FrameSplitter {
         }
     }
 
-    /// The frame that the chunk begins with, if it can be read as a whole at once.
+    /// Returns the frame at the start of the chunk, if it can be parsed in a single pass.
     fn whole<T>(&self, chunk: &mut Bytes, whole: impl Fn(&[u8], &Limits) -> Option<(T, usize)>) -> Option<T> {
         let State::Between = self.state else { return None };
         skip_blank(chunk);
@@ -171,7 +172,7 @@ impl FrameSplitter {
         Some(frame)
     }
 
-    /// Goes on through the chunk to the end of the frame in progress, or of the chunk.
+    /// Scans the chunk to the end of the frame in progress, or of the chunk.
     fn frame(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, FrameError> {
         if let State::Between = self.state {
             skip_blank(chunk);
@@ -211,9 +212,9 @@ impl FrameSplitter {
         Ok(Some(if self.partial.is_empty() { end } else { join(&mut self.partial, &end) }))
     }
 
-    /// Whose object the frame in progress is about.
+    /// Returns the identity of the object in the frame in progress.
     fn identity(&self, chunk: &[u8]) -> Identity {
-        // Metadata stands near the start, and an attacker shall not make us search 64 MiB twice.
+        // Metadata is near the start, and an attacker must not make us search 64 MiB twice.
         const ENOUGH: usize = 1 << 20;
         let head: Vec<u8> = self.partial.iter().chain(chunk).take(ENOUGH).copied().collect();
         RawObject::identify(&head)
@@ -225,7 +226,7 @@ fn skip_blank(chunk: &mut Bytes) {
     chunk.advance(blank);
 }
 
-/// As [`Nesting::advance`], and also ends at a newline that no frame can go on behind.
+/// Advances as [`Nesting::advance`] does, and also ends at a newline that cannot be inside a frame.
 fn advance_lines(
     nesting: &mut Nesting,
     line_start: &mut bool,
@@ -234,7 +235,7 @@ fn advance_lines(
 ) -> Result<(usize, bool), ()> {
     let mut pos = 0;
     while pos < bytes.len() {
-        // No string goes on here: the newline would have ended the frame.
+        // This is never inside a string: the newline would have ended the frame.
         if std::mem::take(line_start) && bytes[pos] == b'{' {
             return Ok((pos, true));
         }
@@ -257,7 +258,7 @@ fn advance_lines(
     Ok((pos, false))
 }
 
-/// How far the end of a line is searched at once, in bytes.
+/// Bytes searched for the end of a line at a time.
 const WINDOW: usize = 8 << 10;
 
 #[cfg(test)]
@@ -285,7 +286,7 @@ mod tests {
             ("{\"a\":\"}\\\"{\\\\\"}\n{\"b\":[{}]}\n", &["{\"a\":\"}\\\"{\\\\\"}", "{\"b\":[{}]}"]),
             ("{}{}[]", &["{}", "{}", "[]"]),
             ("{\n  \"a\": {\n    \"b\": 1\n  }\n}\n{}", &["{\n  \"a\": {\n    \"b\": 1\n  }\n}", "{}"]),
-            // Broken, and seen to be at once.
+            // Broken, and detected at once.
             ("upstream error\n{\"a\":1}\n", &["upstream error", "{\"a\":1}"]),
             ("{\"a\":\"cut\n{\"b\":1}\n", &["{\"a\":\"cut", "{\"b\":1}"]),
             ("{\"a\":{\"b\":1\n{\"c\":1}\n", &["{\"a\":{\"b\":1\n", "{\"c\":1}"]),

@@ -1,8 +1,8 @@
-//! A strict JSON scanner that builds nothing: it knows where values begin and end, and that they are valid JSON.
+//! Strict JSON scanner without a tree: it finds where values begin and end, and validates them.
 //!
-//! It accepts exactly what serde_json accepts (a property test holds it to that), except that it has its own cap on
-//! nesting and does not look into strings that nobody asks for beyond escapes and control characters. It never recurses,
-//! so that no input can exhaust the stack.
+//! It accepts exactly what serde_json accepts (checked by a property test), with two exceptions. It has its own cap on
+//! nesting, and in skipped strings it checks only escapes and control characters. It never recurses, so no input can
+//! exhaust the stack.
 
 mod skip;
 
@@ -12,17 +12,17 @@ use std::ops::Range;
 /// The deepest nesting that [`Cursor::skip_value`] can keep track of.
 pub(crate) const DEPTH_CAP: usize = 512;
 
-/// JSON that is not JSON. The server is at fault.
+/// A text that is not valid JSON. The server is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid JSON at byte {offset}: expected {expected}")]
 pub struct SyntaxError {
-    /// Where, in bytes from the start of the object or frame.
+    /// The position, in bytes from the start of the object or frame.
     pub offset: usize,
-    /// What would have been valid there.
+    /// The token that would have been valid there.
     pub expected: &'static str,
 }
 
-/// A position in a text that should be JSON.
+/// A position in a text that is expected to be JSON.
 #[derive(Clone)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -31,7 +31,7 @@ pub(crate) struct Cursor<'a> {
     specials: skip::Specials,
 }
 
-/// A string's content between the quotes, as it stands in the text.
+/// The raw content of a string, between the quotes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawStr<'a> {
     bytes: &'a [u8],
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
         self.pos
     }
 
-    /// Goes to a position that is known to be the end of a value.
+    /// Moves to a position that is known to be the end of a value.
     pub(crate) fn jump(&mut self, pos: usize) {
         self.pos = pos;
     }
@@ -57,13 +57,13 @@ impl<'a> Cursor<'a> {
         self.bytes.get(range).unwrap_or_default()
     }
 
-    /// The next byte that is not white space, without consuming it.
+    /// Returns the next byte that is not white space, without consuming it.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         skip::peek(self.bytes, &mut self.pos)
     }
 
-    /// Consumes `byte` (after white space), if it is next.
+    /// Consumes `byte` (after white space), if it is next, and returns whether it was.
     #[inline]
     pub(crate) fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Walks the members of the object that is next. `member` gets the key and must consume the value.
+    /// Visits the members of the next object. `member` gets the key and must consume the value.
     pub(crate) fn members<E: From<SyntaxError>>(
         &mut self,
         mut member: impl FnMut(&mut Self, RawStr<'a>) -> Result<(), E>,
@@ -96,7 +96,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The string that is next.
+    /// Reads the next string.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<RawStr<'a>, SyntaxError> {
         self.expect(b'"', "a string")?;
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
         Ok(RawStr { bytes: self.slice(start..end - 1), start, escaped })
     }
 
-    /// Skips one value of any kind and returns where it stands.
+    /// Skips one value of any type and returns its range.
     pub(crate) fn skip_value(&mut self) -> Result<Range<usize>, SyntaxError> {
         self.peek();
         let start = self.pos;
@@ -124,7 +124,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether all that was read so far is ASCII: outside of its strings JSON is. False also if only what follows is not.
+    /// Returns whether everything read so far is ASCII; outside its strings JSON always is. May return false if only later
+    /// text is not ASCII.
     pub(crate) fn is_ascii(&self) -> bool {
         self.specials.are_ascii()
     }
@@ -138,18 +139,18 @@ impl<'a> Cursor<'a> {
         if self.eat(byte) { Ok(()) } else { Err(self.error(expected)) }
     }
 
-    /// Stops where the error is, if it is one.
+    /// Moves to the position of the error, if `found` is one.
     #[inline]
     fn reach<T>(&mut self, found: Result<T, SyntaxError>) -> Result<T, SyntaxError> {
         found.inspect_err(|error| self.pos = error.offset)
     }
 }
 
-/// What [`SyntaxError::expected`] says when the nesting went too deep.
+/// The value of [`SyntaxError::expected`] when the nesting is too deep.
 pub(crate) const TOO_DEEP: &str = "less nesting";
 
 impl<'a> RawStr<'a> {
-    /// The content, if no escape has to be undone to read it.
+    /// Returns the content, if it has no escapes.
     pub(crate) fn plain(&self) -> Option<&'a [u8]> {
         (!self.escaped).then_some(self.bytes)
     }
@@ -158,7 +159,7 @@ impl<'a> RawStr<'a> {
         self.escaped
     }
 
-    /// Where the content starts.
+    /// Returns the position of the content.
     pub(crate) fn start(&self) -> usize {
         self.start
     }
@@ -167,13 +168,13 @@ impl<'a> RawStr<'a> {
         self.bytes.len()
     }
 
-    /// Whether this is `text`, however it is escaped.
+    /// Returns whether the unescaped content equals `text`.
     #[inline]
     pub(crate) fn is(&self, text: &str) -> bool {
         if self.escaped { self.text().is_some_and(|own| own == text) } else { self.bytes == text.as_bytes() }
     }
 
-    /// The text with its escapes undone, or `None` if it is no text (not UTF-8, or half a surrogate pair).
+    /// Returns the unescaped text, or `None` if it is not valid (not UTF-8, or half a surrogate pair).
     pub(crate) fn text(&self) -> Option<Cow<'a, str>> {
         if !self.escaped {
             return std::str::from_utf8(self.bytes).ok().map(Cow::Borrowed);

@@ -1,4 +1,4 @@
-//! Which object: namespace and name.
+//! Object keys: namespace and name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,10 +22,10 @@ pub struct ObjectKey(Arc<str>);
 const SEPARATOR: char = '\0';
 
 impl ObjectKey {
-    /// The key of a namespaced object. An empty namespace is the same as none.
+    /// Creates the key of a namespaced object. An empty namespace is the same as none.
     ///
-    /// Total on purpose: NULs are dropped from both parts, so that no text can break the key apart differently. What
-    /// comes from a server or a user goes through [`ObjectKey::checked`].
+    /// Infallible on purpose: NULs are dropped from both parts, so that no text can shift the boundary between them. Use
+    /// [`ObjectKey::checked`] for input from a server or a user.
     pub fn namespaced(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         let mut joined = String::with_capacity(namespace.as_ref().len() + 1 + name.as_ref().len());
         joined.extend(namespace.as_ref().chars().filter(|c| *c != SEPARATOR));
@@ -34,22 +34,22 @@ impl ObjectKey {
         Self(joined.into())
     }
 
-    /// The key of a cluster-scoped object.
+    /// Creates the key of a cluster-scoped object.
     pub fn cluster(name: impl AsRef<str>) -> Self {
         Self::namespaced("", name)
     }
 
-    /// The key, if namespace and name could be those of an object.
+    /// Creates a key after checking that an object can have this namespace and name.
     ///
     /// # Errors
-    /// If a part could not stand as one segment of a URL path, which is what the API server demands of every name.
+    /// If a part is not valid as one segment of a URL path, which the API server requires of every name.
     pub fn checked(namespace: Option<&str>, name: &str) -> Result<Self, InvalidKey> {
         let namespace = namespace.unwrap_or_default();
         if !namespace.is_empty() {
             check_segment(namespace, "namespace")?;
         }
         check_segment(name, "name")?;
-        // Checked parts hold no NUL.
+        // Checked parts contain no NUL.
         let mut joined = String::with_capacity(namespace.len() + 1 + name.len());
         joined.push_str(namespace);
         joined.push(SEPARATOR);
@@ -57,19 +57,18 @@ impl ObjectKey {
         Ok(Self(joined.into()))
     }
 
-    /// The namespace, or `None` for a cluster-scoped object.
+    /// Returns the namespace, or `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         let (namespace, _) = self.parts();
         (!namespace.is_empty()).then_some(namespace)
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         self.parts().1
     }
 
-    /// The key as bytes whose order is the order of keys and whose equality is theirs: for maps of their own making. Not
-    /// for display.
+    /// Returns the key as bytes that sort and compare equal as keys do, for custom map implementations. Not for display.
     pub fn sort_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -80,7 +79,8 @@ impl ObjectKey {
 }
 
 fn check_segment(text: &str, part: &'static str) -> Result<(), InvalidKey> {
-    // The rules of the API server's path segment names, and no control characters, which no object of any kind may have.
+    // The API server's rules for path segment names, and no control characters, which are invalid in the name of any
+    // object.
     let problem = match text {
         "" => "must not be empty",
         "." => "may not be '.'",
@@ -98,7 +98,7 @@ fn check_segment(text: &str, part: &'static str) -> Result<(), InvalidKey> {
 impl FromStr for ObjectKey {
     type Err = InvalidKey;
 
-    /// Reads `name` or `namespace/name`.
+    /// Parses `name` or `namespace/name`.
     fn from_str(text: &str) -> Result<Self, InvalidKey> {
         match text.split_once('/') {
             None => Self::checked(None, text),
@@ -128,7 +128,7 @@ impl fmt::Debug for ObjectKey {
     }
 }
 
-/// A namespace or name that no object can have. The server is at fault if it sent it, the caller if it was given.
+/// A namespace or name that no object can have. The server is at fault if it sent it, the caller if the caller passed it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{part} {text:?} {problem}")]
 pub struct InvalidKey {

@@ -1,4 +1,4 @@
-//! The Kubernetes wire format without trees: from bytes to frames to objects, and not one step further.
+//! The Kubernetes wire format without trees: from bytes to frames to objects, and no further.
 //!
 //! ```text
 //!  body chunks ─▶ ListSplitter ──▶ RawObject { json, key, uid, rv, labels }
@@ -8,12 +8,12 @@
 //!                          └─ or BrokenFrame { key and rv, where they can be known }
 //! ```
 //!
-//! An object stays the JSON that the server sent. What a cache needs of it (name, namespace, uid, resourceVersion, labels)
-//! is scanned in one pass at about the speed at which bytes arrive; everything else is decoded when somebody asks.
-//! Nothing here does I/O, reads a clock or keeps more than the item in progress, and every size has a cap ([`Limits`]).
+//! An object stays the JSON that the server sent. The fields that a cache needs (name, namespace, uid, resourceVersion,
+//! labels) are scanned in one pass at about network speed; everything else is decoded on demand. This crate does no I/O,
+//! reads no clock and keeps only the item in progress, and every size has a cap ([`Limits`]).
 //!
-//! The input is hostile until scanned: whatever the bytes are, the outcome is a value or a typed error, never a panic.
-//! The fuzz targets of the repository (`fuzz/`) and `tests/properties.rs` hold it to that.
+//! All input is hostile until scanned: for any bytes the outcome is a value or a typed error, never a panic. The
+//! repository's fuzz targets (`fuzz/`) and `tests/properties.rs` check this.
 
 mod event;
 mod frames;

@@ -1,9 +1,9 @@
-//! How much of anything is too much.
+//! Size limits on input.
 
-/// Caps on what is accepted from the other side.
+/// Caps on input from the server.
 ///
-/// The defaults let every object pass that a real cluster can hold (etcd's own default is 1.5 MiB a request) with much to
-/// spare, and stop a hostile or broken server before it costs memory.
+/// The defaults let every object of a real cluster pass with a wide margin (etcd's own default is 1.5 MiB per request).
+/// They stop a hostile or broken server before it costs memory.
 ///
 /// ```
 /// # use skopos_wire::Limits;
@@ -20,11 +20,11 @@ pub struct Limits {
     pub max_envelope_bytes: usize,
     /// Items of one list body (one page). 10 million by default.
     pub max_list_items: usize,
-    /// How deep objects and arrays may nest. 512 by default, which is also the most that is accepted.
+    /// Maximum depth of nested objects and arrays. 512 by default, which is also the highest value that has an effect.
     pub max_depth: usize,
     /// Labels of one object. 4096 by default.
     pub max_labels: usize,
-    /// Bytes of a name, namespace, uid or resourceVersion. 1024 by default; Kubernetes' own names end at 253.
+    /// Bytes of a name, namespace, uid or resourceVersion. 1024 by default; Kubernetes allows names of at most 253.
     pub max_name_bytes: usize,
 }
 

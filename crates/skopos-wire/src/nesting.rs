@@ -1,8 +1,8 @@
-//! Where values end that come in pieces: brackets are counted, and nothing else is looked at.
+//! Search for the ends of values that span chunks: only brackets and strings are tracked.
 
 use bytes::Bytes;
 
-/// How far a value goes: balanced brackets, and quotes that hide them.
+/// The state of a search for a value's end: open brackets, and strings that hide brackets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Nesting {
     pub(crate) depth: usize,
@@ -11,15 +11,15 @@ pub(crate) struct Nesting {
 }
 
 impl Nesting {
-    /// Behind an opening quote.
+    /// Creates the state after an opening quote.
     pub(crate) fn in_string() -> Self {
         Self { in_string: true, ..Self::default() }
     }
 
-    /// Goes on through a value that starts with a bracket or a quote. Gives how many bytes belong to it and whether it ends
-    /// with them, or where it got too deep.
+    /// Continues through a value that starts with a bracket or a quote. Returns how many bytes belong to it and whether it
+    /// ends with them, or the position where it got too deep.
     ///
-    /// Only looks for the end: what is inside need not be JSON.
+    /// Only looks for the end: the content need not be JSON.
     pub(crate) fn advance(&mut self, bytes: &[u8], max_depth: usize) -> Result<(usize, bool), usize> {
         let mut pos = 0;
         if self.escape && !bytes.is_empty() {
@@ -67,8 +67,8 @@ impl Nesting {
     }
 }
 
-/// Both parts in one buffer of exactly their size. Leaves `partial` empty, with its memory for the next time, unless that
-/// is much more than usual.
+/// Joins both parts in one buffer of exactly their size. Leaves `partial` empty and keeps its memory for the next item,
+/// unless it is much larger than usual.
 pub(crate) fn join(partial: &mut Vec<u8>, rest: &[u8]) -> Bytes {
     const KEEP: usize = 1 << 20;
     if partial.is_empty() {

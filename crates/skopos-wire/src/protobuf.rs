@@ -1,14 +1,14 @@
-//! Reader of the protobuf that Kubernetes sends: the envelope, and messages as numbered fields. What a field means is for the caller
-//! to know.
+//! Reader of Kubernetes' protobuf encoding: the envelope, and messages as numbered fields. The caller knows the meaning of
+//! a field.
 //!
-//! The input is hostile: whatever the bytes are, the outcome is a value or `None`.
+//! The input is hostile: for any bytes the outcome is a value or `None`.
 
 use std::collections::BTreeMap;
 
 /// The media type of Kubernetes' protobuf.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// An object in its envelope (`runtime.Unknown` of k8s.io/apimachinery), as bodies of requests and answers have it.
+/// An object in its envelope (`runtime.Unknown` of k8s.io/apimachinery), as in the bodies of requests and responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
     /// `apiVersion`, such as `apps/v1`.
@@ -23,20 +23,20 @@ pub struct Envelope<'a> {
 #[derive(Clone, Debug)]
 pub struct Message<'a>(Vec<(u64, Field<'a>)>);
 
-/// The value of a field, as far as the wire tells its type.
+/// The value of a field, as far as the wire encodes its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field<'a> {
     /// A varint, or a number of fixed width.
     Number(u64),
-    /// A text, bytes, or a message of its own.
+    /// A text, bytes, or a nested message.
     Bytes(&'a [u8]),
 }
 
-/// What an envelope begins with.
+/// The magic number at the start of an envelope.
 pub const MAGIC: &[u8] = b"k8s\0";
 
 impl<'a> Envelope<'a> {
-    /// Reads an envelope; `None` if the body is none.
+    /// Reads an envelope; returns `None` if the body is not one.
     pub fn read(body: &'a [u8]) -> Option<Self> {
         let envelope = Message::read(body.strip_prefix(MAGIC)?)?;
         let type_meta = Message::read(envelope.bytes(1)?)?;
@@ -49,7 +49,7 @@ impl<'a> Envelope<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads all fields; `None` if the bytes are no message.
+    /// Reads all fields; returns `None` if the bytes are not a message.
     pub fn read(mut bytes: &'a [u8]) -> Option<Self> {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
@@ -69,7 +69,7 @@ impl<'a> Message<'a> {
         Some(Self(fields))
     }
 
-    /// Returns the field of this number; the last one counts where it comes more than once.
+    /// Returns the field with this number; the last one wins if it is repeated.
     pub fn last(&self, number: u64) -> Option<Field<'a>> {
         self.0.iter().rev().find(|(own, _)| *own == number).map(|(_, value)| *value)
     }
@@ -100,7 +100,7 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Returns the bytes, if it is no number.
+    /// Returns the bytes, or `None` for a number.
     pub fn bytes(self) -> Option<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -140,7 +140,7 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
 
-    /// A field that holds bytes.
+    /// Encodes a field that holds bytes.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2, u8::try_from(content.len()).unwrap()];
         bytes.extend_from_slice(content);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// A `resourceVersion`: a decimal integer of any length in canonical form (digits only, no leading zero).
 ///
-/// Kubernetes defines them to be comparable as integers since KEP-5504, and its own comparison accepts nothing else. Those
-/// that fit into 64 bits, which is all that etcd ever gives, are held inline.
+/// Kubernetes defines them to be comparable as integers since KEP-5504, and its own comparison accepts nothing else.
+/// Versions of up to 64 bits, as etcd's always are, are held inline.
 ///
 /// ```
 /// # use skopos_wire::ResourceVersion;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ResourceVersion(Repr);
 
-/// Each number has exactly one form (`Big` only beyond `u64::MAX`), so that equality and hashing can be derived.
+/// Each number has exactly one form (`Big` only beyond `u64::MAX`), so equality and hashing can be derived.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Repr {
     Small(u64),
@@ -30,10 +30,10 @@ enum Repr {
 }
 
 impl ResourceVersion {
-    /// The version `0`, which in a request means "any", and which no object ever has.
+    /// The version `0`, which means "any" in a request, and which no object ever has.
     pub const ZERO: Self = Self(Repr::Small(0));
 
-    /// The number, if it fits into 64 bits.
+    /// Returns the number, if it fits into 64 bits.
     pub fn as_u64(&self) -> Option<u64> {
         match self.0 {
             Repr::Small(n) => Some(n),
@@ -41,7 +41,7 @@ impl ResourceVersion {
         }
     }
 
-    /// Whether this is `0`.
+    /// Returns whether this is `0`.
     pub fn is_zero(&self) -> bool {
         matches!(self.0, Repr::Small(0))
     }
@@ -56,7 +56,7 @@ impl From<u64> for ResourceVersion {
 impl FromStr for ResourceVersion {
     type Err = InvalidResourceVersion;
 
-    /// Accepts the canonical form only: two texts that differ never mean the same version.
+    /// Accepts the canonical form only: two different texts never mean the same version.
     fn from_str(text: &str) -> Result<Self, InvalidResourceVersion> {
         let digits = text.as_bytes();
         let canonical = match digits {
@@ -80,7 +80,7 @@ impl Ord for ResourceVersion {
             (Repr::Small(a), Repr::Small(b)) => a.cmp(b),
             (Repr::Small(_), Repr::Big(_)) => Ordering::Less,
             (Repr::Big(_), Repr::Small(_)) => Ordering::Greater,
-            // Without leading zeros the longer number is the larger one, and equally long ones compare as text.
+            // Without leading zeros the longer number is larger, and numbers of equal length compare as text.
             (Repr::Big(a), Repr::Big(b)) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
         }
     }
@@ -107,7 +107,7 @@ impl fmt::Debug for ResourceVersion {
     }
 }
 
-/// A text that is no resource version. The server is at fault if it sent it, the caller if it was given.
+/// A text that is not a resource version. The server is at fault if it sent it, the caller if the caller passed it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resource version {text:?} is not a decimal integer in canonical form")]
 pub struct InvalidResourceVersion {
@@ -115,7 +115,7 @@ pub struct InvalidResourceVersion {
 }
 
 impl InvalidResourceVersion {
-    /// Keeps enough of a long text to recognize it.
+    /// Creates the error with the start of a long text, enough to recognize it.
     fn new(text: &str) -> Self {
         Self { text: text.chars().take(64).collect() }
     }

@@ -1,4 +1,4 @@
-//! Continue tokens: where a paged list goes on.
+//! Continue tokens: the position of the next page of a list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use crate::status::go_quote_char;
 
 /// The decoded form of a list's `continue` token, as kube-apiserver writes it.
 ///
-/// To clients a token is opaque; this is for servers, and for tests of clients. On the wire it is unpadded base64url of
+/// A token is opaque to clients; this is for servers, and for tests of clients. On the wire it is unpadded base64url of
 /// `{"v":"meta.k8s.io/v1","rv":N,"start":"key\u0000"}`.
 ///
 /// ```
@@ -18,27 +18,27 @@ use crate::status::go_quote_char;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The version whose pages the list goes on with; [`ContinueToken::LATEST`] after that one was compacted.
+    /// The version of the remaining pages; [`ContinueToken::LATEST`] after that one was compacted.
     pub resource_version: i64,
     /// The first key of the next page, relative to the resource's prefix and without a leading slash.
     pub start_key: String,
 }
 
 impl ContinueToken {
-    /// The version of an *inconsistent continue*: go on at whatever the newest state is.
+    /// The version of an *inconsistent continue*: the pages continue at the newest state.
     pub const LATEST: i64 = -1;
 
-    /// A token that goes on with `start_key` at `resource_version`.
+    /// Creates a token that continues with `start_key` at `resource_version`.
     pub fn new(resource_version: i64, start_key: impl Into<String>) -> Self {
         Self { resource_version, start_key: start_key.into() }
     }
 
-    /// Whether the pages that follow may show another state than those before.
+    /// Returns whether the remaining pages may show another state than those before.
     pub fn is_inconsistent(&self) -> bool {
         self.resource_version == Self::LATEST
     }
 
-    /// The token as it stands in a list's metadata and in a request.
+    /// Encodes the token for a list's metadata or a request.
     pub fn encode(&self) -> String {
         let wire =
             Wire { v: VERSION.into(), rv: self.resource_version, start: self.start_key.as_str().into() };
@@ -46,10 +46,10 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).unwrap_or_default())
     }
 
-    /// Reads a token of a request.
+    /// Decodes the token of a request.
     ///
     /// # Errors
-    /// With the server's own texts; the caller's answer is 400 BadRequest.
+    /// If the token is invalid, with the server's own messages; the right response is 400 BadRequest.
     pub fn decode(token: &str) -> Result<Self, InvalidToken> {
         let corrupt =
             |_| InvalidToken::Malformed(format!("illegal base64 data at input byte {}", corrupt_at(token)));
@@ -73,14 +73,15 @@ impl ContinueToken {
     }
 }
 
-/// Where Go's decoder finds that a text is no base64url: at the first strange letter, or at the lonely letter at the end.
+/// Returns the position where Go's decoder rejects a text as base64url: the first invalid letter, or the single letter left
+/// over at the end.
 fn corrupt_at(token: &str) -> usize {
     let strange = |byte: u8| !(byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
     token.bytes().position(strange).unwrap_or(token.len().saturating_sub(1))
 }
 
-/// Returns what Go's decoder says of a text that is no JSON from its first byte on, or ends early: what a token of another origin decodes to. Other
-/// problems are in serde's words.
+/// Returns the error of Go's decoder for a text that is not JSON from its first byte on, or ends early. Tokens from
+/// elsewhere decode to such texts. Other problems have serde's messages.
 fn go_problem(json: &[u8], error: &serde_json::Error) -> String {
     let first = json.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
     match first {
@@ -92,7 +93,7 @@ fn go_problem(json: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// Whether no segment of the path could lead out of the resource's prefix.
+/// Returns whether no segment of the path can lead out of the resource's prefix.
 fn is_clean(key: &str) -> bool {
     key.split('/').all(|segment| !matches!(segment, "" | "." | ".."))
 }
@@ -113,16 +114,16 @@ struct Wire<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// Not base64url, not JSON, or a path that leads elsewhere.
+    /// A token that is not base64url or not JSON, or whose path leads out of the prefix.
     #[error("continue key is not valid: {0}")]
     Malformed(String),
-    /// Written by another version of the server.
+    /// A token written by another version of the server.
     #[error("continue key is not valid: server does not recognize this encoded version {0}")]
     UnknownVersion(String),
-    /// The version is missing or 0.
+    /// A token whose version is missing or 0.
     #[error("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")]
     NoResourceVersion,
-    /// The start key is missing.
+    /// A token without a start key.
     #[error("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)")]
     NoStartKey,
 }
@@ -164,14 +165,14 @@ mod tests {
             text(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"../a"}"#),
             "continue key is not valid: ../a"
         );
-        // The first letter that is none of base64url's, or the last one where one is too many.
+        // The first letter that is not base64url, or the last one if it is left over.
         for (token, at) in [("%%%", 0), ("a-b_9%", 5), ("ab c", 2), ("a+b/", 1), ("abcde", 4)] {
             let expected = format!("continue key is not valid: illegal base64 data at input byte {at}");
             assert_eq!(ContinueToken::decode(token).unwrap_err().to_string(), expected, "{token}");
         }
     }
 
-    /// The texts are a kube-apiserver's (1.36).
+    /// Checks the messages of a kube-apiserver (1.36).
     #[test]
     fn says_of_what_is_no_json_what_the_server_says() {
         for (bytes, character) in [

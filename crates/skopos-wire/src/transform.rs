@@ -1,12 +1,13 @@
-//! Changes to objects that never decode the whole: bytes in, bytes out.
+//! Changes to objects without decoding the whole: bytes in, bytes out.
 //!
-//! What is kept is kept byte for byte. What is no JSON object comes back unchanged, for the scan that follows to refuse.
+//! Retained parts are copied byte for byte. A text that is not a JSON object is returned unchanged, for the following scan
+//! to reject.
 
 use bytes::Bytes;
 
 use crate::json::{Cursor, DEPTH_CAP, SyntaxError};
 
-/// The object without `metadata.managedFields`, which is a third of the average object and of interest to servers only.
+/// Removes `metadata.managedFields`, which is a third of the average object and only matters to servers.
 ///
 /// ```
 /// # use skopos_wire::transform::drop_managed_fields;
@@ -37,7 +38,7 @@ pub fn drop_managed_fields(json: &[u8]) -> Bytes {
     })
 }
 
-/// A `PartialObjectMetadata` with the object's metadata, as a server gives to who asks for no more.
+/// Converts an object to a `PartialObjectMetadata`, as a server does for metadata-only requests.
 ///
 /// ```
 /// # use skopos_wire::transform::metadata_only;
@@ -71,16 +72,16 @@ pub fn metadata_only(json: &[u8]) -> Bytes {
 fn or_unchanged(json: &[u8], write: impl FnOnce(&mut Vec<u8>) -> Result<(), SyntaxError>) -> Bytes {
     let mut out = Vec::with_capacity(json.len());
     match write(&mut out) {
-        // Copied into a buffer of exactly its size, for it may be kept for long.
+        // Copied into a buffer of exactly its size, because it may be kept for long.
         Ok(()) => Bytes::copy_from_slice(&out),
         Err(_) => Bytes::copy_from_slice(json),
     }
 }
 
-/// Consumes the value of a member and writes it, or not, which it tells.
+/// A function that consumes the value of a member, may write it, and returns whether it did.
 type CopyValue<'f, 'a> = dyn FnMut(&mut Cursor<'a>, &str, &mut Vec<u8>) -> Result<bool, SyntaxError> + 'f;
 
-/// Copies those members of the object that is next for which `value` says that it has written their value.
+/// Copies the members of the next object for which `value` reports that it has written their value.
 fn copy_members<'a>(
     cursor: &mut Cursor<'a>,
     out: &mut Vec<u8>,

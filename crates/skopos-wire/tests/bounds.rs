@@ -1,4 +1,4 @@
-//! What is held, counted and refused, to the byte: limits are what they say and no less, offsets point at what is wrong.
+//! Tests of limits, counts and offsets, to the byte: each limit is exact, and each offset points at the error.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use bytes::Bytes;
@@ -41,7 +41,7 @@ fn items_are_counted_and_capped_however_they_are_taken() {
 fn a_list_says_where_it_is_wrong() {
     let limits = Limits { max_depth: 3, ..Limits::default() };
     let cases = [
-        // What stands between values; an item; a value of the envelope; a key's value that is none.
+        // A separator; an item; a value of the envelope; an invalid value of a key.
         (r#"{"items":[{}x"#, "x"),
         (r#"{"items":[{"a":1},{"a":[[["#, ""),
         (r#"{"metadata":{"a":[[["#, ""),
@@ -148,7 +148,7 @@ fn the_bytes_of_keys_are_ordered_as_keys_are() {
 #[test]
 fn depth_is_counted_the_same_wherever_it_is() {
     let object = |more: &str| format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"5"{more}"#);
-    // Four deep: in labels, which are read, in what is skipped, and outside of the metadata.
+    // Four deep: in labels, which are read, in skipped values, and outside the metadata.
     for text in [
         object(r#","managedFields":[{}]}}"#),
         object(r#","x":{"y":{}}}}"#),

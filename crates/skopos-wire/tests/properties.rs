@@ -12,7 +12,7 @@ use skopos_wire::{
     LabelSelector, Limits, RawObject, ResourceVersion,
 };
 
-/// Few by default, so that the whole runs in seconds.
+/// Returns few cases by default, so that the whole runs in seconds.
 fn config() -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(192);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
@@ -76,12 +76,12 @@ fn object() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The text of a tree, plain or indented.
+/// Returns the text of a tree, plain or indented.
 fn text(tree: &Value, indented: bool) -> String {
     if indented { format!("{tree:#}") } else { tree.to_string() }
 }
 
-/// The bytes of some JSON with a few bytes changed, taken away, put in or doubled.
+/// Generates the bytes of some JSON with a few bytes changed, removed, inserted or repeated.
 fn mutated(json: impl Strategy<Value = Value>) -> impl Strategy<Value = Vec<u8>> {
     let interesting = proptest::sample::select(b"\"\\{}[],: \n\0\xff1eunt-".to_vec());
     let edit = (any::<prop::sample::Index>(), 0..4, interesting);
@@ -97,7 +97,7 @@ fn mutated(json: impl Strategy<Value = Value>) -> impl Strategy<Value = Vec<u8>>
                 1 => bytes.insert(at, byte),
                 2 => drop(bytes.remove(at)),
                 _ => {
-                    // Doubles what follows, which makes duplicate members.
+                    // Repeats the following bytes, which makes duplicate members.
                     let copy: Vec<u8> = bytes[at..bytes.len().min(at + 20)].to_vec();
                     bytes.splice(at..at, copy);
                 }
@@ -122,7 +122,7 @@ fn event() -> impl Strategy<Value = Value> {
     (kind, prop_oneof![object(), tree()]).prop_map(|(kind, object)| json!({"type": kind, "object": object}))
 }
 
-/// Four bytes that say where to cut, and then the rest.
+/// Generates four bytes of chunk sizes, and then the rest.
 fn with_cuts(bytes: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     (any::<[u8; 4]>(), bytes).prop_map(|(cuts, bytes)| {
         let small = cuts.map(|cut| cut % 40);
@@ -130,7 +130,7 @@ fn with_cuts(bytes: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec
     })
 }
 
-/// A selector's text: mostly pieces of the grammar in any order.
+/// Generates a selector's text: mostly pieces of the grammar in any order.
 fn selector_text() -> impl Strategy<Value = String> {
     let pieces = proptest::sample::select(vec![
         "a", "b", "app", "web", "in", "notin", "x.io/a", "1", "=", "==", "!=", "!", ">", "<", "(", ")", ",",
@@ -268,7 +268,7 @@ proptest! {
     }
 }
 
-/// The paths of all fields whose texts a tree shows as the JSON does, and of some that are not there.
+/// Returns the paths of all fields whose texts a tree shows as the JSON does, and of some absent ones.
 fn paths(tree: &Value) -> Vec<String> {
     let mut paths = vec!["metadata.none".to_owned(), "spec.a.b".to_owned()];
     let mut open = vec![(String::new(), tree)];
@@ -285,7 +285,7 @@ fn paths(tree: &Value) -> Vec<String> {
     paths
 }
 
-/// What the fuzzer has found worth keeping.
+/// Replays the fuzzer's saved inputs.
 #[test]
 fn seeds_of_the_fuzz_targets() {
     type Body = Box<dyn Fn(&[u8])>;

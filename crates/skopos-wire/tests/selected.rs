@@ -1,4 +1,4 @@
-//! What can be selected, and what selectors tell of themselves. What they mean is for the vectors to say.
+//! Types that selectors accept, and the accessors of selectors. Their meaning is tested by the vectors.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -31,7 +31,7 @@ fn labels_are_selected_the_same_wherever_they_are_held() {
     }
 }
 
-/// A slice as something with a size.
+/// A slice as a sized type.
 struct Pairs<'a>(&'a [(&'a str, &'a str)]);
 
 impl LabelSource for Pairs<'_> {
@@ -102,7 +102,7 @@ fn an_operator_takes_so_many_values_and_no_others() {
     let one = "exact-match compatibility requires one single value";
     let none = "values set must be empty for exists and does not exist";
     let number = "for 'Gt', 'Lt' operators, exactly one value is required";
-    // What is wrong with no value, with one and with two.
+    // The errors for no value, one and two.
     let cases = [
         ([In, NotIn].as_slice(), [Some(any), None, None]),
         (&[Equals, DoubleEquals, NotEquals], [Some(one), None, Some(one)]),

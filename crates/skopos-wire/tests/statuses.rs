@@ -1,5 +1,5 @@
-//! What a server says with a Status, whole and to the byte: clients act on code, reason, details and causes, people on the
-//! message, and both are used to what kube-apiserver writes.
+//! The exact bytes of a server's Status: clients act on code, reason, details and causes, people on the message, and both
+//! expect kube-apiserver's form.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use skopos_wire::{
@@ -10,7 +10,7 @@ use skopos_wire::{
 const PODS: GroupResource<'_> = GroupResource { group: "", resource: "pods" };
 const DEPLOYMENTS: GroupResource<'_> = GroupResource { group: "apps", resource: "deployments" };
 
-/// Each is a failure without metadata, and else what `json` says.
+/// Checks that each is a failure without metadata, and otherwise as `json`.
 fn fail(cases: impl IntoIterator<Item = (Status, &'static str)>) {
     are(cases.into_iter().map(|(status, json)| {
         assert!(status.is_failure());
@@ -18,7 +18,7 @@ fn fail(cases: impl IntoIterator<Item = (Status, &'static str)>) {
     }));
 }
 
-/// Each is what `json` says, and is read back as it was.
+/// Checks that each is written as `json` and parses back to the same.
 fn are(cases: impl IntoIterator<Item = (Status, String)>) {
     for (status, json) in cases {
         let written = String::from_utf8(status.to_vec()).unwrap();

@@ -1,5 +1,5 @@
-//! Selectors and resource versions against what Kubernetes' own libraries make of the same texts. `peers/vectors` says how
-//! the file is made; to read it needs nothing.
+//! Selectors and resource versions compared with Kubernetes' own libraries on the same texts. `peers/vectors` describes how
+//! the file is made; reading it needs no extra tools.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ enum Line {
     Version(Vector),
 }
 
-/// One text and what became of it.
+/// A text and its result.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Vector {
@@ -51,7 +51,7 @@ fn selectors_and_versions_are_read_as_kubernetes_reads_them() {
             }
             Line::Label(vector) => (0, label(&vector.text, &sets), vector),
             Line::Field(vector) => (1, field(&vector.text, &sets), vector),
-            // "0" means "any": no version of anything, but one that requests carry.
+            // "0" means "any": never an object's version, only one in requests.
             Line::Version(vector) if vector.text.split('|').any(|text| text == "0") => continue,
             Line::Version(vector) => (2, version(&vector.text), vector),
         };
@@ -64,7 +64,7 @@ fn selectors_and_versions_are_read_as_kubernetes_reads_them() {
     assert!(wrong.is_empty(), "{} of {seen:?} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What became of a text, in words.
+/// Returns the result of a text, in words.
 fn outcome(vector: &Vector) -> String {
     let Vector { error, printed, matches, order, .. } = vector;
     match error.is_empty() {
@@ -94,7 +94,7 @@ fn field(text: &str, sets: &[BTreeMap<String, String>]) -> String {
     }
 }
 
-/// Two of them, with a bar between.
+/// Compares two versions, separated by a bar.
 fn version(text: &str) -> String {
     let (a, b) = text.split_once('|').unwrap();
     match (a.parse::<ResourceVersion>(), b.parse::<ResourceVersion>()) {

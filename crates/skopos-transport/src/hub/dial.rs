@@ -1,4 +1,4 @@
-//! Dials: those of the pool, and those for one request alone.
+//! Dials: those of the pool, and those for a single request.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use crate::{
     vitals::Vitals,
 };
 
-/// A connection for one request, which is never the pool's: whoever has it ends it.
+/// A dedicated connection for one request, which is never in the pool: its owner ends it.
 pub(crate) struct Alone {
     pub(crate) io: Box<dyn Io>,
     pub(crate) vitals: Arc<Vitals>,
-    /// Cancelled when it shall end.
+    /// Cancelled when the connection must end.
     pub(crate) withdrawn: CancellationToken,
 }
 
 impl Hub {
-    /// One dial, in a task of its own: requests that wait for it may come and go.
+    /// Performs one dial in its own task: requests that wait for it may come and go.
     pub(super) async fn dial(self: Arc<Self>, side: Side, attempt: DialAttempt) {
         let mut outcome = DialOutcome { hub: self.clone(), side, started: Instant::now(), failure: None };
         let (id, given_up) = {
@@ -60,7 +60,7 @@ impl Hub {
                     Connection { sender: Some(sender), vitals: vitals.clone(), peer, superseded };
                 self.admit(id, side, protocol, limit, connection);
                 drop(outcome);
-                // The dial's task goes on as the connection's.
+                // The dial's task becomes the connection's.
                 engine.attend(self, vitals).await;
             }
             Err(death) => {
@@ -75,8 +75,8 @@ impl Hub {
         }
     }
 
-    /// One dial of HTTP/1.1 for one request, as the backoff of the cluster admits. A server that cannot be reached is one
-    /// for everybody; one that does not want this connection is as well as before.
+    /// Dials HTTP/1.1 for one request, as the backoff of the cluster admits. If the server cannot be reached, that counts
+    /// for all requests; if it rejects this connection, that does not affect others.
     pub(crate) async fn dial_alone(&self) -> Result<Alone, TransportError> {
         let started = Instant::now();
         let (attempt, vitals, withdrawn) = {
@@ -118,14 +118,14 @@ impl Hub {
         Err(death.into())
     }
 
-    /// Why connections that are not the pool's have ended.
+    /// Returns the reason why dedicated connections have ended.
     pub(crate) fn why_withdrawn(&self) -> Death {
         let parked = self.state.lock().parked.clone();
         parked.filter(|_| !self.stop.is_cancelled()).map_or(Death::Closed, Death::Parked)
     }
 }
 
-/// Ends the count of a dial whatever happens to it, also a panic of the dialer.
+/// Ends the count of a dial in any case, also after a panic of the dialer.
 struct DialOutcome {
     hub: Arc<Hub>,
     side: Side,

@@ -1,4 +1,4 @@
-//! A place on a connection: found, waited for, or dialed for.
+//! Leases of streams on connections: found, waited for, or dialed for.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,13 +15,13 @@ use crate::{
     vitals::Vitals,
 };
 
-/// A place on a connection, given back when dropped.
+/// A lease of one stream on a connection, given back when dropped.
 pub(crate) struct Lease {
     pub(crate) hub: Arc<Hub>,
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) sender: Option<Sender>,
     pub(crate) protocol: Protocol,
-    /// The connection has brought responses before.
+    /// Set if the connection has brought responses before.
     pub(crate) used: bool,
 }
 
@@ -33,7 +33,7 @@ enum Step {
         until: Instant,
         last: Arc<Death>,
     },
-    /// The server is well, but has been dialed too often lately.
+    /// The server is healthy, but was dialed too often recently.
     Later {
         until: Instant,
     },
@@ -46,7 +46,8 @@ enum Step {
 }
 
 impl Hub {
-    /// A place for one request. `wait`: while the cluster is down, wait for the next dials instead of failing at once.
+    /// Leases a stream for one request. With `wait`, waits for the next dials while the cluster is down, instead of failing
+    /// at once.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         side: Side,
@@ -55,7 +56,7 @@ impl Hub {
     ) -> Result<Lease, TransportError> {
         let _waiting = Waiting::begin(self, side);
         let limit = self.options.connect_timeout;
-        // A little longer than a dial, so that its own reason comes first.
+        // Slightly longer than a dial, so that the dial's own error comes first.
         let patience = || self.patience.sleep(limit + Duration::from_millis(50));
         let mut give_up = patience();
         let mut waited = false;
@@ -92,7 +93,7 @@ impl Hub {
                 () = &mut give_up, if !parked => return Err(self.no_connection(limit).into()),
             }
             if parked {
-                // What it waited so far was no wait for a dial.
+                // The wait so far was not a wait for a dial.
                 give_up = patience();
             }
         }
@@ -140,7 +141,7 @@ impl Hub {
         }
     }
 
-    /// Why there is no connection after all that waiting.
+    /// Returns the reason why the wait brought no connection.
     pub(crate) fn no_connection(&self, after: Duration) -> Death {
         if let Some(last) = self.trouble() {
             return (*last).clone();
@@ -177,7 +178,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // First, so that a retired connection sees that nobody can send any more.
+        // First, so that a retired connection sees that no more requests can be sent.
         self.sender = None;
         self.hub.release(&self.vitals);
     }

@@ -1,4 +1,4 @@
-//! The life of a connection of the pool: admitted, proven, retired, buried.
+//! Lifecycle of a pooled connection: admitted, proven, retired, removed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{
     vitals::Vitals,
 };
 
-/// A connection that dies so young, without a response, was none: it counts as a failed dial.
+/// Age below which a connection that ends without a response counts as a failed dial.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// How long an answer may lie before whoever asked sees it.
+/// Time for a caller to see a response that has arrived.
 const UNSEEN: Duration = Duration::from_millis(250);
 
-/// What is said of a 401.
+/// The error text of a 401.
 const UNAUTHORIZED: &str = "the server does not accept the credentials (401 Unauthorized)";
 
 impl Hub {
@@ -56,7 +56,7 @@ impl Hub {
         });
     }
 
-    /// The connection brought response headers: the server is well, and accepts the credentials or does not.
+    /// Records response headers: the server is healthy, and accepts the credentials or does not.
     pub(crate) fn served(&self, id: ConnectionId, accepted: bool) {
         let mut state = self.state.lock();
         match accepted {
@@ -75,7 +75,7 @@ impl Hub {
         }
     }
 
-    /// No new streams on this connection; open ones go on.
+    /// Stops new streams on this connection; open ones continue.
     pub(crate) fn retire(&self, id: ConnectionId, why: Death) {
         self.retire_locked(&mut self.state.lock(), id, Arc::new(why));
         self.changed.notify_waiters();
@@ -94,7 +94,7 @@ impl Hub {
         }
     }
 
-    /// The connection takes no new streams any more, by the server's or the network's doing, or ours.
+    /// Records that the connection takes no new streams, because of the server, the network or this transport.
     pub(crate) fn closing(&self, vitals: &Vitals, death: Option<Death>) {
         {
             let mut state = self.state.lock();
@@ -102,7 +102,7 @@ impl Hub {
             match (death, by_us) {
                 (Some(death), _) => vitals.note(death),
                 (None, true) => {}
-                // hyper ends in peace after a graceful GOAWAY, and when the socket has closed, which was noted then.
+                // hyper reports no error after a graceful GOAWAY, and when the socket has closed, which was recorded then.
                 (None, false) => vitals.note(Death::GoAway { code: "NO_ERROR".into() }),
             }
             let why = vitals.symptom().cloned().unwrap_or(Death::Outdated);
@@ -111,15 +111,15 @@ impl Hub {
         self.changed.notify_waiters();
     }
 
-    /// A server may say in one breath what was asked for and that it takes no more, as a kube-apiserver does with each 401 and
-    /// with `--goaway-chance`, and a proxy without keep-alive always. hyper is done with the connection then, and whoever
-    /// asked has yet to see the answer: only when that is seen, or [`UNSEEN`] has passed, is it known of what use the
-    /// connection was.
+    /// Waits until a response that arrived with the end of its connection is seen by its caller, or for [`UNSEEN`]. Only
+    /// then is it known whether the connection was useful. A kube-apiserver ends connections this way with each 401 and
+    /// with `--goaway-chance`; a proxy without keep-alive always does. hyper is then done with the connection before the
+    /// caller has seen the response.
     pub(crate) async fn read_out(&self, vitals: &Vitals) {
         if !self.may_be_unseen(vitals) {
             return;
         }
-        // Who got no answer waits for the reason.
+        // Requests without a response wait for the reason.
         vitals.finish();
         let seen = async {
             loop {
@@ -134,27 +134,27 @@ impl Hub {
         let _ = self.stop.run_until_cancelled(tokio::time::timeout(UNSEEN, seen)).await;
     }
 
-    /// It ended in order, and somebody has a stream on it who has not said yet whether there was an answer.
+    /// Returns whether the connection ended in order while a stream is open whose caller has not reported a response.
     fn may_be_unseen(&self, vitals: &Vitals) -> bool {
         let mut state = self.state.lock();
         let Some(member) = state.pool.get(vitals.id) else { return false };
         let in_order = match vitals.symptom() {
             Some(Death::GoAway { .. }) => true,
-            // The end of a body that has no other, or of a connection that nobody said is the last.
+            // The end of a body without another end mark, or of a connection without notice.
             Some(Death::Eof) => member.protocol == Protocol::Http1,
             _ => false,
         };
         in_order && member.served == 0 && member.open > 0
     }
 
-    /// Nothing is left of the connection.
+    /// Removes a connection that has ended completely.
     pub(crate) fn bury(&self, vitals: &Vitals) {
         let stillborn = {
             let mut state = self.state.lock();
             let Some(member) = state.pool.remove(vitals.id) else { return };
             if member.open > 0 {
-                // The socket saw nothing and hyper gave up all the same: only a PING without an answer does that, and on a
-                // connection that no longer takes requests hyper does not say so.
+                // The socket reported nothing and hyper still gave up: only an unanswered PING does that, and hyper does
+                // not report it on a connection that takes no more requests.
                 vitals.note(Death::PingTimeout);
             }
             let death = Arc::new(vitals.finish());
@@ -181,7 +181,7 @@ impl Hub {
         self.changed.notify_waiters();
     }
 
-    /// An HTTP/1.1 connection is ready for its next request.
+    /// Records that an HTTP/1.1 connection is ready for its next request.
     pub(crate) fn settled(&self, id: ConnectionId) {
         if let Some(member) = self.state.lock().pool.get(id) {
             member.settled = true;

@@ -1,4 +1,4 @@
-//! What everything of one transport shares: the pool under its lock, dials, deaths, and the pulse.
+//! Shared state of one transport: the pool under its lock, dials, errors, and the ticker.
 
 mod dial;
 mod lease;
@@ -26,10 +26,10 @@ use crate::{
     vitals::Vitals,
 };
 
-/// Within this the answer to a PING comes on a connection that is well, and is read.
+/// Time within which a healthy connection's answer to a PING arrives and is read.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// The shared state. It owns its tasks; whoever owns the hub cancels [`Hub::stop`].
+/// The shared state. It owns its tasks; the owner of the hub cancels [`Hub::stop`].
 pub(crate) struct Hub {
     pub(crate) options: TransportOptions,
     pub(crate) patience: Patience,
@@ -38,7 +38,7 @@ pub(crate) struct Hub {
     uri: http::Uri,
     dialer: Arc<dyn Dialer>,
     state: Mutex<State>,
-    /// Something changed that requests may wait for.
+    /// Notified of changes that requests may wait for.
     changed: Notify,
 }
 
@@ -49,20 +49,20 @@ struct State {
     rng: fastrand::Rng,
     next_id: u64,
     pulse_runs: bool,
-    /// Nothing is dialed, and why.
+    /// The reason while nothing is dialed.
     parked: Option<Arc<str>>,
-    /// Cancelled: the dials under way are given up, and count for nothing.
+    /// Cancelled to give up the dials under way; they then do not count.
     dials: CancellationToken,
-    /// Cancelled: the connections that are not the pool's end.
+    /// Cancelled to end dedicated connections.
     alone: CancellationToken,
 }
 
 struct Connection {
-    /// Taken away when the connection retires: hyper then ends it after the last stream.
+    /// Taken when the connection retires: hyper then ends it after the last stream.
     sender: Option<Sender>,
     vitals: Arc<Vitals>,
     peer: Arc<str>,
-    /// Cancelled: new requests are better off on a new one.
+    /// Cancelled when new requests should use a newer connection.
     superseded: CancellationToken,
 }
 
@@ -72,7 +72,7 @@ impl Hub {
             Some(seed) => fastrand::Rng::with_seed(seed),
             None => fastrand::Rng::new(),
         };
-        // Enough for all connections of both sides to be made anew.
+        // Enough to replace all connections of both sides.
         let burst = u32::try_from(options.max_connections * 2).unwrap_or(u32::MAX);
         let stop = CancellationToken::new();
         let state = State {
@@ -98,12 +98,12 @@ impl Hub {
         })
     }
 
-    /// How the last dial failed, if none has succeeded since.
+    /// Returns the error of the last dial, if none has succeeded since.
     pub(crate) fn trouble(&self) -> Option<Arc<Death>> {
         self.state.lock().backoff.last().cloned()
     }
 
-    /// The server answered 401. Connections that another has superseded since then are retired when this is done.
+    /// Handles a 401. When this returns, the connections that were superseded have been retired.
     pub(crate) async fn rejected(&self) {
         self.dialer.rejected().await;
         self.look_over(Instant::now());
@@ -113,12 +113,12 @@ impl Hub {
         self.state.lock().counters.resent += 1;
     }
 
-    /// A request ended badly without its connection being at fault.
+    /// Counts a request that failed without its connection being at fault.
     pub(crate) fn count(&self, connection: Option<ConnectionId>, death: &Death) {
         self.state.lock().counters.death(connection, Arc::new(death.clone()));
     }
 
-    /// Nothing is dialed until [`Hub::wake`], and what stands ends.
+    /// Stops dials until [`Hub::wake`], and ends the open connections.
     pub(crate) fn park(&self, why: Arc<str>) {
         let mut state = self.state.lock();
         state.parked = Some(why.clone());
@@ -131,12 +131,12 @@ impl Hub {
         self.changed.notify_waiters();
     }
 
-    /// The server may be there: dials are due now.
+    /// Makes dials due now, because the server may be up.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
         state.parked = None;
         state.backoff.forget();
-        // One that began before may be stuck where nobody answered.
+        // A dial that started earlier may hang on an address that did not respond.
         std::mem::take(&mut state.dials).cancel();
         drop(state);
         self.changed.notify_waiters();
@@ -191,7 +191,7 @@ impl Hub {
         }
     }
 
-    /// There are no credentials to send.
+    /// Records that there are no credentials to send.
     pub(crate) fn has_no_credentials(&self, death: &Death) {
         self.state.lock().counters.credentials_failed(false, death.to_string().into());
     }

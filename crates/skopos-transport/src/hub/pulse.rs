@@ -1,4 +1,4 @@
-//! Once a second: whether the machine slept, how late everything is, and which connections are old.
+//! Ticker, once a second: detects suspends, process lag and old connections.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,14 +7,14 @@ use tokio::time::Instant;
 use super::{Connection, Hub};
 use crate::{error::Death, pool::Member};
 
-/// A jump of the wall clock against the monotonic one that means sleep.
+/// A jump of the wall clock against the monotonic one that means a suspend.
 const SUSPEND: Duration = Duration::from_secs(5);
 
-/// How often clocks are compared and connections looked over.
+/// The interval of comparing clocks and checking connections.
 const PULSE: Duration = Duration::from_secs(1);
 
 impl Hub {
-    /// Starts the pulse, once. Needs a runtime, so the first request does it.
+    /// Starts the ticker, once. It needs a runtime, so the first request starts it.
     pub(crate) fn ensure_pulse(self: &Arc<Self>) {
         let runs = std::mem::replace(&mut self.state.lock().pulse_runs, true);
         if !runs {
@@ -45,7 +45,7 @@ impl Hub {
         }
     }
 
-    /// The machine slept. Whether a connection lives is unknown, and finding out takes longer than a new one.
+    /// Ends all connections after a suspend. Their state is unknown, and testing it takes longer than a new connection.
     fn suspended(&self, by: Duration) {
         tracing::info!(?by, "suspend or VM pause: all connections are given up");
         let mut state = self.state.lock();

@@ -1,33 +1,33 @@
-//! Why a kubeconfig cannot be used.
+//! Errors of kubeconfigs.
 
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::KubeconfigFeature;
 
-/// The reason why a kubeconfig gives no cluster. It shows no value of the kubeconfig beyond the names of contexts, clusters
+/// The reason why a kubeconfig gives no cluster. It shows no value of the kubeconfig except the names of contexts, clusters
 /// and users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeconfigError {
-    /// Larger than any kubeconfig should be.
+    /// A kubeconfig that is too large.
     #[error("the kubeconfig has {bytes} bytes, more than the {limit} that are admitted")]
     TooLarge {
-        /// Its size.
+        /// The size in bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Not YAML, or YAML of another shape.
+    /// A text that is not YAML, or not in the format of a kubeconfig.
     #[error("not a kubeconfig: {reason}{}", at(*.line, *.column))]
     Malformed {
-        /// What is wrong.
+        /// The problem.
         reason: &'static str,
-        /// The line, from 1; 0 if it is not known.
+        /// The line, from 1; 0 if unknown.
         line: u64,
-        /// The column, from 1; 0 if it is not known.
+        /// The column, from 1; 0 if unknown.
         column: u64,
     },
-    /// Two entries of one list have the same name.
+    /// Two entries of one list with the same name.
     #[error("two {what} are called {}: rename or remove one", quoted(.name))]
     Duplicate {
         /// `contexts`, `clusters` or `users`.
@@ -35,81 +35,81 @@ pub enum KubeconfigError {
         /// The name.
         name: String,
     },
-    /// There is no list of contexts, not even an empty one.
+    /// A kubeconfig without a list of contexts, not even an empty one.
     #[error("it lists no contexts: it is empty, or cut off")]
     NoContexts,
-    /// It uses a feature that is not admitted.
+    /// A feature that is not admitted.
     #[error("{field} is not admitted here: {reason}; {}", advice(*.switch))]
     Refused {
         /// The field.
         field: &'static str,
-        /// Why that is dangerous.
+        /// The reason why it is dangerous.
         reason: &'static str,
-        /// The switch of the caller's policy that admits it; `None`: nothing does.
+        /// The switch of the caller's policy that admits it; `None` if nothing does.
         switch: Option<&'static str>,
     },
-    /// There is neither a CA nor the permission to trust the system's.
+    /// A cluster without a CA, while the system's CAs are not admitted.
     #[error("the cluster has no certificate-authority-data: put the CA inline")]
     NoCertificateAuthority,
-    /// A context, cluster or user that is referred to does not exist.
+    /// A reference to a context, cluster or user that does not exist.
     #[error("there is no {what} {}", named(.name))]
     Missing {
         /// `context`, `cluster` or `user`.
         what: &'static str,
-        /// Its name; empty where none was given.
+        /// The name; empty if none was given.
         name: String,
     },
-    /// The server's URL cannot be used. It is not shown: there may be a password in it.
+    /// A server URL that cannot be used. It is not shown, because it may contain a password.
     #[error("the cluster's server {reason}")]
     Server {
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
-    /// A field's value cannot be used.
+    /// A field whose value cannot be used.
     #[error("{field} {reason}")]
     Invalid {
         /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         reason: &'static str,
     },
 }
 
-/// The reason why the kubeconfigs of a list cannot be read.
+/// The reason why a list of kubeconfigs cannot be read.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KubeconfigReadError {
-    /// A file cannot be read.
+    /// A file that cannot be read.
     #[error("kubeconfig {} cannot be read: {error}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         error: Arc<io::Error>,
     },
-    /// A file can be read and is wrong.
+    /// A file that is readable but invalid.
     #[error("kubeconfig {}: {error}", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         error: KubeconfigError,
     },
-    /// None of the files exists.
+    /// A list without any existing file.
     #[error("no kubeconfig is there: {paths} does not exist")]
     Missing {
         /// The files, separated as in `$KUBECONFIG`.
         paths: String,
     },
-    /// The kubeconfigs can be read, and give no cluster.
+    /// Readable kubeconfigs that give no cluster.
     #[error("kubeconfig {paths}: {error}")]
     Unusable {
         /// The files, separated as in `$KUBECONFIG`.
         paths: String,
-        /// Why not.
+        /// The reason.
         error: KubeconfigError,
     },
-    /// There is no kubeconfig, and the service account of the pod cannot be used.
+    /// A missing kubeconfig, and a service account of the pod that cannot be used.
     #[error("the pod's service account cannot be used: {0}")]
     ServiceAccount(Arc<kube::config::InClusterError>),
 }
@@ -117,7 +117,7 @@ pub enum KubeconfigReadError {
 // === impl KubeconfigError ===
 
 impl KubeconfigError {
-    /// Returns the refusal of a feature that the named switch of a policy would admit.
+    /// Returns the error for a feature that the named switch of a policy would admit.
     pub fn refused(feature: KubeconfigFeature, switch: Option<&'static str>) -> Self {
         Self::Refused { field: feature.field(), reason: feature.danger(), switch }
     }
@@ -137,7 +137,7 @@ fn at(line: u64, column: u64) -> String {
     }
 }
 
-/// Makes a name from outside fit for a line of a log.
+/// Makes an untrusted name fit for one line of a log.
 fn quoted(name: &str) -> String {
     format!("{:?}", name.chars().take(100).collect::<String>())
 }

@@ -1,4 +1,4 @@
-//! The shape of a kubeconfig. Unknown fields are ignored, as kubectl ignores them.
+//! The format of a kubeconfig. Unknown fields are ignored, as in kubectl.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(super) struct File {
     pub(super) users: Vec<NamedUser>,
     pub(super) contexts: Vec<NamedContext>,
     pub(super) current_context: Option<String>,
-    /// The file lists contexts, if only an empty list.
+    /// Set if the file has a list of contexts, even an empty one.
     pub(super) has_contexts: bool,
 }
 
@@ -38,7 +38,7 @@ struct RawFile {
 
 /// An entry of a list that is looked up by name.
 pub(super) trait Named {
-    /// The word for it in messages.
+    /// The word for the entry in messages.
     const WHAT: &'static str;
 
     fn name(&self) -> &str;
@@ -152,12 +152,12 @@ pub(super) struct AuthProviderEntry {
 // === impl File ===
 
 impl File {
-    /// Parses YAML or JSON. Only the first document counts, as for kubectl.
+    /// Parses YAML or JSON. Only the first document counts, as in kubectl.
     pub(super) fn parse(bytes: &[u8], limit: usize) -> Result<Self, KubeconfigError> {
         if bytes.len() > limit {
             return Err(KubeconfigError::TooLarge { bytes: bytes.len(), limit });
         }
-        // Errors show where, never what: the text of the line may be a token.
+        // Errors show the position, never the content: the text of the line may be a token.
         let options = serde_saphyr::options! {
             with_snippet: false,
             duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
@@ -175,7 +175,7 @@ impl File {
         first.unwrap_or_default().check()
     }
 
-    /// Takes over what kube has parsed.
+    /// Converts a kubeconfig that kube has parsed.
     pub(super) fn from_kube(kubeconfig: &kube::config::Kubeconfig) -> Result<Self, KubeconfigError> {
         let malformed = |_| KubeconfigError::Malformed { reason: NOT_THE_SHAPE, line: 0, column: 0 };
         let value = serde_json::to_value(kubeconfig).map_err(malformed)?;
@@ -196,7 +196,7 @@ impl File {
             resolve(&mut user.token_file);
             resolve(&mut user.client_certificate);
             resolve(&mut user.client_key);
-            // A command without a separator is looked for in PATH.
+            // A command without a separator is searched for in PATH.
             let command = user.exec.as_mut().map(|exec| &mut exec.command);
             if let Some(command) = command
                 && command.as_ref().is_some_and(|command| command.contains(std::path::is_separator))
@@ -206,7 +206,7 @@ impl File {
         }
     }
 
-    /// Returns the context of this name, or the only one.
+    /// Returns the context with this name, or the only one.
     pub(super) fn context(&self, name: Option<&str>) -> Result<&ContextEntry, KubeconfigError> {
         let found = match (name, self.contexts.as_slice()) {
             (None, [only]) => Some(only),
@@ -221,7 +221,7 @@ impl File {
         Ok(&found.cluster)
     }
 
-    /// Returns the user of this name; `None`: the caller is anonymous, as with kubectl.
+    /// Returns the user with this name; with `None` the caller is anonymous, as in kubectl.
     pub(super) fn user(&self, name: &str) -> Option<&UserEntry> {
         find(&self.users, name).map(|found| &found.user)
     }
@@ -297,7 +297,7 @@ fn malformed(error: &serde_saphyr::Error) -> KubeconfigError {
     }
 }
 
-/// Reads a key without a value as the default.
+/// Parses a key without a value as the default.
 fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -306,7 +306,7 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// Reads a key without a value as the default, where that differs from no such key at all.
+/// Parses a key without a value as the default, where a missing key means something else.
 fn null_as_empty<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,4 +1,4 @@
-//! Several kubeconfigs read as one.
+//! Merging of several kubeconfigs.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::file::{ClusterEntry, File, Named, NamedContext, UserEntry};
 use super::some;
 
-/// Merges files: the first entry of a name counts, whole, and so does the first current context. Also returns the contexts
-/// that lead elsewhere than in their own file.
+/// Merges files: of each name the first entry counts, whole, and so does the first current context. Also returns the
+/// contexts that lead elsewhere than in their own file.
 pub(super) fn merge(files: Vec<File>) -> (File, Vec<String>) {
     let mut merged = File::default();
     for file in &files {
@@ -32,8 +32,8 @@ fn extend<T: Named + Clone>(merged: &mut Vec<T>, entries: &[T]) {
     merged.extend(new);
 }
 
-/// Returns whether a context of a file leads to the same server, as the same user, after merging. What its own file does not
-/// have comes from another file on purpose.
+/// Returns whether a context of a file leads to the same server, as the same user, after merging. Parts missing in its own
+/// file come from another file on purpose.
 fn leads_where(file: &File, merged: &File, context: &str) -> bool {
     let (Ok(own), Ok(other)) = (file.context(Some(context)), merged.context(Some(context))) else {
         return true;

@@ -3,7 +3,7 @@
 //! ```text
 //!  $KUBECONFIG, ~/.kube/config, --kubeconfig ─▶ files ─▶ merged ─▶ context ─▶ cluster and user ─▶ kube::Config
 //!                                                                                 │
-//!                                                               what is dangerous is asked of the caller
+//!                                                               dangerous features need the caller's consent
 //! ```
 //!
 //! A kubeconfig can make its reader run programs, send the content of local files elsewhere, and connect anywhere. Each of
@@ -36,7 +36,7 @@ pub use self::{
 };
 use crate::proxy::proxy_from_environment;
 
-/// A parsed kubeconfig, or several that were merged.
+/// A parsed kubeconfig, or several merged ones.
 #[derive(Clone)]
 pub struct Kubeconfig {
     file: File,
@@ -65,7 +65,7 @@ pub enum KubeconfigFeature {
     Http,
     /// `proxy-url` connects to a host of its choice.
     ProxyUrl,
-    /// The proxy of the environment, where there is no `proxy-url`.
+    /// The proxy of the environment, if there is no `proxy-url`.
     EnvironmentProxy,
     /// No CA: the system's CAs vouch for the server.
     SystemRoots,
@@ -81,19 +81,19 @@ impl Kubeconfig {
     ///
     /// # Errors
     ///
-    /// When it is larger, or no kubeconfig.
+    /// If it is too large, or not a kubeconfig.
     pub fn parse(bytes: &[u8], limit: usize) -> Result<Self, KubeconfigError> {
         Ok(Self { file: File::parse(bytes, limit)?, hidden: Vec::new() })
     }
 
-    /// Resolves relative paths in it against a folder; without this they are relative to the process's own.
+    /// Resolves the kubeconfig's relative paths against a folder; without this they are relative to the process's own.
     #[must_use]
     pub fn in_folder(mut self, folder: impl AsRef<Path>) -> Self {
         self.file.resolve_paths(folder.as_ref());
         self
     }
 
-    /// Resolves relative paths in it against the folder that the kubeconfig's own file is in.
+    /// Resolves the kubeconfig's relative paths against the folder of its own file.
     #[must_use]
     pub fn in_folder_of(self, path: &Path) -> Self {
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -116,11 +116,11 @@ impl Kubeconfig {
         self.file.contexts.iter().map(|context| context.name.as_str())
     }
 
-    /// Returns the names of the contexts, of a kubeconfig that has to list them.
+    /// Returns the names of the contexts of a kubeconfig that must list them.
     ///
     /// # Errors
     ///
-    /// When it has no such list, not even an empty one: it is empty, or cut off.
+    /// If it has no such list, not even an empty one: it is empty or truncated.
     pub fn listed_contexts(&self) -> Result<impl Iterator<Item = &str>, KubeconfigError> {
         self.file.has_contexts.then(|| self.contexts()).ok_or(KubeconfigError::NoContexts)
     }
@@ -136,21 +136,21 @@ impl Kubeconfig {
         self.file.current_context.as_deref()
     }
 
-    /// Returns the configuration of a context; `None`: of the current one, or of the only one.
+    /// Returns the configuration of a context; with `None`, of the current or only one.
     ///
     /// # Errors
     ///
-    /// When there is no such context, or its parts are missing or wrong.
+    /// If there is no such context, or its parts are missing or invalid.
     pub fn config(&self, context: Option<&str>) -> Result<kube::Config, KubeconfigError> {
         self.config_if(context, &|_| Ok(()))
     }
 
     /// Returns the configuration of a context, as [`Kubeconfig::config`] does, if `admit` admits all features that it uses.
-    /// A CA file is read if a plugin gets the cluster's data (`provideClusterInfo`); no other file is read.
+    /// A CA file is read only if a plugin gets the cluster's data (`provideClusterInfo`); no other file is read.
     ///
     /// # Errors
     ///
-    /// When there is no such context, its parts are missing or wrong, or a feature is refused.
+    /// If there is no such context, its parts are missing or invalid, or a feature is refused.
     pub fn config_if(
         &self,
         context: Option<&str>,
@@ -198,7 +198,7 @@ impl fmt::Debug for Kubeconfig {
 // === impl KubeconfigFeature ===
 
 impl KubeconfigFeature {
-    /// Returns the field that uses it.
+    /// Returns the field that uses the feature.
     pub fn field(self) -> &'static str {
         match self {
             Self::Exec => "exec",
@@ -215,7 +215,7 @@ impl KubeconfigFeature {
         }
     }
 
-    /// Returns what is dangerous about it.
+    /// Returns the danger of the feature.
     pub fn danger(self) -> &'static str {
         match self {
             Self::Exec | Self::AuthProvider => "it runs a program",
@@ -232,15 +232,15 @@ impl KubeconfigFeature {
     }
 }
 
-/// Returns the configuration of a context of kube's own kubeconfig. A CA that is named as a file stays one
+/// Returns the configuration of a context of kube's own kubeconfig. A CA file stays a file
 /// ([`kube::Config::root_cert_file`]), so that a [`Transport`](crate::Transport) follows its rotation.
 ///
-/// The proxy is the cluster's `proxy-url`, whatever `NO_PROXY` says; otherwise the one of the environment
+/// The proxy is the cluster's `proxy-url`, regardless of `NO_PROXY`; otherwise the one of the environment
 /// ([`proxy_from_environment`]).
 ///
 /// # Errors
 ///
-/// When context or cluster are missing, or anything in them is wrong.
+/// If context or cluster are missing, or anything in them is invalid.
 pub async fn config_from_kubeconfig(
     kubeconfig: kube::config::Kubeconfig,
     options: &KubeConfigOptions,
@@ -257,12 +257,12 @@ pub async fn config_from_kubeconfig(
     Kubeconfig { file, hidden: Vec::new() }.config(None)
 }
 
-/// Returns the configuration of the current context of `$KUBECONFIG` or `~/.kube/config`, read by kubectl's rules; if there
-/// is none of these files, that of the service account of the pod that this runs in, which has no proxy.
+/// Returns the configuration of the current context of `$KUBECONFIG` or `~/.kube/config`, read by kubectl's rules. If none
+/// of these files exists, returns that of the service account of this process's pod, which has no proxy.
 ///
 /// # Errors
 ///
-/// When neither can be used.
+/// If neither can be used.
 pub async fn infer_config() -> Result<kube::Config, KubeconfigReadError> {
     let paths = KubeconfigPaths::from_environment();
     let mut config = match (tokio::task::spawn_blocking(move || infer(&paths)).await).unwrap_or(None) {
@@ -275,7 +275,7 @@ pub async fn infer_config() -> Result<kube::Config, KubeconfigReadError> {
     Ok(config)
 }
 
-/// Returns `None` where there is no kubeconfig.
+/// Returns the configuration, or `None` if there is no kubeconfig.
 fn infer(paths: &KubeconfigPaths) -> Option<Result<kube::Config, KubeconfigReadError>> {
     let in_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
     if in_pod && !paths.exist() {
@@ -285,7 +285,7 @@ fn infer(paths: &KubeconfigPaths) -> Option<Result<kube::Config, KubeconfigReadE
     Some(paths.read().and_then(|kubeconfig| kubeconfig.config(None).map_err(unusable)))
 }
 
-/// Returns the dangerous features that the fields show. The server's URL, the CA and the proxy show further ones later.
+/// Returns the dangerous features that the fields use. The server's URL, the CA and the proxy may add others later.
 fn features<'a>(
     cluster: &'a ClusterEntry,
     user: Option<&'a UserEntry>,
@@ -312,7 +312,7 @@ fn features<'a>(
     all.filter(|(used, _)| *used).map(|(_, feature)| feature)
 }
 
-/// Sets how the server proves who it is. Over plain HTTP nothing of it counts.
+/// Sets how to verify the server. Over plain HTTP none of it counts.
 fn trust(
     cluster: &ClusterEntry,
     over_tls: bool,
@@ -345,7 +345,7 @@ fn trust(
     Ok(())
 }
 
-/// Returns the certificates of a bundle. What cannot be read as one is skipped if another can, as with kubectl.
+/// Returns the certificates of a bundle. Invalid ones are skipped if another is valid, as in kubectl.
 fn certificates(data: &str) -> Result<Vec<Vec<u8>>, KubeconfigError> {
     let pem = decode(AUTHORITY_DATA, data)?;
     let found = CertificateDer::pem_slice_iter(&pem).flatten().map(|der| der.to_vec());
@@ -356,7 +356,7 @@ fn certificates(data: &str) -> Result<Vec<Vec<u8>>, KubeconfigError> {
     }
 }
 
-/// Returns the proxy on the way to the server.
+/// Returns the proxy to the server.
 fn proxy(
     cluster: &ClusterEntry,
     server: &http::Uri,
@@ -378,7 +378,7 @@ fn proxy(
 
 const AUTHORITY_DATA: &str = "certificate-authority-data";
 
-/// Returns what is there and not empty: kubeconfigs are written by tools that leave empty fields.
+/// Returns the text if it is not empty: kubeconfigs are written by tools that leave empty fields.
 fn some(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
@@ -387,7 +387,7 @@ fn invalid(field: &'static str, reason: &'static str) -> KubeconfigError {
     KubeconfigError::Invalid { field, reason }
 }
 
-/// Returns base64 without the line ends that a YAML block brings.
+/// Removes the line ends of a YAML block from base64.
 fn base64_text(text: &str) -> String {
     text.split_ascii_whitespace().collect()
 }

@@ -1,4 +1,4 @@
-//! Where kubeconfigs are found: a flag, `$KUBECONFIG`, `~/.kube/config`.
+//! Locations of kubeconfigs: a flag, `$KUBECONFIG`, `~/.kube/config`.
 
 use std::{
     env,
@@ -13,24 +13,24 @@ use zeroize::Zeroizing;
 
 use super::{Kubeconfig, MAX_BYTES, error::KubeconfigReadError};
 
-/// The kubeconfig files that are read as one, first file first.
+/// The kubeconfig files that are merged, in order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KubeconfigPaths {
     files: Vec<PathBuf>,
-    /// A file that does not exist is an error.
+    /// Set if a missing file is an error.
     required: bool,
 }
 
 // === impl KubeconfigPaths ===
 
 impl KubeconfigPaths {
-    /// Returns one file, which has to exist, as kubectl's `--kubeconfig`.
+    /// Returns one file, which must exist, as for kubectl's `--kubeconfig`.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self { files: vec![path.into()], required: true }
     }
 
-    /// Returns the files of a list such as `a:b` (`a;b` on Windows). Empty entries and repetitions are dropped, and files
-    /// that do not exist are skipped, as with `$KUBECONFIG`. A file whose name is the whole text goes before the list.
+    /// Returns the files of a list such as `a:b` (`a;b` on Windows). Empty entries and repetitions are dropped, and missing
+    /// files are skipped, as with `$KUBECONFIG`. A file whose name is the whole text takes precedence over the list.
     pub fn list(list: impl AsRef<OsStr>) -> Self {
         let list = list.as_ref();
         let files = split(list);
@@ -55,7 +55,7 @@ impl KubeconfigPaths {
         &self.files
     }
 
-    /// Returns whether a file that does not exist is skipped.
+    /// Returns whether missing files are skipped.
     pub fn skips_missing(&self) -> bool {
         !self.required
     }
@@ -69,7 +69,7 @@ impl KubeconfigPaths {
     ///
     /// # Errors
     ///
-    /// When a file cannot be read or is no kubeconfig, or none of the files exists.
+    /// If a file cannot be read or is not a kubeconfig, or none of the files exists.
     pub fn read(&self) -> Result<Kubeconfig, KubeconfigReadError> {
         let mut read = Vec::new();
         for path in &self.files {
@@ -93,7 +93,7 @@ impl KubeconfigPaths {
 
 impl fmt::Display for KubeconfigPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names of files that hold the separator cannot be joined; for people they still can.
+        // File names that contain the separator cannot be joined; for display they still can.
         let joined: Vec<_> = self.files.iter().map(|path| path.to_string_lossy()).collect();
         f.write_str(&joined.join(if cfg!(windows) { ";" } else { ":" }))
     }

@@ -6,7 +6,7 @@ use super::error::KubeconfigError;
 use super::file::ClusterEntry;
 use super::{KubeconfigFeature, some};
 
-/// Returns the URL of a cluster: `https://host[:port][/path]`. A server without a scheme is one of `http://`, as with kubectl.
+/// Returns the URL of a cluster: `https://host[:port][/path]`. A server without a scheme is `http://`, as in kubectl.
 pub(super) fn address(
     cluster: &ClusterEntry,
     admit: &dyn Fn(KubeconfigFeature) -> Result<(), KubeconfigError>,

@@ -1,4 +1,4 @@
-//! What a comparison with kubectl cannot show; that comparison is `tests/kubeconfig`.
+//! Tests beyond the comparison with kubectl in `tests/kubeconfig`.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn parse(text: &str) -> Kubeconfig {
     Kubeconfig::parse(text.as_bytes(), MAX_BYTES).unwrap()
 }
 
-/// A kubeconfig with one context, cluster and user of these names.
+/// Creates a kubeconfig with one context, cluster and user of these names.
 fn one(context: &str, cluster: &str, server: &str, user: &str, token: &str) -> Kubeconfig {
     parse(&format!(
         "clusters: [{{name: {cluster}, cluster: {{server: {server}}}}}]\n\
@@ -30,7 +30,7 @@ fn tells_which_contexts_an_earlier_file_hides() {
         let merged = Kubeconfig::merge([a(), b]);
         assert_eq!(merged.hidden_contexts(), hidden);
     }
-    // A file may leave its cluster to another one.
+    // A file may refer to a cluster of another file.
     let half = parse("contexts: [{name: test, context: {cluster: kubernetes, user: admin}}]");
     assert!(Kubeconfig::merge([a(), half]).hidden_contexts().is_empty());
 }

@@ -14,7 +14,7 @@ use super::{AUTHORITY_DATA, MAX_BYTES, base64_text, decode, invalid, some};
 /// The extension of a cluster that is meant for the plugin.
 const EXTENSION: &str = "client.authentication.k8s.io/exec";
 
-/// Checks what kubectl checks of a user before it looks at the server's URL.
+/// Checks a user as kubectl does before it parses the server's URL.
 pub(super) fn check(user: &UserEntry) -> Result<(), KubeconfigError> {
     let basic = some(&user.username).is_some() || secret(&user.password).is_some();
     if basic && (secret(&user.token).is_some() || some(&user.token_file).is_some()) {
@@ -35,7 +35,7 @@ pub(super) fn check(user: &UserEntry) -> Result<(), KubeconfigError> {
     }
 }
 
-/// Returns who the user is to the server. Over plain HTTP kubectl sends no credentials, and neither does Skopos.
+/// Returns the user's credentials. Over plain HTTP kubectl sends none, and neither does Skopos.
 pub(super) fn credentials(
     user: &UserEntry,
     cluster: &ClusterEntry,
@@ -76,7 +76,7 @@ fn impersonation(user: &UserEntry) -> AuthInfo {
     }
 }
 
-/// Returns whether the user has a client certificate. A key alone does not count, as with kubectl.
+/// Returns whether the user has a client certificate. A key alone is ignored, as in kubectl.
 fn has_certificate(user: &UserEntry) -> bool {
     some(&user.client_certificate).is_some() || some(&user.client_certificate_data).is_some()
 }
@@ -121,7 +121,7 @@ fn check_exec(exec: &ExecEntry, auth_provider: bool) -> Result<(), KubeconfigErr
 const V1: &str = "client.authentication.k8s.io/v1";
 const V1BETA1: &str = "client.authentication.k8s.io/v1beta1";
 
-/// Returns the plugin with the data that it gets about the cluster.
+/// Returns the plugin with the cluster data that it gets.
 fn plugin(exec: &ExecEntry, cluster: &ClusterEntry) -> Result<ExecConfig, KubeconfigError> {
     let env = exec.env.as_ref().map(|env| {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -149,7 +149,7 @@ fn plugin(exec: &ExecEntry, cluster: &ClusterEntry) -> Result<ExecConfig, Kubeco
     })
 }
 
-/// Returns the data that a plugin gets about the cluster (`provideClusterInfo`).
+/// Returns the cluster data that a plugin gets (`provideClusterInfo`).
 fn cluster_info(cluster: &ClusterEntry) -> Result<ExecAuthCluster, KubeconfigError> {
     let extension = cluster.extensions.iter().find(|extension| extension.name == EXTENSION);
     Ok(ExecAuthCluster {
@@ -182,7 +182,7 @@ fn auth_provider(entry: &AuthProviderEntry) -> AuthProviderConfig {
     AuthProviderConfig { name: entry.name.clone(), config, ..AuthProviderConfig::default() }
 }
 
-/// Returns what is there and not empty: kubeconfigs are written by tools that leave empty fields.
+/// Returns the secret if it is not empty: kubeconfigs are written by tools that leave empty fields.
 fn secret(secret: &Option<SecretString>) -> Option<SecretString> {
     secret.clone().filter(|secret| !secret.expose_secret().is_empty())
 }

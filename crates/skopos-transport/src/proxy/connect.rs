@@ -12,10 +12,10 @@ use tokio::io::AsyncReadExt;
 use super::fault::{ProxyFault, of_death};
 use crate::{dialer::Io, vitals::of_connection};
 
-/// Largest head of an answer, in bytes. Nothing else of it is read.
+/// Maximum size of a response's head, in bytes. Nothing else of the response is read.
 const MOST_BYTES: usize = 16 << 10;
 
-/// The server behind the proxy at the other end of `stream`.
+/// Asks the proxy at the other end of `stream` to connect to the server, and returns the stream to the server.
 pub(super) async fn ask<S: Io>(
     stream: S,
     server: &Authority,
@@ -23,7 +23,7 @@ pub(super) async fn ask<S: Io>(
 ) -> Result<Box<dyn Io>, ProxyFault> {
     let failed = |error: hyper::Error| of_death(of_connection(&error));
     let mut builder = http1::Builder::new();
-    // Some proxies are older than the rule that case is of no importance.
+    // Some proxies predate the rule that header names are case-insensitive.
     builder.max_buf_size(MOST_BYTES).title_case_headers(true);
     let (mut sender, mut connection) = builder.handshake(TokioIo::new(stream)).await.map_err(failed)?;
     let answer = {
@@ -31,7 +31,7 @@ pub(super) async fn ask<S: Io>(
         tokio::select! {
             biased;
             answer = &mut asking => answer,
-            // What it has brought is still there to be taken.
+            // The response that it has brought can still be taken.
             _ = poll_fn(|cx| connection.poll_without_shutdown(cx)) => asking.await,
         }
     };
@@ -47,7 +47,7 @@ pub(super) async fn ask<S: Io>(
     if parts.read_buf.is_empty() {
         return Ok(Box::new(stream));
     }
-    // The server spoke first, and its words came together with the proxy's.
+    // The server spoke first, and its bytes came together with the proxy's.
     let (reader, writer) = tokio::io::split(stream);
     Ok(Box::new(tokio::io::join(Cursor::new(parts.read_buf).chain(reader), writer)))
 }

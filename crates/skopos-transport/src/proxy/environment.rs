@@ -1,4 +1,4 @@
-//! The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, with the rules of Go's net/http, which kubectl
+//! The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`, by the rules of Go's net/http, which kubectl
 //! follows.
 
 use std::net::IpAddr;
@@ -8,16 +8,16 @@ use ipnet::IpNet;
 
 use super::without_brackets;
 
-/// The proxy that this process's environment names for a URL: `HTTPS_PROXY` for `https://`, `HTTP_PROXY` for `http://`, in
-/// capitals or else in small letters.
+/// Returns the proxy that this process's environment sets for a URL: `HTTPS_PROXY` for `https://`, `HTTP_PROXY` for
+/// `http://`, in upper case or else in lower case.
 ///
-/// None for `localhost` and loopback addresses, and for what `NO_PROXY` lists, separated by commas: `*`; an address; a network
-/// (`10.0.0.0/8`); a domain, for itself and all below it (`.example.com` and `*.example.com`: only for those below it). A
-/// domain or address may have a port (`example.com:6443`), and then is for that port alone.
+/// Returns `None` for `localhost`, for loopback addresses and for the hosts that `NO_PROXY` lists, separated by commas. An
+/// entry is `*`; an address; a network (`10.0.0.0/8`); or a domain with its subdomains (`.example.com` and `*.example.com`:
+/// only the subdomains). A domain or address may have a port (`example.com:6443`), and then applies to that port alone.
 ///
 /// # Errors
 ///
-/// When the variable holds no URL.
+/// If the variable is not a URL.
 pub fn proxy_from_environment(url: &Uri) -> Result<Option<Uri>, InvalidUri> {
     proxy_of(url, |name| std::env::var(name).ok())
 }
@@ -31,7 +31,7 @@ pub(super) fn proxy_of(
     };
     let proxy = match url.scheme_str() {
         Some("https") => read(["HTTPS_PROXY", "https_proxy"]),
-        // A CGI program finds there what whoever asks has written into the header `Proxy`.
+        // In a CGI program it holds the request's header `Proxy`, which the client chooses.
         Some("http") if variable("REQUEST_METHOD").is_none() => read(["HTTP_PROXY", "http_proxy"]),
         _ => None,
     };

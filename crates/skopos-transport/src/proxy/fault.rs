@@ -1,42 +1,42 @@
-//! What keeps a proxy from being a way to the server.
+//! Failures of a proxy.
 
 use std::{io, sync::Arc};
 
 use crate::error::{Death, Fault};
 
-/// Why a proxy did not lead to the server. Nothing of what it sent is in it but a number.
+/// The reason why a proxy did not connect to the server. It contains no data from the proxy except a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProxyFault {
-    /// The proxy cannot be reached, or the connection to it ended in between.
+    /// A proxy that cannot be reached, or whose connection ended during the handshake.
     #[error("{0}")]
     Connection(Arc<Death>),
-    /// It closed the connection instead of an answer.
+    /// A connection that the proxy closed without a response.
     #[error("it closed the connection without an answer")]
     Closed,
-    /// It wants to know who asks, and its URL does not say.
+    /// A proxy that requires user and password, while its URL has none.
     #[error("it asks for user and password: put them before its host (USER:PASSWORD@)")]
     NoCredentials,
-    /// It does not accept user and password of its URL.
+    /// A user and password in the URL that the proxy rejects.
     #[error("it does not accept the user and password in its URL")]
     WrongCredentials,
-    /// An HTTP proxy does not connect to the server.
+    /// An HTTP proxy that refuses to connect to the server.
     #[error("it does not connect to the server (status {0})")]
     Status(u16),
-    /// A SOCKS5 proxy does not connect to the server.
+    /// A SOCKS5 proxy that refuses to connect to the server.
     #[error("it does not connect to the server ({})", said(*.0))]
     Reply(u8),
-    /// What it answers is neither yes nor no.
+    /// A response that is neither acceptance nor refusal.
     #[error("its answer cannot be understood: {0}")]
     Garbled(Arc<str>),
 }
 
 impl ProxyFault {
-    /// Who is at fault.
+    /// Returns the party at fault.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Connection(death) => death.fault(),
-            // It says of itself or of the server that they are not well.
+            // The proxy reports a failure of its own or of the server.
             Self::Closed | Self::Status(408 | 429 | 500..) | Self::Reply(1 | 3..=6) => Fault::Network,
             Self::NoCredentials | Self::WrongCredentials | Self::Status(_) | Self::Reply(_) => Fault::Caller,
             Self::Garbled(_) => Fault::Server,
@@ -54,7 +54,7 @@ impl ProxyFault {
     }
 }
 
-/// What a number of RFC 1928, 6 means.
+/// Returns the meaning of a reply code of RFC 1928, 6.
 fn said(reply: u8) -> String {
     match reply {
         1 => "general failure",
@@ -70,7 +70,7 @@ fn said(reply: u8) -> String {
     .to_owned()
 }
 
-/// What an error of the connection to a proxy means.
+/// Converts an error of the connection to a proxy.
 pub(super) fn of_socket(error: &io::Error) -> ProxyFault {
     of_death(Death::of_socket(error))
 }

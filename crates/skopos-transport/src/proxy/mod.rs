@@ -1,7 +1,7 @@
-//! A proxy on the way to the server: it is asked to connect there, and then is out of the way.
+//! Connections through a proxy: it is asked to connect to the server, and then only forwards bytes.
 //!
-//! TLS and HTTP/2 with its PINGs go through it from end to end; what the kernel watches over (keep-alive, user timeout) is
-//! the connection to the proxy. Names of servers are resolved by the proxy, also with `socks5://`, as in Go's net/http.
+//! TLS and HTTP/2 with its PINGs go through it from end to end; the kernel's checks (keep-alive, user timeout) cover the
+//! connection to the proxy. The proxy resolves the server's name, also with `socks5://`, as in Go's net/http.
 
 mod connect;
 mod environment;
@@ -27,30 +27,30 @@ use crate::{
     tls::{Ready, TlsSource},
 };
 
-/// How to go through one proxy to one server.
+/// The configuration of one proxy for one server.
 pub(crate) struct Proxy {
-    /// For people: without user and password.
+    /// The URL for display, without user and password.
     name: Arc<str>,
     pub(crate) host: Arc<str>,
     pub(crate) port: u16,
-    /// For the connection to the proxy itself, if it begins with `https://`.
+    /// TLS of the connection to the proxy itself, if its URL begins with `https://`.
     pub(crate) tls: Option<Arc<TlsSource>>,
     speech: Speech,
     server: Server,
 }
 
-/// What is spoken with the proxy, and what it is shown.
+/// The protocol of the proxy, with its credentials.
 enum Speech {
     Connect(Option<HeaderValue>),
     Socks5(Option<Login>),
 }
 
-/// Where the proxy is to connect to.
+/// The server that the proxy must connect to.
 struct Server {
     /// A name or an address, without brackets.
     host: Arc<str>,
     port: u16,
-    /// Both, as HTTP writes them.
+    /// Both, in HTTP's notation.
     authority: Authority,
 }
 
@@ -62,7 +62,7 @@ struct Login {
 // === impl Proxy ===
 
 impl Proxy {
-    /// The proxy of a configuration, if it has one.
+    /// Returns the proxy of a configuration, if it has one.
     pub(crate) fn from_config(
         config: &kube::Config,
         server_port: u16,
@@ -104,7 +104,7 @@ impl Proxy {
         Ok(Some(Self { host: without_brackets(host).into(), name, port, tls, speech, server }))
     }
 
-    /// The server behind it, once `stream` leads to the proxy. The caller bounds it.
+    /// Connects to the server through the proxy at the other end of `stream`. The caller must bound it.
     pub(crate) async fn through<S: Io>(
         &self,
         stream: S,
@@ -131,10 +131,10 @@ impl Proxy {
         }
     }
 
-    /// On the way to the proxy itself.
+    /// Converts an error on the way to the proxy itself.
     pub(crate) fn not_reached(&self, death: Death) -> Death {
         match death {
-            // Nobody's but our own.
+            // A failure of this process only.
             Death::Resources(_) => death,
             death => self.death(ProxyFault::Connection(Arc::new(death))),
         }
@@ -144,7 +144,7 @@ impl Proxy {
         Death::Proxy { proxy: self.name.clone(), fault }
     }
 
-    /// Who is at the other end, for stats; `address` is the proxy's.
+    /// Returns the name of the other end, for stats; `address` is the proxy's.
     pub(crate) fn peer(&self, address: SocketAddr) -> String {
         format!("{} through {address}", self.server.authority)
     }
@@ -169,14 +169,14 @@ impl Server {
     }
 }
 
-/// A URL without what is secret in it.
+/// Returns a URL without its secrets.
 fn name(url: &Uri) -> Arc<str> {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let place = authority.rsplit('@').next().unwrap_or_default();
     format!("{}://{place}", url.scheme_str().unwrap_or("http")).into()
 }
 
-/// `None`: what stands there is no port.
+/// Returns the port; `None` if it is invalid.
 fn port_of(url: &Uri, host: &str, usual: u16) -> Option<u16> {
     let place = url.authority()?.as_str().rsplit('@').next()?;
     match place.strip_prefix(host)? {
@@ -200,7 +200,7 @@ fn basic(Login { user, password }: Login) -> HeaderValue {
     value
 }
 
-/// What the cluster's configuration says of whom to trust, and nothing of who we are: the proxy gets no client certificate.
+/// Returns only the configuration's server trust, without the client's identity: the proxy gets no client certificate.
 fn trust(config: &kube::Config) -> kube::Config {
     let mut config = config.clone();
     config.auth_info = Default::default();

@@ -13,17 +13,17 @@ use crate::dialer::Io;
 const VERSION: u8 = 5;
 const CONNECT: u8 = 1;
 
-// How to say who asks.
+// Authentication methods.
 const NOBODY: u8 = 0;
 const LOGIN: u8 = 2;
 const NO_WAY: u8 = 0xff;
 
-// What an address is.
+// Address types.
 const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
-/// The server behind the proxy at the other end of `stream`.
+/// Asks the proxy at the other end of `stream` to connect to the server, and returns the stream to the server.
 pub(super) async fn ask<S: Io>(
     mut stream: S,
     server: &Server,
@@ -46,7 +46,7 @@ pub(super) async fn ask<S: Io>(
     if reply != 0 {
         return Err(ProxyFault::Reply(reply));
     }
-    // From where it connects is of no interest, but stands before the server's first word.
+    // The proxy's own address is not needed, but precedes the server's first bytes.
     match kind {
         IPV4 => drop(hear::<6>(&mut stream).await?),
         IPV6 => drop(hear::<18>(&mut stream).await?),
@@ -61,9 +61,9 @@ pub(super) async fn ask<S: Io>(
 }
 
 async fn introduce<S: Io>(stream: &mut S, Login { user, password }: &Login) -> Result<(), ProxyFault> {
-    /// Of this part alone.
+    /// The version of this part alone.
     const VERSION: u8 = 1;
-    // Neither is longer than a byte can say: that was looked at when the proxy was configured.
+    // The proxy's configuration has checked that both lengths fit into a byte.
     let words = [&[VERSION, user.len() as u8], &user[..], &[password.len() as u8], &password[..]].concat();
     say(stream, &words).await?;
     let [version, status] = hear(stream).await?;
@@ -83,7 +83,7 @@ fn request(server: &Server) -> Vec<u8> {
             words.extend(address.octets());
         }
         None => {
-            // No longer than a byte can say, likewise.
+            // Its length fits into a byte, likewise checked.
             words.extend([NAME, server.host.len() as u8]);
             words.extend(server.host.as_bytes());
         }

@@ -1,4 +1,4 @@
-//! Proxies whose every word the test speaks itself, in memory.
+//! Tests with proxies whose every byte the test sends itself, in memory.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::{environment::proxy_of, *};
 use crate::{error::Fault, guard::AddressGuard};
 
-/// How long anything may take.
+/// The timeout of every operation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What an HTTP proxy without credentials is told.
+/// The request to an HTTP proxy without credentials.
 const CONNECT: &str = "CONNECT api.test:6443 HTTP/1.1\r\nHost: api.test:6443\r\n\r\n";
 
 fn from_config(proxy: &str, server: &str, options: &TransportOptions) -> Result<Proxy, ConfigError> {
@@ -28,8 +28,8 @@ fn attempt() -> DialAttempt {
     DialAttempt::new("https://api.test:6443/".parse().unwrap(), 1, Duration::from_secs(1))
 }
 
-/// What came of asking the proxy, and what it heard. When it has heard so many bytes it says what stands beside them, byte
-/// by byte, and after the last of it hangs up.
+/// Returns the result of asking the proxy, and the bytes that it received. After each number of received bytes the proxy
+/// sends the bytes beside it, one by one, and after the last of them closes the connection.
 async fn asked(proxy: &Proxy, turns: &[(usize, &[u8])]) -> (Result<Box<dyn Io>, Death>, Vec<u8>) {
     let (near, mut far) = tokio::io::duplex(64);
     let speaking = async move {
@@ -227,7 +227,7 @@ async fn what_a_socks_proxy_says_instead_of_yes_is_told() {
     }
     let garbled: [&[(usize, &[u8])]; 5] = [
         &[(3, b"HTTP/1.1 400")],
-        // GSSAPI; and user and password, which were not offered.
+        // GSSAPI, and user and password, which the client did not offer.
         &[(3, &[5, 1])],
         &[(3, &[5, 2])],
         &[(3, &[5, 0]), (15, &[4, 0, 0, 1])],

@@ -1,4 +1,4 @@
-//! A server in memory, and pipes to it that can be cut, frozen or refused.
+//! In-memory server, and pipes to it that can be cut, frozen or refused.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
@@ -30,22 +30,22 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-/// How a dial goes.
+/// The behavior of a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// A server answers.
+    /// A server responds.
     Serve,
-    /// Nobody listens.
+    /// No server listens.
     Refuse,
     /// The SYN is lost.
     Silent,
-    /// The connection is accepted, and then nothing ever comes.
+    /// The connection is accepted, and then no bytes ever come.
     Mute,
     /// The connection is accepted and closed at once.
     Hangup,
 }
 
-/// The server, its network, and a record of what came.
+/// The server, its network, and a record of its requests.
 #[derive(Clone)]
 pub(crate) struct Bench {
     inner: Arc<Inner>,
@@ -66,7 +66,7 @@ struct State {
     pipes: Vec<Pipe>,
     requests: Vec<Seen>,
     open_watches: usize,
-    /// `Authorization` that the server accepts, if it looks.
+    /// The `Authorization` that the server accepts; `None` if it does not check.
     token: Option<String>,
 }
 
@@ -154,7 +154,7 @@ impl Bench {
         self.inner.state.lock().token = Some(format!("Bearer {token}"));
     }
 
-    /// When dials began, since the bench was made.
+    /// Returns the start times of the dials, since the bench was made.
     pub(crate) fn dials(&self) -> Vec<Duration> {
         self.inner.state.lock().dials.clone()
     }
@@ -176,14 +176,14 @@ impl Bench {
         self.inner.begin.elapsed()
     }
 
-    /// Tasks of the server that still run: one per connection.
+    /// Returns the number of running server tasks: one per connection.
     pub(crate) fn open(&self) -> usize {
         self.inner.tasks.len()
     }
 }
 
 impl Pipe {
-    /// From now on bytes are lost in both directions, without a word.
+    /// Drops all bytes in both directions from now on, silently.
     pub(crate) fn freeze(&self) {
         self.valve.lock().frozen = true;
     }
@@ -204,7 +204,7 @@ impl Pipe {
         self.go_away.cancel();
     }
 
-    /// The client has dropped its end.
+    /// Returns whether the client has dropped its end.
     pub(crate) fn is_closed(&self) -> bool {
         self.valve.lock().closed
     }
@@ -317,12 +317,12 @@ impl Inner {
                 tokio::time::sleep(Duration::from_secs(3)).await;
                 Some((Ok(Frame::data(Bytes::from_static(b"x"))), ()))
             }))),
-            // A kilobyte every five seconds for ever: progress, but no end.
+            // Data every five seconds without end: progress, but no end.
             "endless" => Response::new(streamed(stream::unfold((), |()| async {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 Some((Ok(Frame::data(Bytes::from(vec![b'x'; 2048]))), ()))
             }))),
-            // The last that this connection answers.
+            // The last response of this connection.
             "farewell" => {
                 let mut response = Response::new(full(&path));
                 response.headers_mut().insert(header::CONNECTION, "close".parse().unwrap());
@@ -448,7 +448,7 @@ pub(crate) fn post(path: &str) -> Request<Body> {
 pub(crate) const WATCH: &str = "/api/v1/pods?watch=true";
 pub(crate) const READ: &str = "/version";
 
-/// A response's whole body.
+/// Returns a response's whole body.
 pub(crate) async fn text(response: Response<TransportBody>) -> Result<String, TransportError> {
     let bytes = response.into_body().collect().await?.to_bytes();
     Ok(String::from_utf8(bytes.to_vec()).unwrap())
@@ -459,7 +459,7 @@ pub(crate) async fn ask(transport: &Transport, path: &str) -> Result<String, Tra
     text(transport.send(get(path)).await?).await
 }
 
-/// The next piece of a body.
+/// Returns the next piece of a body.
 pub(crate) async fn next(body: &mut TransportBody) -> Option<Result<Bytes, TransportError>> {
     body.frame().await.map(|frame| frame.map(|f| f.into_data().unwrap_or_default()))
 }

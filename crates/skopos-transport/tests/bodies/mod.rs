@@ -1,5 +1,5 @@
-//! What must hold whatever a server, or a kubeconfig, says. `tests/properties.rs` and the fuzz targets in the repository's
-//! `fuzz/` call the same functions.
+//! Properties that hold for every server and every kubeconfig. `tests/properties.rs` and the fuzz targets in the
+//! repository's `fuzz/` call the same functions.
 #![allow(dead_code, unreachable_pub, reason = "each user takes its part")]
 
 mod script;
@@ -19,8 +19,8 @@ use tokio::time::Instant;
 
 use self::script::Script;
 
-/// The server's side of every connection is told by the bytes. Nothing panics, every call and every body ends within its
-/// deadline, no more comes out of a body than the server sent, and in the end nothing is left.
+/// Checks a transport whose server sends the bytes on every connection. Nothing panics, every call and every body ends
+/// within its deadline, no body yields more than the server sent, and in the end nothing is left.
 pub fn hostile_server(bytes: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(converse(Arc::new(Script::new(bytes))));
@@ -44,7 +44,7 @@ async fn converse(script: Arc<Script>) {
     let deadline = Duration::from_secs(20);
     let bounded = RequestOptions { deadline: Some(deadline), ..RequestOptions::default() };
     tokio::join!(
-        // With a deadline of the caller's, whatever the class.
+        // With the caller's own deadline, for any class.
         ask(&transport, "/api/v1/pods?watch=true", Some(bounded.clone()), deadline, &script),
         ask(&transport, "/api/v1/pods?limit=500", Some(bounded.clone()), deadline, &script),
         ask(&transport, "/api/v1/namespaces/a/pods/b", Some(bounded), deadline, &script),
@@ -100,9 +100,9 @@ fn request(path: &str, options: Option<RequestOptions>) -> Request<Body> {
     request
 }
 
-/// Any text gives a configuration or a typed error that can be printed, and so does making a transport of it.
+/// Checks that any text gives a configuration or a typed error that can be printed, and so does a transport from it.
 pub fn kubeconfig(text: &str) {
-    // Paths in it would be read, and some never end.
+    // Paths in it would be read, and some have no end.
     if text.contains('/') && (text.contains("/dev") || text.contains("/proc")) {
         return;
     }

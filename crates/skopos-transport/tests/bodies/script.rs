@@ -1,4 +1,4 @@
-//! A server that does what bytes say.
+//! Server that is scripted by bytes.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub(crate) struct Script {
     pub(crate) protocol: Protocol,
-    /// HTTP/2 frames that are well formed as such; otherwise bytes as they come.
+    /// Set for HTTP/2 frames that are well formed as such; otherwise the raw bytes are sent.
     framed: bool,
     rest: Mutex<VecDeque<u8>>,
     sent: AtomicUsize,
@@ -25,17 +25,17 @@ pub(crate) struct Script {
     stop: CancellationToken,
 }
 
-/// Later ones are refused.
+/// Maximum number of connections; later ones are refused.
 const CONNECTIONS: usize = 6;
-/// No flood is longer than so many frames.
+/// Maximum number of frames of a flood.
 const FLOOD: usize = 2000;
-/// What all connections together bring at most.
+/// Maximum number of bytes on all connections together.
 const MOST: usize = 4 << 20;
 
 enum Step {
     Bytes(Vec<u8>),
     Pause(Duration),
-    /// The client's bytes are not read any more.
+    /// Stops reading the client's bytes.
     Deaf,
     Close,
 }
@@ -54,7 +54,7 @@ impl Script {
         }
     }
 
-    /// A connection, whose other end goes on with the script.
+    /// Accepts a connection, whose other end continues the script.
     pub(crate) fn accept(self: Arc<Self>) -> Option<DuplexStream> {
         if self.connections.fetch_add(1, Relaxed) >= CONNECTIONS {
             return None;
@@ -65,7 +65,7 @@ impl Script {
         Some(client)
     }
 
-    /// How many bytes were sent so far.
+    /// Returns the number of bytes sent so far.
     pub(crate) fn sent(&self) -> usize {
         self.sent.load(Relaxed)
     }
@@ -86,7 +86,7 @@ impl Script {
         });
         let speaking = async {
             if self.framed {
-                // Without it nothing goes on.
+                // Without it nothing proceeds.
                 self.send(&mut writer, &frame(4, 0, 0, &[])).await?;
             }
             while let Some(step) = self.next_step() {
@@ -102,7 +102,7 @@ impl Script {
         };
         tokio::select! {
             _ = speaking => {}
-            // The client has hung up, or is not heard any more.
+            // The client has closed, or is no longer read.
             () = async { listening.await; std::future::pending().await } => {}
         }
     }
@@ -124,7 +124,7 @@ impl Script {
             24..48 => Step::Pause(Duration::from_millis(u64::from(byte()))),
             48..64 => Step::Pause(Duration::from_secs(u64::from(byte()))),
             64..80 => {
-                // A flood of the same.
+                // Many repetitions of one piece.
                 let times = usize::from(byte()) * 8;
                 let one = self.say(&mut byte);
                 Step::Bytes(one.repeat(times.min(FLOOD)))
@@ -147,7 +147,7 @@ impl Script {
         };
         let kind = byte();
         match kind % 16 {
-            // An answer: 200, the end of the headers, not of the stream.
+            // A response: 200, the end of the headers, not of the stream.
             0..4 => frame(1, 4, stream(byte), &[0x88]),
             4 => {
                 let statuses = [0x88, 0x89, 0x8a, 0x8b, 0x8c, 0x8d, 0x8e];
@@ -183,7 +183,7 @@ impl Script {
     }
 }
 
-/// Pieces of HTTP/1.1.
+/// Returns a piece of HTTP/1.1.
 fn http1(byte: &mut impl FnMut() -> u8) -> Vec<u8> {
     let pieces: [&[u8]; 16] = [
         b"HTTP/1.1 200 OK\r\n",
@@ -209,7 +209,7 @@ fn http1(byte: &mut impl FnMut() -> u8) -> Vec<u8> {
     }
 }
 
-/// An HTTP/2 frame (RFC 9113, 4.1).
+/// Encodes an HTTP/2 frame (RFC 9113, 4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Which servers are trusted.
+//! Tests of the trust in servers.
 
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,

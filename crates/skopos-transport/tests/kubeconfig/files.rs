@@ -156,7 +156,7 @@ async fn a_current_context_that_is_missing_is_an_error() {
 #[tokio::test]
 async fn a_user_that_is_missing_or_empty_is_anonymous() {
     let world = World::start().await;
-    // Over TLS kubectl asks the terminal for a name and a password.
+    // Over TLS kubectl prompts on the terminal for a name and a password.
     let cluster = format!("server: 'http://{}'", world.http);
     for user in ["user: none", "user: ''", "namespace: x"] {
         let text = kubeconfig(&cluster, "token: t").replace("user: u}", &format!("{user}}}"));
@@ -200,7 +200,7 @@ async fn over_plain_http_no_credentials_are_sent() {
     }
     let as_me = Caller { impersonated: Some("me".into()), path: "/version".into(), ..Caller::default() };
     world.check(&cluster, "as: me, token: t", &Outcome::Asked(as_me)).await;
-    // What is wrong with the trust in a server does not matter without TLS.
+    // Problems of the trust in a server do not matter without TLS.
     let insecure = format!("{cluster}, insecure-skip-tls-verify: true, certificate-authority-data: AAAA");
     world.check(&insecure, "", &asked_anonymously()).await;
 }

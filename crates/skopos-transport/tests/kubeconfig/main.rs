@@ -1,5 +1,5 @@
-//! The rules by which kubectl reads kubeconfigs, one test each (docs/kubeconfig.md is their table). Skopos is held to each,
-//! and so is kubectl itself where it is installed (`SKOPOS_KUBECTL=1`: it has to be).
+//! Tests of kubectl's rules for kubeconfigs, one each (docs/kubeconfig.md has their table). Skopos is tested against each,
+//! and so is kubectl itself if it is installed (`SKOPOS_KUBECTL=1` requires it).
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 

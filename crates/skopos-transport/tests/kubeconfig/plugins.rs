@@ -38,7 +38,7 @@ async fn a_plugin_that_always_needs_a_terminal_is_refused_without_one() {
     let world = World::start().await;
     world.plugin("plugin", &token(V1));
     let exec = format!("exec: {{apiVersion: {V1}, command: ./plugin, interactiveMode: Always}}");
-    // Whether these tests have a terminal is not theirs to say.
+    // These tests run with or without a terminal.
     if !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
         world.check(&world.cluster(), &exec, &Outcome::Refused).await;
     }
@@ -108,7 +108,7 @@ async fn other_credentials_go_before_a_plugin() {
     let shown = crate::world::asked_with_certificate();
     world.check(&world.cluster(), &format!("{certificate}, {exec}"), &shown).await;
     assert!(!path.with_extension("runs").exists(), "it was run");
-    // An empty token is none.
+    // An empty token counts as none.
     world.check(&world.cluster(), &format!("token: '', {exec}"), &of_plugin()).await;
 }
 
@@ -162,7 +162,7 @@ async fn a_plugin_needs_a_command_and_names_for_its_variables() {
 #[tokio::test]
 async fn a_plugin_is_told_of_the_cluster_if_the_kubeconfig_says_so() {
     let world = World::start().await;
-    // It gives a token only if it knows the server and, without a terminal, that it is not interactive.
+    // It returns a token only if it knows the server and, without a terminal, that it is not interactive.
     let script = format!(
         "for part in '\"interactive\":false' '{}' certificate-authority-data; do \
          case \"$KUBERNETES_EXEC_INFO\" in *\"$part\"*) ;; *) exit 1;; esac; done; printf '%s' '{}'",

@@ -60,7 +60,7 @@ async fn a_client_certificate_is_shown() {
         format!("client-certificate-data: {}, client-key-data: {}", base64(&me.certificate), base64(&me.key));
     world.check(&world.cluster(), &data, &asked_with_certificate()).await;
     world.write("me.crt", &me.certificate);
-    // Neither has a last line end.
+    // Neither file ends with a newline.
     world.write("me.key", me.key.trim_end());
     world
         .check(&world.cluster(), "client-certificate: me.crt, client-key: me.key", &asked_with_certificate())
@@ -93,7 +93,7 @@ async fn a_client_certificate_is_given_once_and_with_its_key() {
     ] {
         world.check(&world.cluster(), &user, &Outcome::Refused).await;
     }
-    // A key alone is none.
+    // A key alone counts as none.
     let key = format!("client-key-data: {key}, token: t");
     world.check(&world.cluster(), &key, &asked_by("Bearer t")).await;
 }

@@ -1,4 +1,4 @@
-//! A server that records its callers, and the two readers of a kubeconfig: Skopos, and kubectl where it is installed.
+//! Server that records its callers, and the two readers of a kubeconfig: Skopos, and kubectl if it is installed.
 
 use std::{
     collections::BTreeMap,
@@ -31,16 +31,16 @@ use skopos_transport::{KubeconfigPaths, Transport, TransportOptions};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, process::Command, task::JoinSet};
 
-/// What a reader of a kubeconfig made of it.
+/// The result of reading a kubeconfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It asked the server.
+    /// A request to the server.
     Asked(Caller),
-    /// It did not, or did not trust the server.
+    /// No request, or no trust in the server.
     Refused,
 }
 
-/// Who asked the server.
+/// The identity that the server saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) authorization: Option<String>,
@@ -67,7 +67,7 @@ pub(crate) struct Identity {
     pub(crate) key: String,
 }
 
-/// How a kubeconfig is given to a reader.
+/// A kubeconfig as a reader gets it.
 #[derive(Clone, Debug)]
 pub(crate) enum Given {
     /// As one file.
@@ -80,7 +80,7 @@ pub(crate) fn base64(text: impl AsRef<[u8]>) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
-/// A self-signed certificate for the server's address.
+/// Creates a self-signed certificate for the server's address.
 pub(crate) fn self_signed(change: impl FnOnce(&mut CertificateParams)) -> Identity {
     let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
     change(&mut params);
@@ -111,7 +111,7 @@ impl World {
         world
     }
 
-    /// Another TLS server with this certificate.
+    /// Starts another TLS server with this certificate.
     pub(crate) async fn tls(&mut self, identity: &Identity) -> String {
         let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
         let mut clients = rustls::RootCertStore::empty();
@@ -153,7 +153,7 @@ impl World {
         });
     }
 
-    /// A certificate of the CA for the server's address.
+    /// Issues a certificate of the CA for the server's address.
     pub(crate) fn issue(&self, change: impl FnOnce(&mut CertificateParams)) -> Identity {
         let names = ["127.0.0.1".to_owned(), "server.test".to_owned()];
         let mut params = CertificateParams::new(names).unwrap();
@@ -167,7 +167,7 @@ impl World {
         self.authority.pem()
     }
 
-    /// The fields of a good cluster.
+    /// Returns the fields of a valid cluster.
     pub(crate) fn cluster(&self) -> String {
         format!("server: '{}', certificate-authority-data: {}", self.https, base64(self.ca()))
     }
@@ -179,7 +179,7 @@ impl World {
         path
     }
 
-    /// A program that prints this.
+    /// Creates a program that prints this.
     pub(crate) fn plugin(&self, name: &str, answer: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt as _;
         let path =
@@ -188,13 +188,13 @@ impl World {
         path
     }
 
-    /// Has both readers read a kubeconfig with this cluster and user, in flow style.
+    /// Checks both readers with a kubeconfig of this cluster and user, in flow style.
     pub(crate) async fn check(&self, cluster: &str, user: &str, expected: &Outcome) {
         let path = self.write("config", kubeconfig(cluster, user));
         self.check_given(&Given::File(path), expected).await;
     }
 
-    /// Has both readers read the same, and compares what they made of it.
+    /// Checks both readers with the same input, and compares their results.
     pub(crate) async fn check_given(&self, given: &Given, expected: &Outcome) {
         let (outcome, reason) = self.by_skopos(given).await;
         assert_eq!(&outcome, expected, "by Skopos: {reason}");
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Has Skopos alone read a kubeconfig, where it differs from kubectl on purpose.
+    /// Checks Skopos alone with a kubeconfig, where it differs from kubectl on purpose.
     pub(crate) async fn check_skopos(&self, cluster: &str, user: &str, expected: &Outcome) -> String {
         let path = self.write("config", kubeconfig(cluster, user));
         let (outcome, reason) = self.by_skopos(&Given::File(path)).await;
@@ -211,7 +211,7 @@ impl World {
         reason
     }
 
-    /// The same, of a kubeconfig that is given in another way.
+    /// Checks Skopos alone with other forms of input.
     pub(crate) async fn check_skopos_given(&self, given: &Given, expected: &Outcome) {
         let (outcome, reason) = self.by_skopos(given).await;
         assert_eq!(&outcome, expected, "{reason}");
@@ -236,7 +236,7 @@ impl World {
         self.outcome(asked.await)
     }
 
-    /// `None` where kubectl is not installed: then only what was recorded of it counts.
+    /// Runs kubectl; returns `None` if it is not installed: then only its recorded results count.
     async fn by_kubectl(&self, given: &Given) -> Option<(Outcome, String)> {
         let mut command = Command::new("kubectl");
         command.env_clear().envs(BTreeMap::from([
@@ -291,7 +291,7 @@ where
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// A kubeconfig with the fields of cluster and user in flow style.
+/// Returns a kubeconfig with the fields of cluster and user in flow style.
 pub(crate) fn kubeconfig(cluster: &str, user: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: main\n\

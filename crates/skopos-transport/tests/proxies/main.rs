@@ -1,4 +1,4 @@
-//! Real sockets and TLS through a proxy: what works, and what is told when it does not.
+//! Real sockets and TLS through a proxy: successes, and the errors of failures.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall panic")]
 
 mod way;
@@ -24,7 +24,7 @@ use skopos_transport::{
 
 use self::way::Way;
 
-/// A name that nobody here can resolve, and that the test server has a certificate for.
+/// A name that this machine cannot resolve, and that the test server has a certificate for.
 const NAME: &str = "kubernetes.default.svc";
 
 async fn tls_server() -> (TestServer, SocketAddr) {
@@ -33,7 +33,7 @@ async fn tls_server() -> (TestServer, SocketAddr) {
     (server, address)
 }
 
-/// The server by a name that only the proxy knows.
+/// Returns a configuration of the server by a name that only the proxy knows.
 async fn config(server: &TestServer, proxy: &str) -> kube::Config {
     let kubeconfig = server.kubeconfig().replace("127.0.0.1", NAME);
     let kubeconfig = kubeconfig.replacen("    server:", &format!("    proxy-url: {proxy}\n    server:"), 1);
@@ -72,7 +72,7 @@ async fn a_cluster_is_read_and_watched_through_every_kind_of_proxy() {
             "metadata": {"name": name, "namespace": "default"}});
         server.create(map).unwrap();
         events.try_next().await.unwrap().unwrap();
-        // Another protocol has a connection of its own, through the proxy too.
+        // An upgrade has its own connection, through the proxy too.
         let exec = Request::get("/version").header("upgrade", "websocket").body(Body::empty()).unwrap();
         assert!(matches!(transport.upgrade(exec).await.unwrap(), Upgrade::Answered(_)));
 
@@ -197,7 +197,7 @@ async fn pings_go_through_to_the_server() {
     let maps: Api<ConfigMap> = Api::all(transport.client("default"));
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = Box::pin(maps.watch(&WatchParams::default(), &version).await.unwrap());
-    // The proxy stays, and its sockets acknowledge whatever comes.
+    // The proxy stays, and its sockets acknowledge all bytes.
     way.freeze();
     while let Ok(Some(_)) = events.try_next().await {}
     let deaths = &transport.stats().deaths;
@@ -219,7 +219,7 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
             CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, authority).unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        // Whoever shows a certificate of the cluster's gets no further.
+        // A client that presents a certificate of the cluster's CA is rejected.
         let mut roots = rustls::RootCertStore::empty();
         roots.add(authority.der().clone()).unwrap();
         let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
@@ -241,7 +241,7 @@ async fn a_proxy_over_tls_is_trusted_by_the_configurations_ca_and_not_shown_who_
         async move {
             let mut config = config(server, &proxy).await;
             config.root_cert.as_mut().unwrap().push(ours);
-            // Of the cluster, and nobody else.
+            // Applies to the cluster only.
             config.tls_server_name = Some(NAME.to_owned());
             config
         }
@@ -266,7 +266,7 @@ async fn the_proxy_of_a_kubeconfig_is_kept_for_whatever_it_is_written_for() {
     let (server, _) = tls_server().await;
     let proxied = config(&server, "socks5://me:secret@proxy.test").await;
     assert_eq!(proxied.proxy_url.unwrap(), "socks5://me:secret@proxy.test");
-    // The environment has none for this machine.
+    // The environment sets none for this machine.
     let kubeconfig = serde_saphyr::from_str(&server.kubeconfig()).unwrap();
     let direct = config_from_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     assert_eq!(direct.proxy_url, None);

@@ -1,4 +1,4 @@
-//! A proxy for HTTP's CONNECT and SOCKS5 on loopback, which leads to one place whatever it is asked for.
+//! Proxy for HTTP's CONNECT and SOCKS5 on loopback, which always connects to one fixed address.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -27,14 +27,14 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// What an HTTP proxy answers; `None`: it connects.
+    /// The refusal of an HTTP proxy; `None`: it connects.
     refusal: Option<String>,
-    /// Accepts, and says nothing.
+    /// Set if it accepts and stays silent.
     mute: bool,
     /// `USER:PASSWORD` of SOCKS5, the value of `Proxy-Authorization` of HTTP.
     login: Option<String>,
     asked: Vec<String>,
-    /// From now on nothing goes through what stands.
+    /// Cancelled to drop all bytes on the open connections.
     freeze: CancellationToken,
 }
 
@@ -65,19 +65,19 @@ impl Way {
         way
     }
 
-    /// Everything on it ends, and nobody listens any more.
+    /// Ends all its connections and stops listening.
     pub(crate) async fn end(&self) {
         self.inner.end.cancel();
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
 
-    /// Another one at the same place.
+    /// Starts another one at the same address.
     pub(crate) fn again(&self) -> Self {
         Self::start(self.address, self.inner.to, None)
     }
 
-    /// An HTTP proxy answers with this from now on.
+    /// Refuses with this response of an HTTP proxy from now on.
     pub(crate) fn refuse(&self, answer: &str) {
         self.inner.state.lock().refusal = Some(answer.to_owned());
     }
@@ -90,12 +90,12 @@ impl Way {
         self.inner.state.lock().login = Some(login.to_owned());
     }
 
-    /// What goes through it is lost from now on, without a word.
+    /// Drops all bytes through it from now on, silently.
     pub(crate) fn freeze(&self) {
         self.inner.state.lock().freeze.cancel();
     }
 
-    /// Where it was asked to connect to.
+    /// Returns the addresses that it was asked to connect to.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.inner.state.lock().asked.clone()
     }

@@ -1,7 +1,7 @@
-//! Where values end: the inner loop of every scan.
+//! Search for the ends of values: the inner loop of every scan.
 //!
-//! Positions go in and come out, so that they stay in registers, and what is rare is out of line: this runs over every
-//! byte that a cluster sends.
+//! Positions are passed and returned by value, so that they stay in registers, and rare cases are out of line: this code
+//! runs over every byte that a cluster sends.
 
 use wide::u8x16;
 
@@ -9,11 +9,11 @@ use super::{DEPTH_CAP, SyntaxError, TOO_DEEP};
 
 type Position = Result<usize, SyntaxError>;
 
-/// The end of the value at `pos`, or behind white space.
+/// Returns the end of the value at `pos`, or after white space.
 pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize, specials: &mut Specials) -> Position {
     let mut open = Nesting::default();
     loop {
-        // A value is due.
+        // A value is expected.
         match peek(bytes, &mut pos) {
             Some(b'"') => pos = string_end(bytes, pos + 1, specials)?.0,
             Some(b'{') => {
@@ -35,7 +35,7 @@ pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize, specials: &m
             }
             _ => pos = scalar(bytes, pos)?,
         }
-        // A value has ended: go on with the next one, or close what it was the last of.
+        // A value has ended: continue with the next one, or close the container.
         loop {
             if open.depth == 0 {
                 return Ok(pos);
@@ -57,7 +57,8 @@ pub(super) fn value(bytes: &[u8], mut pos: usize, max_depth: usize, specials: &m
     }
 }
 
-/// Out of line, so that what comes first is told apart by few comparisons and not by a jump that is hard to foresee.
+/// Skips a number or literal. Out of line, so that the frequent cases take a few comparisons and not a jump that is hard to
+/// predict.
 #[inline(never)]
 fn scalar(bytes: &[u8], pos: usize) -> Position {
     match bytes.get(pos) {
@@ -69,10 +70,10 @@ fn scalar(bytes: &[u8], pos: usize) -> Position {
     }
 }
 
-/// The byte at `pos`, which is moved behind white space first.
+/// Moves `pos` past white space and returns the byte there.
 #[inline(always)]
 pub(super) fn peek(bytes: &[u8], pos: &mut usize) -> Option<u8> {
-    // Servers write no white space, so one look is enough almost always.
+    // Servers write no white space, so a single comparison is nearly always enough.
     match bytes.get(*pos) {
         Some(byte) if *byte > b' ' => Some(*byte),
         _ => {
@@ -91,7 +92,7 @@ fn behind_white_space(bytes: &[u8], mut pos: usize) -> usize {
     pos
 }
 
-/// The position behind the closing quote of the string whose content begins at `pos`, and whether it has escapes.
+/// Returns the position after the closing quote of the string whose content begins at `pos`, and whether it has escapes.
 #[inline(always)]
 pub(super) fn string_end(
     bytes: &[u8],
@@ -129,29 +130,29 @@ fn escape(bytes: &[u8], pos: usize) -> Position {
     }
 }
 
-/// Where the bytes stand that strings end with or do not have as they are: quotes, backslashes and control characters.
-/// Known for one block at a time, so that going from one to the next is a step of a few cycles, while the processor
-/// works out the next block beside it: the block that is next does not depend on where in this one a string ends.
+/// The positions of bytes that end a string or are not literal in it: quotes, backslashes and control characters. They are
+/// computed per block, so a step to the next such byte takes a few cycles. Meanwhile the processor computes the next block,
+/// which does not depend on where a string ends in this one.
 #[derive(Clone, Copy)]
 pub(super) struct Specials {
     start: usize,
     mask: u64,
-    /// The bytes of all blocks so far, or-ed together.
+    /// The bitwise or of all blocks so far.
     seen: u8x16,
 }
 
 const BLOCK: usize = 64;
 
 impl Specials {
-    /// Nothing is known yet: the block before the first.
+    /// The initial state: the block before the first.
     pub(super) const UNKNOWN: Self = Self { start: 0usize.wrapping_sub(BLOCK), mask: 0, seen: u8x16::ZERO };
 
-    /// Whether all strings so far are ASCII.
+    /// Returns whether all strings so far are ASCII.
     pub(super) fn are_ascii(&self) -> bool {
         self.seen.to_bitmask() == 0
     }
 
-    /// The first position from `pos` on that holds such a byte (or the end).
+    /// Returns the first position from `pos` on that holds such a byte (or the end).
     #[inline(always)]
     fn next(&mut self, bytes: &[u8], mut pos: usize) -> usize {
         loop {
@@ -170,8 +171,8 @@ impl Specials {
         }
     }
 
-    /// Reads the block that `pos` lies in. Not at every place that looks for the end of a string: together they would be too
-    /// much code to stay at hand between two events.
+    /// Reads the block that contains `pos`. Not inlined at every search for the end of a string: together they would be too
+    /// much code to stay cached between two events.
     #[inline(never)]
     fn go_on(&mut self, bytes: &[u8], pos: usize) {
         let next = self.start.wrapping_add(BLOCK);
@@ -190,13 +191,13 @@ impl Specials {
             let lane = u8x16::new(*lane);
             let ends = lane.simd_eq(u8x16::splat(b'"')) | lane.simd_eq(u8x16::splat(b'\\'));
             let control = lane.min(u8x16::splat(0x1f)).simd_eq(lane);
-            // One bit for each byte, the lowest for the first.
+            // One bit per byte, the lowest for the first.
             self.mask = self.mask << 16 | u64::from((ends | control).to_bitmask());
             self.seen |= lane;
         }
     }
 
-    /// As [`read`](Specials::read), for the last and shorter block. What lies behind the end counts as special.
+    /// Reads the last and shorter block as [`read`](Specials::read) does. Bytes after the end count as special.
     #[cold]
     #[inline(never)]
     fn read_last(&mut self, bytes: &[u8]) {
@@ -206,7 +207,7 @@ impl Specials {
     }
 }
 
-/// Behind the key at `pos` and its colon.
+/// Skips the key at `pos` and its colon, and returns the position after them.
 #[inline(always)]
 fn key(bytes: &[u8], mut pos: usize, specials: &mut Specials) -> Position {
     if peek(bytes, &mut pos) != Some(b'"') {
@@ -253,7 +254,7 @@ fn fail<T>(offset: usize, expected: &'static str) -> Result<T, SyntaxError> {
     Err(SyntaxError { offset, expected })
 }
 
-/// The containers around a value: one bit each, set for objects.
+/// The containers around a value, one bit each: set for objects.
 #[derive(Default)]
 struct Nesting {
     depth: usize,
@@ -264,7 +265,7 @@ struct Nesting {
 impl Nesting {
     #[inline(always)]
     fn enter(&mut self, object: bool, pos: usize, max_depth: usize) -> Result<(), SyntaxError> {
-        // The value that is being opened is one level deeper than those around it.
+        // The value in the new container is one level deeper than the container.
         if self.depth + 1 >= max_depth {
             return fail(pos, TOO_DEEP);
         }
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn goes_on_from_any_place_behind_the_last() {
-        // Quotes at distances of up to three blocks, looked for from behind the last one or from further on.
+        // Quotes at distances of up to three blocks, searched from after the last one or from further on.
         let mut rng = 7u64;
         let mut random = |below: usize| {
             rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -334,7 +335,7 @@ mod tests {
         let bytes = b"some \"text".repeat(10 * BLOCK);
         let (mut specials, mut pos) = (Specials::UNKNOWN, 0);
         while pos < bytes.len() {
-            // What stands between two strings is stepped over unseen.
+            // Text between two strings is skipped unread.
             pos = specials.next(&bytes, pos) + 4;
             assert_eq!(specials.start % BLOCK, 0, "at {pos}");
         }

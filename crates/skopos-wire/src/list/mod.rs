@@ -1,4 +1,4 @@
-//! List bodies, split into items while they stream in.
+//! Splitting of list bodies into items while they stream in.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -9,11 +9,11 @@ use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersio
 
 /// Splits the body of a list response into its items, as the chunks of the body arrive.
 ///
-/// It holds the item in progress and what stands outside of the items, and nothing else. Each item comes out as soon as its
-/// last byte is there, in a buffer of exactly its size: as bytes that are balanced and need not be JSON
-/// ([`push`](ListSplitter::push)), or as an object ([`push_and_scan`](ListSplitter::push_and_scan)).
+/// It holds only the item in progress and the text outside the items. Each item comes out as soon as its last byte has
+/// arrived, in a buffer of exactly its size. An item is either balanced bytes that need not be JSON
+/// ([`push`](ListSplitter::push)), or an object ([`push_and_scan`](ListSplitter::push_and_scan)).
 ///
-/// The list's metadata may stand before or after the items, so it is known at the end only.
+/// The list's metadata may come before or after the items, so it is known only at the end.
 ///
 /// ```
 /// # use skopos_wire::{Limits, ListBody, ListSplitter};
@@ -32,14 +32,14 @@ use crate::{InvalidResourceVersion, Limits, ObjectKey, RawObject, ResourceVersio
 pub struct ListSplitter {
     limits: Limits,
     state: State,
-    /// Everything but the items: `{"kind":"PodList","metadata":{...},"items":[]}`.
+    /// The body without its items: `{"kind":"PodList","metadata":{...},"items":[]}`.
     envelope: Vec<u8>,
-    /// The key in progress or last seen at the top level, in the envelope.
+    /// The range in the envelope of the top-level key in progress, or of the last one.
     key: std::ops::Range<usize>,
-    /// What of an item came with earlier chunks.
+    /// The part of an item that came with earlier chunks.
     partial: Vec<u8>,
     nesting: Nesting,
-    /// Whether the value in progress is a number or a literal.
+    /// Set if the value in progress is a number or a literal.
     scalar: bool,
     items: usize,
     seen_items: bool,
@@ -48,58 +48,58 @@ pub struct ListSplitter {
     failed: Option<ListError>,
 }
 
-/// What the body was.
+/// The content of a list response.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ListBody {
     /// A list, whose items have all come out.
     List(ListMeta),
-    /// A Status: the server said no, or something between it and us.
+    /// A Status: the server, or an intermediary, refused the request.
     Status(Box<Status>),
 }
 
-/// What a list says of itself.
+/// The metadata of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListMeta {
     /// The version of the state that the list shows.
     pub resource_version: ResourceVersion,
-    /// The token of the next page, if there is one.
+    /// The continue token of the next page, if there is one.
     pub continue_token: Option<String>,
-    /// How many items come after this page, if the server says so.
+    /// Items after this page, if the server reports their number.
     pub remaining_item_count: Option<u64>,
-    /// `PodList`, for example. Empty if the server gave none.
+    /// The kind, such as `PodList`. Empty if the server sent none.
     pub kind: String,
-    /// `v1`, for example. Empty if the server gave none.
+    /// The API version, such as `v1`. Empty if the server sent none.
     pub api_version: String,
 }
 
-/// A body that is no list. Unless told otherwise the server is at fault, or something between it and us.
+/// A body that is not a list. The server, or an intermediary, is at fault unless a variant says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
-    /// Not JSON, or JSON that is not an object. The offset counts from the start of the body.
+    /// A body that is not a JSON object. The offset counts from the start of the body.
     #[error("list: {0}")]
     Syntax(#[from] SyntaxError),
-    /// The body ends too early.
+    /// A body that ends too early.
     #[error("list ends after {offset} bytes and {items} items, before it is complete")]
     Truncated {
-        /// How many bytes there were.
+        /// Bytes received.
         offset: usize,
-        /// How many items were complete.
+        /// Complete items received.
         items: usize,
     },
-    /// An item is longer than [`Limits::max_object_bytes`].
+    /// An item longer than [`Limits::max_object_bytes`].
     #[error("item {index} of the list exceeds the limit of {limit} bytes")]
     ItemTooLarge {
-        /// Which item, from 0.
+        /// The index of the item, from 0.
         index: usize,
         /// The limit in bytes.
         limit: usize,
     },
-    /// An item, or the list around it, nests deeper than [`Limits::max_depth`].
+    /// An item or envelope that nests deeper than [`Limits::max_depth`].
     #[error("list nests too deep at byte {offset}")]
     TooDeep {
-        /// Where it got too deep.
+        /// The position where it got too deep.
         offset: usize,
     },
     /// More items than [`Limits::max_list_items`].
@@ -108,71 +108,71 @@ pub enum ListError {
         /// The limit.
         limit: usize,
     },
-    /// What stands outside of the items is longer than [`Limits::max_envelope_bytes`].
+    /// More text outside the items than [`Limits::max_envelope_bytes`].
     #[error("list has more than {limit} bytes outside of its items")]
     EnvelopeTooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A member that may be there once is there twice.
+    /// A duplicate of a member that may occur once.
     #[error("list has {0} twice")]
     Duplicate(&'static str),
-    /// The members around the items do not fit a list.
+    /// Members outside the items that are not those of a list.
     #[error("list's envelope: {0}")]
     Envelope(Box<str>),
     /// A list without `items`.
     #[error("{kind:?} is no list: it has no items")]
     NotAList {
-        /// What it says that it is.
+        /// The kind that the body claims.
         kind: Box<str>,
     },
-    /// A list whose version is missing or none.
+    /// A list whose version is missing or invalid.
     #[error("list's {0}")]
     InvalidResourceVersion(#[from] InvalidResourceVersion),
-    /// A `meta.k8s.io` Table. The caller is at fault: it asked for a table where it needs objects.
+    /// A `meta.k8s.io` Table. The caller is at fault: it requested a table where it needs objects.
     #[error("got a Table instead of a list: ask for application/json without as=Table")]
     Table,
 }
 
-/// An item of a list that is no object. The server is at fault, or something between it and us.
+/// A list item that is not an object. The server, or an intermediary, is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("broken item ({object}): {reason}", object = .key.as_ref().map_or_else(|| "unknown object".to_owned(), ToString::to_string))]
 pub struct BrokenItem {
-    /// Which object it is, if that could be told.
+    /// The object's key, if known.
     pub key: Option<ObjectKey>,
-    /// What is wrong with it.
+    /// The reason.
     pub reason: ScanError,
 }
 
-/// Where in the body the next byte stands.
+/// The position of the next byte within the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Before the body's brace.
+    /// Before the body's opening brace.
     Start,
-    /// Before a key, or before the closing brace if none came yet.
+    /// Before a key, or before the closing brace if there was no key yet.
     Key { first: bool },
-    /// Inside of a key.
+    /// Inside a key.
     InKey,
-    /// Behind a key.
+    /// After a key.
     Colon,
     /// Before the value of a key.
     Value,
-    /// Inside of a value that belongs to the envelope.
+    /// Inside a value that belongs to the envelope.
     InValue,
-    /// Behind a value of the body.
+    /// After a value of the body.
     AfterValue,
-    /// Before an item, or before the closing bracket if none came yet.
+    /// Before an item, or before the closing bracket if there was no item yet.
     Item { first: bool },
-    /// Inside of an item.
+    /// Inside an item.
     InItem,
-    /// Behind an item.
+    /// After an item.
     AfterItem,
-    /// Behind the body.
+    /// After the body.
     End,
 }
 
 impl ListSplitter {
-    /// A splitter for one body.
+    /// Creates a splitter for one body.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -189,19 +189,19 @@ impl ListSplitter {
         }
     }
 
-    /// Takes the next chunk of the body and gives the items that it completes to `sink`, in order.
+    /// Consumes the next chunk of the body and passes the items that it completes to `sink`, in order.
     ///
     /// # Errors
-    /// If the body is no list or exceeds a limit. The same error comes back from every later call.
+    /// If the body is not a list or exceeds a limit. Every later call returns the same error.
     pub fn push(&mut self, chunk: &[u8], sink: &mut impl FnMut(Bytes)) -> Result<(), ListError> {
         self.take(chunk, &mut Split(sink))
     }
 
-    /// As [`ListSplitter::push`], and scans the items. Faster than scanning what `push` gives: one look at an item finds its
-    /// end and what it says, unless it came with several chunks.
+    /// Consumes a chunk as [`ListSplitter::push`] does, and scans the items. Faster than scanning the items of `push`: a
+    /// single pass finds an item's end and its content, unless it spans chunks.
     ///
     /// # Errors
-    /// As [`ListSplitter::push`]. An item that is no object is none: it goes to `sink`.
+    /// As [`ListSplitter::push`]. An item that is not an object is not an error of the list: it goes to `sink`.
     pub fn push_and_scan(
         &mut self,
         chunk: &[u8],
@@ -219,20 +219,20 @@ impl ListSplitter {
         result.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// How many items have come out.
+    /// Returns the number of items that have come out.
     pub fn items(&self) -> usize {
         self.items
     }
 
-    /// How many bytes are held: the item in progress and what stands outside of the items.
+    /// Returns the number of bytes held: the item in progress and the text outside the items.
     pub fn held_bytes(&self) -> usize {
         self.envelope.len() + self.partial.len()
     }
 
-    /// Tells what the body was, after its last chunk.
+    /// Returns the content of the body, after its last chunk.
     ///
     /// # Errors
-    /// If the body has failed before, is not complete, or is neither a list nor a Status.
+    /// If the body has failed before, is incomplete, or is neither a list nor a Status.
     pub fn finish(self) -> Result<ListBody, ListError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -277,7 +277,7 @@ impl ListSplitter {
         Ok(())
     }
 
-    /// Looks at one byte between values; tells whether it is done with it.
+    /// Handles one byte between values; returns whether the byte is consumed.
     fn step(&mut self, byte: u8, offset: usize) -> Result<bool, ListError> {
         let error = |expected| Err(SyntaxError { offset, expected }.into());
         self.state = match (self.state, byte) {
@@ -303,7 +303,7 @@ impl ListSplitter {
                 return Ok(true);
             }
             (State::Value, b'n') if self.is_key("items") => {
-                // An empty list may be null. That it says "null" is checked with the envelope.
+                // An empty list may be null. The envelope's parser checks that it is "null".
                 if std::mem::replace(&mut self.seen_items, true) {
                     return Err(ListError::Duplicate("items"));
                 }
@@ -337,7 +337,7 @@ impl ListSplitter {
         match (self.state, byte) {
             // The value's first byte is part of the value.
             (State::InValue, _) => Ok(false),
-            // What separates and ends items is not part of the envelope.
+            // Separators and ends of items are not part of the envelope.
             (State::Item { .. }, _) | (_, b']') => Ok(true),
             _ => self.hold(&[byte]).map(|()| true),
         }
@@ -349,11 +349,11 @@ impl ListSplitter {
         State::InValue
     }
 
-    /// Goes on with a key or a value of the envelope.
+    /// Continues a key or a value of the envelope.
     fn value(&mut self, chunk: &[u8], pos: usize) -> Result<usize, ListError> {
         let rest = &chunk[pos..];
         let (len, done) = if self.scalar && self.state == State::InValue {
-            // A number or literal goes to the next byte that cannot be part of one.
+            // A number or literal extends to the next byte that cannot be part of one.
             match rest.iter().position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
                 Some(end) => (end, true),
                 None => (rest.len(), false),
@@ -374,7 +374,7 @@ impl ListSplitter {
         Ok(pos + len)
     }
 
-    /// Goes on with an item.
+    /// Continues an item.
     fn item(&mut self, chunk: &[u8], pos: usize, sink: &mut impl Items) -> Result<usize, ListError> {
         let rest = &chunk[pos..];
         if self.nesting.depth == 0
@@ -425,12 +425,12 @@ impl ListSplitter {
     }
 }
 
-/// What becomes of the items.
+/// The receiver of the items.
 trait Items {
-    /// Takes the item that the text begins with, if it can be read as a whole at once; how long it is.
+    /// Takes the item at the start of `text`, if it can be read in a single pass; returns its length.
     fn whole(&mut self, text: &[u8], limits: &Limits) -> Option<usize>;
 
-    /// Takes an item whose end was found.
+    /// Takes an item that was delimited first.
     fn split(&mut self, item: Bytes, limits: &Limits);
 }
 

@@ -37,7 +37,7 @@ fn splits_whatever_the_order_and_the_chunks() {
     }
 }
 
-/// An item that was looked at once, and none whose end was found first.
+/// A receiver that counts items read in a single pass; it accepts none that were delimited first.
 struct Whole(usize);
 
 impl Items for Whole {
@@ -148,7 +148,8 @@ fn caps_the_envelope_and_the_number_of_items() {
     assert_eq!(error, ListError::TooManyItems { limit: 2 });
 }
 
-/// Found by the fuzz target `list`: a chunk that began with a bracket, inside of what was no value, was taken for a new one.
+/// Reproduces a finding of the fuzz target `list`: a chunk that began with a bracket, inside an invalid value, was
+/// mistaken for a new value.
 #[test]
 fn garbage_is_split_the_same_way_however_it_is_cut() {
     let body = br#"{"a":x{"b":1},"items":[{"c":2}]}"#;

@@ -1,4 +1,4 @@
-//! Labels, read from where they stand in the JSON.
+//! Labels, read in place from the JSON.
 
 use std::fmt;
 

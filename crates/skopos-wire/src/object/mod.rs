@@ -1,4 +1,4 @@
-//! Objects as raw JSON plus what a cache needs to know of them.
+//! Objects as raw JSON plus the metadata that a cache needs.
 
 mod labels;
 mod parts;
@@ -18,13 +18,12 @@ pub use labels::Labels;
 pub use parts::{Identity, ScanError};
 pub(crate) use parts::{Parts, check_read, check_text};
 
-/// A Kubernetes object: the JSON as the server sent it, and the metadata that was scanned from it.
+/// A Kubernetes object: the JSON as the server sent it, and the metadata scanned from it.
 ///
-/// Cheap to clone. What was scanned is mostly held as positions in the JSON, so that an object costs its JSON and about 200
-/// bytes. Anything else is decoded on demand: [`RawObject::decode`] into a type, [`RawObject::field`] for a single field.
+/// Cheap to clone. Scanned fields are mostly held as positions in the JSON, so an object costs its JSON and about 200
+/// bytes. Everything else is decoded on demand: [`RawObject::decode`] into a type, [`RawObject::field`] for a single field.
 ///
-/// Objects, `PartialObjectMetadata` and items of lists (which lack `kind` and `apiVersion` when the list is typed) are all
-/// the same here.
+/// Covers full objects, `PartialObjectMetadata` and list items (which lack `kind` and `apiVersion` if the list is typed).
 ///
 /// ```
 /// # use skopos_wire::{Limits, RawObject};
@@ -59,7 +58,7 @@ struct Span {
     len: u32,
 }
 
-/// Fields that cannot be read straight from the JSON because they have escapes. Servers do not write such, but may.
+/// Fields with escapes, which cannot be read in place. Servers do not write such fields, but may.
 #[derive(Default)]
 struct Unescaped {
     uid: Option<Box<str>>,
@@ -75,12 +74,12 @@ type Pair = (Box<str>, Box<str>);
 impl RawObject {
     /// Scans an object in the buffer it came in, and keeps that buffer.
     ///
-    /// Give it a buffer of the object's own size, as [`ListSplitter`](crate::ListSplitter) makes them: a slice of a larger
-    /// one keeps all of that alive. [`RawObject::copy_from`] is for slices. White space around the object, such as the newline that ends an
-    /// API server's answer, is no part of it.
+    /// Pass a buffer of the object's own size, as [`ListSplitter`](crate::ListSplitter) makes: a slice of a larger one
+    /// keeps all of it alive. [`RawObject::copy_from`] is for slices. Surrounding white space, such as the newline that
+    /// ends an API server's response, is not part of the object.
     ///
     /// # Errors
-    /// If the bytes are no object with name, uid and resourceVersion, or exceed a limit: the server is at fault.
+    /// If the bytes are not an object with name, uid and resourceVersion, or exceed a limit: the server is at fault.
     pub fn scan(json: Bytes, limits: &Limits) -> Result<Self, ScanError> {
         let json = json.slice_ref(json.trim_ascii());
         let inner = {
@@ -100,8 +99,8 @@ impl RawObject {
         Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
     }
 
-    /// Scans the object that a text begins with, and tells how long it is. `None` if it does not end there or cannot be read:
-    /// why is for a scan of the whole to say, once its end is found some other way.
+    /// Scans the object at the start of `text` and returns it with its length. Returns `None` if the object does not end
+    /// there or cannot be parsed: once its end is found some other way, a scan of the whole reports the reason.
     pub(crate) fn at_start_of(text: &[u8], limits: &Limits) -> Option<(Self, usize)> {
         let mut cursor = Cursor::new(text, limits.max_depth);
         let mut parts = Parts::default();
@@ -110,13 +109,13 @@ impl RawObject {
         Some((Self::from_parts(json, parts, 0).ok()?, json.len()))
     }
 
-    /// Makes an object of what was scanned at `json`, which starts at `base` of the text that `parts` points into.
+    /// Creates an object from the parts scanned at `json`, which starts at `base` in the text that `parts` points into.
     pub(crate) fn from_parts(json: &[u8], parts: Parts<'_>, base: usize) -> Result<Self, ScanError> {
         let inner = parts.into_inner(base)?;
         Ok(Self(Arc::new(Inner { json: Bytes::copy_from_slice(json), ..inner })))
     }
 
-    /// Scans a tree, for tests and for servers that build their objects.
+    /// Scans a JSON tree, for tests and for servers that build their objects.
     ///
     /// # Errors
     /// As [`RawObject::scan`]; the caller is at fault.
@@ -125,47 +124,47 @@ impl RawObject {
         Self::scan(Bytes::from(value.to_string()), limits)
     }
 
-    /// Whose object this is, as far as that can be told, for bytes that [`RawObject::scan`] refused.
+    /// Returns the object's identity as far as known, for bytes that [`RawObject::scan`] rejected.
     ///
-    /// Best effort: a key comes from metadata that also has a uid or a resourceVersion, as only whole objects do (templates
-    /// inside of them have neither).
+    /// Best effort: a key is taken only from metadata that also has a uid or a resourceVersion, as only whole objects have
+    /// (templates inside them have neither).
     pub fn identify(json: &[u8]) -> Identity {
         Parts::identify(json)
     }
 
-    /// The JSON, exactly as it came.
+    /// Returns the JSON, exactly as received.
     pub fn bytes(&self) -> &Bytes {
         &self.0.json
     }
 
-    /// Namespace and name.
+    /// Returns namespace and name.
     pub fn key(&self) -> &ObjectKey {
         &self.0.key
     }
 
-    /// `metadata.name`.
+    /// Returns `metadata.name`.
     pub fn name(&self) -> &str {
         self.0.key.name()
     }
 
-    /// `metadata.namespace`, or `None` for a cluster-scoped object.
+    /// Returns `metadata.namespace`, or `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         self.0.key.namespace()
     }
 
-    /// `metadata.uid`.
+    /// Returns `metadata.uid`.
     pub fn uid(&self) -> &str {
         self.text(self.0.uid, |unescaped| &unescaped.uid).unwrap_or_default()
     }
 
-    /// `metadata.resourceVersion`.
+    /// Returns `metadata.resourceVersion`.
     pub fn resource_version(&self) -> &ResourceVersion {
         &self.0.resource_version
     }
 
-    /// True if both are certainly the same version with the same content. Version and uid alone do not say so: a server that was
-    /// restored from a backup gives versions again. `kind` and `apiVersion` at the beginning say nothing (objects have them in
-    /// watch events and not in lists), but anything else there does.
+    /// Returns true if both are certainly the same version with the same content. Version and uid alone do not prove this:
+    /// a server that was restored from a backup assigns the same versions again. A leading `kind` and `apiVersion` are
+    /// ignored (objects have them in watch events and not in lists); any other difference counts.
     ///
     /// ```
     /// use skopos_wire::{Limits, RawObject};
@@ -177,17 +176,17 @@ impl RawObject {
     /// assert!(listed.is_same_content(&told) && !listed.is_same_content(&other));
     /// ```
     pub fn is_same_content(&self, other: &RawObject) -> bool {
-        // The content says so too, but not as soon.
+        // Comparing the content would suffice, but this is faster.
         if self.resource_version() != other.resource_version() {
             return false;
         }
-        // As it often is: the very bytes that were kept.
+        // The frequent case: both share the same buffer.
         std::ptr::eq(self.bytes().as_ref(), other.bytes().as_ref())
             || self.is_with_types(other)
             || other.is_with_types(self)
     }
 
-    /// Whether this is `item` with no more than the `kind` and `apiVersion` that it lacks, which stand at the beginning.
+    /// Returns whether this is `item` plus only the `kind` and `apiVersion` that it lacks, at the beginning.
     fn is_with_types(&self, item: &RawObject) -> bool {
         let member = |key: &str, own: Option<&str>, theirs: Option<&str>| match (own, theirs) {
             (Some(own), None) => key.len() + own.len() + r#""":"","#.len(),
@@ -199,22 +198,22 @@ impl RawObject {
             && item.bytes().strip_prefix(b"{").is_some_and(|rest| self.bytes().ends_with(rest))
     }
 
-    /// `metadata.deletionTimestamp`, in RFC 3339, of an object that is being deleted.
+    /// Returns `metadata.deletionTimestamp` in RFC 3339, if the object is being deleted.
     pub fn deletion_timestamp(&self) -> Option<&str> {
         self.text(self.0.deletion_timestamp, |unescaped| &unescaped.deletion_timestamp)
     }
 
-    /// `apiVersion`, which items of typed lists lack.
+    /// Returns `apiVersion`, which items of typed lists lack.
     pub fn api_version(&self) -> Option<&str> {
         self.text(self.0.api_version, |unescaped| &unescaped.api_version)
     }
 
-    /// `kind`, which items of typed lists lack.
+    /// Returns `kind`, which items of typed lists lack.
     pub fn kind(&self) -> Option<&str> {
         self.text(self.0.kind, |unescaped| &unescaped.kind)
     }
 
-    /// The labels, in the order of the JSON.
+    /// Returns the labels, in the order of the JSON.
     pub fn labels(&self) -> Labels<'_> {
         match self.0.unescaped.as_ref().and_then(|unescaped| unescaped.labels.as_deref()) {
             Some(pairs) => Labels::of_pairs(pairs),
@@ -222,23 +221,23 @@ impl RawObject {
         }
     }
 
-    /// The value of one label.
+    /// Returns the value of one label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels().find_map(|(own, value)| (own == key).then_some(value))
     }
 
-    /// The value of one annotation. Scans the metadata on each call.
+    /// Returns the value of one annotation. Scans the metadata on each call.
     pub fn annotation(&self, key: &str) -> Option<Cow<'_, str>> {
         lookup_text(self.slice(self.0.metadata), &["annotations", key])
     }
 
-    /// `metadata.generation`. Scans the metadata on each call.
+    /// Returns `metadata.generation`. Scans the metadata on each call.
     pub fn generation(&self) -> Option<i64> {
         lookup_text(self.slice(self.0.metadata), &["generation"])?.parse().ok()
     }
 
-    /// The text of the field at a path such as `status.phase`: a string, number or boolean. `None` if there is no such
-    /// field, if it is null, an object or an array. Scans the object up to the field on each call.
+    /// Returns the text of the field at a path such as `status.phase`: a string, number or boolean. Returns `None` if the
+    /// field is absent, null, an object or an array. Scans the object up to the field on each call.
     pub fn field(&self, path: &str) -> Option<String> {
         self.field_text(path).map(Cow::into_owned)
     }
@@ -254,7 +253,7 @@ impl RawObject {
         }
     }
 
-    /// As [`lookup_text`], without reading the metadata on the way, which is the larger part of many objects.
+    /// Finds a field as [`lookup_text`] does, and skips the metadata, which is the larger part of many objects.
     fn lookup_beside_metadata(&self, path: &[&str]) -> Option<Cow<'_, str>> {
         let (first, rest) = path.split_first()?;
         let metadata = self.0.metadata.range();
@@ -265,27 +264,27 @@ impl RawObject {
         lookup_text_at(cursor, rest)
     }
 
-    /// The object as a value of a type, such as a k8s-openapi struct.
+    /// Decodes the object into a type, such as a k8s-openapi struct.
     ///
     /// # Errors
-    /// If the JSON does not fit the type: the wrong type was asked for, or the server sent something odd.
+    /// If the JSON does not fit the type: the caller used the wrong type, or the server sent an unexpected one.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
         let failed = |message: String| DecodeError {
             key: self.0.key.clone(),
             target: std::any::type_name::<T>(),
             message: message.into(),
         };
-        // As a text, so that serde_json need not check each of its strings.
+        // As text, so that serde_json need not check the UTF-8 of each string.
         let text = std::str::from_utf8(&self.0.json).map_err(|error| failed(error.to_string()))?;
         serde_json::from_str(text).map_err(|error| failed(error.to_string()))
     }
 
-    /// The object as a tree. `Null` only for what nests deeper than serde_json goes (128 levels).
+    /// Returns the object as a tree; `Null` only if it nests deeper than serde_json supports (128 levels).
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::from_slice(&self.0.json).unwrap_or_default()
     }
 
-    /// About how much memory this object holds, its JSON included.
+    /// Returns the approximate memory use of this object, including its JSON.
     pub fn memory_bytes(&self) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         let key = COUNTS + self.name().len() + 1 + self.namespace().map_or(0, str::len);
@@ -340,14 +339,15 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Which object it was.
+    /// Returns the key of the object.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
 }
 
 impl Span {
-    /// The range relative to `base`. An object is at most 4 GiB long, which [`Parts::of_document`] has checked.
+    /// Creates the span of a range relative to `base`. An object is at most 4 GiB long, as [`Parts::of_document`] has
+    /// checked.
     fn new(range: Range<usize>, base: usize) -> Self {
         let start = u32::try_from(range.start - base).unwrap_or_default();
         Self { start, len: u32::try_from(range.len()).unwrap_or_default() }
@@ -363,7 +363,7 @@ fn split_path(path: &str) -> Vec<&str> {
     path.split('.').collect()
 }
 
-/// The text of the scalar at `path` of the object `json`, which is known to be valid.
+/// Returns the text of the scalar at `path` in the object `json`, which must be valid.
 pub(crate) fn lookup_text<'a>(json: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
     lookup_text_at(Cursor::new(json, crate::json::DEPTH_CAP), path)
 }
@@ -384,7 +384,7 @@ fn lookup_text_at<'a>(mut cursor: Cursor<'a>, path: &[&str]) -> Option<Cow<'a, s
     }
 }
 
-/// Goes to the value of the member `key` of the object that is next. Jumps over the value at `known` without reading it.
+/// Moves to the value of member `key` of the next object. Skips the value at `known` without reading it.
 fn enter(cursor: &mut Cursor<'_>, key: &str, known: Option<Range<usize>>) -> bool {
     if !cursor.eat(b'{') {
         return false;

@@ -1,4 +1,4 @@
-//! One pass over an object: what it is called, and where the rest stands.
+//! Single-pass scan of an object: its identity, and the positions of the other fields.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::json::{Cursor, RawStr, SyntaxError, TOO_DEEP};
 use crate::key::InvalidKey;
 use crate::{InvalidResourceVersion, Limits, ObjectKey, ResourceVersion};
 
-/// What was found so far. After an error it holds what came before it.
+/// The fields found so far. After an error it holds the fields before the error.
 #[derive(Default)]
 pub(crate) struct Parts<'a> {
     api_version: Option<RawStr<'a>>,
@@ -23,11 +23,11 @@ pub(crate) struct Parts<'a> {
     labels: Option<Range<usize>>,
     labels_as_pairs: Option<Vec<Pair>>,
     annotations: Option<Range<usize>>,
-    /// Labels are passed over, whatever they are: in custom resources they stand before the name.
+    /// Skips labels of any type, because in custom resources they come before the name.
     identity_only: bool,
 }
 
-/// Whose object some bytes are, as far as it could be told.
+/// The identity of an object, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Namespace and name.
@@ -36,57 +36,57 @@ pub struct Identity {
     pub resource_version: Option<ResourceVersion>,
 }
 
-/// Bytes that are no object. The server is at fault, or something between it and us.
+/// Bytes that are not an object. The server, or an intermediary, is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
-    /// Longer than [`Limits::max_object_bytes`].
+    /// An object longer than [`Limits::max_object_bytes`].
     #[error("object of {bytes} bytes exceeds the limit of {limit} bytes")]
     TooLarge {
-        /// Its length in bytes.
+        /// The object's length in bytes.
         bytes: usize,
         /// The limit in bytes.
         limit: usize,
     },
-    /// Text in some other encoding, or bytes that are no text.
+    /// Text in another encoding, or binary data.
     #[error("object is not UTF-8 from byte {offset} on")]
     InvalidUtf8 {
-        /// The first byte that is not UTF-8.
+        /// The position of the first byte that is not UTF-8.
         offset: usize,
     },
-    /// Not JSON, or JSON that is not an object.
+    /// A text that is not a JSON object.
     #[error(transparent)]
     Syntax(SyntaxError),
-    /// Nested deeper than [`Limits::max_depth`].
+    /// An object that nests deeper than [`Limits::max_depth`].
     #[error("object nests too deep at byte {offset}")]
     TooDeep {
-        /// Where it got too deep.
+        /// The position where it got too deep.
         offset: usize,
     },
-    /// A field that every object has is missing or empty.
+    /// A required field that is missing or empty.
     #[error("object has no {field}")]
     Missing {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// A field is there twice, so that readers could differ on what it says.
+    /// A duplicate field, for which parsers could disagree on the value.
     #[error("object has {field} twice")]
     Duplicate {
-        /// Which field.
+        /// The field.
         field: &'static str,
     },
-    /// A field has another type than in every object.
+    /// A field of the wrong type.
     #[error("object's {field} is not {expected}")]
     WrongType {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// Longer than [`Limits::max_name_bytes`].
+    /// A field longer than [`Limits::max_name_bytes`].
     #[error("object's {field} exceeds the limit of {limit} bytes")]
     TooLong {
-        /// Which field.
+        /// The field.
         field: &'static str,
         /// The limit in bytes.
         limit: usize,
@@ -103,7 +103,7 @@ pub enum ScanError {
     /// A resourceVersion that is not a decimal integer.
     #[error("object's {0}")]
     InvalidResourceVersion(#[from] InvalidResourceVersion),
-    /// A `meta.k8s.io` Table. The caller is at fault: it asked for a table where it needs objects.
+    /// A `meta.k8s.io` Table. The caller is at fault: it requested a table where it needs objects.
     #[error("got a Table instead of an object: ask for application/json without as=Table")]
     Table,
 }
@@ -125,7 +125,7 @@ impl<'a> Parts<'a> {
         Ok(parts)
     }
 
-    /// Scans the object that is next.
+    /// Scans the next object.
     pub(crate) fn read(&mut self, cursor: &mut Cursor<'a>, limits: &Limits) -> Result<(), ScanError> {
         cursor.members(|cursor, key| {
             if key.is("metadata") {
@@ -174,7 +174,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// As above, for a key that is written with escapes.
+    /// Reads a member of the metadata whose key has escapes.
     #[cold]
     fn read_escaped_member(
         &mut self,
@@ -228,18 +228,18 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// The annotations' JSON.
+    /// Returns the range of the annotations' JSON.
     pub(crate) fn annotations(&self) -> Option<Range<usize>> {
         self.annotations.clone()
     }
 
-    /// `metadata.resourceVersion`, which is all that a bookmark has.
+    /// Returns `metadata.resourceVersion`, the only field that a bookmark has.
     pub(crate) fn resource_version(&self) -> Result<ResourceVersion, ScanError> {
         let text = required(self.resource_version, "metadata.resourceVersion")?;
         Ok(text.parse()?)
     }
 
-    /// What is known, with positions relative to `base`. The JSON itself is left empty, for the caller to fill in.
+    /// Converts the parts to an object with positions relative to `base`. The caller fills in the JSON.
     pub(super) fn into_inner(self, base: usize) -> Result<Inner, ScanError> {
         let is = |text: Option<RawStr<'_>>, wanted: &str| text.is_some_and(|text| text.is(wanted));
         if is(self.kind, "Table")
@@ -259,7 +259,7 @@ impl<'a> Parts<'a> {
             ),
             None => None,
         };
-        // Of a text with escapes nobody reads it: that is held beside the JSON.
+        // A text with escapes is not read from its position: the unescaped text is held beside the JSON.
         let span = |text: Option<RawStr<'_>>| {
             text.map_or(Span::default(), |text| Span::new(text.start()..text.start() + text.len(), base))
         };
@@ -295,16 +295,16 @@ impl<'a> Parts<'a> {
         }))
     }
 
-    /// See [`RawObject::identify`](super::RawObject::identify).
+    /// Identifies an object; see [`RawObject::identify`](super::RawObject::identify).
     pub(crate) fn identify(json: &[u8]) -> Identity {
         let limits = Limits::default();
         let mut parts = Parts { identity_only: true, ..Parts::default() };
-        // An error ends the reading; what was read before it stays.
+        // An error stops the scan; the fields before it stay.
         let _ = parts.read(&mut Cursor::new(json, limits.max_depth), &limits);
         if let Some(identity) = parts.identity() {
             return identity;
         }
-        // Broken before the metadata, or wrapped in something: look for metadata anywhere.
+        // Broken before the metadata, or wrapped in something: search for metadata anywhere.
         for at in memchr::memmem::find_iter(json, METADATA_KEY).take(MAX_GUESSES) {
             let mut parts = Parts { identity_only: true, ..Parts::default() };
             let rest = &json[at + METADATA_KEY.len()..];
@@ -332,12 +332,12 @@ impl<'a> Parts<'a> {
 }
 
 const METADATA_KEY: &[u8] = br#""metadata""#;
-/// Places that [`Parts::identify`] looks at: enough for an object with a few templates in it.
+/// Positions that [`Parts::identify`] tries: enough for an object with a few templates in it.
 const MAX_GUESSES: usize = 64;
-/// How far it reads from each: metadata with the most annotations (256 KiB) and more. Together they bound the work.
+/// Bytes read from each position: metadata with the most annotations (256 KiB) and more. Together they bound the work.
 const MAX_GUESS_BYTES: usize = 512 << 10;
 
-/// Fails if the text that the cursor has gone through, from its start, is too long or not UTF-8.
+/// Checks that the text that the cursor has scanned is neither too long nor invalid UTF-8.
 pub(crate) fn check_read<'a>(cursor: &Cursor<'a>, limit: usize) -> Result<&'a [u8], ScanError> {
     let json = cursor.slice(0..cursor.position());
     if cursor.is_ascii() {
@@ -348,7 +348,7 @@ pub(crate) fn check_read<'a>(cursor: &Cursor<'a>, limit: usize) -> Result<&'a [u
     Ok(json)
 }
 
-/// Fails if the text is too long or not UTF-8.
+/// Checks that the text is neither too long nor invalid UTF-8.
 pub(crate) fn check_text(json: &[u8], limit: usize) -> Result<(), ScanError> {
     check_len(json, limit)?;
     match std::str::from_utf8(json) {
@@ -389,7 +389,7 @@ fn read_text<'a>(
     Ok(())
 }
 
-/// Null means absent, as everywhere in Kubernetes.
+/// Skips a value and fails unless it is null, which means absent everywhere in Kubernetes.
 fn wrong_type_unless_null(
     cursor: &mut Cursor<'_>,
     field: &'static str,
@@ -407,7 +407,7 @@ fn required<'a>(
     text.and_then(|text| text.text()).filter(|text| !text.is_empty()).ok_or(ScanError::Missing { field })
 }
 
-/// Whether labels can be read from the JSON as they stand: no escapes, and no key twice.
+/// Returns whether labels can be read in place: no escapes, and no duplicate key.
 fn readable_in_place(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> bool {
     const FEW: usize = 32;
     let plain = pairs.iter().all(|(key, value)| key.plain().is_some() && value.plain().is_some());
@@ -420,7 +420,7 @@ fn readable_in_place(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> bool {
     plain && pairs.len() <= FEW && distinct()
 }
 
-/// The labels with escapes undone; of a key that is there twice the last counts, as in Go.
+/// Returns the labels with their escapes decoded. The last of duplicate keys wins, as in Go.
 #[cold]
 fn unescape_pairs(pairs: &[(RawStr<'_>, RawStr<'_>)]) -> Result<Vec<Pair>, ScanError> {
     let mut labels = std::collections::BTreeMap::new();

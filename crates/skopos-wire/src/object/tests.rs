@@ -120,13 +120,13 @@ fn identifies_broken_objects() {
     let whole = r#"{"kind":"X","spec":{"template":{"metadata":{"name":"no","labels":{}}}},"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5"},"status":{}}"#;
     let expected = Identity { key: Some(ObjectKey::namespaced("n", "a")), resource_version: Some(5.into()) };
     assert_eq!(RawObject::identify(whole.as_bytes()), expected);
-    // Cut off behind the metadata, and garbage before it.
+    // Truncated after the metadata, and garbage before it.
     assert_eq!(RawObject::identify(&whole.as_bytes()[..whole.len() - 14]), expected);
     let garbage = whole.replace(r#"{"kind":"X""#, r#"{"type":"ADDED","object":{"kind":"\q""#);
     assert_eq!(RawObject::identify(garbage.as_bytes()), expected);
     let latin1 = [&b"{\"a\":\"\xe9\","[..], &whole.as_bytes()[1..]].concat();
     assert_eq!(RawObject::identify(&latin1), expected);
-    // In order of the alphabet, as custom resources are written.
+    // In alphabetical order, as custom resources are written.
     let labels =
         r#"{"metadata":{"labels":{"a":7},"name":"a","namespace":"n","resourceVersion":"5","uid":"u"}}"#;
     assert_eq!(RawObject::identify(labels.as_bytes()), expected);
@@ -159,7 +159,7 @@ fn keys_say_the_same_with_escapes() {
 
 #[test]
 fn a_broken_object_is_named_by_its_own_metadata() {
-    // An object inside of it stands first, and labels that are none stand before the name.
+    // A nested object comes first, and invalid labels come before the name.
     let inner = r#"{"metadata":{"name":"inner","uid":"v","resourceVersion":"1"}}"#;
     let own = r#""metadata":{"labels":{"a":7},"name":"a","uid":"u","resourceVersion":"5"}"#;
     let key_of = |json: String| RawObject::identify(json.as_bytes()).key;
@@ -200,7 +200,7 @@ fn the_same_content_is_the_same_bytes_but_for_types_at_the_beginning() {
         object(both, 2, ""),
         object("", 1, r#""x":1"#),
         object(both, 1, r#""x":1"#),
-        // More than types, and as long as types would be.
+        // More members than the types, and extra text as long as the types.
         object(r#""data":{},"#, 1, ""),
         object(r#""kind":"Pod","data":{},"#, 1, ""),
         scan(r#"{"metadata":{"name":"a","uid":"v","resourceVersion":"1"},"spec":{}}"#).unwrap(),
@@ -244,7 +244,7 @@ fn costs_its_json_and_little_more() {
     let counters = 4 * size_of::<usize>();
     let parts = size_of::<Inner>() + object.key().sort_bytes().len() + object.bytes().len();
     assert_eq!(object.memory_bytes(), parts + counters);
-    // Nothing beside it, as long as nothing has escapes.
+    // No extra memory if nothing has escapes.
     let whole =
         scan(&format!(r#"{{"kind":"K","apiVersion":"v1","metadata":{{{ID},"labels":{{"a":"b"}}}}}}"#));
     assert!(whole.unwrap().0.unescaped.is_none());

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::ParseError;
 use crate::RawObject;
 
-/// A field selector, such as `spec.nodeName=n1,status.phase!=Running`: all of its requirements have to hold.
+/// A field selector, such as `spec.nodeName=n1,status.phase!=Running`. Objects must meet all requirements.
 ///
-/// In values `\`, `,` and `=` are escaped with a backslash. A field that is absent has the empty value.
+/// In values `\`, `,` and `=` are escaped with a backslash. An absent field has the empty value.
 ///
 /// ```
 /// # use skopos_wire::FieldSelector;
@@ -33,9 +33,9 @@ pub struct FieldRequirement {
     equal: bool,
 }
 
-/// Something that has fields.
+/// A source of field values.
 pub trait FieldSource {
-    /// The text of the field, if there is one.
+    /// Returns the text of the field, if present.
     fn field(&self, path: &str) -> Option<Cow<'_, str>>;
 }
 
@@ -46,28 +46,28 @@ impl<T: FieldSource + ?Sized> FieldSource for Arc<T> {
 }
 
 impl FieldSelector {
-    /// Reads a selector. An empty text selects everything.
+    /// Parses a selector. An empty text selects everything.
     ///
     /// # Errors
-    /// With the API server's text.
+    /// If the text is invalid, with the API server's message.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut terms = split_terms(text);
-        // The server sorts the terms before it reads them, which decides which of several mistakes it tells.
+        // The server sorts the terms before it parses them, which decides the error that it reports among several.
         terms.sort_unstable();
         let terms = terms.into_iter().filter(|term| !term.is_empty());
         let requirements = terms.map(|term| FieldRequirement::parse(term, text));
         let mut requirements: Vec<_> = requirements.collect::<Result<_, _>>()?;
-        // A lone operator demands nothing, whichever it is.
+        // A lone operator of any kind requires nothing.
         requirements.retain(|requirement| !(requirement.field.is_empty() && requirement.value.is_empty()));
         Ok(Self { requirements })
     }
 
-    /// Whether it selects everything.
+    /// Returns whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether the fields meet all requirements.
+    /// Returns whether the fields meet all requirements.
     pub fn matches(&self, fields: &(impl FieldSource + ?Sized)) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = fields.field(&requirement.field).unwrap_or_default();
@@ -75,24 +75,24 @@ impl FieldSelector {
         })
     }
 
-    /// The value that the field has to have, if the selector demands one.
+    /// Returns the value that the selector requires of the field, if any.
     pub fn exact(&self, field: &str) -> Option<&str> {
         let demand =
             self.requirements.iter().find(|requirement| requirement.equal && *requirement.field == *field);
         demand.map(|requirement| &*requirement.value)
     }
 
-    /// The requirements.
+    /// Returns the requirements.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
     }
 }
 
 impl FieldRequirement {
-    /// A requirement that the field has (or, if not `equal`, has not) the value.
+    /// Creates a requirement that the field has the value or, if not `equal`, does not have it.
     ///
     /// # Errors
-    /// If the field's name has an operator in it, which cannot be escaped, or a comma.
+    /// If the field's name contains a comma, or an operator, which cannot be escaped.
     pub fn new(
         field: impl Into<Box<str>>,
         equal: bool,
@@ -105,17 +105,17 @@ impl FieldRequirement {
         }
     }
 
-    /// The path of the field.
+    /// Returns the path of the field.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// The value that it has to have or not to have.
+    /// Returns the required or excluded value.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Whether it has to have the value, and not to have another.
+    /// Returns whether the value is required, not excluded.
     pub fn is_equal(&self) -> bool {
         self.equal
     }
@@ -132,7 +132,7 @@ impl FieldRequirement {
     }
 }
 
-/// The first that fits counts.
+/// The operators; the first match wins.
 const OPERATORS: [&str; 3] = ["!=", "==", "="];
 
 /// Splits at commas that are not escaped.
@@ -167,7 +167,7 @@ fn unescape(text: &str) -> Result<String, ParseError> {
                 Some(c) => return Err(invalid(&format!("\\{c}"))),
                 None => return Err(invalid("\\")),
             },
-            // The server's text has the number of the character.
+            // The server's message has the number of the character.
             ',' | '=' => {
                 let message = format!("invalid field selector: unescaped character in value: {}", c as u32);
                 return Err(ParseError::new(message));
@@ -192,7 +192,7 @@ impl FromIterator<FieldRequirement> for FieldSelector {
     }
 }
 
-/// As the API server writes selectors; parses to the same requirements.
+/// Writes the selector as the API server does; the text parses to the same requirements.
 impl fmt::Display for FieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self.requirements.iter().enumerate() {
@@ -231,7 +231,7 @@ impl<K: Ord + std::borrow::Borrow<str>, V: AsRef<str>> FieldSource for BTreeMap<
     }
 }
 
-/// The fields of an object that is a tree.
+/// The fields of an object that is a JSON tree.
 impl FieldSource for serde_json::Value {
     fn field(&self, path: &str) -> Option<Cow<'_, str>> {
         use serde_json::Value;

@@ -12,7 +12,7 @@ use super::validation::{label_key_problems, label_value_problems};
 use crate::RawObject;
 use crate::status::{FieldError, aggregate};
 
-/// A label selector, such as `app=web,tier in (front,back),!legacy`: all of its requirements have to hold.
+/// A label selector, such as `app=web,tier in (front,back),!legacy`. Objects must meet all requirements.
 ///
 /// ```
 /// # use std::collections::BTreeMap;
@@ -32,22 +32,22 @@ pub struct LabelSelector {
 pub struct LabelRequirement {
     key: Box<str>,
     operator: LabelOperator,
-    /// Sorted, each once.
+    /// The values, sorted and without duplicates.
     values: Vec<Box<str>>,
 }
 
-/// How a label relates to the values of a requirement.
+/// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
     /// `key in (a,b)`
     In,
-    /// `key notin (a,b)`; also holds without the label.
+    /// `key notin (a,b)`; also true without the label.
     NotIn,
     /// `key=a`
     Equals,
-    /// `key==a`, which is the same.
+    /// `key==a`, a synonym of `key=a`.
     DoubleEquals,
-    /// `key!=a`; also holds without the label.
+    /// `key!=a`; also true without the label.
     NotEquals,
     /// `key`
     Exists,
@@ -59,9 +59,9 @@ pub enum LabelOperator {
     LessThan,
 }
 
-/// Something that has labels.
+/// A source of label values.
 pub trait LabelSource {
-    /// The value of the label, if there is one.
+    /// Returns the value of the label, if present.
     fn label(&self, key: &str) -> Option<&str>;
 }
 
@@ -72,38 +72,38 @@ impl<T: LabelSource + ?Sized> LabelSource for Arc<T> {
 }
 
 impl LabelSelector {
-    /// Reads a selector. An empty text selects everything.
+    /// Parses a selector. An empty text selects everything.
     ///
     /// # Errors
-    /// With the API server's text.
+    /// If the text is invalid, with the API server's message.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut requirements = Parser::new(text).parse()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(Self { requirements })
     }
 
-    /// Whether it selects everything.
+    /// Returns whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether the labels meet all requirements.
+    /// Returns whether the labels meet all requirements.
     pub fn matches(&self, labels: &(impl LabelSource + ?Sized)) -> bool {
         self.requirements.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// The requirements, sorted by key.
+    /// Returns the requirements, sorted by key.
     pub fn requirements(&self) -> &[LabelRequirement] {
         &self.requirements
     }
 }
 
 impl LabelRequirement {
-    /// A requirement, with its key and values checked.
+    /// Creates a requirement after checking its key and values.
     ///
     /// # Errors
-    /// With the API server's text: if key or values cannot be those of a label, or the operator takes another number of
-    /// values.
+    /// If the key or values are not valid for a label, or the operator takes another number of values, with the API
+    /// server's message.
     pub fn new<V: Into<Box<str>>>(
         key: impl Into<Box<str>>,
         operator: LabelOperator,
@@ -119,17 +119,17 @@ impl LabelRequirement {
         }
     }
 
-    /// The label's key.
+    /// Returns the label's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// How the label relates to the values.
+    /// Returns the operator.
     pub fn operator(&self) -> LabelOperator {
         self.operator
     }
 
-    /// The values, sorted.
+    /// Returns the values, sorted.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|value| &**value)
     }
@@ -200,13 +200,13 @@ impl LabelRequirement {
     }
 }
 
-/// What is wrong with the key, told of the field `path`.
+/// Returns the problem of the key, reported for the field `path`.
 pub(super) fn key_problem(key: &str, path: &str) -> Option<FieldError> {
     let problems = label_key_problems(key);
     (!problems.is_empty()).then(|| FieldError::invalid(path, key, problems.join("; ")))
 }
 
-/// As Go's `strconv.ParseInt(_, 10, 64)`.
+/// Parses as Go's `strconv.ParseInt(_, 10, 64)` does.
 fn parse_int(text: &str) -> Option<i64> {
     text.parse().ok()
 }
@@ -227,7 +227,7 @@ impl FromIterator<LabelRequirement> for LabelSelector {
     }
 }
 
-/// As the API server writes selectors; parses to the same selector.
+/// Writes the selector as the API server does; the text parses to the same selector.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, requirement) in self.requirements.iter().enumerate() {
@@ -284,7 +284,7 @@ impl<K: AsRef<str>, V: AsRef<str>> LabelSource for [(K, V)] {
     }
 }
 
-/// The `metadata.labels` of an object that is a tree.
+/// The `metadata.labels` of an object that is a JSON tree.
 impl LabelSource for serde_json::Value {
     fn label(&self, key: &str) -> Option<&str> {
         self.get("metadata")?.get("labels")?.get(key)?.as_str()

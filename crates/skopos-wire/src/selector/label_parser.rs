@@ -1,7 +1,7 @@
 //! The grammar of label selectors.
 //!
-//! Words end at white space and at operator characters. `in` and `notin` are operators only where an operator can stand, so
-//! that labels may be called so.
+//! Words end at white space and at operator characters. `in` and `notin` are operators only where an operator is allowed,
+//! so labels may have these names.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ impl<'a> Parser<'a> {
             return Err(ParseError::new(problem.to_string()));
         }
         if negated {
-            // An operator that follows is left for the caller, who does not expect one.
+            // A following operator is left for the caller, which rejects it.
             return LabelRequirement::new(key.text, LabelOperator::DoesNotExist, NONE);
         }
         if matches!(self.peek().kind, Kind::End | Kind::Comma) {
@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The value of an exact match, which may be empty.
+    /// Parses the value of an exact match, which may be empty.
     fn value(&mut self) -> Result<BTreeSet<&'a str>, ParseError> {
         if matches!(self.peek().kind, Kind::End | Kind::Comma) {
             return Ok(BTreeSet::from([""]));
@@ -105,7 +105,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The values of a set in parentheses. Nothing between two commas or beside one is the empty value.
+    /// Parses the values of a set in parentheses. A missing value before or after a comma is the empty value.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, ParseError> {
         let open = self.take();
         if open.kind != Kind::Open {
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
         Ok(values)
     }
 
-    /// The next token, with `in` and `notin` as words.
+    /// Returns the next token, with `in` and `notin` as words, without consuming it.
     fn peek(&self) -> Token<'a> {
         let token = self.tokens.get(self.next).copied().unwrap_or(END);
         match token.kind {
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         token
     }
 
-    /// The next token, with `in` and `notin` as operators.
+    /// Consumes the next token, with `in` and `notin` as operators.
     fn take_raw(&mut self) -> Token<'a> {
         let token = self.tokens.get(self.next).copied().unwrap_or(END);
         self.next += 1;
@@ -187,7 +187,7 @@ fn tokens(mut rest: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     loop {
         rest = rest.trim_start_matches(WHITE_SPACE);
-        // The API server's scanner takes a NUL for the end, ...
+        // The API server's scanner treats a NUL as the end, ...
         if rest.is_empty() || rest.starts_with('\0') {
             return tokens;
         }
@@ -199,14 +199,14 @@ fn tokens(mut rest: &str) -> Vec<Token<'_>> {
             }
         };
         tokens.push(Token { kind, text: &rest[..len] });
-        // ... but for a separator where it ends a token.
+        // ... but as a separator where it ends a token.
         rest = rest[len..].strip_prefix('\0').unwrap_or(&rest[len..]);
     }
 }
 
 const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// The longest match comes first.
+/// The symbols; the longest match comes first.
 const SYMBOLS: [(&str, Kind); 9] = [
     ("==", Kind::Operator(LabelOperator::DoubleEquals)),
     ("!=", Kind::Operator(LabelOperator::NotEquals)),

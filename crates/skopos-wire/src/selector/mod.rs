@@ -1,4 +1,4 @@
-//! Label and field selectors, with the API server's grammar and its error texts.
+//! Label and field selectors, with the API server's grammar and its error messages.
 
 mod field;
 mod label;
@@ -9,7 +9,7 @@ pub use field::{FieldRequirement, FieldSelector, FieldSource};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector, LabelSource};
 pub use validation::label_problems;
 
-/// A selector that cannot be read. The caller is at fault; a server answers 400 with this text.
+/// A selector that cannot be parsed. The caller is at fault; a server responds with 400 and this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ParseError {
@@ -21,7 +21,7 @@ impl ParseError {
         Self { message: message.into() }
     }
 
-    /// The API server's text.
+    /// Returns the API server's message.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,6 +1,6 @@
-//! What a label's key and value may look like, and how the API server says so.
+//! Validation of label keys and values, with the API server's messages.
 
-/// What the API server finds wrong with a label, if anything.
+/// Returns the API server's messages about an invalid label; empty if it is valid.
 #[must_use]
 pub fn label_problems(key: &str, value: &str) -> Vec<String> {
     let of_key = label_key_problems(key).into_iter().map(|problem| format!("{key:?}: {problem}"));
@@ -8,7 +8,7 @@ pub fn label_problems(key: &str, value: &str) -> Vec<String> {
     of_key.chain(of_value).collect()
 }
 
-/// What is wrong with a label key (`[prefix/]name`), if anything.
+/// Returns the problems of a label key (`[prefix/]name`); empty if it is valid.
 pub(super) fn label_key_problems(key: &str) -> Vec<String> {
     let (prefix, name) = match key.split_once('/') {
         None => (None, key),
@@ -42,7 +42,7 @@ pub(super) fn label_key_problems(key: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a label value, if anything.
+/// Returns the problems of a label value; empty if it is valid.
 pub(super) fn label_value_problems(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > MAX_LABEL {
@@ -71,7 +71,7 @@ fn is_name(text: &str) -> bool {
     is_within(text, |b| b.is_ascii_alphanumeric(), |b| matches!(b, b'-' | b'_' | b'.'))
 }
 
-/// Whether the text starts and ends with `outer` bytes and has nothing but `outer` and `inner` ones.
+/// Returns whether the text starts and ends with `outer` bytes and has only `outer` and `inner` ones.
 fn is_within(text: &str, outer: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,

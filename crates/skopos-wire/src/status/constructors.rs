@@ -1,4 +1,4 @@
-//! Statuses in the API server's own words, for servers.
+//! Constructors of statuses with the API server's own messages, for servers.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct GroupResource<'a> {
 }
 
 impl<'a> GroupResource<'a> {
-    /// The resource of a group; the core group is empty.
+    /// Creates the name of a resource in a group; the core group is empty.
     pub fn new(group: &'a str, resource: &'a str) -> Self {
         Self { group, resource }
     }
@@ -45,26 +45,26 @@ fn qualified(name: &str, group: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result
     Ok(())
 }
 
-/// Writes.
+/// Write requests.
 impl Status {
-    /// 200: done, for instance a deletion.
+    /// Creates a 200: success, for instance of a deletion.
     pub fn success(details: StatusDetails) -> Self {
         Self { status: SUCCESS.into(), details: Some(details), ..Self::default() }
     }
 
-    /// 404 for an object.
+    /// Creates a 404 for an object.
     pub fn not_found(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {} not found", quote(name));
         Self::failure(404, StatusReason::NotFound, message).with_details(resource.details(name))
     }
 
-    /// 409: the name is taken.
+    /// Creates a 409: the name is taken.
     pub fn already_exists(resource: GroupResource<'_>, name: &str) -> Self {
         let message = format!("{resource} {} already exists", quote(name));
         Self::failure(409, StatusReason::AlreadyExists, message).with_details(resource.details(name))
     }
 
-    /// 409: no free name was found for a `generateName`.
+    /// Creates a 409: no free name was found for a `generateName`.
     pub fn generate_name_conflict(resource: GroupResource<'_>, name: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "{resource} {} already exists, the server was not able to generate a unique name for the object",
@@ -74,13 +74,13 @@ impl Status {
         Self::failure(409, StatusReason::AlreadyExists, message).with_details(details)
     }
 
-    /// 409 with a reason for people.
+    /// Creates a 409 with a human-readable reason.
     pub fn conflict(resource: GroupResource<'_>, name: &str, problem: impl fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {}: {problem}", quote(name));
         Self::failure(409, StatusReason::Conflict, message).with_details(resource.details(name))
     }
 
-    /// 409: the object has changed since the version that the update was made from.
+    /// Creates a 409: the object has changed since the version that the update is based on.
     pub fn modified(resource: GroupResource<'_>, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -89,14 +89,14 @@ impl Status {
         )
     }
 
-    /// 409: another object has the name now.
+    /// Creates a 409: another object has the name now.
     pub fn uid_precondition(resource: GroupResource<'_>, name: &str, wanted: &str, found: &str) -> Self {
         let problem =
             format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
         Self::conflict(resource, name, problem)
     }
 
-    /// 409: the object has another version than the deletion demands.
+    /// Creates a 409: the object has another version than the deletion requires.
     pub fn resource_version_precondition(
         resource: GroupResource<'_>,
         name: &str,
@@ -109,13 +109,13 @@ impl Status {
         Self::conflict(resource, name, problem)
     }
 
-    /// 409 of a server-side apply: other managers own the fields.
+    /// Creates a 409 for a server-side apply: other managers own the fields.
     pub fn apply_conflict(message: impl Into<String>, causes: Vec<StatusCause>) -> Self {
         let details = StatusDetails { causes, ..StatusDetails::default() };
         Self::failure(409, StatusReason::Conflict, message).with_details(details)
     }
 
-    /// 422: the object `name` of kind `kind` has invalid fields.
+    /// Creates a 422: the object `name` of kind `kind` has invalid fields.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let object = GroupResource::new(group, kind);
         let message = match errors {
@@ -137,33 +137,33 @@ impl Status {
 
 /// Lists and watches.
 impl Status {
-    /// 410: the version is compacted away, with a text of its own.
+    /// Creates a 410 with a custom message: the version is compacted.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(410, StatusReason::Expired, message)
     }
 
-    /// 410 with the reason that servers before Kubernetes 1.18 gave.
+    /// Creates a 410 with the reason of servers before Kubernetes 1.18.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::failure(410, StatusReason::Gone, message)
     }
 
-    /// 410 of a watch from a version that the watch cache no longer holds (W5).
+    /// Creates a 410 for a watch from a version that the watch cache no longer holds (W5).
     pub fn too_old_resource_version(requested: impl fmt::Display, oldest: impl fmt::Display) -> Self {
         Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
-    /// 410 of a watch from a version that etcd has compacted.
+    /// Creates a 410 for a watch from a version that etcd has compacted.
     pub fn watch_expired() -> Self {
         Self::expired("The resourceVersion for the provided watch is too old.")
     }
 
-    /// 410 of a list at an exact version that is compacted (L8).
+    /// Creates a 410 for a list at an exact version that is compacted (L8).
     pub fn list_expired() -> Self {
         Self::expired("The resourceVersion for the provided list is too old.")
     }
 
-    /// 410 in the middle of a paged list (L8). With the key to go on from it carries the token that goes on at the newest
-    /// state.
+    /// Creates a 410 in the middle of a paged list (L8). With `start_key`, it carries a token that continues from that key
+    /// at the newest state.
     pub fn continue_expired(start_key: Option<&str>) -> Self {
         const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. \
              You can start a new list without the continue parameter";
@@ -181,7 +181,8 @@ impl Status {
         }
     }
 
-    /// 504: the server has not reached the version (L6). The watch cache says 1 second, etcd says none (0).
+    /// Creates a 504: the server has not reached the version (L6). The retry delay is 1 second from the watch cache, and
+    /// none (0) from etcd.
     pub fn too_large_resource_version(
         requested: impl fmt::Display,
         current: impl fmt::Display,
@@ -202,13 +203,13 @@ impl Status {
         status
     }
 
-    /// 422: options that do not go together (L4, W2).
+    /// Creates a 422: incompatible list options (L4, W2).
     pub fn invalid_list_options(faults: &[ListOptionsFault]) -> Self {
         let errors: Vec<FieldError> = faults.iter().map(ListOptionsFault::field_error).collect();
         Self::invalid("meta.k8s.io", "ListOptions", "", &errors)
     }
 
-    /// 400: a list at a resourceVersion that is no number (L5).
+    /// Creates a 400: a list at a resourceVersion that is not a number (L5).
     pub fn invalid_resource_version(version: &str) -> Self {
         Self::bad_request(format!(
             "invalid resource version: {}",
@@ -216,35 +217,35 @@ impl Status {
         ))
     }
 
-    /// 400: a `continue` that the server did not write (L7).
+    /// Creates a 400: a `continue` that the server did not write (L7).
     pub fn invalid_continue(problem: &InvalidToken) -> Self {
         Self::bad_request(format!("invalid continue token: {problem}"))
     }
 
-    /// 400: `continue` together with a resourceVersion (L7).
+    /// Creates a 400: `continue` together with a resourceVersion (L7).
     pub fn continue_with_resource_version() -> Self {
         Self::bad_request("specifying resource version is not allowed when using continue")
     }
 
-    /// 400: a selector that cannot be read, or any other text of the caller's fault.
+    /// Creates a 400: an invalid selector, or any other fault of the caller.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, StatusReason::BadRequest, message)
     }
 
-    /// 429 while the watch cache is not ready (L11).
+    /// Creates a 429: the watch cache is not ready (L11).
     pub fn storage_initializing(retry_after_seconds: u32) -> Self {
         Self::too_many_requests("storage is (re)initializing", retry_after_seconds)
     }
 }
 
-/// The server itself.
+/// Failures of the request or the server.
 impl Status {
-    /// 401.
+    /// Creates a 401.
     pub fn unauthorized() -> Self {
         Self::failure(401, StatusReason::Unauthorized, "Unauthorized")
     }
 
-    /// 403 with a reason for people; `name` may be empty.
+    /// Creates a 403 with a human-readable reason; `name` may be empty.
     pub fn forbidden(resource: GroupResource<'_>, name: &str, problem: impl fmt::Display) -> Self {
         let message = match (resource.resource, name) {
             ("", _) => format!("forbidden: {problem}"),
@@ -254,7 +255,7 @@ impl Status {
         Self::failure(403, StatusReason::Forbidden, message).with_details(resource.details(name))
     }
 
-    /// 403 as the authorizer words it.
+    /// Creates a 403 with the authorizer's message.
     pub fn forbidden_to(
         user: &str,
         verb: &str,
@@ -275,34 +276,34 @@ impl Status {
         Self::forbidden(resource, name, problem)
     }
 
-    /// 404 for a resource that the server does not serve, as JSON. Outside of the built-in groups it answers in plain text
-    /// (W16).
+    /// Creates a 404 for a resource that the server does not serve, as JSON. Outside the built-in groups the server
+    /// responds in plain text (W16).
     pub fn resource_not_served() -> Self {
         let details = StatusDetails::default();
         Self::failure(404, StatusReason::NotFound, "the server could not find the requested resource")
             .with_details(details)
     }
 
-    /// 405.
+    /// Creates a 405.
     pub fn method_not_allowed(resource: GroupResource<'_>, action: &str) -> Self {
         let message =
             format!("{action} is not supported on resources of kind {}", quote(&resource.to_string()));
         Self::failure(405, StatusReason::MethodNotAllowed, message).with_details(resource.details(""))
     }
 
-    /// 406, with the media types that would do.
+    /// Creates a 406 that names the acceptable media types.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
         let message = format!("only the following media types are accepted: {}", accepted.join(", "));
         Self::failure(406, StatusReason::NotAcceptable, message)
     }
 
-    /// 413.
+    /// Creates a 413.
     pub fn request_entity_too_large(limit_bytes: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit_bytes}");
         Self::failure(413, StatusReason::RequestEntityTooLarge, message)
     }
 
-    /// 415, with the media types that would do.
+    /// Creates a 415 that names the supported media types.
     pub fn unsupported_media_type(accepted: &[&str]) -> Self {
         let message = format!(
             "the body of the request was in an unknown format - accepted media types include: {}",
@@ -311,13 +312,13 @@ impl Status {
         Self::failure(415, StatusReason::UnsupportedMediaType, message)
     }
 
-    /// 429.
+    /// Creates a 429.
     pub fn too_many_requests(message: impl Into<String>, retry_after_seconds: u32) -> Self {
         Self::failure(429, StatusReason::TooManyRequests, message)
             .with_details(StatusDetails { retry_after_seconds, ..StatusDetails::default() })
     }
 
-    /// 500: the server is at fault.
+    /// Creates a 500: the server is at fault.
     pub fn internal_error(problem: impl fmt::Display) -> Self {
         let problem = problem.to_string();
         let message = format!("Internal error occurred: {problem}");
@@ -326,7 +327,7 @@ impl Status {
             .with_details(StatusDetails { causes, ..StatusDetails::default() })
     }
 
-    /// 500: did not happen now.
+    /// Creates a 500: the operation could not complete at this time.
     pub fn server_timeout(resource: GroupResource<'_>, operation: &str, retry_after_seconds: u32) -> Self {
         let message = format!(
             "The {operation} operation against {resource} could not be completed at this time, please try again."
@@ -335,30 +336,30 @@ impl Status {
         Self::failure(500, StatusReason::ServerTimeout, message).with_details(details)
     }
 
-    /// 503.
+    /// Creates a 503.
     pub fn service_unavailable(message: impl Into<String>) -> Self {
         Self::failure(503, StatusReason::ServiceUnavailable, message)
     }
 
-    /// 504: took too long, and may still happen.
+    /// Creates a 504: the operation took too long and may still complete.
     pub fn timeout(message: impl fmt::Display, retry_after_seconds: u32) -> Self {
         Self::failure(504, StatusReason::Timeout, format!("Timeout: {message}"))
             .with_details(StatusDetails { retry_after_seconds, ..StatusDetails::default() })
     }
 
-    /// Any other failure.
+    /// Creates any other failure.
     pub fn failure(code: u16, reason: impl Into<StatusReason>, message: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), message: message.into(), ..Self::default() }
     }
 
-    /// The same with details.
+    /// Adds details.
     pub fn with_details(mut self, details: StatusDetails) -> Self {
         self.details = Some(details);
         self
     }
 }
 
-/// Several problems in one text: `[a, b]`, or just `a`; the same text only once.
+/// Joins several problems in one text without duplicates: `[a, b]`, or just `a`.
 pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     let mut texts: Vec<String> = Vec::with_capacity(errors.len());
     for error in errors {
@@ -373,7 +374,7 @@ pub(crate) fn aggregate(errors: &[FieldError]) -> String {
     }
 }
 
-/// What Go's number parser says of a text that is no unsigned 64-bit number.
+/// Returns the error of Go's number parser for a text that is not an unsigned 64-bit number.
 fn parse_uint_problem(text: &str) -> String {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let problem = if digits { "value out of range" } else { "invalid syntax" };

@@ -1,4 +1,4 @@
-//! What is wrong with a field, in the API server's words.
+//! Errors of single fields, with the API server's messages.
 
 use std::fmt;
 
@@ -7,53 +7,53 @@ use std::fmt;
 /// Displays as in the message of a 422: `spec.replicas: Invalid value: -1: must be greater than or equal to 0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of mistake it is.
+    /// The type of error.
     pub kind: FieldErrorKind,
     /// The path of the field, such as `spec.containers[0].name`.
     pub field: String,
-    /// The value, as it is to be shown; empty for kinds that show none.
+    /// The value to show; empty for types of errors that show none.
     pub value: String,
-    /// What would be right, for people; may be empty.
+    /// A human-readable description of a valid value; may be empty.
     pub detail: String,
 }
 
-/// Kinds of mistakes.
+/// Types of field errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldErrorKind {
-    /// It must be there.
+    /// A missing required field.
     Required,
-    /// It is malformed or out of range.
+    /// A malformed or out-of-range value.
     Invalid,
-    /// It is none of the allowed values.
+    /// A value that is not one of those allowed.
     NotSupported,
-    /// It may not be there.
+    /// A field that is not allowed.
     Forbidden,
-    /// It is there twice.
+    /// A duplicate value.
     Duplicate,
-    /// What it refers to does not exist.
+    /// A reference to something that does not exist.
     NotFound,
-    /// It is too long.
+    /// A value that is too long.
     TooLong,
 }
 
 impl FieldError {
-    /// The field must be there.
+    /// Creates the error of a missing required field.
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Required, field, "", detail)
     }
 
-    /// The field may not be there.
+    /// Creates the error of a field that is not allowed.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Forbidden, field, "", detail)
     }
 
-    /// The text in the field is malformed.
+    /// Creates the error of a malformed text.
     pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self::new(FieldErrorKind::Invalid, field, go_quote(value), detail)
     }
 
-    /// The number, boolean or null in the field is malformed or out of range.
+    /// Creates the error of a malformed or out-of-range number, boolean or null.
     pub fn invalid_literal(
         field: impl Into<String>,
         value: impl fmt::Display,
@@ -62,7 +62,7 @@ impl FieldError {
         Self::new(FieldErrorKind::Invalid, field, value.to_string(), detail)
     }
 
-    /// The text in the field is none of those that are allowed.
+    /// Creates the error of a text that is not one of those allowed.
     pub fn not_supported(field: impl Into<String>, value: &str, allowed: &[&str]) -> Self {
         let allowed: Vec<String> = allowed.iter().map(|text| go_quote(text)).collect();
         let detail = match allowed.as_slice() {
@@ -72,22 +72,22 @@ impl FieldError {
         Self::new(FieldErrorKind::NotSupported, field, go_quote(value), detail)
     }
 
-    /// The text in the field is there twice.
+    /// Creates the error of a duplicate text.
     pub fn duplicate(field: impl Into<String>, value: &str) -> Self {
         Self::new(FieldErrorKind::Duplicate, field, go_quote(value), "")
     }
 
-    /// What the text in the field names does not exist.
+    /// Creates the error of a text that refers to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: &str) -> Self {
         Self::new(FieldErrorKind::NotFound, field, go_quote(value), "")
     }
 
-    /// The field is longer than `max` bytes.
+    /// Creates the error of a field longer than `max` bytes.
     pub fn too_long(field: impl Into<String>, max: usize) -> Self {
         Self::new(FieldErrorKind::TooLong, field, "", format!("may not be more than {max} bytes"))
     }
 
-    /// The message without the field, as in the causes of a 422.
+    /// Returns the message without the field, as in the causes of a 422.
     pub fn body(&self) -> String {
         let mut body = self.kind.text().to_owned();
         for part in [&self.value, &self.detail] {
@@ -116,7 +116,7 @@ impl fmt::Display for FieldError {
 }
 
 impl FieldErrorKind {
-    /// As in [`StatusCause::reason`](super::StatusCause::reason).
+    /// Returns the reason, as in [`StatusCause::reason`](super::StatusCause::reason).
     pub fn reason(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -142,7 +142,7 @@ impl FieldErrorKind {
     }
 }
 
-/// Combinations of list and watch options that the API server refuses with 422 (rules L4 and W2).
+/// Combinations of list and watch options that the API server rejects with 422 (rules L4 and W2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ListOptionsFault {
@@ -158,7 +158,7 @@ pub enum ListOptionsFault {
     SendInitialEventsOnList,
     /// `sendInitialEvents` on a watch without `NotOlderThan`.
     SendInitialEventsWithoutMatch,
-    /// `sendInitialEvents` on a watch of a server that does not offer it.
+    /// `sendInitialEvents` on a watch of a server that does not support it.
     SendInitialEventsNotOffered,
     /// `resourceVersionMatch` on a watch without `sendInitialEvents`.
     WatchMatchWithoutSendInitialEvents,
@@ -167,7 +167,7 @@ pub enum ListOptionsFault {
 }
 
 impl ListOptionsFault {
-    /// The field and the text that the API server blames.
+    /// Returns the field and the message of the API server's error.
     pub fn field_error(&self) -> FieldError {
         const MATCH: &str = "resourceVersionMatch";
         const SEND: &str = "sendInitialEvents";
@@ -246,7 +246,7 @@ fn go_escape(c: char, quoted: &mut String) {
             // Writing to a String cannot fail.
             let _ = write!(quoted, "\\x{:02x}", c as u32);
         }
-        // Of Latin-1, these are not printable.
+        // The characters of Latin-1 that are not printable.
         '\u{80}'..='\u{a0}' | '\u{ad}' => {
             let _ = write!(quoted, "\\u{:04x}", c as u32);
         }

@@ -1,4 +1,4 @@
-//! `Status`: how an API server says what went wrong, or that it went well.
+//! `Status`: an API server's report of a failure or success.
 
 mod constructors;
 mod field_error;
@@ -16,8 +16,8 @@ pub use reason::StatusReason;
 
 /// A Kubernetes `Status`, in the exact JSON shape of the API server.
 ///
-/// Servers make one with a constructor that knows the text ([`Status::not_found`] and so on); clients ask what it means
-/// ([`Status::is_expired`] and so on).
+/// Servers create one with a constructor that knows the message ([`Status::not_found`] and so on); clients query its
+/// meaning ([`Status::is_expired`] and so on).
 ///
 /// ```
 /// # use skopos_wire::{GroupResource, Status};
@@ -36,19 +36,19 @@ pub struct Status {
     /// Always `v1`.
     #[serde(default = "api_version")]
     pub api_version: String,
-    /// List metadata, of which an expired continue token uses `continue`.
+    /// List metadata. An expired continue token uses its `continue`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: StatusMeta,
     /// `Success` or `Failure`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// For people.
+    /// The human-readable message.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// For programs. Empty if the server gave none.
+    /// The machine-readable reason. Empty if the server sent none.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "StatusReason::is_empty")]
     pub reason: StatusReason,
-    /// More about the reason.
+    /// Details of the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
     /// The HTTP status code, or 0.
@@ -63,7 +63,7 @@ pub struct StatusMeta {
     /// Not used by the API server itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
-    /// Of a 410 in the middle of a paged list: the token that goes on at the newest state.
+    /// The token of a 410 in the middle of a paged list, which continues at the newest state.
     #[serde(rename = "continue", default, skip_serializing_if = "Option::is_none")]
     pub continue_token: Option<String>,
     /// Not used by the API server itself.
@@ -71,7 +71,7 @@ pub struct StatusMeta {
     pub remaining_item_count: Option<i64>,
 }
 
-/// What a [`Status`] is about.
+/// The subject of a [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -87,30 +87,30 @@ pub struct StatusDetails {
     /// The object's uid.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Each single thing that is wrong.
+    /// The single causes of the failure.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    /// After how many seconds to try again; 0 if the server does not say.
+    /// Seconds before a retry; 0 if the server sets none.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
 
-/// One of the things that are wrong.
+/// A single cause of a failure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusCause {
-    /// For programs, such as `FieldValueInvalid`.
+    /// The machine-readable reason, such as `FieldValueInvalid`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// For people.
+    /// The human-readable message.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The field that it is about, such as `spec.containers[0].name`.
+    /// The field at fault, such as `spec.containers[0].name`.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
 impl Status {
-    /// Reads a Status from the body of a response, if it is one.
+    /// Parses a Status from the body of a response, if it is one.
     pub fn from_slice(json: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Kind {
@@ -120,39 +120,39 @@ impl Status {
         if is_status { serde_json::from_slice(json).ok() } else { None }
     }
 
-    /// The body of a response.
+    /// Returns the body of a response.
     pub fn to_vec(&self) -> Vec<u8> {
         // Structs of strings and numbers always serialize.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The reason, for programs.
+    /// Returns the machine-readable reason.
     pub fn reason(&self) -> &StatusReason {
         &self.reason
     }
 
-    /// The single things that are wrong.
+    /// Returns the single causes of the failure.
     pub fn causes(&self) -> &[StatusCause] {
         self.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default()
     }
 
-    /// After how many seconds the server wants to be asked again; `None` if it does not say.
+    /// Returns the seconds before a retry that the server requests; `None` if it sets none.
     pub fn retry_after_seconds(&self) -> Option<u32> {
         self.details.as_ref().map(|details| details.retry_after_seconds).filter(|seconds| *seconds > 0)
     }
 
-    /// Whether something went wrong.
+    /// Returns whether this is a failure.
     pub fn is_failure(&self) -> bool {
         self.status != SUCCESS
     }
 
-    /// Whether the version that was asked for is compacted away (reason `Expired`, or `Gone` before Kubernetes 1.18, or
-    /// simply 410): only a new list helps.
+    /// Returns whether the requested version is compacted (reason `Expired`, or `Gone` before Kubernetes 1.18, or code
+    /// 410). Only a new list helps.
     pub fn is_expired(&self) -> bool {
         matches!(self.reason, StatusReason::Expired | StatusReason::Gone) || self.code == 410
     }
 
-    /// Whether the server has not reached the version that was asked for, in any of the dialects: a cause
+    /// Returns whether the server has not reached the requested version, in any of the dialects: a cause
     /// `ResourceVersionTooLarge` (1.18.6 and newer), a cause with only the message (1.17.0 to 1.18.5), or only the message
     /// of a timeout (older).
     pub fn is_too_large_resource_version(&self) -> bool {
@@ -165,8 +165,8 @@ impl Status {
                 || self.message.contains(TOO_LARGE_MESSAGE))
     }
 
-    /// The token with which a paged list whose version is compacted away can go on at the newest state. What came before
-    /// and what comes after are then of different states.
+    /// Returns the token with which a paged list whose version is compacted can continue at the newest state. The pages
+    /// before and after then show different states.
     pub fn inconsistent_continue(&self) -> Option<&str> {
         self.metadata.continue_token.as_deref().filter(|token| self.is_expired() && !token.is_empty())
     }
@@ -187,7 +187,7 @@ impl std::fmt::Display for Status {
 impl std::error::Error for Status {}
 
 impl Default for Status {
-    /// A failure that says nothing more.
+    /// Creates a failure without further information.
     fn default() -> Self {
         Self {
             kind: kind(),
@@ -219,7 +219,7 @@ fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
     *n == T::default()
 }
 
-/// Go writes and reads null for whatever is empty.
+/// Treats null as the default, because Go writes and reads null for empty values.
 fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
@@ -227,7 +227,7 @@ fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'d
 }
 
 impl ContinueToken {
-    /// The token that goes on at the newest state after `self`'s version was compacted away.
+    /// Returns the token that continues at the newest state after `self`'s version was compacted.
     pub fn inconsistent(&self) -> Self {
         Self::new(Self::LATEST, self.start_key.clone())
     }

@@ -1,4 +1,4 @@
-//! Why, for programs.
+//! Machine-readable reasons.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(from = "String", into = "String")]
 #[non_exhaustive]
 pub enum StatusReason {
-    /// 404: there is no such object, or no such resource.
+    /// 404: the object or resource does not exist.
     NotFound,
     /// 409: an object of that name exists.
     AlreadyExists,
@@ -15,40 +15,40 @@ pub enum StatusReason {
     Conflict,
     /// 410: as `Expired`, before Kubernetes 1.18.
     Gone,
-    /// 410: the version is compacted away.
+    /// 410: the version is compacted.
     Expired,
-    /// 422: the object or the options are not valid.
+    /// 422: the object or the options are invalid.
     Invalid,
-    /// 504: took too long, and may still happen.
+    /// 504: the operation took too long and may still complete.
     Timeout,
-    /// 500: did not happen now, try again.
+    /// 500: the operation could not complete at this time; try again.
     ServerTimeout,
     /// 429: try again later.
     TooManyRequests,
-    /// 401: who is asking?
+    /// 401: the client is not authenticated.
     Unauthorized,
-    /// 403: may not.
+    /// 403: the client is not allowed to do this.
     Forbidden,
-    /// 400: the request makes no sense.
+    /// 400: the request is malformed.
     BadRequest,
     /// 500: the server is at fault.
     InternalError,
-    /// 405: not with this verb.
+    /// 405: the verb is not supported.
     MethodNotAllowed,
-    /// 406: no representation that was asked for.
+    /// 406: no requested representation is available.
     NotAcceptable,
     /// 413: the body is too large.
     RequestEntityTooLarge,
-    /// 415: the body is in a format that the server does not know.
+    /// 415: the format of the body is not supported.
     UnsupportedMediaType,
-    /// 503: not now.
+    /// 503: the service is not available now.
     ServiceUnavailable,
-    /// Any other; empty if the server gave none.
+    /// Any other reason; empty if the server sent none.
     Unknown(String),
 }
 
 impl StatusReason {
-    /// The reason as it stands in JSON.
+    /// Returns the reason as it is in JSON.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Unknown(text) => text,
@@ -58,7 +58,7 @@ impl StatusReason {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no reason.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Unknown(text) if text.is_empty())
     }

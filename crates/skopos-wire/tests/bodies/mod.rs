@@ -1,4 +1,5 @@
-//! What must hold for any input. `tests/properties.rs` and the fuzz targets in the repository's `fuzz/` call the same functions.
+//! Properties that hold for any input. `tests/properties.rs` and the fuzz targets in the repository's `fuzz/` call the same
+//! functions.
 
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
@@ -11,7 +12,7 @@ use skopos_wire::{
     ListBody, ListError, ListSplitter, RawObject, ResourceVersion, ScanError, WatchEvent, transform,
 };
 
-/// What is scanned agrees with serde_json, and what is refused was worth refusing.
+/// Checks that scanned objects agree with serde_json, and that rejected ones are invalid.
 pub fn object(data: &[u8]) {
     let scanned = RawObject::copy_from(data, &Limits::default());
     let tree = serde_json::from_slice::<Value>(data);
@@ -23,7 +24,7 @@ pub fn object(data: &[u8]) {
             let identity = RawObject::identify(data);
             assert_eq!(identity.key.as_ref(), Some(object.key()));
             assert_eq!(identity.resource_version.as_ref(), Some(object.resource_version()));
-            // A tree cannot be had of text with half surrogate pairs in it, or of deep nesting.
+            // A tree cannot represent text with half surrogate pairs, or deep nesting.
             if let Ok(tree) = tree {
                 agrees(&object, &tree);
             }
@@ -38,7 +39,7 @@ pub fn object(data: &[u8]) {
 
 fn agrees(object: &RawObject, tree: &Value) {
     let metadata = &tree["metadata"];
-    // Null, which keeps an earlier value of a repeated member, says nothing here.
+    // Null, which keeps an earlier value of a repeated member, proves nothing here.
     let same = |value: &Value, own: Option<&str>| match value {
         Value::Null => true,
         value => value.as_str() == Some(own.unwrap_or_default()),
@@ -58,7 +59,7 @@ fn agrees(object: &RawObject, tree: &Value) {
     }
 }
 
-/// Whether nothing but duplicate members, nesting or size could be wrong with it.
+/// Returns whether only duplicate members, nesting or size could be wrong with the object.
 fn is_plain_object(tree: &Value) -> bool {
     let metadata = &tree["metadata"];
     let text = |value: &Value| value.as_str().is_some_and(|text| (1..64).contains(&text.len()));
@@ -84,7 +85,7 @@ fn is_plain_object(tree: &Value) -> bool {
 }
 
 fn has_duplicates_or_is_large(error: &ScanError) -> bool {
-    // An earlier one of two equal members may be anything; a tree shows the last only.
+    // An earlier one of two equal members may be anything; a tree shows only the last.
     matches!(
         error,
         ScanError::Duplicate { .. }
@@ -94,7 +95,7 @@ fn has_duplicates_or_is_large(error: &ScanError) -> bool {
     )
 }
 
-/// The chunks of a body make no difference, and the items are those that serde_json finds.
+/// Checks that the chunks of a body make no difference, and that the items are those that serde_json finds.
 pub fn list(data: &[u8]) {
     let (cuts, body) = data.split_at(data.len().min(4));
     let whole = split_list([body].into_iter());
@@ -104,7 +105,7 @@ pub fn list(data: &[u8]) {
     if let (Ok(whole), Ok(parts)) = (&whole.1, &parts.1) {
         assert_eq!(whole, parts);
     }
-    // Whether items are split first and scanned then, or both at once, is the same.
+    // Splitting before scanning, or both at once, makes no difference.
     let scanned: Vec<_> = whole.0.iter().map(scan_item).collect();
     assert_eq!(scan_list([body].into_iter()), scanned);
     assert_eq!(scan_list(chunks(cuts, body).into_iter()), scanned);
@@ -164,11 +165,11 @@ fn is_plain_list(tree: &Value) -> bool {
 }
 
 fn has_list_duplicates(error: &ListError) -> bool {
-    // As above: of repeated members a tree shows the last only.
+    // As above: of repeated members a tree shows only the last.
     matches!(error, ListError::Duplicate(_) | ListError::Envelope(_) | ListError::Syntax(_))
 }
 
-/// The chunks of a stream make no difference, and nothing but white space is lost.
+/// Checks that the chunks of a stream make no difference, and that only white space is lost.
 pub fn frames(data: &[u8]) {
     let (cuts, stream) = data.split_at(data.len().min(4));
     let whole = split_frames([stream].into_iter());
@@ -181,7 +182,7 @@ pub fn frames(data: &[u8]) {
         Err(FrameError::Truncated { .. }) => assert!(taken < visible(stream)),
         Err(_) => {}
     }
-    // Whether frames are split first and read then, or both at once, is the same.
+    // Splitting before parsing, or both at once, makes no difference.
     let events: Vec<_> =
         frames.iter().map(|frame| WatchEvent::parse_slice(frame, &Limits::default())).collect();
     assert_eq!(read_events([stream].into_iter()), events);
@@ -204,7 +205,7 @@ fn read_events<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Result<WatchEv
 }
 
 fn visible(bytes: &[u8]) -> usize {
-    // JSON's white space, which has no form feed.
+    // JSON's white space, which does not include form feed.
     bytes.iter().filter(|b| !matches!(b, b' ' | b'\n' | b'\r' | b'\t')).count()
 }
 
@@ -224,7 +225,7 @@ fn split_frames<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> (Vec<Bytes>, Resu
     (frames, splitter.finish())
 }
 
-/// What is read agrees with serde_json; what is not is told apart without a panic.
+/// Checks that parsed events agree with serde_json, and that invalid ones are reported without a panic.
 pub fn event(data: &[u8]) {
     match WatchEvent::parse_slice(data, &Limits::default()) {
         Ok(event) => {
@@ -241,7 +242,7 @@ pub fn event(data: &[u8]) {
             if let Some(object) = event.object() {
                 assert_eq!(object.to_value(), tree["object"]);
                 agrees(object, &tree["object"]);
-                // What comes out of an event is what a scan of its object gives.
+                // The object of an event equals a scan of its JSON.
                 let again =
                     RawObject::copy_from(object.bytes(), &Limits::default()).expect("it was scanned before");
                 assert_eq!((again.key(), again.uid()), (object.key(), object.uid()));
@@ -254,7 +255,7 @@ pub fn event(data: &[u8]) {
     }
 }
 
-/// What is read prints to what reads the same.
+/// Checks that a parsed selector prints to a text that parses to the same selector.
 pub fn label_selector(text: &str) {
     let Ok(selector) = LabelSelector::parse(text) else { return };
     let printed = selector.to_string();
@@ -267,7 +268,7 @@ pub fn label_selector(text: &str) {
     assert_eq!(selector.matches(labels.as_slice()), all);
 }
 
-/// What is read prints to what reads the same, in some order.
+/// Checks that a parsed selector prints to a text that parses to the same requirements, in some order.
 pub fn field_selector(text: &str) {
     let Ok(selector) = FieldSelector::parse(text) else { return };
     let printed = selector.to_string();
@@ -282,7 +283,7 @@ pub fn field_selector(text: &str) {
     assert_eq!(sorted(&again), sorted(&selector), "{text:?} printed as {printed:?}");
 }
 
-/// What is read is written to what reads the same: the text as it came, and as the JSON inside a token.
+/// Checks that a decoded token encodes to one that decodes to the same: the raw text, and the text as JSON inside a token.
 pub fn token(text: &str) {
     for text in [text, &URL_SAFE_NO_PAD.encode(text)] {
         let Ok(token) = ContinueToken::decode(text) else { continue };
@@ -292,7 +293,7 @@ pub fn token(text: &str) {
     }
 }
 
-/// Two versions, with a space between them: only the canonical form is read, and it compares as an integer does.
+/// Checks two versions, separated by a space: only the canonical form parses, and it compares as an integer does.
 pub fn resource_version(text: &str) {
     let (a, b) = text.split_once(' ').unwrap_or((text, text));
     let read = |text: &str| match text.parse::<ResourceVersion>() {
@@ -316,7 +317,7 @@ pub fn resource_version(text: &str) {
     assert_eq!(x == y, a == b);
 }
 
-/// What is kept is kept, and what should go is gone.
+/// Checks that a transform keeps what it should and drops the rest.
 pub fn transformed(data: &[u8]) {
     let dropped = transform::drop_managed_fields(data);
     let partial = transform::metadata_only(data);
@@ -335,7 +336,7 @@ pub fn transformed(data: &[u8]) {
     assert_eq!(serde_json::from_slice::<Value>(&dropped).expect("JSON"), tree);
 }
 
-/// Cuts `data` where `cuts` says, over and over.
+/// Cuts `data` into chunks with the sizes `cuts`, repeated as needed.
 fn chunks<'a>(cuts: &[u8], mut data: &'a [u8]) -> Vec<&'a [u8]> {
     let mut chunks = Vec::new();
     let mut cuts = cuts.iter().cycle();
