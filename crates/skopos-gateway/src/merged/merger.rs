@@ -99,7 +99,7 @@ pub(crate) struct Position {
 /// The source of a member's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
-    /// The one that has told before: after a gap.
+    /// The same store as before: after a gap.
     Same,
     /// Another store, with other epochs.
     New,
@@ -138,7 +138,7 @@ pub(crate) struct View {
 pub(crate) enum Resume {
     /// Resume: the watcher misses all changes after this mark.
     After(Mark),
-    /// 410: part of what it misses cannot be told.
+    /// 410: some of the missed changes are not available.
     Expired,
 }
 

@@ -46,7 +46,7 @@ impl SealKey {
         Self(key)
     }
 
-    /// For what this caller lists: `list` names resource, clusters and selectors.
+    /// Returns the signer for a list of this caller: `list` names resource, clusters and selectors.
     pub(crate) fn seal_for(&self, who: &Identity, list: &[&str]) -> Seal {
         // HMAC takes a key of any length.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
