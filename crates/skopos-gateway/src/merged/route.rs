@@ -47,7 +47,7 @@ pub struct Merged {
     pub(super) unions: Arc<Unions>,
     sights: Arc<Sights>,
     key: SealKey,
-    /// The blocks of which compressed lists are made.
+    /// The blocks from which compressed lists are made.
     blocks: Blocks,
 }
 
