@@ -596,7 +596,7 @@ fn reviewed(names: &[&'static str]) -> Bed {
     bed
 }
 
-/// Otherwise the client would list again in an endless loop.
+/// Checks that the caller is refused; otherwise the client would list again in an endless loop.
 #[tokio::test(start_paused = true)]
 async fn who_may_list_a_cluster_and_not_watch_it_is_told_so() {
     let bed = reviewed(&["north", "south"]);
@@ -789,7 +789,7 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     bed.pod("south", "shop", "b");
     let seen = bed.until(PODS, |list| list.items().len() == 2).await.version();
     assert!(bed.merged.shutdown(LONG).await);
-    // The running store stands in for a restored one: the content as saved.
+    // The running store replaces a restored one here: the content as saved.
     bed.merged = Merged::new(bed.services.clone(), options);
     let mut watch = bed.watch(&format!("resourceVersion={seen}")).await;
     let mut missed = bed.watch(&format!("resourceVersion={early}")).await;
@@ -805,7 +805,8 @@ async fn who_has_seen_everything_goes_on_over_a_restart_and_nobody_else() {
     assert!(bed.get(PODS).await.version() > seen);
 }
 
-/// The members are restored and continue at once; the merged kind starts with the first request.
+/// Checks a resume after a restart: the members are restored and continue at once, and the merged kind starts with the
+/// first request.
 #[tokio::test(start_paused = true)]
 async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -843,7 +844,7 @@ async fn who_has_seen_everything_goes_on_although_the_members_have_moved_on() {
     assert_eq!(bed.get(PODS).await.items(), ["north/shop/b", "north/shop/d"]);
 }
 
-/// The killed process has given out marks and has not saved their ceiling.
+/// Checks the case of a process that has given out marks and has not saved their ceiling.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_is_killed_early_leaves_no_mark_to_be_given_out_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -239,7 +239,8 @@ async fn what_a_hostile_member_says_of_itself_is_no_harm_to_others() {
     }
 }
 
-/// A member's text would reach the callers of all members, and errors of other kinds would reveal which kinds others use.
+/// Checks the text of warnings. A member's text would reach the callers of all members, and errors of other kinds would
+/// reveal which kinds others use.
 #[tokio::test(start_paused = true)]
 async fn warnings_are_about_the_kind_that_was_asked_for_and_quote_no_member() {
     let lab = Lab::trusting(&["good"]);

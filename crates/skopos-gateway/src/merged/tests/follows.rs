@@ -132,7 +132,7 @@ async fn where_another_source_has_its_name_nothing_of_a_cluster_is_shown() {
     bed.until(PODS, |list| list.items() == ["north/shop/a", "south/shop/b"]).await;
 }
 
-/// The cluster had no content, so nothing vanished.
+/// Checks that nothing vanishes, because the cluster had no content.
 #[tokio::test(start_paused = true)]
 async fn an_open_watch_is_told_nothing_of_a_cluster_that_took_a_name_and_was_not_asked() {
     let bed = reviewed(&["north", "south"]);
