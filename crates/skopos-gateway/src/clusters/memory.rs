@@ -84,7 +84,7 @@ impl Clusters {
             Ok(kind) => kind,
             // A second request to a cluster that does not answer would not help.
             Err(error) if is_away(cluster, &error) => return Some(Err(status_of(&error))),
-            // Why it cannot be kept does not matter here: the member says what is to be said.
+            // The reason does not matter here: the member's own answer reports it.
             Err(_) => return None,
         };
         let view = self.views.of(cluster.id(), &kind)?;

@@ -27,7 +27,7 @@ impl Memory {
     /// Reads the newest state.
     ///
     /// # Errors
-    /// 503 or 504 where nothing is new enough, and older content is not allowed.
+    /// Returns 503 or 504 where nothing is new enough, and older content is not allowed.
     pub(super) async fn newest(&self) -> Result<State, ReadError> {
         let content = self.catch_up().content();
         if self.requirement.is_met_by(&content) {

@@ -83,10 +83,10 @@ const LOOK: Duration = Duration::from_secs(60);
 /// The references to an unused view: the map's and its task's.
 const OWN: usize = 2;
 
-/// The share of events in a cluster's memory budget, and that of its states for further pages: one of 4 parts.
+/// Divisor of a cluster's memory budget for the limit of its events, and for that of its states for further pages.
 const EVENTS: usize = 4;
 
-/// The share of frames: one of 16 parts. Frames are sent to all watches within moments, and can be made again.
+/// Divisor for the limit of frames. Frames are sent to all watches within moments, and can be made again.
 const FRAMES: usize = 16;
 
 /// The minimum of each limit; with less, a few hundred changes at once would end watches.

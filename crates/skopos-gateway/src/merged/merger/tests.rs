@@ -447,7 +447,7 @@ fn who_comes_with_a_mark_that_was_never_given_out_lists_anew() {
     );
 }
 
-/// Two gateways behind one address receive changes in different orders.
+/// Checks that a mark of another gateway expires. Two gateways behind one address receive changes in different orders.
 #[test]
 fn who_comes_with_the_mark_of_another_gateway_lists_anew() {
     let (world, mark) = World::shown();
