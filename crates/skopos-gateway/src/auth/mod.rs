@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  certificate ────────────────────────────────┐
-//!  token ─┬─ of the issuer: OIDC, offline ─────┼─▶ Identity     kept for at most 10 s, by the token's hash
-//!         └─ of anybody else: TokenReview ─────┘
+//!  token ─┬─ of the issuer: OIDC, offline ─────┼─▶ Identity     cached for at most 10 s, by the token's hash
+//!         └─ of any other: TokenReview ────────┘
 //! ```
 
 mod certificate;

@@ -42,11 +42,11 @@ pub(super) struct Memory {
     pub(super) member_deadline: Duration,
     /// The member's warnings for this kind.
     warnings: Vec<HeaderValue>,
-    /// The source of the last read, for the headers.
+    /// The source and the freshness of the last read, for the headers.
     pub(super) said: Arc<Mutex<Option<Said>>>,
 }
 
-/// The source of an answer.
+/// The source and the freshness of an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Said {
     freshness: Freshness,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  informer's store ─▶ journal ─▶ pump ─▶ Window, read by every watcher
-//!        └────────────▶ snapshots, of which those with more pages to come are remembered for a while
+//!        └────────────▶ snapshots; those with further pages are kept for a while
 //! ```
 
 use std::borrow::Cow;
@@ -23,7 +23,7 @@ use crate::paged::Paged;
 
 /// The view of one kind of one cluster.
 pub(crate) struct View {
-    /// The lifetime of the cached kind that this view shows.
+    /// The watcher of the end of the cached kind that this view shows.
     fate: Fate,
     pub(super) window: Arc<Window<Row>>,
     /// Objects that are compressed already.

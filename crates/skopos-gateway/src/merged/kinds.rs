@@ -196,7 +196,7 @@ impl Kinds {
         kind
     }
 
-    /// Returns the statistics of running watches, and the memory held for lists and watches.
+    /// Returns the statistics of watches of the running kinds, and the memory held for lists and watches.
     pub(crate) fn served(&self) -> Served {
         let mut served = Served::default();
         for kind in self.running.lock().values() {

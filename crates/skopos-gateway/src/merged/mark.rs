@@ -81,7 +81,7 @@ impl fmt::Debug for Mark {
 impl Maker {
     /// Makes one of 2,048 makers from the lowest bits of `number`.
     pub(crate) fn new(number: u64) -> Self {
-        // The mask keeps only as many bits as the type holds.
+        // The mask keeps `MAKER` bits, so the cast loses nothing.
         Self((number & ((1 << MAKER) - 1)) as u16)
     }
 

@@ -451,7 +451,7 @@ impl Default for Member {
     }
 }
 
-/// Returns the changes from one content to another, both in key order: deletions and puts, in that order.
+/// Returns the changes from one content to another, in key order. Both contents must be in key order.
 fn differences(before: &Contents, now: impl IntoIterator<Item = RawObject>) -> Vec<Told> {
     let mut told = Vec::new();
     let mut before = before.iter().peekable();

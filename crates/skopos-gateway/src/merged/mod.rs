@@ -8,7 +8,7 @@
 //!
 //! | module | its one idea |
 //! |---|---|
-//! | `merger`, `contents`, `mark` | merges the changes of all members into one history; no I/O, no clock |
+//! | `merger`, `contents`, `mark` | the merge of all members' changes into one history; no I/O, no clock |
 //! | `missed` | the changes of a member since an earlier process recorded its position |
 //! | `restart`, `shelf` | the state that lets watches continue after a restart; its storage |
 //! | `feed` | one task per member, from its journal into the history |
@@ -66,8 +66,8 @@
 //! event, because no change is known. When the cluster is back, watches get the difference, for this cluster alone. The
 //! objects of a removed cluster stay as long as the fleet retains them (`clusters.retainRemoved`), in case it comes back.
 //! Then they vanish *without* `DELETED`, which is for deletions: a watch that would have to show that gets 410, and the
-//! client lists again. The same applies to a resource that is evicted because the cluster's memory budget is used up. In
-//! these cases a cluster ends a watch. The alternatives are false deletions or ghost objects.
+//! client lists again. The same applies to a resource that is evicted because the cluster's memory budget is used up. These
+//! are the cases in which a cluster ends a watch: the alternatives are false deletions or ghost objects.
 
 mod contents;
 mod describe;

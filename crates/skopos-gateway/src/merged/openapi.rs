@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use skopos_fleet::{Cluster, DocumentRequest};
 
-/// The addresses of one cluster's documents. Each address contains a hash of the content: two clusters with the same
+/// The addresses of one cluster's documents. Each address also identifies the content: two clusters with the same
 /// document have it at the same address.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Index {
