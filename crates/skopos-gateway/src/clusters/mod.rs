@@ -265,8 +265,8 @@ impl Route for Clusters {
     }
 }
 
-/// Returns whether a request asks the cluster about the caller, and changes nothing although it is a POST (`kubectl
-/// auth`).
+/// Returns whether a request asks the cluster about the caller (`kubectl auth`), and so changes nothing although it is a
+/// POST.
 fn reviews_itself(target: &ResourceTarget) -> bool {
     let what = &target.attributes;
     matches!(

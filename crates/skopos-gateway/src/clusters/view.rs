@@ -42,9 +42,9 @@ type Kept = (Snapshot<RawObject>, usize);
 /// The reason why a pump has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
-    /// It is time for the idle check.
+    /// A pause for the idle check.
     InTime,
-    /// The journal has ended.
+    /// The end of the journal.
     ForGood,
 }
 

@@ -34,11 +34,11 @@ struct Copies {
 
 #[derive(Clone, Debug)]
 enum Followed {
-    /// Follows the store; each change is passed on immediately. The feed's wake-up delay is not counted: otherwise the
+    /// A live copy of the store; each change is passed on immediately. The feed's wake-up delay is not counted: otherwise the
     /// content would be of known age at almost no moment. The proof is that of a list ahead of the store, if there was
     /// one.
     Now(Store<RawObject>, Option<Proof>),
-    /// Follows nothing any more; everything up to this snapshot was passed on, and nothing later.
+    /// A copy that has ended; everything up to this snapshot was passed on, and nothing later.
     Until(Snapshot<RawObject>),
 }
 
